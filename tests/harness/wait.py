@@ -1,0 +1,27 @@
+"""Waiting for a condition with a deadline: the only way a test waits for anything."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def wait_until(condition: Callable[[], T], deadline_s: float, what: str) -> T:
+    """Poll `condition` until it is true and return its value; fail naming `what` after the deadline.
+
+    An exception of the condition counts as "not yet" and is shown when time is up.
+    """
+    end = time.monotonic() + deadline_s
+    last: object = None
+    while True:
+        try:
+            value = condition()
+            if value:
+                return value
+            last = value
+        except Exception as error:
+            last = error
+        if time.monotonic() >= end:
+            raise AssertionError(f"not within {deadline_s} s: {what}; last seen: {last!r}")
+        time.sleep(0.02)
