@@ -1,0 +1,136 @@
+"""What every part says about itself: the schema of `/status`, and how to ask for it.
+
+Ground floor, data only, but for `fetch_status`, the small synchronous client of the command line.
+The serving side is `protocol/status_http.py`. `details` differs from part to part; everything else
+is the same for all, so that `millrace status`, the monitor and container health checks need one
+reader only.
+"""
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+VERSION = "0.1.0"
+SCHEMA = "status/1"
+STATUS_BYTES_MAX = 8 * 1024 * 1024
+
+_READ_BYTES = 64 * 1024
+
+
+class PartState(StrEnum):
+    """Where a part is in its life; `degraded` works, but something it needs does not."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    DEGRADED = "degraded"
+    STOPPING = "stopping"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong: a stable code for programs, a sentence with the remedy."""
+
+    code: str
+    text: str
+
+
+class StatusUnavailable(Exception):
+    """A part gave no usable status; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartStatus:
+    """One part's answer at `now_ms` (epoch milliseconds). `details` must be plain JSON values."""
+
+    part: str
+    state: PartState
+    ready: bool
+    started_at_ms: int
+    now_ms: int
+    problems: tuple[Problem, ...] = ()
+    details: Mapping[str, object] = field(default_factory=dict)
+    version: str = VERSION
+    pid: int = field(default_factory=os.getpid)
+
+    def to_json(self) -> dict[str, object]:
+        """The object served under `/status`."""
+        return {
+            "schema": SCHEMA,
+            "part": self.part,
+            "state": str(self.state),
+            "ready": self.ready,
+            "version": self.version,
+            "pid": self.pid,
+            "started_at_ms": self.started_at_ms,
+            "now_ms": self.now_ms,
+            "problems": [{"code": p.code, "text": p.text} for p in self.problems],
+            "details": dict(self.details),
+        }
+
+    def encode(self) -> bytes:
+        """`to_json` as UTF-8 text with a final line end."""
+        return json.dumps(self.to_json(), separators=(",", ":")).encode() + b"\n"
+
+    def reason_not_ready(self) -> str:
+        """A sentence for `/healthz`: the problems if there are any, else the state."""
+        texts = [f"{problem.code}: {problem.text}" for problem in self.problems]
+        return "; ".join(texts) if texts else f"{self.part} is {self.state}"
+
+    @classmethod
+    def decode(cls, body: bytes) -> "PartStatus":
+        """Read what `encode` wrote; keys added by later versions are ignored.
+
+        Raises StatusUnavailable when the text is not such an object.
+        """
+        try:
+            value = json.loads(body)
+            if value["schema"] != SCHEMA:
+                raise StatusUnavailable(f"status schema is {value['schema']!r}, not {SCHEMA!r}")
+            return cls(
+                part=str(value["part"]),
+                state=PartState(value["state"]),
+                ready=value["ready"] is True,
+                started_at_ms=int(value["started_at_ms"]),
+                now_ms=int(value["now_ms"]),
+                problems=tuple(Problem(str(p["code"]), str(p["text"])) for p in value["problems"]),
+                details=dict(value["details"]),
+                version=str(value["version"]),
+                pid=int(value["pid"]),
+            )
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise StatusUnavailable(f"not a part's status: {error!r}") from error
+
+
+def fetch_status(host: str, port: int, timeout_s: float) -> PartStatus:
+    """Ask a part for its status and wait at most `timeout_s` for the whole answer.
+
+    Raises StatusUnavailable when nobody listens, the answer is late or larger than
+    STATUS_BYTES_MAX, or it is not a status.
+    """
+    # A broker imports this module for PartStatus alone; http.client would cost it 3 MB.
+    import http.client
+
+    deadline = time.monotonic() + timeout_s
+    connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
+    try:
+        connection.request("GET", "/status", headers={"Connection": "close"})
+        response = connection.getresponse()
+        if response.status != 200:
+            raise StatusUnavailable(f"{host}:{port} answered {response.status} {response.reason}")
+        body = bytearray()
+        while chunk := response.read(_READ_BYTES):
+            body += chunk
+            if len(body) > STATUS_BYTES_MAX:
+                raise StatusUnavailable(f"{host}:{port} sent more than {STATUS_BYTES_MAX} bytes")
+            if time.monotonic() > deadline:
+                raise TimeoutError
+    except TimeoutError as error:
+        raise StatusUnavailable(f"{host}:{port} gave no answer within {timeout_s} s") from error
+    except (OSError, http.client.HTTPException) as error:
+        raise StatusUnavailable(f"{host}:{port}: {error}") from error
+    finally:
+        connection.close()
+    return PartStatus.decode(bytes(body))
