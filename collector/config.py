@@ -1,0 +1,201 @@
+"""The collector's settings: which files, to which topics, within which limits.
+
+Ground of the room; touches nothing but the values it is given. `CollectorSection` is the part
+`collector:` of the configuration file, `CollectorSettings` what a collector process is started
+with. Every fault names what was found and what was expected, so that the appliance can show it
+beside file, line and key.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+from protocol.units import parse_duration_ms, parse_size_bytes
+
+POSITIONS_TOPIC = "millrace.positions"
+DEAD_LETTERS_TOPIC = "millrace.dead-letters"
+DEFAULT_EXCLUDE = (".*", "*~", "*.swp", "*.tmp", "*.part")
+RAW_ENCODINGS = {"utf-8": "utf-8", "utf8": "utf-8", "latin-1": "latin-1", "iso-8859-1": "latin-1"}
+
+# Reading.
+BLOCK_BYTES = 1 << 20  # most bytes of one file read in one turn
+BACKFILL_BYTES = 4 << 20  # a file further behind than this is read in the backfill lane
+PREFIX_BYTES = 4096  # most bytes of a file's head that identify it
+MARKER_BYTES = 1024  # most bytes before the position that confirm it
+DRAIN_QUIET_MS = 5_000  # a file moved out of the globs is done after so long without growth
+RETRY_MS = (200, 5_000)  # back-off of an unreadable file and of a refused partition
+RESCAN_GAP_MS = 50  # least time between two scans asked for by events
+# Sending.
+LINGER_MS = 25  # a partition sends at most one unfilled batch in this time
+BATCH_OVERHEAD_BYTES = 1024  # kept free below max.message.bytes for header and incompressible data
+PARTITION_WINDOW = 5  # batches of one partition in flight
+BACKFILL_WINDOW = 2  # of these, how many the backfill lane may fill
+POSITIONS_INTERVAL_MS = 1_000  # least time between two records of one file's position
+STOP_DEADLINE_MS = 10_000  # how long a stop waits for what is in flight
+STATUS_FILES_MAX = 1_000  # files listed in the status; the totals count all
+
+
+def _size(value: object) -> object:
+    return parse_size_bytes(value) if isinstance(value, str) else value
+
+
+def _duration(value: object) -> object:
+    return parse_duration_ms(value) if isinstance(value, str) else value
+
+
+SizeBytes = Annotated[int, BeforeValidator(_size)]
+DurationMs = Annotated[int, BeforeValidator(_duration)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def check_topic_name(name: str) -> str:
+    """Kafka's rule for topic names; raises ValueError with what was expected."""
+    legal = name and len(name) <= 249 and name not in (".", "..")
+    if not legal or not all(c.isascii() and (c.isalnum() or c in "._-") for c in name):
+        raise ValueError(
+            f"found {name!r}, expected a topic name: 1 to 249 of letters, digits, '.', '_', '-'"
+        )
+    return name
+
+
+class InputSection(_Model):
+    """One input: the files of these globs go to this topic, line by line."""
+
+    paths: tuple[str, ...] = Field(min_length=1)
+    topic: str
+    exclude: tuple[str, ...] = DEFAULT_EXCLUDE
+    start: Literal["beginning", "end"] = "beginning"
+    key: Literal["path", "host", "none"] = "path"
+    encoding: str = "utf-8"
+    line_end: Literal["cut", "keep"] = "cut"
+    multiline: None = None
+    max_line_bytes: SizeBytes = Field(default=1 << 20, ge=1024, le=1 << 30)
+    on_overlong: Literal["split", "cut", "dead_letter"] = "split"
+    after_ingest: Literal["keep"] = "keep"
+
+    @field_validator("paths")
+    @classmethod
+    def _paths(cls, paths: tuple[str, ...]) -> tuple[str, ...]:
+        for path in paths:
+            if not path or "\0" in path or path.endswith("/"):
+                raise ValueError(
+                    f"found {path!r}, expected a file or glob such as 'watched/app/**'"
+                )
+            if ".." in path.split("/"):
+                raise ValueError(f"found {path!r}, expected a path without '..'")
+        return paths
+
+    @field_validator("exclude")
+    @classmethod
+    def _exclude(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in patterns:
+            if not pattern or "/" in pattern:
+                raise ValueError(
+                    f"found {pattern!r}, expected a pattern for one name without '/', like '*.tmp'"
+                )
+        return patterns
+
+    @field_validator("topic")
+    @classmethod
+    def _topic(cls, topic: str) -> str:
+        check_topic_name(topic)
+        if topic in (POSITIONS_TOPIC, DEAD_LETTERS_TOPIC) or topic.startswith("__"):
+            raise ValueError(f"found {topic!r}, expected a topic of your own, not an internal one")
+        return topic
+
+    @field_validator("encoding")
+    @classmethod
+    def _encoding(cls, encoding: str) -> str:
+        found = RAW_ENCODINGS.get(encoding.lower())
+        if found is None:
+            raise ValueError(
+                f"found {encoding!r}, expected utf-8 or latin-1 (bytes pass as they are);"
+                " other encodings come in a later version"
+            )
+        return found
+
+    @field_validator("multiline", mode="before")
+    @classmethod
+    def _multiline(cls, value: object) -> object:
+        if value is not None:
+            raise ValueError(f"found {value!r}, expected null: multi-line events are not built yet")
+        return value
+
+    @field_validator("after_ingest", mode="before")
+    @classmethod
+    def _after_ingest(cls, value: object) -> object:
+        if value in ("move", "delete"):
+            raise ValueError(
+                f"found {value!r}, expected 'keep': moving and deleting is not built yet"
+            )
+        return value
+
+
+def _default_inputs() -> tuple[InputSection, ...]:
+    return tuple(
+        InputSection(paths=(f"watched/{name}/**",), topic=f"logs.{name}")
+        for name in ("access", "json", "text")
+    )
+
+
+class CollectorSection(_Model):
+    """`collector:` of the configuration file."""
+
+    instance: str | None = Field(default=None, pattern=r"^[A-Za-z0-9._-]{1,100}$")
+    inputs: tuple[InputSection, ...] = Field(default_factory=_default_inputs)
+    compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "gzip"
+    scan_interval: DurationMs = Field(default=2_000, ge=100, le=60_000)
+    forget_after: DurationMs = Field(default=7 * 86_400_000, ge=60_000)
+    in_flight_bytes: SizeBytes = Field(default=32 << 20, ge=1 << 20, le=1 << 30)
+    open_files: int = Field(default=256, ge=8, le=100_000)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The inputs' topics, each once, in the order of the inputs."""
+        return tuple(dict.fromkeys(entry.topic for entry in self.inputs))
+
+
+class TopicSettings(_Model):
+    """One topic the collector makes sure of; None means the cluster's default."""
+
+    name: str
+    partitions: int | None = Field(default=None, ge=1)
+    replication: int | None = Field(default=None, ge=1)
+    settings: dict[str, str] = Field(default_factory=dict)
+
+    @field_validator("name")
+    @classmethod
+    def _name(cls, name: str) -> str:
+        return check_topic_name(name)
+
+
+class StatusAddress(_Model):
+    """Where the part answers /healthz, /status and /metrics; port 0 takes a free one."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=8091, ge=0, le=65535)
+
+
+class CollectorSettings(_Model):
+    """Everything one collector process needs; `home` is what relative globs start from."""
+
+    part: str = "collector"
+    section: CollectorSection = Field(default_factory=CollectorSection)
+    bootstrap_servers: str
+    home: str
+    data_dir: str
+    topics: tuple[TopicSettings, ...] = ()
+    status: StatusAddress = Field(default_factory=StatusAddress)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _absolute(cls, values: Any) -> Any:
+        if isinstance(values, dict):
+            for name in ("home", "data_dir"):
+                path = values.get(name)
+                if isinstance(path, str) and not path.startswith("/"):
+                    raise ValueError(f"{name}: found {path!r}, expected an absolute path")
+        return values
