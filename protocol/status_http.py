@@ -2,7 +2,8 @@
 
 Ground floor; asyncio, no framework, because a broker must stay small. GET only, one request a
 connection, everything bounded: request size, time to send it, time to take the answer, and the
-number of connections (further ones are closed at once). `status` and `metrics` are called in the loop and must not block.
+number of connections (further ones are closed at once). `status` and `metrics` are called in the
+loop and must not block.
 """
 
 import asyncio
