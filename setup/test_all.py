@@ -1,0 +1,109 @@
+"""The long form of the tests: every part, slow ones included, and when each part last ran.
+
+`make test-all` runs all parts; `make test-all PARTS="crash e2e"` some. A part is a folder under
+`tests/`. The record in `.cache/test-all.json` outlives a run that is broken off.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+RECORD = ROOT / ".cache" / "test-all.json"
+
+# pytest's own codes: everything passed, and nothing was there to run.
+PASSED_CODES = {0: "passed", 5: "no tests"}
+
+
+@dataclass(frozen=True)
+class Run:
+    """How one part went the last time."""
+
+    ended_at: str
+    outcome: str
+    seconds: float
+    commit: str
+
+
+def parts() -> list[str]:
+    """The folders under `tests/` that hold tests, the quick ones first."""
+    found = {path.parent.relative_to(ROOT / "tests") for path in ROOT.glob("tests/**/test_*.py")}
+    names = {folder.parts[0] for folder in found if folder.parts}
+    order = {name: rank for rank, name in enumerate(["house", "unit", "interop", "e2e", "crash"])}
+    return sorted(names, key=lambda name: (order.get(name, len(order)), name))
+
+
+def read_record(path: Path = RECORD) -> dict[str, Run]:
+    """The last run of every part; empty when there is no record or it cannot be read."""
+    try:
+        return {name: Run(**run) for name, run in json.loads(path.read_text()).items()}
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def write_record(record: dict[str, Run], path: Path = RECORD) -> None:
+    """Replace the record in one step."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps({name: asdict(run) for name, run in record.items()}, indent=1))
+    partial.replace(path)
+
+
+def table(record: dict[str, Run], names: list[str]) -> str:
+    """When each part last ran, and how it went."""
+    lines = [f"{'part':<12}{'last run':<22}{'outcome':<12}{'seconds':>9}  commit"]
+    for name in names:
+        run = record.get(name)
+        if run is None:
+            lines.append(f"{name:<12}{'never':<22}{'-':<12}{'-':>9}  -")
+        else:
+            lines.append(
+                f"{name:<12}{run.ended_at:<22}{run.outcome:<12}{run.seconds:>9.0f}  {run.commit}"
+            )
+    return "\n".join(lines)
+
+
+def run_part(name: str) -> Run:
+    """Run one folder with everything in it; the output goes straight to the terminal."""
+    started = time.monotonic()
+    command = [sys.executable, "-m", "pytest", f"tests/{name}", "--timeout", "7200"]
+    code = subprocess.run(command, cwd=ROOT, check=False).returncode
+    return Run(
+        ended_at=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        outcome=PASSED_CODES.get(code, "failed"),
+        seconds=round(time.monotonic() - started, 1),
+        commit=_commit(),
+    )
+
+
+def _commit() -> str:
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    return done.stdout.strip() or "-"
+
+
+def main(chosen: list[str]) -> int:
+    """Run the chosen parts (all when none is named); 1 when one of them failed."""
+    known = parts()
+    unknown = sorted(set(chosen) - set(known))
+    if unknown:
+        sys.stderr.write(f"no such part: {', '.join(unknown)}; there are {', '.join(known)}\n")
+        return 2
+    record = read_record()
+    failed = False
+    for name in chosen or known:
+        sys.stdout.write(f"== {name}\n")
+        sys.stdout.flush()
+        record[name] = run_part(name)
+        failed = failed or record[name].outcome == "failed"
+        write_record(record)
+    sys.stdout.write(table(record, known) + "\n")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
