@@ -1,0 +1,184 @@
+"""How one setting is declared, read and checked: the shape behind the tables of `broker/config.py`.
+
+Ground floor. Pure. A table is a frozen dataclass whose fields are made by `setting(...)`: the
+field's name is the attribute, its metadata the rest of the row, so the class that code reads and
+the rows that DescribeConfigs and the documentation show cannot drift apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from enum import IntEnum
+from typing import Any
+
+LONG_MAX = 2**63 - 1
+INT_MAX = 2**31 - 1
+
+Value = bool | int | float | str
+
+Fault = tuple[str, object, str]
+"""A wrong setting: the key, the value found, what was expected."""
+
+
+class Kind(IntEnum):
+    """What a value is; the numbers are those of DescribeConfigs."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Synonym:
+    """A broker key that gives a topic setting its default, in its own unit."""
+
+    key: str
+    factor: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row: Kafka's dotted key and everything there is to know about it."""
+
+    key: str
+    kind: Kind
+    default: Value
+    unit: str
+    why: str
+    low: float | None
+    high: float | None
+    choices: tuple[str, ...]
+    synonyms: tuple[Synonym, ...]
+    is_cluster_wide: bool
+
+    @property
+    def expected(self) -> str:
+        """What a right value looks like, for the message about a wrong one."""
+        if self.kind is Kind.BOOLEAN:
+            return "true or false"
+        if self.choices:
+            words = ", ".join(self.choices)
+            return f"a list of: {words}" if self.kind is Kind.LIST else f"one of: {words}"
+        if self.kind is Kind.STRING:
+            return "a text"
+        number = "a number" if self.kind is Kind.DOUBLE else "a whole number"
+        unit = f" of {self.unit}" if self.unit else ""
+        if self.high is not None and self.low is not None:
+            return f"{number}{unit} from {self.low:g} to {_digits(self.high)}"
+        return f"{number}{unit}, at least {self.low:g}" if self.low is not None else number + unit
+
+
+class WrongValue(ValueError):
+    """The value does not fit its row; the text says what is expected."""
+
+
+class ConfigError(Exception):
+    """The configuration is wrong; nothing has been started. All faults are in the message."""
+
+    def __init__(self, faults: list[Fault]) -> None:
+        self.faults = faults
+        super().__init__(
+            "; ".join(f"{key}: found {found!r}, expected {want}" for key, found, want in faults)
+        )
+
+
+def setting(
+    key: str,
+    kind: Kind,
+    default: Value,
+    unit: str = "",
+    *,
+    why: str,
+    low: float | None = None,
+    high: float | None = None,
+    choices: tuple[str, ...] = (),
+    synonyms: tuple[Synonym, ...] = (),
+    is_cluster_wide: bool = False,
+) -> Any:
+    """A dataclass field that is at the same time a row of the table."""
+    if kind is Kind.INT and high is None:
+        high = INT_MAX
+    if kind is Kind.LONG and high is None:
+        high = LONG_MAX
+    row = Setting(key, kind, default, unit, why, low, high, choices, synonyms, is_cluster_wide)
+    return field(default=default, metadata={"setting": row})
+
+
+def rows(table: type) -> Iterator[tuple[str, Setting]]:
+    """Attribute and row of every setting of a table, in the order of declaration."""
+    for item in fields(table):
+        if (row := item.metadata.get("setting")) is not None:
+            yield item.name, row
+
+
+def parse(row: Setting, given: object) -> Value:
+    """The value in its own type, from a configuration file or from the wire; raises WrongValue."""
+    if row.kind is Kind.BOOLEAN:
+        return _parse_boolean(row, given)
+    if row.kind is Kind.LIST:
+        return _parse_list(row, given)
+    if row.kind is Kind.STRING:
+        if not isinstance(given, str) or (row.choices and given not in row.choices):
+            raise WrongValue(row.expected)
+        return given
+    return _parse_number(row, given)
+
+
+def text(value: Value) -> str:
+    """The value as Kafka spells it on the wire."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def nearest(key: str, known: Mapping[str, object]) -> str:
+    """`; did you mean …?` when a known key is close to the unknown one, else nothing."""
+    # Imported here because only a fault in the configuration needs it.
+    from difflib import get_close_matches
+
+    close = get_close_matches(key, known, n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _parse_boolean(row: Setting, given: object) -> bool:
+    if isinstance(given, bool):
+        return given
+    if isinstance(given, str) and given.strip().lower() in ("true", "false"):
+        return given.strip().lower() == "true"
+    raise WrongValue(row.expected)
+
+
+def _parse_list(row: Setting, given: object) -> str:
+    items = given.split(",") if isinstance(given, str) else given
+    if not isinstance(items, (list, tuple)) or not items:
+        raise WrongValue(row.expected)
+    words = [item.strip() if isinstance(item, str) else "" for item in items]
+    if any(word not in row.choices for word in words) or len(set(words)) != len(words):
+        raise WrongValue(row.expected)
+    return ",".join(sorted(words))
+
+
+def _parse_number(row: Setting, given: object) -> int | float:
+    if isinstance(given, bool) or not isinstance(given, (int, float, str)):
+        raise WrongValue(row.expected)
+    try:
+        value = float(given) if row.kind is Kind.DOUBLE else int(given)
+    except (ValueError, OverflowError):
+        raise WrongValue(row.expected) from None
+    if isinstance(given, float) and value != given:
+        raise WrongValue(row.expected)
+    if (row.low is not None and value < row.low) or (row.high is not None and value > row.high):
+        raise WrongValue(row.expected)
+    # A float that is not a number compares false with everything, also with the limits.
+    if value != value:
+        raise WrongValue(row.expected)
+    return value
+
+
+def _digits(number: float) -> str:
+    return str(number) if isinstance(number, int) else f"{number:g}"
