@@ -1,0 +1,55 @@
+"""What can be wrong below the log: the data at rest, the disk, the folder.
+
+Floor: storage. Data only. Refusals are `ApiError`s of `protocol`; these three are not the client's
+fault: a `CorruptionError` takes one partition offline, a `DiskError` fails what was being written
+(and after a failed flush the process must stop, for a retry may lie), a `FolderError` means the
+broker must not start here at all.
+"""
+
+from __future__ import annotations
+
+import errno
+
+from protocol.errors import ApiError, ErrorCode
+
+
+class CorruptionError(Exception):
+    """Data below the durable floor is not what was written; it is kept as it is."""
+
+    def __init__(self, path: str, position: int, reason: str) -> None:
+        super().__init__(f"{path} at byte {position}: {reason}")
+        self.path = path
+        self.position = position
+        self.reason = reason
+
+
+class DiskError(Exception):
+    """The operating system refused an operation on a file."""
+
+    def __init__(self, path: str, operation: str, number: int = errno.EIO) -> None:
+        super().__init__(f"{operation} {path}: {errno.errorcode.get(number, number)}")
+        self.path = path
+        self.operation = operation
+        self.number = number
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the disk had no room: the writer may succeed later, nothing is broken."""
+        return self.number in (errno.ENOSPC, errno.EDQUOT)
+
+
+class FolderError(Exception):
+    """The data folder belongs to someone else or is in use; the broker must not start."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.reason = reason
+
+
+class InvalidRecords(ApiError):
+    """A refusal that names records of the batch: the `record_errors` of a produce answer."""
+
+    def __init__(self, code: ErrorCode, detail: str, record_errors: list[tuple[int, str]]) -> None:
+        super().__init__(code, detail)
+        self.record_errors = record_errors
