@@ -1,0 +1,143 @@
+"""Which APIs there are, which versions Millrace offers of each, and which classes carry them.
+
+Floor: messages. The ranges are those that all common clients need to work fully: the maxima of
+Kafka 3.5, without holes. Adding a message means adding its class to a family module and, here, its
+module's name.
+"""
+
+from collections.abc import Mapping
+from enum import IntEnum
+from importlib import import_module
+from types import MappingProxyType
+
+from protocol.errors import UnknownVersion
+from protocol.wire.schema import NEVER_FLEXIBLE, Message
+
+
+class ApiKey(IntEnum):
+    """An API's number, `valid_versions` (the range offered) and `flexible_from`."""
+
+    valid_versions: range
+    flexible_from: int
+
+    def __new__(cls, key: int, first: int = 0, last: int = 0, flexible_from: int = 0) -> "ApiKey":
+        member = int.__new__(cls, key)
+        member._value_ = key
+        member.valid_versions = range(first, last + 1)
+        member.flexible_from = flexible_from
+        return member
+
+    # librdkafka compresses only when Produce is offered from 0; versions 0 to 2 are then refused.
+    PRODUCE = 0, 0, 9, 9
+    FETCH = 1, 4, 12, 12
+    LIST_OFFSETS = 2, 1, 7, 6
+    METADATA = 3, 0, 12, 9
+    OFFSET_COMMIT = 8, 2, 8, 8
+    OFFSET_FETCH = 9, 1, 8, 6
+    FIND_COORDINATOR = 10, 0, 4, 3
+    JOIN_GROUP = 11, 0, 9, 6
+    HEARTBEAT = 12, 0, 4, 4
+    LEAVE_GROUP = 13, 0, 5, 4
+    SYNC_GROUP = 14, 0, 5, 4
+    DESCRIBE_GROUPS = 15, 0, 5, 5
+    LIST_GROUPS = 16, 0, 4, 3
+    SASL_HANDSHAKE = 17, 0, 1, NEVER_FLEXIBLE
+    API_VERSIONS = 18, 0, 4, 3
+    CREATE_TOPICS = 19, 2, 7, 5
+    DELETE_TOPICS = 20, 1, 6, 4
+    DELETE_RECORDS = 21, 0, 2, 2
+    INIT_PRODUCER_ID = 22, 0, 4, 2
+    OFFSET_FOR_LEADER_EPOCH = 23, 2, 4, 4
+    ADD_PARTITIONS_TO_TXN = 24, 0, 3, 3
+    ADD_OFFSETS_TO_TXN = 25, 0, 3, 3
+    END_TXN = 26, 0, 3, 3
+    WRITE_TXN_MARKERS = 27, 1, 1, 1
+    TXN_OFFSET_COMMIT = 28, 0, 3, 3
+    DESCRIBE_ACLS = 29, 1, 3, 2
+    CREATE_ACLS = 30, 1, 3, 2
+    DELETE_ACLS = 31, 1, 3, 2
+    DESCRIBE_CONFIGS = 32, 1, 4, 4
+    ALTER_CONFIGS = 33, 0, 2, 2
+    ALTER_REPLICA_LOG_DIRS = 34, 1, 2, 2
+    DESCRIBE_LOG_DIRS = 35, 1, 4, 2
+    SASL_AUTHENTICATE = 36, 0, 2, 2
+    CREATE_PARTITIONS = 37, 0, 3, 2
+    DELETE_GROUPS = 42, 0, 2, 2
+    ELECT_LEADERS = 43, 0, 2, 2
+    INCREMENTAL_ALTER_CONFIGS = 44, 0, 1, 1
+    ALTER_PARTITION_REASSIGNMENTS = 45, 0, 0, 0
+    LIST_PARTITION_REASSIGNMENTS = 46, 0, 0, 0
+    OFFSET_DELETE = 47, 0, 0, NEVER_FLEXIBLE
+    DESCRIBE_CLIENT_QUOTAS = 48, 0, 1, 1
+    ALTER_CLIENT_QUOTAS = 49, 0, 1, 1
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50, 0, 0, 0
+    ALTER_USER_SCRAM_CREDENTIALS = 51, 0, 0, 0
+    DESCRIBE_QUORUM = 55, 0, 2, 0
+    UPDATE_FEATURES = 57, 0, 1, 0
+    DESCRIBE_CLUSTER = 60, 0, 1, 0
+    DESCRIBE_PRODUCERS = 61, 0, 0, 0
+    UNREGISTER_BROKER = 64, 0, 0, 0
+    DESCRIBE_TRANSACTIONS = 65, 0, 0, 0
+    LIST_TRANSACTIONS = 66, 0, 1, 0
+    LIST_CONFIG_RESOURCES = 74, 0, 0, 0
+    DESCRIBE_TOPIC_PARTITIONS = 75, 0, 0, 0
+
+
+_MODULES = {
+    ApiKey.PRODUCE: "produce",
+    ApiKey.FETCH: "fetch",
+    ApiKey.LIST_OFFSETS: "list_offsets",
+    ApiKey.METADATA: "metadata",
+    ApiKey.OFFSET_COMMIT: "offsets",
+    ApiKey.OFFSET_FETCH: "offsets",
+    ApiKey.FIND_COORDINATOR: "cluster",
+    ApiKey.DESCRIBE_GROUPS: "group",
+    ApiKey.LIST_GROUPS: "group",
+    ApiKey.API_VERSIONS: "cluster",
+    ApiKey.CREATE_TOPICS: "topics",
+    ApiKey.DELETE_TOPICS: "topics",
+    ApiKey.INIT_PRODUCER_ID: "producer_ids",
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: "list_offsets",
+    ApiKey.DESCRIBE_CONFIGS: "configs",
+    ApiKey.CREATE_PARTITIONS: "topics",
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: "configs",
+    ApiKey.DESCRIBE_CLUSTER: "cluster",
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: "metadata",
+}
+"""Where the classes live, in `protocol.messages`. A key that is missing here has none yet."""
+
+SERVED: Mapping[ApiKey, range] = MappingProxyType(
+    {
+        key: key.valid_versions
+        for key in _MODULES
+        if key not in (ApiKey.OFFSET_FOR_LEADER_EPOCH, ApiKey.DESCRIBE_TOPIC_PARTITIONS)
+    }
+)
+"""What the broker of this release answers, and so what its ApiVersions lists."""
+
+DECLARED: tuple[ApiKey, ...] = tuple(_MODULES)
+"""Every key that has message classes."""
+
+_classes: dict[tuple[int, str], type[Message]] = {}
+
+
+def request_class(api_key: int) -> type[Message]:
+    """The class of an API's request; UnknownVersion if there is none."""
+    return _classes.get((api_key, "Request")) or _find_class(api_key, "Request")
+
+
+def response_class(api_key: int) -> type[Message]:
+    """The class of an API's response; UnknownVersion if there is none."""
+    return _classes.get((api_key, "Response")) or _find_class(api_key, "Response")
+
+
+def _find_class(api_key: int, side: str) -> type[Message]:
+    try:
+        key = ApiKey(api_key)
+        module = _MODULES[key]
+    except (ValueError, KeyError):
+        raise UnknownVersion(f"API key {api_key} is not known") from None
+    name = "".join(word.capitalize() for word in key.name.split("_")) + side
+    found: type[Message] = getattr(import_module(f"protocol.messages.{module}"), name)
+    _classes[api_key, side] = found
+    return found

@@ -1,0 +1,106 @@
+"""Settings described and altered, one resource at a time.
+
+Floor: messages. Data only.
+"""
+
+from protocol.messages.api import ApiKey
+from protocol.wire.schema import Message, Struct, array, boolean, int8, int16, int32, string
+
+
+class DescribeConfigsResource(Struct):
+    """One resource; keys None or empty mean all its settings."""
+
+    resource_type: int = int8()
+    resource_name: str = string()
+    configuration_keys: list[str] | None = array(string, nullable=0)
+
+
+class DescribeConfigsRequest(Message, api_key=ApiKey.DESCRIBE_CONFIGS, versions=(1, 4), flexible=4):
+    """Resources to describe. 3 adds documentation."""
+
+    resources: list[DescribeConfigsResource] = array(DescribeConfigsResource)
+    include_synonyms: bool = boolean()
+    include_documentation: bool = boolean(since=3)
+
+
+class DescribeConfigsSynonym(Struct):
+    """A place where the setting could come from, strongest first."""
+
+    name: str = string()
+    value: str | None = string(nullable=0)
+    source: int = int8()
+
+
+class DescribeConfigsResourceResult(Struct):
+    """One setting in effect, with where it comes from."""
+
+    name: str = string()
+    value: str | None = string(nullable=0)
+    read_only: bool = boolean()
+    config_source: int = int8(default=-1)
+    is_sensitive: bool = boolean()
+    synonyms: list[DescribeConfigsSynonym] = array(DescribeConfigsSynonym)
+    config_type: int = int8(since=3, ignorable=True)
+    documentation: str | None = string(since=3, nullable=0, default=None, ignorable=True)
+
+
+class DescribeConfigsResult(Struct):
+    """One resource's settings."""
+
+    error_code: int = int16()
+    error_message: str | None = string(nullable=0, default=None)
+    resource_type: int = int8()
+    resource_name: str = string()
+    configs: list[DescribeConfigsResourceResult] = array(DescribeConfigsResourceResult)
+
+
+class DescribeConfigsResponse(
+    Message, api_key=ApiKey.DESCRIBE_CONFIGS, versions=(1, 4), flexible=4
+):
+    """The settings by resource."""
+
+    throttle_time_ms: int = int32()
+    results: list[DescribeConfigsResult] = array(DescribeConfigsResult)
+
+
+class AlterableConfig(Struct):
+    """One change. Operations: 0 set, 1 delete, 2 append, 3 subtract."""
+
+    name: str = string()
+    config_operation: int = int8()
+    value: str | None = string(nullable=0)
+
+
+class AlterConfigsResource(Struct):
+    """One resource to alter."""
+
+    resource_type: int = int8()
+    resource_name: str = string()
+    configs: list[AlterableConfig] = array(AlterableConfig)
+
+
+class IncrementalAlterConfigsRequest(
+    Message, api_key=ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=(0, 1), flexible=1
+):
+    """Settings to set, delete, append to or subtract from."""
+
+    resources: list[AlterConfigsResource] = array(AlterConfigsResource)
+    validate_only: bool = boolean()
+
+
+class AlterConfigsResourceResponse(Struct):
+    """One resource's outcome."""
+
+    error_code: int = int16()
+    error_message: str | None = string(nullable=0, default=None)
+    resource_type: int = int8()
+    resource_name: str = string()
+
+
+class IncrementalAlterConfigsResponse(
+    Message, api_key=ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=(0, 1), flexible=1
+):
+    """The outcome by resource."""
+
+    throttle_time_ms: int = int32()
+    responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse)

@@ -1,0 +1,127 @@
+"""Fetch: record batches out of the log, for consumers and followers, with fetch sessions.
+
+Floor: messages. Data only.
+"""
+
+from protocol.messages.api import ApiKey
+from protocol.wire.schema import (
+    Message,
+    Records,
+    Struct,
+    array,
+    int8,
+    int16,
+    int32,
+    int64,
+    records_,
+    string,
+    struct,
+)
+
+
+class FetchPartition(Struct):
+    """One partition to read, with what the reader believes of its leader."""
+
+    partition: int = int32()
+    current_leader_epoch: int = int32(since=9, default=-1, ignorable=True)
+    fetch_offset: int = int64()
+    last_fetched_epoch: int = int32(since=12, default=-1)
+    log_start_offset: int = int64(since=5, default=-1, ignorable=True)
+    partition_max_bytes: int = int32()
+
+
+class FetchTopic(Struct):
+    """One topic of a FetchRequest."""
+
+    topic: str = string()
+    partitions: list[FetchPartition] = array(FetchPartition)
+
+
+class ForgottenTopic(Struct):
+    """Partitions to take out of an incremental session."""
+
+    topic: str = string()
+    partitions: list[int] = array(int32)
+
+
+class FetchRequest(Message, api_key=ApiKey.FETCH, versions=(4, 12), flexible=12):
+    """What to read, from where. 7 adds sessions, 9 leader epochs, 11 racks, 12 divergence by epoch.
+
+    `replica_id` is -1 for consumers. `session_epoch` -1 without `session_id` asks for no session.
+    """
+
+    cluster_id: str | None = string(since=12, nullable=12, tag=0, default=None, ignorable=True)
+    replica_id: int = int32(default=-1)
+    max_wait_ms: int = int32()
+    min_bytes: int = int32()
+    max_bytes: int = int32(default=0x7FFFFFFF)
+    isolation_level: int = int8()
+    session_id: int = int32(since=7, ignorable=True)
+    session_epoch: int = int32(since=7, default=-1, ignorable=True)
+    topics: list[FetchTopic] = array(FetchTopic)
+    forgotten_topics_data: list[ForgottenTopic] = array(ForgottenTopic, since=7)
+    rack_id: str = string(since=11, ignorable=True)
+
+
+class EpochEndOffset(Struct):
+    """Where the reader's log parted from ours: the last common epoch and its end."""
+
+    epoch: int = int32(default=-1)
+    end_offset: int = int64(default=-1)
+
+
+class LeaderIdAndEpoch(Struct):
+    """The leader to turn to instead."""
+
+    leader_id: int = int32(default=-1)
+    leader_epoch: int = int32(default=-1)
+
+
+class SnapshotId(Struct):
+    """The snapshot a follower must fetch first."""
+
+    end_offset: int = int64(default=-1)
+    epoch: int = int32(default=-1)
+
+
+class AbortedTransaction(Struct):
+    """A producer's aborted transaction, by its first offset."""
+
+    producer_id: int = int64()
+    first_offset: int = int64()
+
+
+class PartitionData(Struct):
+    """One partition's records and the offsets that bound them.
+
+    `aborted_transactions` is None unless the request was READ_COMMITTED, then sorted by first
+    offset.
+    """
+
+    partition_index: int = int32()
+    error_code: int = int16()
+    high_watermark: int = int64()
+    last_stable_offset: int = int64(default=-1)
+    log_start_offset: int = int64(since=5, default=-1, ignorable=True)
+    diverging_epoch: EpochEndOffset | None = struct(EpochEndOffset, since=12, tag=0)
+    current_leader: LeaderIdAndEpoch | None = struct(LeaderIdAndEpoch, since=12, tag=1)
+    snapshot_id: SnapshotId | None = struct(SnapshotId, since=12, tag=2)
+    aborted_transactions: list[AbortedTransaction] | None = array(AbortedTransaction, nullable=0)
+    preferred_read_replica: int = int32(since=11, default=-1)
+    records: Records = records_(nullable=0)
+
+
+class FetchableTopicResponse(Struct):
+    """One topic of a FetchResponse."""
+
+    topic: str = string()
+    partitions: list[PartitionData] = array(PartitionData)
+
+
+class FetchResponse(Message, api_key=ApiKey.FETCH, versions=(4, 12), flexible=12):
+    """What was read. `session_id` 0 means no session was made."""
+
+    throttle_time_ms: int = int32()
+    error_code: int = int16(since=7, ignorable=True)
+    session_id: int = int32(since=7)
+    responses: list[FetchableTopicResponse] = array(FetchableTopicResponse)

@@ -1,0 +1,28 @@
+"""Producer ids for idempotent and transactional producers.
+
+Floor: messages. Data only.
+"""
+
+from protocol.messages.api import ApiKey
+from protocol.wire.schema import Message, int16, int32, int64, string
+
+
+class InitProducerIdRequest(Message, api_key=ApiKey.INIT_PRODUCER_ID, versions=(0, 4), flexible=2):
+    """A producer id, new or resumed. 3 adds the id and epoch to resume with.
+
+    `transactional_id` None: an idempotent producer without transactions.
+    """
+
+    transactional_id: str | None = string(nullable=0)
+    transaction_timeout_ms: int = int32()
+    producer_id: int = int64(since=3, default=-1)
+    producer_epoch: int = int16(since=3, default=-1)
+
+
+class InitProducerIdResponse(Message, api_key=ApiKey.INIT_PRODUCER_ID, versions=(0, 4), flexible=2):
+    """The producer id and epoch to use."""
+
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    producer_id: int = int64(default=-1)
+    producer_epoch: int = int16()

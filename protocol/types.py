@@ -1,0 +1,70 @@
+"""Small types that every room shares: names of partitions, ids, and the numbers that mean "none".
+
+Floor: ground of `protocol`. Pure data, imports nothing of ours.
+"""
+
+import base64
+import binascii
+import uuid
+from typing import NamedTuple, NewType, TypeAlias
+
+NodeId = NewType("NodeId", int)
+Uuid: TypeAlias = uuid.UUID
+
+ZERO_UUID = uuid.UUID(int=0)
+"""Kafka's null: a topic id that is not known."""
+
+NO_OFFSET = -1
+NO_TIMESTAMP = -1
+NO_LEADER_EPOCH = -1
+NO_NODE = -1
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+NO_AUTHORIZED_OPERATIONS = -(2**31)
+"""What an answer carries where the request did not ask for authorised operations."""
+
+CONSUMER_REPLICA_ID = -1
+DEBUGGING_REPLICA_ID = -2
+
+LATEST_TIMESTAMP = -1
+EARLIEST_TIMESTAMP = -2
+MAX_TIMESTAMP = -3
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic, the key of nearly every table."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+def uuid_to_base64(value: uuid.UUID) -> str:
+    """The 22 URL-safe characters by which Kafka prints ids, without padding."""
+    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
+
+
+def uuid_from_base64(text: str) -> uuid.UUID:
+    """Read what `uuid_to_base64` and Kafka's tools write; anything else is a ValueError."""
+    try:
+        raw = base64.b64decode(text + "==", altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        raw = b""
+    if len(raw) != 16 or len(text) != 22:
+        raise ValueError(f"not an id of 22 URL-safe base64 characters: {text!r}")
+    return uuid.UUID(bytes=raw)
+
+
+def random_uuid(raw: bytes) -> uuid.UUID:
+    """A version 4 id from 16 random bytes, none whose text starts with a dash.
+
+    Kafka avoids such texts because command lines would read them as options. Chance is an argument:
+    the caller passes `os.urandom(16)` or bytes of a seeded generator.
+    """
+    value = uuid.UUID(bytes=raw, version=4)
+    if uuid_to_base64(value).startswith("-"):
+        value = uuid.UUID(bytes=bytes([raw[0] ^ 0x80]) + raw[1:], version=4)
+    return value

@@ -1,0 +1,76 @@
+"""Durations and sizes as people write them: "100ms", "7d", "1MiB".
+
+Floor: ground of `protocol`. Pure. Used by every room's settings, so the spelling is one.
+"""
+
+import re
+
+_NUMBER_AND_UNIT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-zµ]*)\s*\Z")
+
+_MILLISECONDS = {
+    "ms": 1,
+    "s": 1_000,
+    "m": 60_000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+    "w": 604_800_000,
+}
+
+_BYTES = {
+    "": 1,
+    "B": 1,
+    "kB": 1_000,
+    "KB": 1_000,
+    "MB": 1_000_000,
+    "GB": 1_000_000_000,
+    "TB": 1_000_000_000_000,
+    "KiB": 1 << 10,
+    "MiB": 1 << 20,
+    "GiB": 1 << 30,
+    "TiB": 1 << 40,
+}
+
+
+def parse_duration_ms(text: str) -> int:
+    """Milliseconds of "100ms", "2s", "1m", "1h", "7d", "2w"; a bare number is refused.
+
+    A fraction is fine as long as it comes to whole milliseconds ("0.5s", "1.5h").
+    """
+    return _parse(text, _MILLISECONDS, 'a duration such as "100ms", "30s", "1h" or "7d"')
+
+
+def parse_size_bytes(text: str) -> int:
+    """Bytes of "512", "64KiB", "1MiB", "2GB"; a bare number means bytes."""
+    return _parse(text, _BYTES, 'a size such as "512", "64KiB" or "1MiB"')
+
+
+def format_duration_ms(duration_ms: int) -> str:
+    """The shortest exact spelling that `parse_duration_ms` reads back."""
+    if duration_ms:
+        for unit in ("d", "h", "m", "s"):
+            if duration_ms % _MILLISECONDS[unit] == 0:
+                return f"{duration_ms // _MILLISECONDS[unit]}{unit}"
+    return f"{duration_ms}ms"
+
+
+def format_size_bytes(size_bytes: int) -> str:
+    """The shortest exact spelling that `parse_size_bytes` reads back."""
+    if size_bytes:
+        for unit in ("TiB", "GiB", "MiB", "KiB"):
+            if size_bytes % _BYTES[unit] == 0:
+                return f"{size_bytes // _BYTES[unit]}{unit}"
+    return str(size_bytes)
+
+
+def _parse(text: str, units: dict[str, int], expected: str) -> int:
+    match = _NUMBER_AND_UNIT.match(text) if isinstance(text, str) else None
+    scale = units.get(match[2]) if match else None
+    if match is None or scale is None:
+        raise ValueError(f"found {text!r}, expected {expected}")
+    whole, _, fraction = match[1].partition(".")
+    scaled = int(whole + fraction) * scale
+    value, rest = divmod(scaled, int("1" + "0" * len(fraction)))
+    if rest:
+        raise ValueError(f"found {text!r}, which is no whole number of units, expected {expected}")
+    return value

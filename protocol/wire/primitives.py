@@ -1,0 +1,186 @@
+"""The smallest pieces of the wire format, as plain functions that the generated codecs call.
+
+Floor: wire. Pure. Readers are `(buffer, position) -> (value, position)`; every length is compared
+with the bytes left before anything is allocated. Named limits of the whole layer stand here.
+"""
+
+import uuid
+from collections.abc import Callable
+from functools import lru_cache
+from struct import Struct
+from typing import Any, NoReturn, TypeAlias
+
+from protocol.errors import (
+    BadLength,
+    BadTags,
+    BadVarint,
+    BufferUnderflow,
+    NullNotAllowed,
+)
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+TAG_COUNT_MAX = 64
+"""Tagged fields in one struct, known and unknown together."""
+
+ARRAY_COUNT_MAX = 100_000
+"""Elements of one array, however small: an element costs far more in memory than on the wire."""
+
+SMALL_COUNT = 16
+"""Arrays of numbers shorter than this have a compiled struct of their own."""
+
+UVARINT_1 = tuple(bytes((n,)) for n in range(128))
+
+
+def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
+    """An unsigned number of at most 32 bits, lowest seven bits first, in at most five bytes."""
+    byte = buffer[position]
+    if byte < 0x80:
+        return byte, position + 1
+    value = byte & 0x7F
+    shift = 7
+    while True:
+        position += 1
+        byte = buffer[position]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift > 28:
+            raise BadVarint("a variable-length number of 32 bits has more than five bytes")
+    if byte == 0:
+        raise BadVarint("a variable-length number is longer than it need be")
+    if value > 0xFFFFFFFF:
+        raise BadVarint("a variable-length number exceeds 32 bits")
+    return value, position + 1
+
+
+def encode_uvarint(value: int) -> bytes:
+    """The shortest encoding of a number that is not negative."""
+    if value < 0x80:
+        return UVARINT_1[value]
+    out = bytearray()
+    while value > 0x7F:
+        out.append((value & 0x7F) | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def read_varlong(buffer: Buffer, position: int) -> tuple[int, int]:
+    """A signed, zigzag-encoded number of at most 64 bits in at most ten bytes."""
+    byte = buffer[position]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), position + 1
+    value = byte & 0x7F
+    shift = 7
+    while True:
+        position += 1
+        byte = buffer[position]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift > 63:
+            raise BadVarint("a variable-length number of 64 bits has more than ten bytes")
+    if byte == 0:
+        raise BadVarint("a variable-length number is longer than it need be")
+    if value > 0xFFFFFFFFFFFFFFFF:
+        raise BadVarint("a variable-length number exceeds 64 bits")
+    return (value >> 1) ^ -(value & 1), position + 1
+
+
+def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
+    """A signed, zigzag-encoded number of at most 32 bits in at most five bytes."""
+    value, position = read_uvarint(buffer, position)
+    return (value >> 1) ^ -(value & 1), position
+
+
+def encode_varlong(value: int) -> bytes:
+    """The shortest zigzag encoding of a signed number of at most 64 bits."""
+    return encode_uvarint((value << 1) ^ (value >> 63))
+
+
+encode_varint = encode_varlong
+"""For a number of 32 bits both zigzag encodings are the same bytes."""
+
+
+def read_tag_count(buffer: Buffer, position: int) -> tuple[int, int]:
+    """How many tagged fields follow; more than the limit is refused before any is looked at."""
+    count, position = read_uvarint(buffer, position)
+    if count > TAG_COUNT_MAX:
+        raise BadTags(f"{count} tagged fields, at most {TAG_COUNT_MAX} are read")
+    return count, position
+
+
+def read_tag(buffer: Buffer, position: int, limit: int) -> tuple[int, int, int]:
+    """One tag's number, where its content starts and where it ends."""
+    tag, position = read_uvarint(buffer, position)
+    size, position = read_uvarint(buffer, position)
+    end = position + size
+    if end > limit:
+        raise BufferUnderflow(f"tagged field {tag} of {size} bytes, {limit - position} are left")
+    return tag, position, end
+
+
+def skip_tags(buffer: Buffer, position: int, limit: int) -> int:
+    """Step over a whole section of tagged fields, none of which we know."""
+    count, position = read_tag_count(buffer, position)
+    for _ in range(count):
+        _, _, position = read_tag(buffer, position, limit)
+    return position
+
+
+def fail_length(length: int, left: int, what: str) -> NoReturn:
+    """Name what is wrong with a length: null, negative, or more than there is."""
+    if length == -1:
+        raise NullNotAllowed(f"{what} is null")
+    if length < 0:
+        raise BadLength(f"{what} has length {length}")
+    raise BufferUnderflow(f"{what} of {length} bytes, {left} are left")
+
+
+def fail_count(count: int, left: int, what: str) -> NoReturn:
+    """Name what is wrong with an array's count."""
+    if count == -1:
+        raise NullNotAllowed(f"{what} is null")
+    if count < 0 or count > ARRAY_COUNT_MAX:
+        raise BadLength(f"{what} has {count} elements, at most {ARRAY_COUNT_MAX} are read")
+    raise BufferUnderflow(f"{what} of {count} elements, {left} bytes are left")
+
+
+def fail_tag(tag: int, size: int, what: str) -> NoReturn:
+    """A tagged field whose declared size is not what its content took."""
+    raise BadTags(f"{what}: tagged field {tag} does not fill its declared {size} bytes")
+
+
+def fail_marker(marker: int, what: str) -> NoReturn:
+    """A nullable struct announces itself by 1 or -1, nothing else."""
+    if marker == -1:
+        raise NullNotAllowed(f"{what} is null")
+    raise BadLength(f"{what} starts with marker {marker}, not 1 or -1")
+
+
+_set_attribute = object.__setattr__
+_UUID_IS_SAFE = uuid.SafeUUID.unknown
+
+
+@lru_cache(maxsize=4096)
+def uuid_from_bytes(raw: bytes) -> uuid.UUID:
+    """An id from its 16 bytes. Ids of topics repeat in every message, so they are remembered."""
+    value = object.__new__(uuid.UUID)
+    _set_attribute(value, "int", int.from_bytes(raw, "big"))
+    _set_attribute(value, "is_safe", _UUID_IS_SAFE)
+    return value
+
+
+@lru_cache(maxsize=32)
+def array_unpackers(code: str) -> tuple[Callable[[Buffer, int], tuple[Any, ...]], ...]:
+    """`unpack_from` for 0 to 15 big-endian numbers of one struct code."""
+    return tuple(Struct(f">{n}{code}").unpack_from for n in range(SMALL_COUNT))
+
+
+@lru_cache(maxsize=32)
+def array_packers(code: str) -> tuple[Callable[..., bytes], ...]:
+    """`pack` for 0 to 15 big-endian numbers of one struct code."""
+    return tuple(Struct(f">{n}{code}").pack for n in range(SMALL_COUNT))
