@@ -107,7 +107,8 @@ stop_with_missing() { # reason
 known_to_apt() {
   local package
   for package in ${1//+/ }; do
-    apt-cache policy "$package" 2>/dev/null | grep -q 'Candidate: [^(]' || return 1
+    # Not grep -q: it would end early, and pipefail would take the broken pipe for "unknown".
+    apt-cache policy "$package" 2>/dev/null | grep 'Candidate: [^(]' >/dev/null || return 1
   done
 }
 

@@ -1,0 +1,334 @@
+"""The laws of the house, each a function from a file to the sentences about what breaks it.
+
+Nothing here reads the disk: `tests/house/test_laws.py` applies the laws to the tree, and
+`test_planted.py` tries every law on faults planted in made-up files.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from tests.house.tree import ROOMS, Module
+
+FILE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 70
+
+MAY_IMPORT: dict[str, frozenset[str]] = {
+    "protocol": frozenset(),
+    "sinks": frozenset(),
+    "broker": frozenset({"protocol"}),
+    "collector": frozenset({"protocol"}),
+    "stream": frozenset({"protocol", "sinks"}),
+    "monitor": frozenset({"protocol", "sinks"}),
+    "appliance": frozenset({"protocol", "broker", "collector", "sinks", "stream", "monitor"}),
+    "bench": frozenset(ROOMS) - {"tests"},
+    "tests": frozenset(ROOMS),
+    "setup": frozenset(),
+}
+
+# Floors of a room from the ground up; rooms on one landing never import each other.
+BROKER_FLOORS = {
+    "": 0,
+    "storage": 1,
+    "replication": 2,
+    "quorum": 2,
+    "controller": 3,
+    "coordinators": 3,
+    "server": 4,
+}
+PROTOCOL_FLOORS = {"": 0, "wire": 1, "messages": 2, "client": 3}
+GROUND_MODULES = {
+    "broker": {"clock", "timers", "purgatory", "config", "settings"},
+    "protocol": {"types", "errors", "units", "log", "status", "status_http"},
+}
+
+# Too large for a broker's memory goal, also by way of `protocol`.
+HEAVY = {"pydantic", "numpy"}
+
+PURE = {
+    "broker": {"replication", "quorum", "controller", "coordinators", "timers", "purgatory"},
+    "protocol": {"wire", "messages"},
+    "collector": {"tailer", "lines", "fingerprint", "schedule", "delivery", "checkpoints"},
+    "sinks": {"rows", "plan"},
+    "monitor": {"snapshot", "lag", "render"},
+    "stream": {"parse", "counts"},
+    "appliance": {"supervisor/core"},
+}
+IMPURE_MODULES = {
+    "asyncio",
+    "http",
+    "logging",
+    "multiprocessing",
+    "secrets",
+    "selectors",
+    "socket",
+    "subprocess",
+    "threading",
+    "time",
+    "urllib",
+}
+IMPURE_CALLS = {"open", "input", "print"}
+
+ASYNC_IN_BROKER = ("broker/server/", "broker/__main__.py")
+
+SOCKET_NAMES = {
+    "create_connection",
+    "create_server",
+    "open_connection",
+    "open_unix_connection",
+    "start_server",
+    "start_unix_server",
+    "sock_connect",
+}
+SOCKET_FILES = {
+    "protocol/client/connection.py": "the client's only socket file",
+    "protocol/status_http.py": "every part's status server",
+}
+
+BROAD_EXCEPT_FILES = {
+    "broker/server/connection.py": "a fault of one connection closes that connection",
+    "protocol/status_http.py": "a fault of one status request must not end the part",
+    "protocol/client/connection.py": "a fault of one connection fails that connection's requests",
+    "tests/harness/wait.py": "an exception counts as not yet",
+}
+
+SLEEPING_FILES = {"tests/harness/wait.py"}
+
+_UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
+_MACHINE_PATH = re.compile(r"(?<![\w.])/(?:work/(?:main|shared)|tmp/mill|root|home/[a-z]+)\b")
+_REGISTRY = re.compile(
+    r"\b(?:index|registry)\.example"
+)
+_TYPE_IGNORE = re.compile(r"#\s*type:\s*ignore(?P<codes>\[[\w\-, ]+\])?(?P<rest>.*)")
+_NOQA = re.compile(r"#\s*noqa(?!:\s*[A-Z])")
+
+
+def imports(of: Module) -> Iterator[tuple[int, str]]:
+    """Every imported module by full name, also inside functions; relative ones made absolute."""
+    for node in ast.walk(of.tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = ".".join(of.parts[: len(of.parts) - node.level])
+                base = f"{above}.{base}".strip(".")
+            yield node.lineno, base
+            for alias in node.names:
+                yield node.lineno, f"{base}.{alias.name}"
+
+
+def floors_of_rooms(of: Module) -> Iterator[str]:
+    """A room imports only what lies below it."""
+    for line, name in imports(of):
+        target = name.split(".")[0]
+        if target in ROOMS and target != of.room and target not in MAY_IMPORT[of.room]:
+            yield f"{of.path}:{line}: {of.room} must not import {target}"
+
+
+def floors_inside(of: Module) -> Iterator[str]:
+    """Inside broker and protocol, floors import downward only."""
+    floors = {"broker": BROKER_FLOORS, "protocol": PROTOCOL_FLOORS}.get(of.room)
+    if floors is None or of.parts[-1] == "__main__":
+        return
+    own = of.parts[1] if len(of.parts) > 2 else ""
+    for line, name in imports(of):
+        pieces = name.split(".")
+        if pieces[0] != of.room or len(pieces) < 2:
+            continue
+        target = pieces[1] if pieces[1] in floors else ""
+        if own != target and floors.get(own, 0) <= floors[target]:
+            yield f"{of.path}:{line}: floor {own or 'ground'} must not import floor {target}"
+
+
+def known_floors(of: Module) -> Iterator[str]:
+    """A new folder or ground module must be given its floor here."""
+    floors = {"broker": BROKER_FLOORS, "protocol": PROTOCOL_FLOORS}.get(of.room)
+    if floors is None:
+        return
+    if len(of.parts) > 2:
+        if of.parts[1] not in floors:
+            yield f"{of.path}: the folder {of.parts[1]} has no floor in tests/house/laws.py"
+    elif of.parts[1] not in GROUND_MODULES[of.room] | {"__init__", "__main__"}:
+        yield f"{of.path}: {of.parts[1]} is no ground module of {of.room}"
+
+
+def light_broker(of: Module) -> Iterator[str]:
+    """Nothing heavy in broker and protocol, wherever the import stands."""
+    if of.room not in ("broker", "protocol"):
+        return
+    for line, name in imports(of):
+        if name.split(".")[0] in HEAVY:
+            yield f"{of.path}:{line}: {name.split('.')[0]} is too large for a broker"
+
+
+def async_floor(of: Module) -> Iterator[str]:
+    """In the broker only the server knows asyncio."""
+    if of.room != "broker" or of.path.startswith(ASYNC_IN_BROKER):
+        return
+    for line, name in imports(of):
+        if name.split(".")[0] in ("asyncio", "uvloop"):
+            yield f"{of.path}:{line}: only broker/server may import asyncio"
+
+
+def is_pure(of: Module) -> bool:
+    """Whether the file belongs to a core that never touches the world."""
+    inner = "/".join(of.parts[1:])
+    return any(inner == name or inner.startswith(name + "/") for name in PURE.get(of.room, ()))
+
+
+def pure_cores(of: Module) -> Iterator[str]:
+    """A core gets time and chance as arguments and gives its outputs as data."""
+    if not is_pure(of):
+        return
+    for line, name in imports(of):
+        if name.split(".")[0] in IMPURE_MODULES:
+            yield f"{of.path}:{line}: a pure core must not import {name.split('.')[0]}"
+    for node in ast.walk(of.tree):
+        if isinstance(node, ast.Await | ast.AsyncFunctionDef):
+            yield f"{of.path}:{node.lineno}: a pure core must not await"
+        if not isinstance(node, ast.Call):
+            continue
+        called = ast.unparse(node.func)
+        if called in IMPURE_CALLS or called in ("datetime.now", "os.urandom", "uuid.uuid4"):
+            yield f"{of.path}:{node.lineno}: a pure core must not call {called}"
+        if called.startswith("random.") and called != "random.Random":
+            yield f"{of.path}:{node.lineno}: chance comes as an argument, not from {called}"
+
+
+def sockets(of: Module) -> Iterator[str]:
+    """In protocol, one file of the client opens sockets."""
+    if of.room != "protocol" or of.path in SOCKET_FILES:
+        return
+    for node in ast.walk(of.tree):
+        if isinstance(node, ast.Attribute) and node.attr in SOCKET_NAMES:
+            yield f"{of.path}:{node.lineno}: {node.attr} belongs into protocol/client/connection.py"
+    for line, name in imports(of):
+        if name == "socket":
+            yield f"{of.path}:{line}: sockets belong into protocol/client/connection.py"
+
+
+def sizes(of: Module) -> Iterator[str]:
+    """Files and functions that can be read in one go."""
+    lines = of.text.count("\n") + 1
+    if lines > FILE_LINES_MAX:
+        yield f"{of.path}: {lines} lines, at most {FILE_LINES_MAX}"
+    for node in ast.walk(of.tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            if length > FUNCTION_LINES_MAX:
+                found = f"{node.name} has {length} lines"
+                yield f"{of.path}:{node.lineno}: {found}, at most {FUNCTION_LINES_MAX}"
+
+
+def module_docstring(of: Module) -> Iterator[str]:
+    """Every file with code opens by saying what it is; tests speak through their names."""
+    if of.tree.body and of.room != "tests" and ast.get_docstring(of.tree) is None:
+        yield f"{of.path}: no docstring at the top"
+
+
+def broad_except(of: Module) -> Iterator[str]:
+    """`except Exception` only at a process's top and where a line in this file says why."""
+    if of.path in BROAD_EXCEPT_FILES or of.parts[-1] == "__main__":
+        return
+    for node in ast.walk(of.tree):
+        if not isinstance(node, ast.ExceptHandler):
+            continue
+        caught = "" if node.type is None else ast.unparse(node.type)
+        if node.type is not None and not re.search(r"\b(Base)?Exception\b", caught):
+            continue
+        # A handler that cleans up and lets the exception go on hides nothing.
+        if isinstance(node.body[-1], ast.Raise) and node.body[-1].exc is None:
+            continue
+        yield f"{of.path}:{node.lineno}: catching {caught or 'everything'} is not allowed here"
+
+
+def excuses(of: Module) -> Iterator[str]:
+    """Every exemption from a tool names its code, and one from the types its reason too."""
+    if of.path in EXEMPT_TEXTS:
+        return
+    for number, line in enumerate(of.text.splitlines(), start=1):
+        ignore = _TYPE_IGNORE.search(line)
+        if ignore and not ignore["codes"]:
+            yield f"{of.path}:{number}: type: ignore without a code"
+        elif ignore and of.room != "tests" and "#" not in ignore["rest"]:
+            yield f"{of.path}:{number}: type: ignore without a reason behind it"
+        if _NOQA.search(line):
+            yield f"{of.path}:{number}: noqa without a code"
+
+
+def tests_do_not_sleep(of: Module) -> Iterator[str]:
+    """Tests wait for conditions, never for time to pass."""
+    if of.room != "tests" or of.path in SLEEPING_FILES:
+        return
+    for node in ast.walk(of.tree):
+        if not isinstance(node, ast.Call):
+            continue
+        called = ast.unparse(node.func)
+        if called == "time.sleep":
+            yield f"{of.path}:{node.lineno}: time.sleep in a test; use tests/harness/wait.py"
+    for line, name in imports(of):
+        if name == "time.sleep":
+            yield f"{of.path}:{line}: time.sleep in a test; use tests/harness/wait.py"
+
+
+def tests_assert(of: Module) -> Iterator[str]:
+    """A test file that asserts nothing proves nothing."""
+    if of.room != "tests" or not of.parts[-1].startswith("test_"):
+        return
+    for node in ast.walk(of.tree):
+        if isinstance(node, ast.Assert):
+            return
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in (
+            "pytest.raises",
+            "pytest.fail",
+        ):
+            return
+    yield f"{of.path}: no assert in it"
+
+
+MODULE_LAWS = (
+    floors_of_rooms,
+    floors_inside,
+    known_floors,
+    light_broker,
+    async_floor,
+    pure_cores,
+    sockets,
+    sizes,
+    module_docstring,
+    broad_except,
+    excuses,
+    tests_do_not_sleep,
+    tests_assert,
+)
+
+
+def unfinished(path: str, text: str) -> Iterator[str]:
+    """No note to come back later: what is wanted stands in an issue."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if found := _UNFINISHED.search(line):
+            yield f"{path}:{number}: {found[0]}"
+
+
+def machine_paths(path: str, text: str) -> Iterator[str]:
+    """Nothing that holds on one person's machine only."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if found := _MACHINE_PATH.search(line):
+            yield f"{path}:{number}: the path {found[0]} of one machine"
+
+
+def registries(path: str, text: str) -> Iterator[str]:
+    """Tools find their registries by their own settings; no address stands in our files."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if found := _REGISTRY.search(line):
+            yield f"{path}:{number}: the registry {found[0]}"
+
+
+TEXT_LAWS = (unfinished, machine_paths, registries)
+
+EXEMPT_TEXTS = {
+    "tests/house/laws.py": "names what it forbids",
+    "tests/house/test_planted.py": "plants what is forbidden",
+}

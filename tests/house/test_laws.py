@@ -1,0 +1,87 @@
+"""The laws applied to the tree, and the laws that need more than one file."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.house import laws, tree
+
+
+@pytest.mark.parametrize("law", laws.MODULE_LAWS, ids=lambda law: law.__name__)
+def test_modules_keep_the_law(law: Callable[[tree.Module], Iterator[str]]) -> None:
+    broken = [sentence for module in tree.modules() for sentence in law(module)]
+    assert not broken, f"{law.__doc__}\n" + "\n".join(broken)
+
+
+@pytest.mark.parametrize("law", laws.TEXT_LAWS, ids=lambda law: law.__name__)
+def test_texts_keep_the_law(law: Callable[[str, str], Iterator[str]]) -> None:
+    broken = [
+        sentence
+        for path, text in tree.texts()
+        if path not in laws.EXEMPT_TEXTS
+        for sentence in law(path, text)
+    ]
+    assert not broken, f"{law.__doc__}\n" + "\n".join(broken)
+
+
+def test_every_file_is_python() -> None:
+    assert tree.unreadable() == []
+
+
+def test_the_tree_is_seen() -> None:
+    rooms = {module.room for module in tree.modules()}
+    assert {"protocol", "appliance", "tests"} <= rooms
+    assert len(tree.modules()) > 20
+
+
+def test_a_broker_process_stays_light() -> None:
+    """Also by way of what it imports: the process itself is asked."""
+    program = (
+        "import sys, broker.__main__\n"
+        f"print(sorted(set(sys.modules) & {laws.HEAVY | {'yaml', 'http.client', 'redis'}!r}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tree.ROOT, capture_output=True, text=True, timeout=60
+    )
+    if "No module named 'broker.__main__'" in done.stderr:
+        pytest.skip("the broker has no __main__ yet")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[]"
+
+
+def pins(name: str) -> dict[str, str]:
+    text = (tree.ROOT / "requirements" / name).read_text()
+    return dict(re.findall(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", text, re.MULTILINE))
+
+
+def test_development_packages_hold_the_runtime_ones() -> None:
+    """`make test` after `make up` must not change a version under a running mill."""
+    runtime, development = pins("runtime.txt"), pins("dev.txt")
+    assert runtime
+    assert {name: development.get(name) for name in runtime} == runtime
+
+
+@pytest.mark.parametrize("name", ["build.txt", "runtime.txt", "dev.txt"])
+def test_every_package_is_pinned_by_hash_and_without_address(name: str) -> None:
+    text = (tree.ROOT / "requirements" / name).read_text()
+    entries = [e for e in re.split(r"\n(?=\S)", text) if e and not e.startswith("#")]
+    assert entries
+    assert [entry for entry in entries if "==" not in entry or "--hash=sha256:" not in entry] == []
+    assert "://" not in text
+
+
+def make_targets() -> list[str]:
+    text = (tree.ROOT / "Makefile").read_text()
+    return re.findall(r"^([a-z-]+):.*##", text, re.MULTILINE)
+
+
+def test_the_readme_names_every_make_target() -> None:
+    readme = tree.ROOT / "README.md"
+    if not readme.exists():
+        pytest.skip("there is no README.md yet")
+    assert len(make_targets()) >= 8
+    text = readme.read_text()
+    assert [target for target in make_targets() if f"make {target}" not in text] == []

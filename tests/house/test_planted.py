@@ -1,0 +1,121 @@
+"""Every law is tried on a fault planted in a made-up file, and on a file that keeps it."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.house import laws
+from tests.house.tree import Module, module
+
+Law = Callable[[Module], Iterator[str]]
+
+LONG_FUNCTION = "def f():\n" + "    x = 1\n" * laws.FUNCTION_LINES_MAX
+LONG_FILE = "x = 1\n" * (laws.FILE_LINES_MAX + 1)
+
+PLANTED: list[tuple[Law, str, str]] = [
+    (laws.floors_of_rooms, "protocol/wire/frame.py", "import broker.config"),
+    (laws.floors_of_rooms, "sinks/rows.py", "from protocol.types import NodeId"),
+    (laws.floors_of_rooms, "collector/agent.py", "def f():\n    from sinks import rows"),
+    (laws.floors_of_rooms, "stream/job.py", "import collector"),
+    (laws.floors_of_rooms, "monitor/http.py", "from appliance.config import load"),
+    (laws.floors_of_rooms, "bench/load.py", "from tests.harness import wait"),
+    (laws.floors_of_rooms, "setup/test_all.py", "import protocol.types"),
+    (laws.floors_inside, "broker/storage/log.py", "from broker.server import listener"),
+    (laws.floors_inside, "broker/storage/log.py", "from ..controller import topics"),
+    (laws.floors_inside, "broker/controller/topics.py", "import broker.coordinators.offsets"),
+    (laws.floors_inside, "broker/config.py", "from broker.storage.log import Log"),
+    (laws.floors_inside, "protocol/wire/records.py", "from protocol.messages.api import ApiKey"),
+    (laws.floors_inside, "protocol/messages/fetch.py", "from protocol import client"),
+    (laws.known_floors, "broker/attic/old.py", "x = 1"),
+    (laws.known_floors, "broker/helpers.py", "x = 1"),
+    (laws.light_broker, "broker/config.py", "from pydantic import BaseModel"),
+    (laws.light_broker, "protocol/wire/records.py", "def f():\n    import numpy as np"),
+    (laws.async_floor, "broker/storage/log.py", "import asyncio"),
+    (laws.pure_cores, "broker/coordinators/offsets.py", "import time"),
+    (laws.pure_cores, "broker/controller/topics.py", "x = uuid.uuid4()"),
+    (laws.pure_cores, "collector/tailer.py", "def f(p):\n    return open(p)"),
+    (laws.pure_cores, "monitor/lag.py", "async def f():\n    await g()"),
+    (laws.pure_cores, "appliance/supervisor/core.py", "import random\nx = random.random()"),
+    (laws.pure_cores, "sinks/plan.py", "import logging"),
+    (laws.sockets, "protocol/client/producer.py", "import socket"),
+    (laws.sockets, "protocol/client/admin.py", "asyncio.open_connection('h', 1)"),
+    (laws.sizes, "collector/agent.py", LONG_FUNCTION),
+    (laws.sizes, "collector/agent.py", LONG_FILE),
+    (laws.module_docstring, "sinks/plan.py", "x = 1"),
+    (laws.broad_except, "sinks/store.py", "try:\n    f()\nexcept Exception:\n    pass"),
+    (laws.broad_except, "sinks/store.py", "try:\n    f()\nexcept:\n    pass"),
+    (laws.broad_except, "sinks/store.py", "try:\n    f()\nexcept (OSError, Exception):\n    g()"),
+    (laws.broad_except, "sinks/store.py", "try:\n    f()\nexcept BaseException as e:\n    g(e)"),
+    (laws.excuses, "sinks/store.py", "x = f()  # type: ignore"),
+    (laws.excuses, "sinks/store.py", "x = f()  # type: ignore[arg-type]"),
+    (laws.excuses, "sinks/store.py", "x = f()  # noqa"),
+    (laws.tests_do_not_sleep, "tests/e2e/test_up.py", "import time\ntime.sleep(1)"),
+    (laws.tests_do_not_sleep, "tests/e2e/test_up.py", "from time import sleep\nsleep(1)"),
+    (laws.tests_assert, "tests/unit/test_x.py", "def test_x():\n    f()"),
+]
+
+KEPT: list[tuple[Law, str, str]] = [
+    (laws.floors_of_rooms, "stream/job.py", "from sinks.store import Sinks\nimport protocol.log"),
+    (laws.floors_of_rooms, "appliance/cli.py", "import monitor.config, broker.config"),
+    (laws.floors_inside, "broker/server/broker.py", "from broker.storage.log import Log"),
+    (laws.floors_inside, "broker/storage/log.py", "from broker.storage import segment"),
+    (laws.floors_inside, "broker/__main__.py", "from broker.server import broker"),
+    (laws.known_floors, "broker/storage/log.py", "x = 1"),
+    (laws.light_broker, "collector/encode.py", "import numpy"),
+    (laws.async_floor, "broker/server/listener.py", "import asyncio"),
+    (laws.pure_cores, "collector/agent.py", "import asyncio, time"),
+    (laws.pure_cores, "broker/timers.py", "import random\ndef f(r: random.Random): pass"),
+    (laws.sockets, "protocol/client/connection.py", "import socket"),
+    (laws.sizes, "collector/agent.py", "def f():\n    x = 1\n"),
+    (laws.module_docstring, "sinks/plan.py", '"""Pure."""\nx = 1'),
+    (laws.module_docstring, "sinks/__init__.py", ""),
+    (laws.broad_except, "sinks/store.py", "try:\n    f()\nexcept OSError:\n    pass"),
+    (
+        laws.broad_except,
+        "sinks/store.py",
+        "try:\n    f()\nexcept BaseException:\n    g()\n    raise",
+    ),
+    (laws.broad_except, "collector/__main__.py", "try:\n    f()\nexcept Exception:\n    g()"),
+    (laws.excuses, "sinks/store.py", "x = f()  # type: ignore[arg-type]  # the stub is wrong"),
+    (laws.excuses, "sinks/store.py", "x = f()  # noqa: E501"),
+    (laws.tests_do_not_sleep, "tests/harness/wait.py", "import time\ntime.sleep(1)"),
+    (laws.tests_assert, "tests/unit/test_x.py", "def test_x():\n    assert f()"),
+]
+
+
+@pytest.mark.parametrize(("law", "path", "text"), PLANTED)
+def test_a_planted_fault_is_found(law: Law, path: str, text: str) -> None:
+    assert list(law(module(path, text)))
+
+
+@pytest.mark.parametrize(("law", "path", "text"), KEPT)
+def test_a_file_in_order_passes(law: Law, path: str, text: str) -> None:
+    assert list(law(module(path, text))) == []
+
+
+def test_every_law_is_tried_both_ways() -> None:
+    assert {law for law, _, _ in PLANTED} == set(laws.MODULE_LAWS)
+    assert {law for law, _, _ in KEPT} == set(laws.MODULE_LAWS)
+
+
+@pytest.mark.parametrize(
+    ("law", "text"),
+    [
+        (laws.unfinished, "x = 1  # TODO later"),
+        (laws.unfinished, "FIXME"),
+        (laws.machine_paths, "cd /somewhere/main && make"),
+        (laws.machine_paths, "path = '/home/anna/millrace'"),
+        (laws.machine_paths, "/somebody/.cache"),
+        (laws.registries, "--index-url https://index.example/simple"),
+        (laws.registries, "https://repository.example/maven2"),
+        (laws.registries, "FROM registry.example/library/python"),
+    ],
+)
+def test_a_planted_text_is_found(law: Callable[[str, str], Iterator[str]], text: str) -> None:
+    assert list(law("docs/x.md", f"first line\n{text}\n")) != []
+
+
+@pytest.mark.parametrize("law", laws.TEXT_LAWS)
+def test_a_text_in_order_passes(law: Callable[[str, str], Iterator[str]]) -> None:
+    text = "The framework works in /tmp or data/broker-1; see network/root nodes, mastodon.\n"
+    assert list(law("docs/x.md", text)) == []

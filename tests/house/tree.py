@@ -1,0 +1,96 @@
+"""The repository as the laws see it: every Python file parsed once, every text file read once."""
+
+import ast
+import subprocess
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+ROOMS = (
+    "protocol",
+    "broker",
+    "collector",
+    "sinks",
+    "stream",
+    "monitor",
+    "appliance",
+    "bench",
+    "tests",
+)
+
+
+@dataclass(frozen=True)
+class Module:
+    """One Python file: its path from the root, its text, its tree."""
+
+    path: str
+    text: str
+    tree: ast.Module
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The path's pieces, the last without `.py`."""
+        return tuple(self.path.removesuffix(".py").split("/"))
+
+    @property
+    def room(self) -> str:
+        """The top-level folder."""
+        return self.parts[0]
+
+
+def module(path: str, text: str) -> Module:
+    """A file given as text: how the laws are tried on planted faults."""
+    return Module(path, text, ast.parse(text, path))
+
+
+@cache
+def files() -> tuple[str, ...]:
+    """Every file that is or could be committed, by path from the root."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout
+        names = listed.decode().split("\0")
+    except (OSError, subprocess.CalledProcessError):
+        # No git here (an archive): what lies in the rooms is the tree.
+        found = [path for room in ROOMS for path in (ROOT / room).rglob("*") if path.is_file()]
+        names = [str(path.relative_to(ROOT)) for path in found if "__pycache__" not in path.parts]
+    return tuple(sorted({name for name in names if name and (ROOT / name).is_file()}))
+
+
+@cache
+def modules() -> tuple[Module, ...]:
+    """Every Python file of the rooms and of `setup/`."""
+    return tuple(module(name, text) for name, text in _python_texts() if parses(text))
+
+
+@cache
+def _python_texts() -> tuple[tuple[str, str], ...]:
+    names = [n for n in files() if n.endswith(".py") and n.split("/")[0] in (*ROOMS, "setup")]
+    return tuple((name, (ROOT / name).read_text(encoding="utf-8")) for name in names)
+
+
+def parses(text: str) -> bool:
+    """Whether the text is Python at all, for the version that runs the tests."""
+    try:
+        ast.parse(text)
+    except SyntaxError:
+        return False
+    return True
+
+
+def unreadable() -> list[str]:
+    """Files that are no Python; they get a test of their own instead of failing every law."""
+    return [name for name, text in _python_texts() if not parses(text)]
+
+
+@cache
+def texts() -> tuple[tuple[str, str], ...]:
+    """Every text file with its content; what is not UTF-8 is no text."""
+    found = []
+    for name in files():
+        try:
+            found.append((name, (ROOT / name).read_text(encoding="utf-8")))
+        except UnicodeDecodeError:
+            continue
+    return tuple(found)
