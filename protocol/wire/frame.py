@@ -1,0 +1,156 @@
+"""Bytes in, whole frames out: the reading half of a connection, without the socket.
+
+Floor: wire. Pure. Made for `asyncio.BufferedProtocol`: the loop reads into what `get_buffer` gives
+and reports by `received`, which yields every frame that is complete, without its size, as a view of
+the one buffer that is used again and again.
+
+How long a view lives: until the next `get_buffer`, so whoever settles a frame at once need do
+nothing. `hold()` stops all reuse: views given out before and after it stay as they are until
+`release()`, and reading goes on behind them or, when there is no room, in a fresh buffer. The old
+one then lives as long as its views.
+
+How much is allocated: small frames are read greedily, many at a time, into `read_bytes`. A larger
+frame grows the buffer as its bytes arrive, by doubling, never from the announced size alone; what
+is left of it is then read exactly to its end, so that nothing behind it has to be moved. A size
+that is negative or above `frame_bytes_max` is refused when its four bytes are there. A buffer that
+has grown shrinks after some small reads, or at once by `shrink`.
+"""
+
+from collections.abc import Iterator
+from struct import Struct as Packed
+
+from protocol.errors import FrameTooLarge
+
+READ_BYTES = 256 << 10
+"""The usual buffer, and so the most that one read of small frames brings."""
+
+SIZE_BYTES = 4
+
+_SIZE = Packed(">i")
+_ROOM_BYTES_MIN = 16 << 10
+_SMALL_READS_BEFORE_SHRINKING = 32
+
+
+class FrameBuffer:
+    """One connection's incoming bytes.
+
+    `frame_bytes_max` may be changed at any time and holds for the sizes seen from then on.
+    """
+
+    __slots__ = (
+        "_buffer", "_end", "_is_held", "_needed", "_small_reads", "_start", "_view",
+        "frame_bytes_max", "read_bytes",
+    )  # fmt: skip
+
+    def __init__(self, frame_bytes_max: int, read_bytes: int = READ_BYTES) -> None:
+        self.frame_bytes_max = frame_bytes_max
+        self.read_bytes = read_bytes
+        self._buffer = bytearray()
+        self._view = memoryview(self._buffer)
+        # Bytes from start to end are received and not yet given out.
+        self._start = 0
+        self._end = 0
+        # What the first unfinished frame takes, its size included; 0 while that is not known.
+        self._needed = 0
+        self._is_held = False
+        self._small_reads = 0
+
+    @property
+    def capacity_bytes(self) -> int:
+        """How much memory the buffer takes."""
+        return len(self._buffer)
+
+    @property
+    def pending_bytes(self) -> int:
+        """How much of an unfinished frame is there: what a time limit for slow senders looks at."""
+        return self._end - self._start
+
+    def get_buffer(self, sizehint: int = -1) -> memoryview:
+        """Room for the next read, never empty. Ends the life of views that are not held."""
+        pending = self._end - self._start
+        if not pending and not self._is_held:
+            self._start = self._end = 0
+            if len(self._buffer) > self.read_bytes:
+                self._maybe_shrink()
+        if self._needed > self.read_bytes:
+            return self._room_for_large(pending)
+        room_min = min(_ROOM_BYTES_MIN, self.read_bytes)
+        capacity = len(self._buffer)
+        if capacity - self._end < room_min or self._start + self._needed > capacity:
+            self._move(pending, max(self.read_bytes, pending + room_min))
+        return self._view[self._end :]
+
+    def _room_for_large(self, pending: int) -> memoryview:
+        """Room for a frame beyond the usual buffer: to its end, or as far as its bytes justify."""
+        needed = self._needed
+        if self._start + needed > len(self._buffer):
+            if needed <= len(self._buffer) and not self._is_held:
+                self._move(pending, needed)
+            elif self._start or self._end == len(self._buffer):
+                self._move(pending, min(needed, max(2 * pending, self.read_bytes)))
+        return self._view[self._end : self._start + needed]
+
+    def _move(self, pending: int, capacity: int) -> None:
+        """Bring what is unfinished to the front; to a fresh buffer if held or too small."""
+        unfinished = self._view[self._start : self._end]
+        if self._is_held or capacity > len(self._buffer):
+            self._buffer = bytearray(capacity)
+            self._view = memoryview(self._buffer)
+        self._view[:pending] = unfinished
+        self._start = 0
+        self._end = pending
+
+    def received(self, count: int) -> Iterator[memoryview]:
+        """Note that `count` bytes were read; yields the frames that are complete.
+
+        Stop early if you like: what is left comes with the next call, for which `count` may be 0.
+        FrameTooLarge means the connection is of no more use.
+        """
+        self._end += count
+        return self._frames()
+
+    def _frames(self) -> Iterator[memoryview]:
+        while True:
+            pending = self._end - self._start
+            if not self._needed:
+                if pending < SIZE_BYTES:
+                    return
+                (size,) = _SIZE.unpack_from(self._buffer, self._start)
+                if not 0 <= size <= self.frame_bytes_max:
+                    raise FrameTooLarge(
+                        f"a frame of {size} bytes, at most {self.frame_bytes_max} are read"
+                    )
+                self._needed = SIZE_BYTES + size
+                if self._needed > self.read_bytes:
+                    self._small_reads = 0
+            if pending < self._needed:
+                return
+            frame_start = self._start + SIZE_BYTES
+            self._start += self._needed
+            self._needed = 0
+            yield self._view[frame_start : self._start]
+
+    def hold(self) -> None:
+        """Keep all views as they are until `release`."""
+        self._is_held = True
+
+    def release(self) -> None:
+        """Allow reuse: no view given out so far is needed any more."""
+        self._is_held = False
+
+    def shrink(self) -> None:
+        """Give the memory back if nothing is pending or held; for connections that fell idle."""
+        if self._start == self._end and not self._is_held:
+            self._replace(bytearray())
+
+    def _maybe_shrink(self) -> None:
+        """Drop a grown buffer once enough reads in a row could have done without it."""
+        self._small_reads += 1
+        if self._small_reads >= _SMALL_READS_BEFORE_SHRINKING:
+            self._replace(bytearray(self.read_bytes))
+
+    def _replace(self, buffer: bytearray) -> None:
+        self._buffer = buffer
+        self._view = memoryview(buffer)
+        self._start = self._end = 0
+        self._small_reads = 0

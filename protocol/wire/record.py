@@ -1,0 +1,187 @@
+"""Single records inside a batch: reading them fast and writing them.
+
+Floor: wire. Pure. A record is
+
+    length varint, attributes int8 (0), timestamp delta varlong, offset delta varint,
+    key length varint (-1: null), key, value length varint (-1: null), value,
+    header count varint, and per header: key length varint, key, value length varint, value
+
+with all deltas against the batch's header. `records` holds the batch around them.
+"""
+
+from collections.abc import Iterator, Sequence
+from struct import Struct as Packed
+from struct import error as StructError
+from typing import NamedTuple
+
+from protocol.errors import BadString, BufferUnderflow, CorruptBatch
+from protocol.wire.primitives import (
+    encode_varint,
+    encode_varlong,
+    read_varint,
+    read_varlong,
+)
+
+LEAST_RECORD_BYTES = 7
+"""Length, attributes, two deltas, null key, null value, no headers: a byte each."""
+
+_SEQUENCE_MAX = 0x7FFFFFFF
+_MARKER_KEY = Packed(">hh")
+_MARKER_VALUE = Packed(">hi")
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+class NewRecord(NamedTuple):
+    """A record to be written."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+    headers: Headers = ()
+
+
+class Record(NamedTuple):
+    """A record read from a batch. `sequence` is -1 without a producer."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    sequence: int
+
+
+class Marker(NamedTuple):
+    """The end of a transaction, as the one record of a control batch says it."""
+
+    is_commit: bool
+    coordinator_epoch: int
+
+
+def read_marker(record: Record) -> Marker | None:
+    """The transaction marker in a control batch's record; None for control records of other kinds.
+
+    Other kinds (leader changes, snapshots) belong to the metadata log; readers skip them.
+    """
+    try:
+        _, kind = _MARKER_KEY.unpack_from(record.key or b"")
+        if kind not in (0, 1):
+            return None
+        _, coordinator_epoch = _MARKER_VALUE.unpack_from(record.value or b"")
+    except StructError as error:
+        raise CorruptBatch(f"control record ends early: {error}") from None
+    return Marker(kind == 1, coordinator_epoch)
+
+
+def append_record(
+    out: bytearray,
+    offset_delta: int,
+    timestamp_delta: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Headers = (),
+) -> None:
+    """Append one encoded record to a payload for `assemble_batch`."""
+    body = bytearray(b"\0")
+    body += encode_varlong(timestamp_delta)
+    body += encode_varint(offset_delta)
+    _append_sized(body, key)
+    _append_sized(body, value)
+    if headers:
+        body += encode_varint(len(headers))
+        for name, content in headers:
+            _append_sized(body, name.encode())
+            _append_sized(body, content)
+    else:
+        body.append(0)
+    out += encode_varint(len(body))
+    out += body
+
+
+def _append_sized(out: bytearray, content: bytes | None) -> None:
+    if content is None:
+        out.append(1)
+        return
+    size = len(content)
+    if size < 64:
+        out.append(size << 1)
+    else:
+        out += encode_varint(size)
+    out += content
+
+
+def read_records(
+    payload: bytes,
+    count: int,
+    base_offset: int,
+    base_timestamp: int,
+    base_sequence: int,
+    append_timestamp: int | None,
+) -> Iterator[Record]:
+    """`count` records that fill `payload` exactly; `append_timestamp` replaces their own times."""
+    position = 0
+    try:
+        for _ in range(count):
+            length, start = read_varint(payload, position)
+            end = start + length
+            if length < LEAST_RECORD_BYTES - 1 or end > len(payload):
+                raise CorruptBatch(f"record of {length} bytes, {len(payload) - start} are left")
+            timestamp_delta, position = read_varlong(payload, start + 1)
+            offset_delta, position = read_varint(payload, position)
+            key, position = _read_sized(payload, position, end)
+            value, position = _read_sized(payload, position, end)
+            headers: Headers = ()
+            if payload[position]:
+                headers, position = _read_headers(payload, position, end)
+            else:
+                position += 1
+            if position != end:
+                raise CorruptBatch(f"record's content ends {end - position} bytes before its end")
+            yield Record(
+                base_offset + offset_delta,
+                base_timestamp + timestamp_delta if append_timestamp is None else append_timestamp,
+                key,
+                value,
+                headers,
+                (base_sequence + offset_delta) & _SEQUENCE_MAX if base_sequence >= 0 else -1,
+            )
+    except IndexError:
+        raise BufferUnderflow("record ends early") from None
+    if position != len(payload):
+        raise CorruptBatch(f"{len(payload) - position} bytes are left behind the last record")
+
+
+def _read_sized(payload: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+    """A key or value: length and content, None for length -1."""
+    byte = payload[position]
+    if byte == 1:
+        return None, position + 1
+    if byte < 0x80 and not byte & 1:
+        size = byte >> 1
+        position += 1
+    else:
+        size, position = read_varint(payload, position)
+        if size < 0:
+            raise CorruptBatch(f"key or value has length {size}")
+    stop = position + size
+    if stop > end:
+        raise CorruptBatch(f"key or value of {size} bytes, {end - position} are left")
+    return payload[position:stop], stop
+
+
+def _read_headers(payload: bytes, position: int, end: int) -> tuple[Headers, int]:
+    count, position = read_varint(payload, position)
+    if not 0 <= count * 2 <= end - position:
+        raise CorruptBatch(f"{count} headers, {end - position} bytes are left")
+    headers = []
+    for _ in range(count):
+        name, position = _read_sized(payload, position, end)
+        if name is None:
+            raise CorruptBatch("a record header has no name")
+        value, position = _read_sized(payload, position, end)
+        try:
+            headers.append((name.decode(), value))
+        except UnicodeDecodeError as error:
+            raise BadString(f"record header: {error}") from None
+    return headers, position
