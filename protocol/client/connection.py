@@ -1,0 +1,324 @@
+"""One TCP connection to one broker: requests out, answers in, matched in order.
+
+Floor: client. The only file of the client with a socket in it. A request costs one future and one
+timer, no task. Invariants: answers come in the order of the requests; a connection that ends fails
+everything that waits on it, once; after a time-out it is useless, because the late answer would
+stand before all others, so it is closed.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from protocol.client.errors import (
+    BrokerUnreachable,
+    ClientClosed,
+    ClientError,
+    ConnectionLost,
+    RequestTimedOut,
+    raise_for,
+)
+from protocol.client.versions import CLIENT_SOFTWARE_NAME, FIRST_API_VERSIONS_VERSION, Versions
+from protocol.errors import ErrorCode, WireError
+from protocol.log import fields
+from protocol.messages.api import ApiKey, response_class
+from protocol.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
+from protocol.messages.headers import decode_response_header, encode_request_chunks
+from protocol.status import VERSION
+from protocol.wire.frame import FrameBuffer
+from protocol.wire.schema import Message
+
+RESPONSE_BYTES_MAX = 100 << 20
+IN_FLIGHT_MAX = 64
+CORRELATION_ID_MAX = 2**31 - 1
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ByVersion:
+    """A request whose shape depends on the version that turns out to be spoken."""
+
+    api_key: ApiKey
+    build: Callable[[int], Message]
+
+
+class _Waiting:
+    """One request on the wire, and who waits for its answer."""
+
+    __slots__ = (
+        "api_key",
+        "correlation_id",
+        "future",
+        "holds_room",
+        "response_class",
+        "timer",
+        "version",
+    )
+
+    def __init__(
+        self, correlation_id: int, api_key: int, version: int, future: "asyncio.Future[Any]"
+    ) -> None:
+        self.correlation_id = correlation_id
+        self.api_key = api_key
+        self.version = version
+        self.response_class = response_class(api_key)
+        self.future = future
+        self.timer: asyncio.TimerHandle | None = None
+        self.holds_room = False
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Use `open`. Everything here runs in the loop that opened it."""
+
+    def __init__(
+        self,
+        peer: str,
+        client_id: str,
+        *,
+        response_bytes_max: int = RESPONSE_BYTES_MAX,
+        in_flight_max: int = IN_FLIGHT_MAX,
+    ) -> None:
+        self.peer = peer
+        self.client_id = client_id
+        self.in_flight_max = in_flight_max
+        self.versions = Versions(peer, {})
+        self.is_closed = False
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._frames = FrameBuffer(response_bytes_max)
+        self._correlation_id = 0
+        self._waiting: deque[_Waiting] = deque()
+        self._room = asyncio.Semaphore(in_flight_max)
+        self._lost: ClientError = ConnectionLost(f"{peer} closed the connection")
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+
+    @classmethod
+    async def open(
+        cls,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        timeout_ms: int,
+        response_bytes_max: int = RESPONSE_BYTES_MAX,
+        in_flight_max: int = IN_FLIGHT_MAX,
+    ) -> "Connection":
+        """Connect and agree on versions.
+
+        Raises BrokerUnreachable when either does not succeed within `timeout_ms`.
+        """
+        peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        connection = cls(
+            peer, client_id, response_bytes_max=response_bytes_max, in_flight_max=in_flight_max
+        )
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await loop.create_connection(lambda: connection, host, port)
+                await connection._negotiate(timeout_ms)
+        except TimeoutError as error:
+            connection.close()
+            raise BrokerUnreachable(f"{peer} did not answer within {timeout_ms} ms") from error
+        except OSError as error:
+            raise BrokerUnreachable(f"{peer}: {error.strerror or error}") from error
+        except ConnectionLost as error:
+            connection.close()
+            raise BrokerUnreachable(str(error)) from error
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    # --- requests -----------------------------------------------------------------------------
+
+    @property
+    def in_flight_count(self) -> int:
+        """How many requests wait for their answers."""
+        return len(self._waiting)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether `send` may be called: callers of `request` leave as much room again."""
+        return len(self._waiting) < 2 * self.in_flight_max
+
+    def send(self, request: Message | ByVersion, *, timeout_ms: int) -> "asyncio.Future[Any]":
+        """Put a request on the wire now; the future gets the answer's message.
+
+        Requests leave in the order of the calls. The caller has seen `has_room`. Raises the
+        ConnectionLost (or ClientClosed) of a connection that has ended, and UnsupportedVersion.
+        The future fails with ConnectionLost or RequestTimedOut.
+        """
+        assert self.has_room
+        waiting = _Waiting(
+            self._next_correlation_id(),
+            request.api_key,
+            self.versions.choose(request.api_key),
+            self._loop.create_future(),
+        )
+        self._write(request, waiting.version, waiting.correlation_id)
+        waiting.timer = self._loop.call_later(
+            timeout_ms / 1000, self._on_timeout, waiting, timeout_ms
+        )
+        self._waiting.append(waiting)
+        return waiting.future
+
+    def send_unanswered(self, request: Message | ByVersion) -> None:
+        """Put a request on the wire to which no answer comes (Produce with acks 0)."""
+        version = self.versions.choose(request.api_key)
+        self._write(request, version, self._next_correlation_id())
+
+    async def request(self, request: Message | ByVersion, *, timeout_ms: int) -> Any:
+        """Send as soon as there is room and return the answer; errors as `send` has them.
+
+        Waiting for room counts towards the time-out.
+        """
+        deadline = self._loop.time() + timeout_ms / 1000
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._room.acquire()
+        except TimeoutError as error:
+            raise RequestTimedOut(f"{self.in_flight_max} requests wait for {self.peer}") from error
+        left_ms = max(1, round((deadline - self._loop.time()) * 1000))
+        try:
+            future = self.send(request, timeout_ms=left_ms)
+        except BaseException:
+            self._room.release()
+            raise
+        # The room is given back when the answer is there, even if the caller has left by then.
+        self._waiting[-1].holds_room = True
+        return await future
+
+    def close(self, error: ClientError | None = None) -> None:
+        """End the connection; whoever waits gets `error` (ClientClosed by default)."""
+        self._end(error or ClientClosed(f"the connection to {self.peer} was closed"))
+
+    async def wait_closed(self) -> None:
+        """Return when the connection has ended, for whatever reason."""
+        await asyncio.shield(self._ended)
+
+    # --- asyncio's side -----------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the loop."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        if self.is_closed:
+            transport.abort()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Called by the loop before it reads."""
+        return self._frames.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Called by the loop after it has read: settle every answer that is complete."""
+        try:
+            for frame in self._frames.received(nbytes):
+                self._on_frame(frame)
+                if self.is_closed:
+                    return
+        except WireError as error:
+            logger.warning("broker spoke nonsense", extra=fields(peer=self.peer, error=error))
+            self._end(ConnectionLost(f"{self.peer} spoke nonsense: {error}"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by the loop."""
+        if exc is not None:
+            self._end(ConnectionLost(f"the connection to {self.peer} broke: {exc}"))
+        else:
+            self._end(ConnectionLost(f"{self.peer} closed the connection"))
+
+    # --- inside -------------------------------------------------------------------------------
+
+    async def _negotiate(self, timeout_ms: int) -> None:
+        everything = range(2**15)
+        self.versions = Versions(
+            self.peer, {ApiKey.API_VERSIONS: everything[: FIRST_API_VERSIONS_VERSION + 1]}
+        )
+        request = ApiVersionsRequest(
+            client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=VERSION
+        )
+        response: ApiVersionsResponse = await self.send(request, timeout_ms=timeout_ms)
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            self.versions = Versions(self.peer, {ApiKey.API_VERSIONS: everything[:1]})
+            response = await self.send(request, timeout_ms=timeout_ms)
+        raise_for(response.error_code)
+        self.versions = Versions.of_response(self.peer, response)
+
+    def _next_correlation_id(self) -> int:
+        self._correlation_id = (self._correlation_id + 1) & CORRELATION_ID_MAX
+        return self._correlation_id
+
+    def _write(self, request: Message | ByVersion, version: int, correlation_id: int) -> None:
+        if self.is_closed:
+            raise self._lost
+        assert self._transport is not None
+        if isinstance(request, ByVersion):
+            request = request.build(version)
+        for chunk in encode_request_chunks(request, version, correlation_id, self.client_id):
+            self._transport.write(chunk)
+
+    def _on_frame(self, frame: memoryview) -> None:
+        if not self._waiting:
+            raise WireError("an answer to no request")
+        waiting = self._waiting[0]
+        version = waiting.version
+        correlation_id, position = decode_response_header(frame, waiting.api_key, version)
+        if correlation_id != waiting.correlation_id:
+            raise WireError(f"answer {correlation_id} instead of {waiting.correlation_id}")
+        answer: Message | None = None
+        if waiting.api_key == ApiKey.API_VERSIONS and _is_unsupported_version(frame):
+            # Said in version 0 whatever was asked, and not by all brokers well formed: the code
+            # is all that is needed.
+            answer = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+        elif not waiting.future.done():
+            # Records stay slices of what they were read from, and the buffer will be used again.
+            body = bytes(frame) if waiting.response_class.has_records else frame
+            # Bytes behind the end are ignored as Java's client does: librdkafka's mock sends one.
+            answer, _ = waiting.response_class.decode(body, version, position)
+        self._waiting.popleft()
+        self._leave(waiting)
+        if not waiting.future.done():
+            waiting.future.set_result(answer)
+
+    def _leave(self, waiting: _Waiting) -> None:
+        if waiting.timer is not None:
+            waiting.timer.cancel()
+        if waiting.holds_room:
+            self._room.release()
+
+    def _on_timeout(self, waiting: _Waiting, timeout_ms: int) -> None:
+        name = ApiKey(waiting.api_key).name
+        text = f"{self.peer} did not answer {name} within {timeout_ms} ms"
+        if not waiting.future.done():
+            waiting.future.set_exception(RequestTimedOut(text))
+        self._end(ConnectionLost(f"connection given up: {text}"))
+
+    def _end(self, error: ClientError) -> None:
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._lost = error
+        if self._transport is not None:
+            self._transport.abort()
+        while self._waiting:
+            waiting = self._waiting.popleft()
+            self._leave(waiting)
+            if not waiting.future.done():
+                waiting.future.set_exception(_again(error))
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+
+def _again(error: ClientError) -> ClientError:
+    """A fresh exception of the same kind: one object raised in many places mixes tracebacks."""
+    return type(error)(*error.args)
+
+
+def _is_unsupported_version(frame: memoryview) -> bool:
+    """Whether an ApiVersions answer, in whatever version, begins with error 35."""
+    code = int.from_bytes(frame[4:6], "big", signed=True)
+    return code == ErrorCode.UNSUPPORTED_VERSION

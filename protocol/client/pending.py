@@ -1,0 +1,243 @@
+"""A batch on its way through the producer, and the waiting line of one partition.
+
+Floor: client. Pure; `producer_core` decides, this file keeps order. Invariants of a line:
+
+- `waiting` and `in_flight` are each in the order of creation, which is the order of sequences;
+- batches that have a sequence come before those that have none;
+- at most `max_in_flight` batches have a sequence and no outcome, which is what a broker remembers.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from protocol.errors import ErrorCode
+from protocol.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TopicPartition
+
+if TYPE_CHECKING:
+    from protocol.client.backoff import Backoff
+    from protocol.wire.records import NewRecord
+
+SEQUENCE_MODULUS = 2**31
+
+# Attributes, three varints of five bytes at most beside the value's and key's lengths, and the
+# timestamp's and header count's: no record needs more beyond its own bytes.
+RECORD_OVERHEAD_BYTES = 32
+HEADER_OVERHEAD_BYTES = 10
+BATCH_OVERHEAD_BYTES = 61
+
+
+def sequence_after(base_sequence: int, record_count: int) -> int:
+    """The sequence that follows `record_count` records; 0 follows 2147483647."""
+    return (base_sequence + record_count) % SEQUENCE_MODULUS
+
+
+def record_bytes_bound(record: "NewRecord") -> int:
+    """An upper bound of the record's size in a batch, before compression."""
+    size = RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
+    for name, value in record.headers:
+        size += HEADER_OVERHEAD_BYTES + len(name) * 4 + len(value or b"")
+    return size
+
+
+class PendingBatch:
+    """Records of one partition that are sent, retried and answered together.
+
+    Holds either `records`, encoded when it is sent, or `payload`, a batch its caller has encoded.
+    `tokens` belong to the driver; the core never looks at them.
+    """
+
+    __slots__ = (
+        "attempts",
+        "base_sequence",
+        "closed",
+        "created_ms",
+        "order",
+        "payload",
+        "producer_epoch",
+        "producer_id",
+        "record_count",
+        "records",
+        "size_bytes",
+        "suspect_answers",
+        "tokens",
+        "tp",
+        "uncertain",
+    )
+
+    def __init__(self, tp: TopicPartition, order: tuple[int, ...], created_ms: int) -> None:
+        self.tp = tp
+        self.order = order
+        self.created_ms = created_ms
+        self.records: list[NewRecord] = []
+        self.payload: bytearray | None = None
+        self.record_count = 0
+        self.size_bytes = BATCH_OVERHEAD_BYTES
+        self.tokens: list[object] = []
+        self.closed = False
+        self.attempts = 0
+        self.uncertain = False
+        """An earlier attempt ended without an outcome: the batch may be in the log already."""
+        self.suspect_answers = 0
+        self.producer_id = NO_PRODUCER_ID
+        self.producer_epoch = NO_PRODUCER_EPOCH
+        self.base_sequence = NO_SEQUENCE
+
+    @property
+    def has_sequence(self) -> bool:
+        """Whether ids were given; they stay through all retries unless the sequence restarts."""
+        return self.base_sequence != NO_SEQUENCE
+
+    def add(self, record: "NewRecord", size_bytes: int, token: object) -> None:
+        """Put one more record at the end."""
+        self.records.append(record)
+        self.record_count += 1
+        self.size_bytes += size_bytes
+        self.tokens.append(token)
+
+    def strip_sequence(self) -> None:
+        """Forget the ids; the next attempt gets others."""
+        self.producer_id = NO_PRODUCER_ID
+        self.producer_epoch = NO_PRODUCER_EPOCH
+        self.base_sequence = NO_SEQUENCE
+
+    def split(self) -> "tuple[PendingBatch, PendingBatch]":
+        """Two batches with half the records each. Sequences count records, so they stay true."""
+        middle = self.record_count // 2
+        halves = (
+            PendingBatch(self.tp, (*self.order, 0), self.created_ms),
+            PendingBatch(self.tp, (*self.order, 1), self.created_ms),
+        )
+        for half, part, start in (
+            (halves[0], slice(None, middle), 0),
+            (halves[1], slice(middle, None), middle),
+        ):
+            for record, token in zip(self.records[part], self.tokens[part], strict=True):
+                half.add(record, record_bytes_bound(record), token)
+            half.closed = True
+            half.attempts = self.attempts
+            half.uncertain = self.uncertain
+            if self.has_sequence:
+                half.producer_id = self.producer_id
+                half.producer_epoch = self.producer_epoch
+                half.base_sequence = sequence_after(self.base_sequence, start)
+        return halves
+
+    def __repr__(self) -> str:
+        return (
+            f"<batch {self.tp} {self.order} records={self.record_count} "
+            f"sequence={self.base_sequence} attempts={self.attempts}>"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """The batch is in the log from `base_offset` on (-1 where the broker does not tell)."""
+
+    batch: PendingBatch
+    base_offset: int
+    log_append_time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The batch is given up; its caller gets `error`."""
+
+    batch: PendingBatch
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class Restarted:
+    """A partition goes on under a raised epoch or another producer id; worth a line in the log."""
+
+    tp: TopicPartition
+    code: ErrorCode
+
+
+Effect = Delivered | Failed | Restarted
+
+
+class PartitionLine:
+    """The batches of one partition in order, with the ids and sequence they are sent under."""
+
+    __slots__ = (
+        "acknowledged",
+        "backoff",
+        "in_flight",
+        "next_sequence",
+        "producer_epoch",
+        "producer_id",
+        "restart_sequences",
+        "retry_at_ms",
+        "tp",
+        "unknown_since_ms",
+        "waiting",
+    )
+
+    def __init__(self, tp: TopicPartition, backoff: "Backoff") -> None:
+        self.tp = tp
+        self.backoff = backoff
+        self.waiting: deque[PendingBatch] = deque()
+        self.in_flight: list[PendingBatch] = []
+        self.producer_id = NO_PRODUCER_ID
+        self.producer_epoch = NO_PRODUCER_EPOCH
+        self.next_sequence = 0
+        self.acknowledged = False
+        """The leader has confirmed a batch under these ids since the last trouble."""
+        self.restart_sequences = False
+        """The log has a gap below `next_sequence`: only a new epoch can go on."""
+        self.retry_at_ms = 0
+        self.unknown_since_ms: int | None = None
+
+    @property
+    def has_outstanding(self) -> bool:
+        """Whether any batch has a sequence and no outcome."""
+        return bool(self.in_flight) or bool(self.waiting and self.waiting[0].has_sequence)
+
+    def is_first_outstanding(self, batch: PendingBatch) -> bool:
+        """Whether no earlier batch is without an outcome; `batch` itself is taken out."""
+        earlier_in_flight = self.in_flight and self.in_flight[0].order < batch.order
+        earlier_waiting = self.waiting and self.waiting[0].order < batch.order
+        return not earlier_in_flight and not earlier_waiting
+
+    def put_back(self, batch: PendingBatch) -> None:
+        """Take a batch that was sent into the waiting line again, at its place."""
+        if self.restart_sequences:
+            # It stands behind a batch that is not in the log, so neither can it be.
+            batch.strip_sequence()
+        position = 0
+        for position, other in enumerate(self.waiting):  # noqa: B007 (used after the loop)
+            if batch.order < other.order:
+                break
+        else:
+            position = len(self.waiting)
+        self.waiting.insert(position, batch)
+
+    def restart(self) -> None:
+        """Note that the sequences given so far lead nowhere; in-flight batches follow later."""
+        self.restart_sequences = True
+        for batch in self.waiting:
+            batch.strip_sequence()
+
+    def adopt(self, producer_id: int, producer_epoch: int) -> None:
+        """Go on from sequence 0 under other ids; nothing may be outstanding."""
+        assert not self.has_outstanding
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.next_sequence = 0
+        self.acknowledged = False
+        self.restart_sequences = False
+
+    def assign_sequence(self, batch: PendingBatch) -> None:
+        """Give the batch the next sequence under the line's ids."""
+        batch.producer_id = self.producer_id
+        batch.producer_epoch = self.producer_epoch
+        batch.base_sequence = self.next_sequence
+        self.next_sequence = sequence_after(self.next_sequence, batch.record_count)
+
+    def wait_before_retry(self, now_ms: int) -> None:
+        """Count one trouble, unless another batch has reported the same one already."""
+        self.acknowledged = False
+        if self.retry_at_ms <= now_ms:
+            self.retry_at_ms = now_ms + self.backoff.next_ms()

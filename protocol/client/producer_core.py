@@ -1,0 +1,390 @@
+"""The producer without its network: which batch goes out when, under which sequence, and what an
+answer means for it.
+
+Floor: client. Pure: time and chance are arguments, outcomes are returned as effects for the driver
+(`producer.py`) to perform. The rules that keep an idempotent stream whole, in Java's manner:
+
+- A batch keeps its producer id, epoch and sequence through all retries, so that the broker knows
+  it again. While one is being retried nothing else of that partition is in flight.
+- Until the leader has confirmed one batch under the ids in use, one is in flight: a leader that
+  knows nothing of the producer takes any sequence, so a second one could overtake the first.
+- OUT_OF_ORDER_SEQUENCE_NUMBER for a batch that is not the first outstanding one is the echo of an
+  earlier failure: it waits for its turn. For the first outstanding one it means that the log has a
+  gap below it (a batch was refused or given up): it is not in the log, nor is any behind it, so
+  the partition starts again at sequence 0 under a raised epoch once nothing is in flight.
+- Only a batch refused for good while nothing else is outstanding gives its sequence back.
+"""
+
+import random
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from protocol.client.backoff import Backoff
+from protocol.client.errors import DeliveryTimedOut, RecordTooLarge
+from protocol.client.pending import (
+    BATCH_OVERHEAD_BYTES,
+    Delivered,
+    Effect,
+    Failed,
+    PartitionLine,
+    PendingBatch,
+    Restarted,
+    record_bytes_bound,
+)
+from protocol.client.producer_settings import ProducerSettings
+from protocol.errors import ApiError, ErrorCode
+from protocol.types import NO_OFFSET, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
+
+if TYPE_CHECKING:
+    from protocol.wire.records import NewRecord
+
+PRODUCER_EPOCH_MAX = 32767
+SUSPECT_ANSWERS_MAX = 10
+
+# Codes that may last for ever if our own bytes or a broker's bug are behind them.
+_SUSPECT = frozenset({ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_SERVER_ERROR})
+_TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+_NOT_WRITTEN = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+    }
+)
+
+
+class ProducerCore:
+    """All partitions of one producer. Every method is given the time in milliseconds."""
+
+    def __init__(self, settings: ProducerSettings, rng: random.Random) -> None:
+        self.settings = settings
+        self.producer_id = NO_PRODUCER_ID
+        self.producer_epoch = NO_PRODUCER_EPOCH
+        self.buffered_bytes = 0
+        self.pressed = False
+        """Somebody waits for room or for a flush: nothing lingers."""
+        self._rng = rng
+        self._lines: dict[TopicPartition, PartitionLine] = {}
+        self._created = 0
+
+    # --- what goes in -------------------------------------------------------------------------
+
+    def has_room(self, size_bytes: int) -> bool:
+        """Whether that much more fits into the buffer; an empty buffer takes anything allowed."""
+        return self.buffered_bytes + size_bytes <= self.settings.buffer_bytes
+
+    def check_size(self, size_bytes: int) -> None:
+        """Raise RecordTooLarge for what can never be sent."""
+        limit = min(self.settings.request_bytes_max, self.settings.buffer_bytes)
+        if size_bytes > limit:
+            raise RecordTooLarge(f"{size_bytes} bytes to send at once, the limit is {limit}")
+
+    def would_open_batch(self, tp: TopicPartition, size_bytes: int) -> bool:
+        """Whether a record of that size would begin a batch of its own."""
+        line = self._lines.get(tp)
+        return line is None or self._open_batch(line, size_bytes) is None
+
+    def append(
+        self, tp: TopicPartition, record: "NewRecord", token: object, now_ms: int
+    ) -> PendingBatch:
+        """Put a record into the partition's last batch. The caller has checked size and room."""
+        size_bytes = record_bytes_bound(record)
+        line = self._line(tp)
+        batch = self._open_batch(line, size_bytes)
+        if batch is None:
+            batch = self._new_batch(line, now_ms)
+            self.buffered_bytes += batch.size_bytes
+        batch.add(record, size_bytes, token)
+        self.buffered_bytes += size_bytes
+        return batch
+
+    def append_batch(
+        self, tp: TopicPartition, payload: bytearray, record_count: int, token: object, now_ms: int
+    ) -> PendingBatch:
+        """Queue a batch that is encoded already, behind everything queued before it."""
+        batch = self._new_batch(self._line(tp), now_ms)
+        batch.payload = payload
+        batch.record_count = record_count
+        batch.size_bytes = len(payload)
+        batch.tokens.append(token)
+        batch.closed = True
+        self.buffered_bytes += batch.size_bytes
+        return batch
+
+    def set_producer_id(self, producer_id: int, producer_epoch: int) -> None:
+        """Take the ids that InitProducerId gave."""
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+
+    # --- what goes out ------------------------------------------------------------------------
+
+    @property
+    def needs_producer_id(self) -> bool:
+        """Whether the driver must ask for a producer id before anything unsent can leave."""
+        return self.settings.idempotent and self.producer_id == NO_PRODUCER_ID
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether every batch has its outcome."""
+        return not any(line.waiting or line.in_flight for line in self._lines.values())
+
+    def ready(self, now_ms: int) -> list[TopicPartition]:
+        """The partitions from which `drain` would take a batch, the oldest batch first."""
+        lines = [line for line in self._lines.values() if self._is_ready(line, now_ms)]
+        lines.sort(key=lambda line: line.waiting[0].order)
+        return [line.tp for line in lines]
+
+    def drain(
+        self, tps: Iterable[TopicPartition], now_ms: int, bytes_max: int
+    ) -> list[PendingBatch]:
+        """Take at most one batch of each partition, `bytes_max` in all, and mark them in flight.
+
+        The caller sends them in one request, after those drained before on the same connection,
+        and reports the outcome of each.
+        """
+        taken: list[PendingBatch] = []
+        taken_bytes = 0
+        for tp in tps:
+            line = self._lines[tp]
+            if not self._is_ready(line, now_ms):
+                continue
+            batch = line.waiting[0]
+            if taken and taken_bytes + batch.size_bytes > bytes_max:
+                break
+            if self.settings.idempotent and not batch.has_sequence and not self._sequence(line):
+                continue
+            line.waiting.popleft()
+            line.in_flight.append(batch)
+            batch.closed = True
+            batch.attempts += 1
+            taken.append(batch)
+            taken_bytes += batch.size_bytes
+        return taken
+
+    def next_deadline_ms(self) -> int | None:
+        """When `ready` or `expire` may have more to say, other things being equal."""
+        deadlines = [
+            deadline
+            for line in self._lines.values()
+            if line.waiting
+            for deadline in self._deadlines(line)
+        ]
+        return min(deadlines, default=None)
+
+    # --- what comes back ----------------------------------------------------------------------
+
+    def on_delivered(
+        self, batch: PendingBatch, base_offset: int, log_append_time_ms: int
+    ) -> list[Effect]:
+        """The leader has written the batch, or with acks 0 the network took it."""
+        line = self._take_back(batch)
+        line.acknowledged = True
+        line.unknown_since_ms = None
+        line.retry_at_ms = 0
+        line.backoff.reset()
+        return [self._done(Delivered(batch, base_offset, log_append_time_ms))]
+
+    def on_connection_lost(self, batch: PendingBatch, now_ms: int) -> None:
+        """The answer will not come: the batch may be in the log or not, and is sent again."""
+        line = self._take_back(batch)
+        batch.uncertain = True
+        line.put_back(batch)
+        line.wait_before_retry(now_ms)
+
+    def on_unsent(self, batch: PendingBatch, now_ms: int) -> None:
+        """The batch was drained, but not one byte of it left."""
+        line = self._take_back(batch)
+        line.put_back(batch)
+        line.wait_before_retry(now_ms)
+
+    def on_refused(
+        self, batch: PendingBatch, code: ErrorCode, detail: str, now_ms: int
+    ) -> list[Effect]:
+        """The leader answered with an error code other than NONE."""
+        if code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            return self.on_delivered(batch, NO_OFFSET, -1)
+        line = self._take_back(batch)
+        if code in _TOO_LARGE and batch.payload is None and batch.record_count > 1:
+            return self._split(line, batch)
+        if self.settings.idempotent:
+            if code in (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID):
+                return self._on_sequence_refused(line, batch, code, now_ms)
+            if code in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING):
+                return self._on_producer_refused(line, batch, code, now_ms)
+        error = ApiError(code, detail)
+        if code in _SUSPECT:
+            batch.suspect_answers += 1
+            if batch.suspect_answers > SUSPECT_ANSWERS_MAX:
+                return [self._give_up(line, batch, error)]
+        elif not code.retriable:
+            return [self._give_up(line, batch, error)]
+        if code not in _NOT_WRITTEN:
+            batch.uncertain = True
+        line.put_back(batch)
+        line.wait_before_retry(now_ms)
+        if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return self.on_leader_unknown(batch.tp, code, now_ms)
+        return []
+
+    def on_leader_unknown(self, tp: TopicPartition, code: ErrorCode, now_ms: int) -> list[Effect]:
+        """Metadata names no leader. Batches wait; they fail if the topic stays unknown too long."""
+        line = self._lines[tp]
+        line.wait_before_retry(now_ms)
+        if code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            line.unknown_since_ms = None
+            return [] if code.retriable else self._fail_waiting(line, ApiError(code))
+        if line.unknown_since_ms is None:
+            line.unknown_since_ms = now_ms
+        if now_ms - line.unknown_since_ms < self.settings.unknown_topic_timeout_ms:
+            return []
+        return self._fail_waiting(line, ApiError(code, f"{tp} stayed unknown"))
+
+    def expire(self, now_ms: int) -> list[Effect]:
+        """Give up what waits longer than the delivery timeout; what is in flight ends by itself."""
+        timeout_ms = self.settings.delivery_timeout_ms
+        if timeout_ms is None:
+            return []
+        effects: list[Effect] = []
+        for line in self._lines.values():
+            while line.waiting and line.waiting[0].created_ms + timeout_ms <= now_ms:
+                batch = line.waiting.popleft()
+                fate = "may have been written" if batch.uncertain else "was not written"
+                text = f"no acknowledgement for {batch.tp} within {timeout_ms} ms; it {fate}"
+                effects.append(self._done(Failed(batch, DeliveryTimedOut(text))))
+        return effects
+
+    def fail_all(self, error: Exception) -> list[Effect]:
+        """Give up everything, in flight or not: the producer ends."""
+        effects: list[Effect] = []
+        for line in self._lines.values():
+            for batch in (*line.in_flight, *line.waiting):
+                effects.append(self._done(Failed(batch, error)))
+            line.in_flight.clear()
+            line.waiting.clear()
+        return effects
+
+    # --- inside -------------------------------------------------------------------------------
+
+    def _line(self, tp: TopicPartition) -> PartitionLine:
+        line = self._lines.get(tp)
+        if line is None:
+            line = PartitionLine(tp, Backoff(*self.settings.retry_backoff_ms, self._rng))
+            self._lines[tp] = line
+        return line
+
+    def _new_batch(self, line: PartitionLine, now_ms: int) -> PendingBatch:
+        self._created += 1
+        batch = PendingBatch(line.tp, (self._created,), now_ms)
+        line.waiting.append(batch)
+        return batch
+
+    def _open_batch(self, line: PartitionLine, size_bytes: int) -> PendingBatch | None:
+        if not line.waiting:
+            return None
+        batch = line.waiting[-1]
+        if batch.closed or batch.size_bytes + size_bytes > self.settings.batch_bytes:
+            return None
+        return batch
+
+    def _is_ready(self, line: PartitionLine, now_ms: int) -> bool:
+        if not line.waiting or now_ms < line.retry_at_ms:
+            return False
+        if len(line.in_flight) >= self.settings.max_in_flight:
+            return False
+        head = line.waiting[0]
+        if self.settings.idempotent:
+            if line.in_flight and (
+                head.has_sequence or not line.acknowledged or line.restart_sequences
+            ):
+                return False
+            if not head.has_sequence and self.needs_producer_id:
+                return False
+        return (
+            self.pressed
+            or head.closed
+            or len(line.waiting) > 1
+            or head.size_bytes >= self.settings.batch_bytes
+            or now_ms - head.created_ms >= self.settings.linger_ms
+        )
+
+    def _deadlines(self, line: PartitionLine) -> Sequence[int]:
+        head = line.waiting[0]
+        sendable_at = line.retry_at_ms
+        if not (self.pressed or head.closed or len(line.waiting) > 1):
+            sendable_at = max(sendable_at, head.created_ms + self.settings.linger_ms)
+        if self.settings.delivery_timeout_ms is None:
+            return (sendable_at,)
+        return (sendable_at, head.created_ms + self.settings.delivery_timeout_ms)
+
+    def _sequence(self, line: PartitionLine) -> bool:
+        """Give the line's first batch its sequence; False while only a producer id would help."""
+        ours = (self.producer_id, self.producer_epoch)
+        if line.restart_sequences and (line.producer_id, line.producer_epoch) == ours:
+            if self.producer_epoch >= PRODUCER_EPOCH_MAX:
+                self.producer_id = NO_PRODUCER_ID
+                return False
+            # Without a transactional id the client itself raises the epoch (KIP-360).
+            self.producer_epoch += 1
+            ours = (self.producer_id, self.producer_epoch)
+        if (line.producer_id, line.producer_epoch) != ours and not line.has_outstanding:
+            line.adopt(*ours)
+        line.assign_sequence(line.waiting[0])
+        return True
+
+    def _take_back(self, batch: PendingBatch) -> PartitionLine:
+        line = self._lines[batch.tp]
+        line.in_flight.remove(batch)
+        return line
+
+    def _done(self, effect: Delivered | Failed) -> Effect:
+        self.buffered_bytes -= effect.batch.size_bytes
+        return effect
+
+    def _give_up(self, line: PartitionLine, batch: PendingBatch, error: Exception) -> Effect:
+        if batch.has_sequence and not batch.uncertain and not line.has_outstanding:
+            line.next_sequence = batch.base_sequence
+        return self._done(Failed(batch, error))
+
+    def _fail_waiting(self, line: PartitionLine, error: Exception) -> list[Effect]:
+        effects = [self._done(Failed(batch, error)) for batch in line.waiting]
+        line.waiting.clear()
+        line.unknown_since_ms = None
+        return effects
+
+    def _split(self, line: PartitionLine, batch: PendingBatch) -> list[Effect]:
+        self.buffered_bytes += BATCH_OVERHEAD_BYTES
+        for half in batch.split():
+            line.put_back(half)
+        return []
+
+    def _on_sequence_refused(
+        self, line: PartitionLine, batch: PendingBatch, code: ErrorCode, now_ms: int
+    ) -> list[Effect]:
+        echo = not line.is_first_outstanding(batch) or line.restart_sequences
+        line.put_back(batch)
+        line.wait_before_retry(now_ms)
+        if echo:
+            return []
+        line.restart()
+        return [Restarted(batch.tp, code)]
+
+    def _on_producer_refused(
+        self, line: PartitionLine, batch: PendingBatch, code: ErrorCode, now_ms: int
+    ) -> list[Effect]:
+        """Somebody else wrote under our ids, or they were taken from us: others are needed.
+
+        A batch whose earlier attempt had no outcome cannot be recognised under other ids; sending
+        it again could double it, so its caller is told.
+        """
+        if line.producer_id == self.producer_id:
+            self.producer_id = NO_PRODUCER_ID
+        effects: list[Effect] = []
+        if batch.uncertain:
+            effects.append(self._done(Failed(batch, ApiError(code))))
+        else:
+            line.put_back(batch)
+        line.wait_before_retry(now_ms)
+        if not line.restart_sequences:
+            line.restart()
+            effects.append(Restarted(batch.tp, code))
+        return effects

@@ -1,0 +1,53 @@
+"""The limits of one producer and their defaults.
+
+Floor: client. Data only.
+"""
+
+from dataclasses import dataclass
+
+from protocol.wire.compression import Codec
+
+IDEMPOTENT_IN_FLIGHT_MAX = 5
+"""How many batches of one partition a broker remembers."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSettings:
+    """What one producer was told.
+
+    required_acks: -1 all in-sync replicas, 1 the leader, 0 no answer at all.
+    idempotent: every batch is in the log once and in order, whatever dies in between.
+    compression: of the batches this producer encodes itself.
+    linger_ms, batch_bytes: a batch leaves when either is reached.
+    buffer_bytes: of all records without an outcome; beyond it `send` waits.
+    request_bytes_max: of one request; no record or batch can be larger.
+    max_in_flight: requests to one broker, and batches of one partition. Without idempotence a
+        retry may change the order unless this is 1.
+    delivery_timeout_ms: from `send` to the acknowledgement; None: for ever.
+    unknown_topic_timeout_ms: how long a topic may be missing before its records fail.
+    request_timeout_ms: how long one attempt may take; the broker gives up half-way.
+    retry_backoff_ms: the first and the longest wait before a partition is tried again.
+    """
+
+    required_acks: int = -1
+    idempotent: bool = True
+    compression: Codec = Codec.NONE
+    linger_ms: int = 5
+    batch_bytes: int = 65_536
+    buffer_bytes: int = 32 << 20
+    request_bytes_max: int = 8 << 20
+    max_in_flight: int = IDEMPOTENT_IN_FLIGHT_MAX
+    delivery_timeout_ms: int | None = None
+    unknown_topic_timeout_ms: int = 60_000
+    request_timeout_ms: int = 30_000
+    retry_backoff_ms: tuple[int, int] = (50, 1_000)
+
+    def __post_init__(self) -> None:
+        if self.required_acks not in (-1, 0, 1):
+            raise ValueError(f"required_acks is {self.required_acks}, expected -1, 0 or 1")
+        if self.max_in_flight < 1:
+            raise ValueError(f"max_in_flight is {self.max_in_flight}, expected at least 1")
+        if self.idempotent and (
+            self.required_acks != -1 or self.max_in_flight > IDEMPOTENT_IN_FLIGHT_MAX
+        ):
+            raise ValueError("idempotence needs required_acks -1 and max_in_flight up to 5")

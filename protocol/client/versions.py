@@ -1,0 +1,52 @@
+"""Which version of each request a connection uses: the highest that both sides speak.
+
+Floor: client. Pure.
+"""
+
+from collections.abc import Mapping
+
+from protocol.client.errors import UnsupportedVersion
+from protocol.messages.api import ApiKey, request_class
+from protocol.messages.cluster import ApiVersionsResponse
+
+FIRST_API_VERSIONS_VERSION = 3
+"""Every broker since Kafka 2.4 answers it; others say UNSUPPORTED_VERSION in version 0."""
+
+CLIENT_SOFTWARE_NAME = "millrace"
+
+
+class Versions:
+    """The ranges a broker offers, and what they come to for this client."""
+
+    def __init__(self, peer: str, offered: Mapping[int, range]) -> None:
+        self.peer = peer
+        self.offered = offered
+        self._chosen: dict[int, int] = {}
+
+    @classmethod
+    def of_response(cls, peer: str, response: ApiVersionsResponse) -> "Versions":
+        """Read them from the broker's answer."""
+        return cls(
+            peer,
+            {key.api_key: range(key.min_version, key.max_version + 1) for key in response.api_keys},
+        )
+
+    def choose(self, api_key: int) -> int:
+        """The version to send; UnsupportedVersion names both ranges when there is none."""
+        version = self._chosen.get(api_key)
+        if version is None:
+            version = self._chosen[api_key] = self._choose(ApiKey(api_key))
+        return version
+
+    def _choose(self, key: ApiKey) -> int:
+        ours = request_class(key).valid_versions
+        theirs = self.offered.get(key)
+        if not theirs:
+            raise UnsupportedVersion(f"{self.peer} does not offer {key.name}")
+        version = min(ours[-1], theirs[-1])
+        if version < max(ours[0], theirs[0]):
+            raise UnsupportedVersion(
+                f"{self.peer} offers {key.name} {theirs[0]} to {theirs[-1]}, "
+                f"this client speaks {ours[0]} to {ours[-1]}"
+            )
+        return version
