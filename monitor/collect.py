@@ -1,0 +1,255 @@
+"""Asks brokers and parts, once a cycle; the monitor's only network file beside its own pages.
+
+Commits are read before starts and ends, so that a race can only overstate a lag. Every question
+has a deadline, and what fails leaves a reason behind instead of stopping the cycle.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from monitor.config import split_address
+from monitor.reading import (
+    Commit,
+    GroupReading,
+    KafkaReading,
+    NodeReading,
+    PartAnswer,
+    PartitionReading,
+    Reading,
+    TopicReading,
+)
+from monitor.snapshot import SourceError
+from protocol.client.admin import EARLIEST, LATEST, Admin
+from protocol.client.cluster import Cluster
+from protocol.client.errors import ClientError
+from protocol.client.group import fetch_offsets
+from protocol.errors import ApiError, ErrorCode, WireError
+from protocol.messages.cluster import ApiVersionsRequest
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.status import StatusUnavailable, fetch_status
+from protocol.types import TopicPartition
+from protocol.wire.records import iterate_batches
+
+PART_TIMEOUT_S = 1.5
+KAFKA_TIMEOUT_MS = 2_000
+TIMESTAMP_LOOKUPS_MAX = 64
+TIMESTAMPS_KEPT_MAX = 10_000
+GROUPS_MAX = 500
+
+Answer = TypeVar("Answer")
+FAILURES = (ApiError, ClientError, WireError, OSError, TimeoutError)
+
+
+class Collector:
+    """Reads the mill; `read()` never raises for a source that is away."""
+
+    def __init__(self, bootstrap_servers: str, parts: Mapping[str, str]) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._parts = {
+            name: split_address(url.removeprefix("http://")) for name, url in parts.items()
+        }
+        self._cluster: Cluster | None = None
+        self._threads = ThreadPoolExecutor(max_workers=8, thread_name_prefix="status")
+        self._timestamps: dict[tuple[TopicPartition, int], int] = {}
+        self._last_commits: dict[tuple[str, TopicPartition], int] = {}
+
+    async def read(self, now_ms: int) -> Reading:
+        """One cycle over all parts and all brokers."""
+        parts, kafka = await asyncio.gather(self._read_parts(), self._read_kafka(now_ms))
+        errors: tuple[SourceError, ...] = ()
+        if isinstance(kafka, str):
+            errors = (SourceError("brokers", kafka),)
+        return Reading(now_ms, parts, None if isinstance(kafka, str) else kafka, errors)
+
+    async def close(self) -> None:
+        """Leave the brokers and let the threads end."""
+        if self._cluster is not None:
+            await self._cluster.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _read_parts(self) -> tuple[PartAnswer, ...]:
+        loop = asyncio.get_running_loop()
+        asked = [
+            loop.run_in_executor(self._threads, _ask_part, name, host, port)
+            for name, (host, port) in self._parts.items()
+        ]
+        return tuple(await asyncio.gather(*asked))
+
+    async def _read_kafka(self, now_ms: int) -> KafkaReading | str:
+        try:
+            if self._cluster is None:
+                cluster = Cluster(
+                    self._bootstrap_servers,
+                    client_id="millrace-monitor",
+                    request_timeout_ms=KAFKA_TIMEOUT_MS,
+                )
+                try:
+                    await cluster.start(deadline_ms=KAFKA_TIMEOUT_MS)
+                except BaseException:
+                    await cluster.close()
+                    raise
+                self._cluster = cluster
+            return await asyncio.wait_for(
+                self._ask_kafka(self._cluster, now_ms), 5 * KAFKA_TIMEOUT_MS / 1000
+            )
+        except FAILURES as error:
+            return f"{self._bootstrap_servers}: {_say(error)}"
+
+    async def _ask_kafka(self, cluster: Cluster, now_ms: int) -> KafkaReading:
+        admin = Admin(cluster)
+        metadata = await cluster.metadata(refresh=True)
+        groups = await self._read_groups(cluster, admin)
+        topics = tuple(
+            TopicReading(
+                name=name,
+                topic_id=str(topic.topic_id) if topic.topic_id else None,
+                internal=topic.is_internal,
+                partitions=tuple(
+                    PartitionReading(
+                        TopicPartition(name, index),
+                        None if part.leader_id < 0 else part.leader_id,
+                        tuple(part.replicas),
+                        tuple(part.isr),
+                    )
+                    for index, part in sorted(topic.partitions.items())
+                ),
+            )
+            for name, topic in sorted(metadata.topics.items())
+        )
+        rows = [part.topic_partition for topic in topics for part in topic.partitions]
+        starts, _ = await self._offsets(admin, rows, EARLIEST)
+        ends, errors = await self._offsets(admin, rows, LATEST)
+        nodes = await asyncio.gather(
+            *(
+                self._ask_node(cluster, node.node_id, f"{node.host}:{node.port}")
+                for node in metadata.brokers.values()
+            )
+        )
+        return KafkaReading(
+            at_ms=now_ms,
+            cluster_id=metadata.cluster_id,
+            controller_id=metadata.controller_id,
+            nodes=tuple(nodes),
+            topics=topics,
+            groups=groups,
+            starts=starts,
+            ends=ends,
+            partition_errors=errors,
+            record_timestamps=await self._record_timestamps(cluster, groups, starts, ends),
+        )
+
+    async def _ask_node(self, cluster: Cluster, node_id: int, address: str) -> NodeReading:
+        """Listed is not alive: a broker counts as alive when it answers itself."""
+        error = await _reason(cluster.request(node_id, ApiVersionsRequest(), timeout_ms=1_000))
+        return NodeReading(node_id, address, error)
+
+    async def _read_groups(self, cluster: Cluster, admin: Admin) -> tuple[GroupReading, ...]:
+        listed = sorted(await admin.list_groups(), key=lambda group: group.group_id)[:GROUPS_MAX]
+        return tuple(
+            await asyncio.gather(
+                *(self._read_group(cluster, g.group_id, g.state or "Unknown") for g in listed)
+            )
+        )
+
+    async def _read_group(self, cluster: Cluster, group_id: str, state: str) -> GroupReading:
+        try:
+            offsets = await fetch_offsets(cluster, group_id, None)
+        except FAILURES as error:
+            return GroupReading(group_id, state, None, {}, _say(error))
+        commits = {
+            row: Commit(commit.offset, commit.metadata)
+            for row, commit in offsets.items()
+            if commit is not None
+        }
+        return GroupReading(group_id, state, None, commits)
+
+    async def _offsets(
+        self, admin: Admin, rows: list[TopicPartition], which: int
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, str]]:
+        answers = await admin.list_offsets(dict.fromkeys(rows, which))
+        found = {row: at.offset for row, at in answers.items() if at.error is ErrorCode.NONE}
+        errors = {
+            row: at.error.name for row, at in answers.items() if at.error is not ErrorCode.NONE
+        }
+        return found, errors
+
+    async def _record_timestamps(
+        self,
+        cluster: Cluster,
+        groups: Iterable[GroupReading],
+        starts: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+    ) -> dict[tuple[TopicPartition, int], int]:
+        """Timestamps of the records at which readers stand still, each read once.
+
+        A moving reader's age comes from the offsets' history, to within a cycle; reading a record
+        for it each cycle would cost a batch per partition for nothing.
+        """
+        wanted: set[tuple[TopicPartition, int]] = set()
+        commits: dict[tuple[str, TopicPartition], int] = {}
+        for group in groups:
+            for row, commit in group.commits.items():
+                commits[group.group_id, row] = commit.offset
+                offset = max(commit.offset, starts.get(row, 0))
+                stands = self._last_commits.get((group.group_id, row)) == commit.offset
+                if stands and offset < ends.get(row, -1):
+                    wanted.add((row, offset))
+        self._last_commits = commits
+        known = {key: ts for key, ts in self._timestamps.items() if key in wanted}
+        for row, offset in sorted(wanted - known.keys())[:TIMESTAMP_LOOKUPS_MAX]:
+            timestamp_ms = await self._timestamp_at(cluster, row, offset)
+            if timestamp_ms is not None:
+                known[row, offset] = timestamp_ms
+        self._timestamps = dict(list(known.items())[-TIMESTAMPS_KEPT_MAX:])
+        return known
+
+    async def _timestamp_at(self, cluster: Cluster, row: TopicPartition, offset: int) -> int | None:
+        """First timestamp of the batch that holds `offset`; None where it cannot be read."""
+        request = FetchRequest(
+            max_wait_ms=0,
+            min_bytes=0,
+            max_bytes=1,
+            topics=[
+                FetchTopic(
+                    topic=row.topic,
+                    partitions=[
+                        FetchPartition(
+                            partition=row.partition, fetch_offset=offset, partition_max_bytes=1
+                        )
+                    ],
+                )
+            ],
+        )
+        try:
+            leader = await cluster.leader(row)
+            answer = await cluster.request(leader, request)
+        except FAILURES:
+            return None
+        for topic in answer.responses:
+            for part in topic.partitions:
+                for header, _ in iterate_batches(part.records or b""):
+                    if header.last_offset >= offset:
+                        return header.base_timestamp
+        return None
+
+
+def _ask_part(name: str, host: str, port: int) -> PartAnswer:
+    address = f"{host}:{port}"
+    try:
+        return PartAnswer(name, address, fetch_status(host, port, PART_TIMEOUT_S))
+    except StatusUnavailable as error:
+        return PartAnswer(name, address, None, str(error))
+
+
+async def _reason(question: Awaitable[Answer]) -> str | None:
+    try:
+        await question
+    except FAILURES as error:
+        return _say(error)
+    return None
+
+
+def _say(error: BaseException) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,87 @@
+"""Settings of the monitor: the file's `monitor:` section, and what its process receives."""
+
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from protocol.units import parse_duration_ms
+from sinks.config import SinksSettings
+
+LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """`host:port` or `[v6]:port` as its two parts; ValueError says what was expected."""
+    host, colon, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ValueError(f"found {address!r}, expected host:port such as 127.0.0.1:8090")
+    return host, int(port)
+
+
+class MonitorSection(BaseModel):
+    """`monitor:` of configs/millrace.yaml; durations are texts such as `2s` or `90d`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    listen: str = Field(
+        default="127.0.0.1:8090", description="address of the page, its API and /metrics"
+    )
+    refresh: str = Field(default="2s", description="how often brokers and parts are asked")
+    retain: str = Field(
+        default="90d", description="how long history is kept (the store comes later)"
+    )
+
+    @field_validator("listen")
+    @classmethod
+    def _check_listen(cls, value: str) -> str:
+        split_address(value)
+        return value
+
+    @field_validator("refresh", "retain")
+    @classmethod
+    def _check_duration(cls, value: str) -> str:
+        if parse_duration_ms(value) <= 0:
+            raise ValueError(f"found {value!r}, expected a duration above 0 such as 2s")
+        return value
+
+    @model_validator(mode="after")
+    def _check_refresh(self) -> Self:
+        if not 200 <= self.refresh_ms <= 60_000:
+            raise ValueError(f"found refresh {self.refresh!r}, expected 200ms to 60s")
+        return self
+
+    @property
+    def refresh_ms(self) -> int:
+        """Milliseconds between two snapshots."""
+        return parse_duration_ms(self.refresh)
+
+
+class MonitorSettings(BaseModel):
+    """What the monitor's process gets on its descriptor.
+
+    `parts` maps a part's name to the address of its `/status`, `host:port` after `http://`.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    part: str = "monitor"
+    section: MonitorSection = MonitorSection()
+    bootstrap_servers: str
+    data_dir: str
+    parts: dict[str, str]
+    sinks: SinksSettings | None = None
+    stream_group: str = "millrace-stream"
+    token: str | None = None
+
+    @field_validator("parts")
+    @classmethod
+    def _check_parts(cls, value: dict[str, str]) -> dict[str, str]:
+        for url in value.values():
+            split_address(url.removeprefix("http://"))
+        return value
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port to listen on."""
+        return split_address(self.section.listen)

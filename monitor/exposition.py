@@ -1,0 +1,87 @@
+"""The snapshot as Prometheus metrics. Unknown values are left out, never written as 0."""
+
+from collections.abc import Iterable
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from monitor.snapshot import Snapshot
+
+
+class SnapshotMetrics(Collector):
+    """Renders one snapshot; made anew for each scrape, so a scrape never mixes two cycles."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def collect(self) -> Iterable[Metric]:
+        """The families of this snapshot."""
+        yield from self._groups()
+        yield from self._topics()
+        yield from self._parts()
+
+    def _groups(self) -> Iterable[Metric]:
+        labels = ["group", "topic", "partition"]
+        lag = GaugeMetricFamily("millrace_group_lag_offsets", "Offsets not yet read", labels=labels)
+        age = GaugeMetricFamily(
+            "millrace_group_lag_seconds", "Age of the oldest unread record", labels=labels
+        )
+        committed = GaugeMetricFamily(
+            "millrace_group_committed_offset", "Next offset to be read", labels=labels
+        )
+        lost = GaugeMetricFamily(
+            "millrace_group_lost_offsets", "Offsets retention took before the reader", labels=labels
+        )
+        for group in self._snapshot.groups:
+            for cell in group.cells:
+                key = [group.group_id, cell.topic, str(cell.partition)]
+                if cell.lag.lag is not None:
+                    lag.add_metric(key, cell.lag.lag)
+                    lost.add_metric(key, cell.lag.lost)
+                if cell.time_lag.age_ms is not None:
+                    age.add_metric(key, cell.time_lag.age_ms / 1000)
+                if cell.committed_offset is not None:
+                    committed.add_metric(key, cell.committed_offset)
+        yield from (lag, age, committed, lost)
+
+    def _topics(self) -> Iterable[Metric]:
+        labels = ["topic", "partition"]
+        start = GaugeMetricFamily(
+            "millrace_log_start_offset", "First readable offset", labels=labels
+        )
+        end = GaugeMetricFamily("millrace_log_end_offset", "Next offset", labels=labels)
+        size = GaugeMetricFamily("millrace_log_size_bytes", "Bytes on disk", labels=labels)
+        for topic in self._snapshot.topics:
+            for part in topic.partitions:
+                key = [topic.name, str(part.partition)]
+                for family, value in (
+                    (start, part.log_start_offset),
+                    (end, part.log_end_offset),
+                    (size, part.size_bytes),
+                ):
+                    if value is not None:
+                        family.add_metric(key, value)
+        yield from (start, end, size)
+
+    def _parts(self) -> Iterable[Metric]:
+        up = GaugeMetricFamily("millrace_part_up", "1 if the part answers", labels=["part"])
+        ready = GaugeMetricFamily("millrace_part_ready", "1 if the part is ready", labels=["part"])
+        for part in self._snapshot.parts:
+            up.add_metric([part.name], part.reachable)
+            ready.add_metric([part.name], part.ready)
+        brokers = GaugeMetricFamily(
+            "millrace_broker_alive", "1 if the broker answers", labels=["node_id"]
+        )
+        for broker in self._snapshot.brokers:
+            brokers.add_metric([str(broker.node_id)], broker.alive)
+        at = GaugeMetricFamily("millrace_snapshot_timestamp_seconds", "When this was read")
+        at.add_metric([], self._snapshot.taken_at_ms / 1000)
+        yield from (up, ready, brokers, at)
+
+
+def render_metrics(snapshot: Snapshot) -> bytes:
+    """The snapshot in Prometheus's text format."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(SnapshotMetrics(snapshot))
+    return generate_latest(registry)

@@ -1,0 +1,161 @@
+"""What lag is: one pure function for the page, the API, Prometheus and the command line.
+
+Floor: pure; no clock, no I/O. A sampler reads the commit first, then the log's start, then its
+end, so a race between them can only overstate a lag and never make it negative. What is not known
+is `None` and carries its reason in the state; it is never 0 and never part of a sum.
+"""
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class CellState(StrEnum):
+    """What is known of one reader in one partition."""
+
+    OK = "ok"
+    LOST = "lost"
+    PAST_END = "past_end"
+    NO_COMMIT = "no_commit"
+    END_UNKNOWN = "end_unknown"
+    DELETED = "deleted"
+
+
+class Bound(StrEnum):
+    """How a time lag is to be read: as it stands, as a lower bound, or not known."""
+
+    EXACT = "exact"
+    AT_LEAST = "at_least"
+    MEASURING = "measuring"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One partition's numbers of one cycle, in the order in which they were read."""
+
+    committed_offset: int | None
+    log_start_offset: int | None
+    log_end_offset: int | None
+    topic_exists: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """The verdict over one `Measured`; offsets, not messages: markers take offsets too.
+
+    `lag` is null unless the state is `ok` or `lost`. `lost` counts offsets that retention took
+    before the reader came; `past_end` by how much a commit lies beyond the log's end; `backlog`
+    what the partition holds for a reader that has not committed yet.
+    """
+
+    state: CellState
+    lag: int | None = None
+    lost: int = 0
+    past_end: int = 0
+    backlog: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LagSum:
+    """A sum over the known cells only, and how many of all cells those are."""
+
+    lag: int
+    known: int
+    total: int
+
+    @property
+    def complete(self) -> bool:
+        """Whether every cell is known; if not, the sum is a lower bound."""
+        return self.known == self.total
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLag:
+    """Age in milliseconds of the oldest record a reader has not read, and how to read it."""
+
+    age_ms: int | None
+    bound: Bound
+
+
+@dataclass(frozen=True, slots=True)
+class EndSample:
+    """The log's end offset as seen at one moment (epoch milliseconds)."""
+
+    at_ms: int
+    end_offset: int
+
+
+def judge(measured: Measured) -> Lag:
+    """The lag of one reader in one partition."""
+    commit = measured.committed_offset
+    start, end = measured.log_start_offset, measured.log_end_offset
+    if not measured.topic_exists:
+        return Lag(CellState.DELETED)
+    if end is None or start is None:
+        return Lag(CellState.END_UNKNOWN)
+    if commit is None:
+        return Lag(CellState.NO_COMMIT, backlog=max(0, end - start))
+    if commit > end:
+        return Lag(CellState.PAST_END, past_end=commit - end)
+    if commit < start:
+        return Lag(CellState.LOST, lag=end - start, lost=start - commit)
+    return Lag(CellState.OK, lag=end - commit)
+
+
+def add_up(lags: Iterable[Lag]) -> LagSum:
+    """Sum what is known; the coverage says what is missing."""
+    known = total = sum_of_lags = 0
+    for lag in lags:
+        total += 1
+        if lag.lag is not None:
+            known += 1
+            sum_of_lags += lag.lag
+    return LagSum(sum_of_lags, known, total)
+
+
+def time_lag(
+    lag: Lag,
+    committed_offset: int | None,
+    *,
+    record_timestamp_ms: int | None,
+    samples: list[EndSample],
+    now_ms: int,
+) -> TimeLag:
+    """How old the oldest unread record is.
+
+    `record_timestamp_ms` is the timestamp of the first record at or after the commit, where it was
+    read; producers' clocks lie, so it is held to the past. Otherwise the moment at which the log's
+    end passed the commit is interpolated between two `samples` (oldest first); below the oldest
+    sample only "at least" can be said: nothing is ever extrapolated.
+    """
+    if lag.lag is None or committed_offset is None:
+        return TimeLag(None, Bound.UNKNOWN)
+    if lag.lag == 0:
+        return TimeLag(0, Bound.EXACT)
+    if record_timestamp_ms is not None and record_timestamp_ms >= 0:
+        return TimeLag(max(0, now_ms - record_timestamp_ms), Bound.EXACT)
+    if len(samples) < 2:
+        return TimeLag(None, Bound.MEASURING)
+    if committed_offset < samples[0].end_offset:
+        return TimeLag(max(0, now_ms - samples[0].at_ms), Bound.AT_LEAST)
+    for earlier, later in itertools.pairwise(samples):
+        if earlier.end_offset <= committed_offset < later.end_offset:
+            share = (committed_offset - earlier.end_offset) / (
+                later.end_offset - earlier.end_offset
+            )
+            passed_at_ms = earlier.at_ms + share * (later.at_ms - earlier.at_ms)
+            return TimeLag(max(0, round(now_ms - passed_at_ms)), Bound.EXACT)
+    return TimeLag(None, Bound.MEASURING)
+
+
+def worst_time_lag(parts: Iterable[TimeLag]) -> TimeLag:
+    """The time lag of a group: its oldest partition's; at least that if any part is open."""
+    ages = list(parts)
+    known = [part.age_ms for part in ages if part.age_ms is not None]
+    if not known:
+        bound = Bound.MEASURING if any(p.bound is Bound.MEASURING for p in ages) else Bound.UNKNOWN
+        return TimeLag(None, bound)
+    exact = all(part.bound is Bound.EXACT for part in ages)
+    return TimeLag(max(known), Bound.EXACT if exact else Bound.AT_LEAST)

@@ -1,0 +1,74 @@
+"""The loop behind the pages: read, assemble, publish. No page ever asks a broker itself."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from monitor.assemble import Memory, assemble
+from monitor.config import MonitorSettings
+from monitor.reading import Reading
+from monitor.snapshot import Snapshot
+from protocol.log import fields
+
+logger = logging.getLogger(__name__)
+
+
+class Source(Protocol):
+    """Where readings come from: the mill itself, or a test's script."""
+
+    async def read(self, now_ms: int) -> Reading:
+        """One cycle; sources that are away are errors in the reading."""
+        ...
+
+    async def close(self) -> None:
+        """Nothing is asked afterwards."""
+        ...
+
+
+class Sampler:
+    """Holds the latest snapshot and wakes whoever waits for the next one."""
+
+    def __init__(
+        self, settings: MonitorSettings, source: Source, clock_ms: Callable[[], int]
+    ) -> None:
+        self._settings = settings
+        self._source = source
+        self._clock_ms = clock_ms
+        self._memory = Memory()
+        self._next = asyncio.Event()
+        self.snapshot: Snapshot | None = None
+
+    async def run(self) -> None:
+        """Sample for ever, one cycle each refresh; a slow cycle delays the next, never overlaps."""
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                began = loop.time()
+                await self.sample()
+                pause_s = self._settings.section.refresh_ms / 1000 - (loop.time() - began)
+                await asyncio.sleep(max(0.0, pause_s))
+        finally:
+            await self._source.close()
+
+    async def sample(self) -> Snapshot:
+        """One cycle; the new snapshot is published and returned."""
+        reading = await self._source.read(self._clock_ms())
+        for error in reading.errors:
+            logger.debug("source away", extra=fields(source=error.source, reason=error.text))
+        self.snapshot = assemble(
+            reading,
+            self.snapshot,
+            self._memory,
+            refresh_ms=self._settings.section.refresh_ms,
+            bootstrap_servers=self._settings.bootstrap_servers,
+            stream_group=self._settings.stream_group,
+        )
+        self._next.set()
+        self._next = asyncio.Event()
+        return self.snapshot
+
+    async def wait_next(self) -> Snapshot | None:
+        """The snapshot after the present one."""
+        await self._next.wait()
+        return self.snapshot

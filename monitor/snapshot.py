@@ -1,0 +1,174 @@
+"""One frozen picture of the mill: what every page, the API, Prometheus and the CLI render.
+
+Floor: pure data. Lists are sorted; a value that is not known is None and has its reason beside it.
+Times are epoch milliseconds, sizes bytes, rates offsets a second.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from monitor.lag import CellState, Lag, LagSum, TimeLag
+
+
+@dataclass(frozen=True, slots=True)
+class SourceError:
+    """Something that could not be read this cycle: from where, and what was said."""
+
+    source: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartView:
+    """One part of the mill as its own `/status` tells it; `status` is the last answer it gave."""
+
+    name: str
+    address: str
+    reachable: bool
+    state: str
+    ready: bool
+    error: str | None
+    answered_at_ms: int | None
+    started_at_ms: int | None
+    pid: int | None
+    problems: tuple[str, ...] = ()
+    details: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerView:
+    """One broker: what metadata lists, and whether it answered when it was asked itself."""
+
+    node_id: int
+    address: str
+    is_controller: bool
+    alive: bool
+    error: str | None
+    leads: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """One partition's place and ends; `write_rate` in offsets a second over one minute."""
+
+    topic: str
+    partition: int
+    leader: int | None
+    replicas: tuple[int, ...]
+    in_sync_replicas: tuple[int, ...]
+    log_start_offset: int | None
+    log_end_offset: int | None
+    size_bytes: int | None
+    write_rate: float | None
+    error: str | None
+
+    @property
+    def under_replicated(self) -> bool:
+        """Whether a replica is out of sync."""
+        return len(self.in_sync_replicas) < len(self.replicas)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicView:
+    """One topic with its partitions, in order."""
+
+    name: str
+    topic_id: str | None
+    internal: bool
+    partitions: tuple[PartitionView, ...]
+
+    @property
+    def offsets_held(self) -> int | None:
+        """Offsets between start and end over all partitions; None if any end is unknown."""
+        held = 0
+        for part in self.partitions:
+            if part.log_end_offset is None or part.log_start_offset is None:
+                return None
+            held += part.log_end_offset - part.log_start_offset
+        return held
+
+    @property
+    def size_bytes(self) -> int | None:
+        """Bytes on the leaders' disks; None if any is unknown."""
+        sizes = [part.size_bytes for part in self.partitions]
+        known = [size for size in sizes if size is not None]
+        return sum(known) if len(known) == len(sizes) else None
+
+    @property
+    def write_rate(self) -> float | None:
+        """Offsets a second over all partitions; None while any is being measured."""
+        rates = [part.write_rate for part in self.partitions]
+        known = [rate for rate in rates if rate is not None]
+        return sum(known) if len(known) == len(rates) else None
+
+
+@dataclass(frozen=True, slots=True)
+class LagCell:
+    """One reader in one partition. `last_lag` and its time stand in while the end is unknown."""
+
+    topic: str
+    partition: int
+    lag: Lag
+    time_lag: TimeLag
+    committed_offset: int | None
+    log_start_offset: int | None
+    log_end_offset: int | None
+    read_rate: float | None = None
+    last_lag: int | None = None
+    last_lag_at_ms: int | None = None
+    metadata: str | None = None
+
+    @property
+    def state(self) -> CellState:
+        """Shorthand for the verdict's state."""
+        return self.lag.state
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """One group of readers. `recent_lag` is its headline lag of the last minutes, oldest first."""
+
+    group_id: str
+    state: str
+    kind: str
+    members: int | None
+    cells: tuple[LagCell, ...]
+    total: LagSum
+    time_lag: TimeLag
+    read_rate: float | None
+    eta_s: float | None
+    error: str | None = None
+    recent_lag: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything the monitor knows at `taken_at_ms`.
+
+    `kafka_at_ms` is when the brokers last answered: when it lags behind `taken_at_ms`, topics and
+    groups are that old, and their ends unknown.
+    """
+
+    seq: int
+    taken_at_ms: int
+    refresh_ms: int
+    bootstrap_servers: str
+    cluster_id: str | None = None
+    kafka_at_ms: int | None = None
+    parts: tuple[PartView, ...] = ()
+    brokers: tuple[BrokerView, ...] = ()
+    topics: tuple[TopicView, ...] = ()
+    groups: tuple[GroupView, ...] = ()
+    errors: tuple[SourceError, ...] = ()
+
+    def part(self, name: str) -> PartView | None:
+        """The part of that name, if the mill has it."""
+        return next((part for part in self.parts if part.name == name), None)
+
+    def group(self, group_id: str) -> GroupView | None:
+        """The group of that id, if any is known."""
+        return next((group for group in self.groups if group.group_id == group_id), None)
+
+    def topic(self, name: str) -> TopicView | None:
+        """The topic of that name, if it is known."""
+        return next((topic for topic in self.topics if topic.name == name), None)

@@ -1,0 +1,185 @@
+"""From readings to snapshots: what is carried over, what is marked, what is never shown as 0."""
+
+from dataclasses import replace
+
+from monitor.assemble import Memory, assemble
+from monitor.lag import Bound, CellState
+from monitor.reading import Reading
+from monitor.snapshot import Snapshot
+from tests.unit.monitor.readings import (
+    GROUP,
+    kafka_reading,
+    part_answer,
+    part_down,
+    reading,
+    row,
+    topic_reading,
+)
+
+
+class Cycles:
+    """Feeds readings one after another, as the sampler does."""
+
+    def __init__(self) -> None:
+        self.memory = Memory()
+        self.last: Snapshot | None = None
+
+    def feed(self, one: Reading) -> Snapshot:
+        self.last = assemble(
+            one,
+            self.last,
+            self.memory,
+            refresh_ms=2_000,
+            bootstrap_servers="127.0.0.1:9092",
+            stream_group=GROUP,
+        )
+        return self.last
+
+
+def test_a_group_is_shown_with_every_partition_of_its_topics() -> None:
+    kafka = kafka_reading(1_000, commits={row(0): 7}, ends={row(0): 10, row(1): 4})
+    group = Cycles().feed(reading(1_000, kafka)).group(GROUP)
+    assert group is not None
+    assert [(c.partition, c.state, c.lag.lag) for c in group.cells] == [
+        (0, CellState.OK, 3),
+        (1, CellState.NO_COMMIT, None),
+    ]
+    assert (group.total.lag, group.total.known, group.total.total) == (3, 1, 2)
+    assert group.kind == "stream"
+
+
+def test_a_broker_that_is_away_makes_ends_unknown_and_keeps_the_last_lag_with_its_age() -> None:
+    cycles = Cycles()
+    kafka = kafka_reading(1_000, commits={row(0): 7, row(1): 4}, ends={row(0): 10, row(1): 4})
+    cycles.feed(reading(1_000, kafka))
+    shown = cycles.feed(reading(3_000, None))
+    group = shown.group(GROUP)
+    assert group is not None
+    assert [(c.state, c.lag.lag, c.last_lag) for c in group.cells] == [
+        (CellState.END_UNKNOWN, None, 3),
+        (CellState.END_UNKNOWN, None, 0),
+    ]
+    assert group.total.known == 0
+    assert group.state == "unknown"
+    assert shown.kafka_at_ms == 1_000
+    assert [(b.alive, b.error) for b in shown.brokers] == [(False, "no broker answered")]
+    assert shown.topics[0].offsets_held is None
+    assert shown.errors
+
+
+def test_one_partition_without_an_end_leaves_the_others_known() -> None:
+    cycles = Cycles()
+    full = kafka_reading(1_000, commits={row(0): 1, row(1): 1}, ends={row(0): 5, row(1): 9})
+    cycles.feed(reading(1_000, full))
+    partial = kafka_reading(2_000, commits={row(0): 1, row(1): 1}, ends={row(0): 6})
+    group = cycles.feed(reading(2_000, partial)).group(GROUP)
+    assert group is not None
+    assert (group.total.lag, group.total.known, group.total.total) == (5, 1, 2)
+    assert group.cells[1].last_lag == 8
+    assert group.cells[1].last_lag_at_ms == 1_000
+
+
+def test_a_deleted_topic_is_a_row_of_its_own() -> None:
+    kafka = kafka_reading(
+        1_000,
+        commits={row(0): 1, row(0, "gone"): 5},
+        ends={row(0): 1, row(1): 0},
+    )
+    group = Cycles().feed(reading(1_000, kafka)).group(GROUP)
+    assert group is not None
+    assert [c.state for c in group.cells if c.topic == "gone"] == [CellState.DELETED]
+
+
+def test_a_part_that_goes_down_keeps_what_it_last_said() -> None:
+    cycles = Cycles()
+    cycles.feed(reading(1_000, None, (part_answer("stream", 1_000, batch_id=7),)))
+    part = cycles.feed(reading(5_000, None, (part_down("stream"),))).part("stream")
+    assert part is not None
+    assert (part.reachable, part.state, part.pid) == (False, "down", None)
+    assert part.details["batch_id"] == 7
+    assert part.answered_at_ms == 1_000
+
+
+def test_the_time_a_stopped_reader_lags_is_the_age_of_its_next_record() -> None:
+    kafka = kafka_reading(
+        60_000,
+        commits={row(0): 7},
+        ends={row(0): 10, row(1): 0},
+        timestamps={(row(0), 7): 20_000},
+    )
+    group = Cycles().feed(reading(60_000, kafka)).group(GROUP)
+    assert group is not None
+    assert group.cells[0].time_lag.age_ms == 40_000
+    # The other partition holds nothing and nothing is committed there: not known, so "at least".
+    assert group.time_lag.bound is Bound.AT_LEAST
+
+
+def test_a_reader_behind_the_logs_start_is_judged_from_that_start() -> None:
+    kafka = kafka_reading(
+        60_000,
+        commits={row(0): 2},
+        ends={row(0): 10},
+        starts={row(0): 5},
+        topics=(topic_reading(partitions=1),),
+        timestamps={(row(0), 5): 50_000},
+    )
+    group = Cycles().feed(reading(60_000, kafka)).group(GROUP)
+    assert group is not None
+    assert (group.cells[0].state, group.cells[0].lag.lost) == (CellState.LOST, 3)
+    assert group.cells[0].time_lag.age_ms == 10_000
+
+
+def test_the_eta_is_the_slowest_partitions_and_absent_while_one_stands_still() -> None:
+    cycles = Cycles()
+    for step in range(8):
+        kafka = kafka_reading(
+            step * 1_000,
+            commits={row(0): step * 10, row(1): 5},
+            ends={row(0): 200, row(1): 6},
+        )
+        cycles.feed(reading(step * 1_000, kafka))
+    assert cycles.last is not None
+    group = cycles.last.group(GROUP)
+    assert group is not None
+    assert group.eta_s is None
+    cycles = Cycles()
+    for step in range(8):
+        kafka = kafka_reading(
+            step * 1_000,
+            commits={row(0): step * 10, row(1): step},
+            ends={row(0): 200, row(1): 47},
+        )
+        cycles.feed(reading(step * 1_000, kafka))
+    assert cycles.last is not None
+    group = cycles.last.group(GROUP)
+    assert group is not None
+    assert group.eta_s is not None
+    assert round(group.eta_s) == 40
+
+
+def test_a_topic_made_anew_starts_its_rates_again() -> None:
+    cycles = Cycles()
+    for at_ms, end in ((1_000, 500), (2_000, 600), (3_000, 4)):
+        kafka = kafka_reading(at_ms, commits={}, ends={row(0): end, row(1): 0})
+        cycles.feed(reading(at_ms, kafka))
+    assert cycles.last is not None
+    assert cycles.last.topics[0].partitions[0].write_rate is None
+
+
+def test_disk_sizes_come_from_the_brokers_own_status() -> None:
+    listed = [{"topic": "logs.access", "partition": 0, "size_bytes": 1234}]
+    kafka = kafka_reading(1_000, commits={}, ends={row(0): 1, row(1): 1})
+    shown = Cycles().feed(
+        reading(1_000, kafka, (part_answer("broker-1", 1_000, partition_list=listed),))
+    )
+    sizes = [part.size_bytes for part in shown.topics[0].partitions]
+    assert sizes == [1234, None]
+    assert shown.topics[0].size_bytes is None
+
+
+def test_a_group_that_cannot_be_read_is_listed_with_its_error() -> None:
+    kafka = kafka_reading(1_000, commits={}, ends={row(0): 1, row(1): 1})
+    failed = replace(kafka.groups[0], error="COORDINATOR_NOT_AVAILABLE")
+    group = Cycles().feed(reading(1_000, replace(kafka, groups=(failed,)))).group(GROUP)
+    assert group is not None
+    assert group.error == "COORDINATOR_NOT_AVAILABLE"

@@ -1,0 +1,185 @@
+"""The site over a scripted source: whole without JavaScript, strict, one number everywhere."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from monitor.config import MonitorSection, MonitorSettings
+from monitor.http import PAGES, SECURITY_HEADERS, create_app
+from monitor.reading import Reading
+from monitor.sampler import Sampler
+from tests.harness.wait import wait_until
+from tests.unit.monitor.readings import (
+    GROUP,
+    kafka_reading,
+    part_answer,
+    part_down,
+    reading,
+    row,
+)
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+class Script:
+    """A source that gives the same reading for ever."""
+
+    def __init__(self, one: Reading) -> None:
+        self.one = one
+
+    async def read(self, now_ms: int) -> Reading:
+        return self.one
+
+    async def close(self) -> None:
+        return None
+
+
+def some_reading(group_id: str = GROUP) -> Reading:
+    kafka = kafka_reading(
+        10_000,
+        commits={row(0): 7, row(1): 4},
+        ends={row(0): 1_241, row(1): 4},
+        group_id=group_id,
+    )
+    files = [{"path": HOSTILE, "topic": "logs.access", "size_bytes": 10, "position": 4}]
+    parts = (
+        part_answer("broker-1", 10_000, flush="ack", topics=1),
+        part_answer("collector", 10_000, files=files, rate_lines_s=12.5, lines_total=99),
+        part_down("stream"),
+    )
+    return reading(10_000, kafka, parts)
+
+
+@contextmanager
+def site(one: Reading) -> Iterator[TestClient]:
+    settings = MonitorSettings(
+        section=MonitorSection(), bootstrap_servers="127.0.0.1:9092", data_dir="data", parts={}
+    )
+    sampler = Sampler(settings, Script(one), lambda: 10_000)
+    app = create_app(settings, sampler, started_at_ms=0, clock_ms=lambda: 10_000)
+    with TestClient(app, base_url="http://127.0.0.1:8090") as client:
+        wait_until(lambda: client.get("/healthz").status_code == 200, 10, "the first snapshot")
+        yield client
+
+
+@pytest.fixture
+def client() -> Iterator[TestClient]:
+    with site(some_reading()) as opened:
+        yield opened
+
+
+class Addresses(HTMLParser):
+    """Every address a page makes a browser ask for, and any inline code."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.inline: list[str] = []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        values = dict(attributes)
+        self.found += [v for k in ("href", "src") if (v := values.get(k)) is not None]
+        self.inline += [k for k in values if k.startswith("on") or k == "style"]
+        if tag == "style" or (tag == "script" and not values.get("src")):
+            self.inline.append(tag)
+
+
+@pytest.mark.parametrize("path", [*PAGES, f"/groups/{GROUP}", "/topics/logs.access", "/api/docs"])
+def test_pages_are_whole_strict_and_name_no_other_host(client: TestClient, path: str) -> None:
+    answer = client.get(path)
+    assert answer.status_code == 200
+    for name, value in SECURITY_HEADERS.items():
+        assert answer.headers[name] == value
+    page = Addresses()
+    page.feed(answer.text)
+    assert page.inline == []
+    assert all(address.startswith(("/", "#")) for address in page.found), page.found
+    assert answer.text.count("<h1>") == 1
+    for never in ("NaN", "Infinity", "undefined", ">-1<", ">None<"):
+        assert never not in answer.text
+
+
+def test_page_api_and_metrics_show_the_same_lag(client: TestClient) -> None:
+    assert ">1,234<" in client.get("/").text
+    assert ">1,234<" in client.get(f"/groups/{GROUP}").text
+    totals = client.get("/api/v1/lag", params={"per": "group"}).json()["data"]
+    assert [(one["group"], one["lag"]) for one in totals] == [(GROUP, 1234)]
+    cells = client.get(f"/api/v1/groups/{GROUP}").json()
+    assert cells["schema"] == "lag/1"
+    assert [one["lag"] for one in cells["data"]] == [1234, 0]
+    line = f'millrace_group_lag_offsets{{group="{GROUP}",partition="0",topic="logs.access"}} 1234.0'
+    assert line in client.get("/metrics").text
+
+
+def test_lag_rows_can_be_narrowed(client: TestClient) -> None:
+    rows = client.get("/api/v1/lag", params={"per": "topic", "topic": "logs.access"}).json()["data"]
+    assert [(one["lag"], one["known"]) for one in rows] == [(1234, 2)]
+    assert client.get("/api/v1/lag", params={"group": "other"}).json()["data"] == []
+
+
+def test_a_part_that_is_down_is_down_and_its_numbers_unknown(client: TestClient) -> None:
+    page = client.get("/").text
+    assert 'data-part="stream"' in page
+    assert "✕ down" in page
+    counted = page[page.index("<h2>Counted</h2>") : page.index("<h2>Stream lag</h2>")]
+    assert "unknown" in counted
+    assert "0/s" not in counted
+    assert "stream is down" in client.get("/stream").text
+    assert 'millrace_part_up{part="stream"} 0.0' in client.get("/metrics").text
+
+
+def test_what_users_named_stays_text(client: TestClient) -> None:
+    page = client.get("/collector").text
+    assert HOSTILE not in page
+    assert "&lt;img src=x onerror=alert(1)&gt;" in page
+    with site(some_reading(group_id=HOSTILE)) as other:
+        assert HOSTILE not in other.get("/groups").text
+
+
+def test_an_unchanged_page_is_not_sent_again(client: TestClient) -> None:
+    first = client.get("/groups")
+    answer = client.get("/groups", headers={"If-None-Match": first.headers["ETag"]})
+    assert answer.status_code == 304
+
+
+def test_only_names_of_this_machine_are_answered(client: TestClient) -> None:
+    assert client.get("/", headers={"Host": "evil.example:8090"}).status_code == 421
+    assert client.get("/", headers={"Host": "localhost:8090"}).status_code == 200
+    assert client.get("/", headers={"Host": "[::1]:8090"}).status_code == 200
+
+
+def test_what_is_not_there_is_404(client: TestClient) -> None:
+    assert client.get("/groups/none").status_code == 404
+    assert client.get("/topics/none").status_code == 404
+    assert client.get("/api/v1/groups/none").status_code == 404
+    assert client.get("/api/v1/topics/none").status_code == 404
+    assert client.get("/../secrets").status_code == 404
+
+
+def test_the_api_describes_itself(client: TestClient) -> None:
+    paths = client.get("/api/openapi.json").json()["paths"]
+    assert "/api/v1/lag" in paths
+    assert all(path.startswith("/api/v1/") for path in paths)
+    for path in paths:
+        if "{" not in path:
+            assert client.get(path).json()["ts_ms"] == 10_000
+
+
+def test_before_the_first_cycle_everything_says_so() -> None:
+    settings = MonitorSettings(bootstrap_servers="127.0.0.1:9092", data_dir="data", parts={})
+    sampler = Sampler(settings, Script(some_reading()), lambda: 0)
+    app = create_app(settings, sampler, started_at_ms=0, clock_ms=lambda: 0)
+    quiet = TestClient(app, base_url="http://127.0.0.1:8090")
+    for path in ("/", "/healthz", "/metrics", "/api/v1/lag"):
+        assert quiet.get(path).status_code == 503
+    assert quiet.get("/status").json()["state"] == "starting"
+
+
+def test_every_static_file_a_page_uses_is_served(client: TestClient) -> None:
+    folder = Path(__file__).parents[3] / "monitor" / "static"
+    for file in folder.iterdir():
+        assert client.get(f"/static/{file.name}").content == file.read_bytes()
