@@ -1,0 +1,80 @@
+"""Where the sinks live: the file's `sinks:` section, and what a process receives.
+
+Either sink may be switched off with null, but not both. An address left out means the mill's own
+server; the appliance fills it in together with the generated secrets.
+"""
+
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+
+
+class RedisSection(BaseModel):
+    """`sinks.redis` of configs/millrace.yaml; every key is optional."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    host: str | None = Field(default=None, min_length=1)
+    port: int | None = Field(default=None, ge=1, le=65535)
+    username: str | None = None
+    password: SecretStr | None = None
+
+
+class MySqlSection(BaseModel):
+    """`sinks.mysql` of configs/millrace.yaml; every key is optional."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    host: str | None = Field(default=None, min_length=1)
+    port: int | None = Field(default=None, ge=1, le=65535)
+    user: str | None = Field(default=None, min_length=1)
+    password: SecretStr | None = None
+    database: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_]{1,64}$")
+
+
+class SinksSection(BaseModel):
+    """`sinks:` of configs/millrace.yaml."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    redis: RedisSection | None = RedisSection()
+    mysql: MySqlSection | None = MySqlSection()
+
+    @model_validator(mode="after")
+    def _check_one_is_on(self) -> Self:
+        if self.redis is None and self.mysql is None:
+            raise ValueError("found redis: null and mysql: null, expected at least one sink")
+        return self
+
+
+class RedisSettings(BaseModel):
+    """One Redis server, with the user that may write."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    host: str
+    port: int
+    username: str | None = None
+    password: str | None = Field(default=None, repr=False)
+
+
+class MySqlSettings(BaseModel):
+    """One MySQL or MariaDB database, with the user that may write; `reader` is granted SELECT."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    host: str
+    port: int
+    user: str
+    password: str = Field(repr=False)
+    database: str = "millrace"
+    reader: str | None = "reader"
+
+
+class SinksSettings(BaseModel):
+    """The sinks a process writes to or reads from; None where one is switched off."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    mysql: MySqlSettings | None = None
+    redis: RedisSettings | None = None

@@ -1,0 +1,95 @@
+"""What the stream hands to the sinks: one micro-batch, already folded.
+
+Plain data; imports nothing of Spark, MySQL or Redis. Times are epoch seconds where a name ends in
+`_s`, epoch milliseconds where it ends in `_ms`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+ALL_WINDOW_S = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FoldRow:
+    """One (metric, slice, key) of a batch with its mergeable aggregates.
+
+    `slice_start_s` is a multiple of the metric's `slice_s`, or 0 for a metric with `all` alone.
+    `sum`, `min` and `max` are None where the measure has no value, `hll` and `kll` (Spark's
+    sketch binaries) unless the measure needs them.
+    """
+
+    metric: str
+    slice_start_s: int
+    key: tuple[str | None, ...]
+    count: int
+    sum: Decimal | None = None
+    min: Decimal | None = None
+    max: Decimal | None = None
+    hll: bytes | None = None
+    kll: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UnparsedSample:
+    """A line that did not parse, at its place in the topic; at most 4 KiB of it."""
+
+    partition: int
+    offset: int
+    line: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class UnparsedRow:
+    """How many lines of a file did not parse for one reason, and the first of them."""
+
+    topic: str
+    file: str
+    reason: str
+    count: int
+    samples: tuple[UnparsedSample, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """What a batch covers of one partition: from `start` up to, not including, `end`."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One micro-batch of one query; `lines` counts its records, `now_ms` is when it is merged."""
+
+    query_id: str
+    batch_id: int
+    rows: Sequence[FoldRow]
+    unparsed: Sequence[UnparsedRow]
+    ranges: Sequence[OffsetRange]
+    lines: int
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class MetricDefinition:
+    """A metric as the sinks need it. `windows_s` are sizes in seconds, 0 for `all`.
+
+    `keep_redis_s` maps each size to how long a window is kept after its end (None: for ever),
+    `keep_mysql_s` likewise for all sizes. `definition_hash` is 16 bytes and changes with the
+    metric's meaning.
+    """
+
+    name: str
+    key_columns: tuple[str, ...]
+    measure: str
+    windows_s: tuple[int, ...]
+    slice_s: int
+    keep_redis_s: Mapping[int, int | None]
+    keep_mysql_s: int | None
+    top: int | None
+    max_keys: int | None
+    definition_hash: bytes
