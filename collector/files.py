@@ -1,0 +1,305 @@
+"""The room's only file that touches the disk: walking, stat, reading, the lock and the name.
+
+Floor: beside `discovery` and `sightings`, whose plain data it takes and gives. Everything here is
+synchronous and short, but for `scan`, which the agent runs in a thread.
+"""
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import stat
+import struct
+import sys
+import uuid
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from collector.discovery import Pattern
+from collector.fingerprint import FileId
+from collector.sightings import Held, Seen
+
+_STATX_BTIME = 0x800
+_STATX_BASIC = 0x7FF
+_AT_FDCWD = -100
+# mask, mode, inode, size; birth, change of content; device major and minor (struct statx).
+_STATX_HEAD = struct.Struct("<I24xH2xQQ")
+_STATX_TIME = struct.Struct("<qI")
+
+
+class InUse(Exception):
+    """Another process works on the data folder; the text names it."""
+
+
+class Vanished(Exception):
+    """The name is gone or shows another file than the one that was judged."""
+
+
+class Unreadable(Exception):
+    """The file is there and cannot be read; the text says why, with owner and mode."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """All matching names at one time. Not `is_complete` when a folder could not be read."""
+
+    seen: tuple[Seen, ...]
+    problems: tuple[str, ...]
+    is_complete: bool
+    roots: frozenset[str]
+
+
+class Handle:
+    """An open file, known to be the one that was asked for."""
+
+    __slots__ = ("_descriptor", "file", "path")
+
+    def __init__(self, descriptor: int, path: str, file: FileId):
+        self._descriptor = descriptor
+        self.path = path
+        self.file = file
+
+    def read(self, offset: int, length: int) -> bytes:
+        """At most `length` bytes at `offset`; fewer only at the end of the file."""
+        data = os.pread(self._descriptor, length, offset)
+        while data and len(data) < length:
+            more = os.pread(self._descriptor, length - len(data), offset + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def look(self) -> Held:
+        """The file's size, time of change and number of names."""
+        found = os.fstat(self._descriptor)
+        return Held(found.st_size, found.st_mtime_ns, found.st_nlink)
+
+    def close(self) -> None:
+        """Let the file go."""
+        os.close(self._descriptor)
+
+
+class Handles:
+    """Open files by generation, the least recently used closed first; pinned ones stay."""
+
+    def __init__(self, capacity: int):
+        self._capacity = capacity
+        self._open: OrderedDict[str, Handle] = OrderedDict()
+        self._pinned: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def __iter__(self) -> Iterator[tuple[str, Handle]]:
+        return iter(list(self._open.items()))
+
+    def get(self, name: str) -> Handle | None:
+        """The open handle, now the most recently used; None when it is not open."""
+        handle = self._open.get(name)
+        if handle is not None:
+            self._open.move_to_end(name)
+        return handle
+
+    def open(self, name: str, path: str, file: FileId) -> Handle:
+        """Open `path` for a generation; raises Vanished or Unreadable."""
+        handle = open_file(path, file)
+        self.close(name)
+        self._open[name] = handle
+        for other in [key for key in self._open if key not in self._pinned and key != name]:
+            if len(self._open) <= self._capacity:
+                break
+            self._open.pop(other).close()
+        return handle
+
+    def pin(self, name: str) -> None:
+        """Never close this one for want of room: its file can no longer be opened by name."""
+        if name in self._open:
+            self._pinned.add(name)
+
+    def close(self, name: str) -> None:
+        """Close one, if open."""
+        handle = self._open.pop(name, None)
+        self._pinned.discard(name)
+        if handle is not None:
+            handle.close()
+
+    def close_all(self) -> None:
+        """Close everything."""
+        for name in list(self._open):
+            self.close(name)
+
+
+def open_file(path: str, file: FileId) -> Handle:
+    """Open a file and make sure it is `file`; raises Vanished or Unreadable."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise Vanished(path) from error
+    except OSError as error:
+        raise Unreadable(f"{error.strerror}{_owner(path)}") from error
+    found = os.fstat(descriptor)
+    if FileId(found.st_dev, found.st_ino) != file:
+        os.close(descriptor)
+        raise Vanished(path)
+    return Handle(descriptor, path, file)
+
+
+def _owner(path: str) -> str:
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return ""
+    mode = stat.filemode(found.st_mode)
+    return f" (owner uid {found.st_uid}, mode {mode}; the collector is uid {os.geteuid()})"
+
+
+class _Statx:
+    """statx by ctypes: the one call that tells when a file was born."""
+
+    def __init__(self) -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        self._call = libc.statx if sys.platform == "linux" and hasattr(libc, "statx") else None
+        self._buffer = ctypes.create_string_buffer(256)
+
+    def seen(self, path: str, input_index: int) -> Seen | None:
+        """The file under a name, symlinks followed; None when it is not a plain file."""
+        if self._call is None:
+            return self._plain(path, input_index)
+        mask = _STATX_BASIC | _STATX_BTIME
+        if self._call(_AT_FDCWD, os.fsencode(path), 0, mask, self._buffer) != 0:
+            # Not there, not allowed, or no such call here: the plain way tells which.
+            return self._plain(path, input_index)
+        raw = self._buffer.raw
+        given, mode, inode, size = _STATX_HEAD.unpack_from(raw, 0)
+        if not stat.S_ISREG(mode):
+            return None
+        birth_s, birth_ns = _STATX_TIME.unpack_from(raw, 80)
+        changed_s, changed_ns = _STATX_TIME.unpack_from(raw, 112)
+        major, minor = struct.unpack_from("<II", raw, 136)
+        birth = birth_s * 10**9 + birth_ns if given & _STATX_BTIME else None
+        file = FileId(os.makedev(major, minor), inode)
+        return Seen(path, file, size, changed_s * 10**9 + changed_ns, birth, input_index)
+
+    @staticmethod
+    def _plain(path: str, input_index: int) -> Seen | None:
+        found = Path(path).stat()
+        if not stat.S_ISREG(found.st_mode):
+            return None
+        file = FileId(found.st_dev, found.st_ino)
+        return Seen(path, file, found.st_size, found.st_mtime_ns, None, input_index)
+
+
+class Walker:
+    """Finds every name that matches; of several patterns the first one has a name."""
+
+    def __init__(self, patterns: Sequence[Pattern]):
+        self._patterns = patterns
+        self._statx = _Statx()
+
+    def scan(self) -> Scan:
+        """Walk all roots once. Folders behind symlinks are not entered, files are."""
+        seen: dict[str, Seen] = {}
+        problems: dict[str, None] = {}
+        roots = set()
+        for pattern in self._patterns:
+            if pattern.segments:
+                roots.add(pattern.root)
+                self._walk(pattern, seen, problems)
+            else:
+                roots.add(pattern.root.rpartition("/")[0] or "/")
+                self._add(pattern, pattern.root, seen, problems)
+        is_complete = not problems
+        return Scan(tuple(seen.values()), tuple(problems), is_complete, frozenset(roots))
+
+    def _walk(self, pattern: Pattern, seen: dict[str, Seen], problems: dict[str, None]) -> None:
+        folders = [(pattern.root, "", 0)]
+        while folders:
+            folder, below, level = folders.pop()
+            try:
+                with os.scandir(folder) as found:
+                    entries = sorted(found, key=lambda entry: entry.name)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as error:
+                problems[f"{folder}: {error.strerror}{_owner(folder)}"] = None
+                continue
+            for entry in entries:
+                if pattern.excludes(entry.name):
+                    continue
+                name = f"{below}{entry.name}"
+                if entry.is_dir(follow_symlinks=False):
+                    if pattern.enters(level + 1):
+                        folders.append((entry.path, f"{name}/", level + 1))
+                elif pattern.matches(name):
+                    self._add(pattern, entry.path, seen, problems)
+
+    def _add(
+        self, pattern: Pattern, path: str, seen: dict[str, Seen], problems: dict[str, None]
+    ) -> None:
+        if path in seen:
+            return
+        try:
+            found = self._statx.seen(path, pattern.input_index)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            problems[f"{path}: {error.strerror}"] = None
+            return
+        if found is not None:
+            seen[path] = found
+
+
+class DataFolder:
+    """The collector's own folder: the lock that makes it the only one there, and its name."""
+
+    def __init__(self, path: str):
+        self._path = Path(path)
+        self._lock: int | None = None
+
+    def lock(self) -> None:
+        """Become the only collector of this folder until the process ends; raises InUse."""
+        self._path.mkdir(parents=True, exist_ok=True)
+        path = self._path / "collector.lock"
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
+            os.close(descriptor)
+            raise InUse(f"{self._path} is in use by the collector with pid {holder}") from error
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        self._lock = descriptor
+
+    def unlock(self) -> None:
+        """Let another collector have the folder."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def stored_instance(self) -> str | None:
+        """The instance name made at the first start; None before it."""
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            return (self._path / "instance").read_text().strip() or None
+        return None
+
+    def instance(self) -> str:
+        """The instance name, made and kept durably when there is none yet."""
+        found = self.stored_instance()
+        if found is not None:
+            return found
+        name = str(uuid.uuid4())
+        temporary = self._path / "instance.new"
+        with temporary.open("w") as out:
+            out.write(f"{name}\n")
+            out.flush()
+            os.fsync(out.fileno())
+        temporary.replace(self._path / "instance")
+        folder = os.open(self._path, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+        return name

@@ -1,0 +1,111 @@
+"""Whose turn it is: fair order among files, live before backfill, and back-off after failures.
+
+Floor: ground of the room. Pure. A file is `ready` (in one of two lanes), `parked` behind a
+partition that has no room, `delayed` until a time, or not here at all (idle: nothing to read).
+Each turn takes the head of a lane; who has more to read goes to the end of it.
+"""
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+Name = TypeVar("Name", bound=Hashable)
+Place = TypeVar("Place", bound=Hashable)
+
+
+class Lane(StrEnum):
+    """Live lines go first; a file far behind must not delay them."""
+
+    LIVE = "live"
+    BACKFILL = "backfill"
+
+
+class Backoff:
+    """Doubling waits between a least and a most, as a plain value."""
+
+    __slots__ = ("_least_ms", "_most_ms", "_next_ms")
+
+    def __init__(self, least_ms: int, most_ms: int):
+        self._least_ms = least_ms
+        self._most_ms = most_ms
+        self._next_ms = least_ms
+
+    def next_ms(self) -> int:
+        """How long to wait this time; the next wait is twice as long."""
+        wait = self._next_ms
+        self._next_ms = min(wait * 2, self._most_ms)
+        return wait
+
+    def reset(self) -> None:
+        """It worked: begin again with the shortest wait."""
+        self._next_ms = self._least_ms
+
+
+class Schedule(Generic[Name, Place]):
+    """The order of turns among files (`Name`), each of which writes to one partition (`Place`)."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[Lane, OrderedDict[Name, None]] = {lane: OrderedDict() for lane in Lane}
+        self._parked: dict[Place, OrderedDict[Name, None]] = {}
+        self._place: dict[Name, Place] = {}
+        self._delayed: dict[Name, int] = {}
+
+    def ready(self, name: Name, lane: Lane) -> None:
+        """Queue a file for a turn, unless it is parked, delayed or already in this lane."""
+        if name in self._place or name in self._delayed:
+            return
+        other = Lane.BACKFILL if lane is Lane.LIVE else Lane.LIVE
+        self._lanes[other].pop(name, None)
+        self._lanes[lane].setdefault(name)
+
+    def next(self, lane: Lane) -> Name | None:
+        """Take the file whose turn it is in a lane; None when the lane is empty."""
+        queue = self._lanes[lane]
+        return queue.popitem(last=False)[0] if queue else None
+
+    def waiting(self, lane: Lane) -> int:
+        """How many files are ready in a lane."""
+        return len(self._lanes[lane])
+
+    def park(self, name: Name, place: Place) -> None:
+        """Keep a file back until `place` has room again."""
+        self.drop(name)
+        self._place[name] = place
+        self._parked.setdefault(place, OrderedDict()).setdefault(name)
+
+    def release(self, place: Place) -> list[Name]:
+        """The files that were parked behind a place, in order; the caller queues them again."""
+        names = list(self._parked.pop(place, ()))
+        for name in names:
+            del self._place[name]
+        return names
+
+    def delay(self, name: Name, until_ms: int) -> None:
+        """Keep a file back until a time."""
+        self.drop(name)
+        self._delayed[name] = until_ms
+
+    def expire(self, now_ms: int) -> list[Name]:
+        """The files whose delay is over; the caller looks at them again."""
+        names = [name for name, until_ms in self._delayed.items() if until_ms <= now_ms]
+        for name in names:
+            del self._delayed[name]
+        return names
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """When the next delay ends."""
+        return min(self._delayed.values(), default=None)
+
+    def drop(self, name: Name) -> None:
+        """Forget a file wherever it waits."""
+        for queue in self._lanes.values():
+            queue.pop(name, None)
+        self._delayed.pop(name, None)
+        place = self._place.pop(name, None)
+        if place is not None:
+            parked = self._parked[place]
+            del parked[name]
+            if not parked:
+                del self._parked[place]

@@ -1,0 +1,185 @@
+"""One generation's reading, without a file: which bytes to read next, and the lines they hold.
+
+Floor: above `lines`. Pure. The driver asks `request(size)` what to read, reads it, gives the bytes
+to `take`, and calls `hand_out` for each block (or part of one) it has passed on. `position` is
+where the next line to be passed on begins. Bytes of an unfinished line are not kept: they wait in
+the file, and only where the search for their line end goes on is remembered, so a line of any
+length costs no more memory than the limit.
+"""
+
+from dataclasses import dataclass
+
+from collector.config import BLOCK_BYTES
+from collector.fingerprint import Evidence
+from collector.lines import (
+    CARRIAGE_RETURN,
+    Block,
+    Kind,
+    LineRules,
+    Overlong,
+    kind_of,
+    single_block,
+    split_lines,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Bytes wanted from the file."""
+
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class _LongLine:
+    """A line beyond the limit whose end is found: it ends where `evidence` stands."""
+
+    evidence: Evidence
+
+
+class Tailer:
+    """Reads one generation onwards from the position of `evidence`.
+
+    Three ways of reading: lines from the position; onwards from `_searched` for the end of a line
+    that is too long to keep; and the first bytes of such a line once its end is known.
+    """
+
+    def __init__(self, rules: LineRules, evidence: Evidence, block_bytes: int = BLOCK_BYTES):
+        self.rules = rules
+        self.evidence = evidence
+        self.nul_bytes_skipped = 0
+        self._block_bytes = block_bytes
+        self._searched_end = evidence.position
+        self._searched: Evidence | None = None
+        self._long_line: _LongLine | None = None
+        # Until the first other byte, NULs are the hole a writer without O_APPEND leaves behind.
+        self._only_nuls = evidence.position == 0
+
+    @property
+    def position(self) -> int:
+        """The start of the next line (or piece of an overlong one) to be passed on."""
+        return self.evidence.position
+
+    def request(self, size: int) -> Request | None:
+        """What to read of a file of `size` bytes; None when nothing new can come of it."""
+        if self._long_line is not None:
+            return Request(self.position, self.rules.limit_bytes)
+        if size <= self._searched_end:
+            return None
+        if self._searched is not None:
+            offset = self._searched.position
+            return Request(offset, min(size - offset, self._block_bytes))
+        # When a whole block held no line end, only a longer look can tell if the line is too long.
+        wanted = self._block_bytes
+        if self._searched_end - self.position >= wanted:
+            wanted = max(wanted, self.rules.limit_bytes + 2)
+        return Request(self.position, min(size - self.position, wanted))
+
+    def take(self, request: Request, data: memoryview) -> list[Block]:
+        """The whole lines in the bytes that answer `request`; fewer bytes than asked are fine.
+
+        Each block, or each part of it in order, is to be given to `hand_out`. If the driver stops
+        before the last, it calls `rewind` and reads the rest again later.
+        """
+        if not len(data):
+            return []
+        if self._long_line is not None:
+            return self._take_long_line(data)
+        if self._searched is not None:
+            return self._search_on(data)
+        if self._only_nuls:
+            data = self._skip_nuls(data)
+            if not len(data):
+                return []
+        start = self.position
+        blocks = split_lines(data, start, self.rules)
+        whole_end = blocks[-1].end if blocks else start
+        if start + len(data) - whole_end < self.rules.limit_bytes + 2:
+            self._searched_end = start + len(data)
+        elif blocks:
+            # What follows is too long already: the next look begins with it.
+            self._searched_end = whole_end
+        else:
+            return self._begin_long_line(data)
+        return blocks
+
+    def hand_out(self, block: Block) -> Evidence:
+        """Move past a block that was passed on; returns the evidence of its end."""
+        assert block.start == self.position, "blocks are handed out in order, without gaps"
+        if block.evidence is not None:
+            self.evidence = block.evidence
+        else:
+            assert block.source is not None
+            self.evidence = self.evidence.advance(block.source)
+        self._long_line = None
+        self._searched = None
+        return self.evidence
+
+    def rewind(self) -> None:
+        """Forget how far the search for line ends went: read again from the position."""
+        self._searched_end = self.position
+        self._searched = None
+        self._long_line = None
+
+    def final_request(self, size: int) -> Request | None:
+        """What to read of the unfinished last line of a file that is closed for good."""
+        if size <= self.position:
+            return None
+        return Request(self.position, min(size - self.position, self.rules.limit_bytes))
+
+    def take_final(self, data: memoryview, size: int) -> Block:
+        """The unfinished last line as a record of its own, marked; cut at the limit."""
+        if self._searched is not None and self._searched.position == size:
+            evidence = self._searched
+        else:
+            evidence = self.evidence.advance(data)
+        content = data[:-1] if self.rules.cut_cr and data[-1] == CARRIAGE_RETURN else data
+        return single_block(
+            content, self.position, evidence.position, Kind.UNFINISHED, evidence=evidence
+        )
+
+    def _skip_nuls(self, data: memoryview) -> memoryview:
+        rest = bytes(data).lstrip(b"\0") if data[0] == 0 else data
+        skipped = len(data) - len(rest)
+        self.evidence = self.evidence.advance(data[:skipped])
+        self.nul_bytes_skipped += skipped
+        self._searched_end = self.position
+        self._only_nuls = not len(rest)
+        return memoryview(rest)
+
+    def _begin_long_line(self, data: memoryview) -> list[Block]:
+        """`data` holds more than the limit, and no line end."""
+        limit, start = self.rules.limit_bytes, self.position
+        if self.rules.on_overlong is not Overlong.SPLIT:
+            self._searched = self.evidence.advance(data)
+            self._searched_end = self._searched.position
+            return []
+        self._searched_end = start + limit
+        piece = data[:limit]
+        return [single_block(piece, start, start + limit, Kind.PIECE, source=piece)]
+
+    def _search_on(self, data: memoryview) -> list[Block]:
+        assert self._searched is not None
+        found = bytes(data).find(b"\n")
+        if found < 0:
+            self._searched = self._searched.advance(data)
+            self._searched_end = self._searched.position
+        else:
+            self._long_line = _LongLine(self._searched.advance(data[: found + 1]))
+            self._searched = None
+        return []
+
+    def _take_long_line(self, data: memoryview) -> list[Block]:
+        assert self._long_line is not None
+        evidence = self._long_line.evidence
+        self._searched_end = evidence.position
+        return [
+            single_block(
+                data[: self.rules.limit_bytes],
+                self.position,
+                evidence.position,
+                kind_of(self.rules),
+                evidence=evidence,
+            )
+        ]

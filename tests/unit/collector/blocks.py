@@ -1,0 +1,37 @@
+"""Helpers for tests of lines and batches: blocks from bytes, and what a batch reads back as."""
+
+import os
+import random
+
+from collector.encode import Piece, encode
+from collector.lines import Block, LineRules, split_lines
+from protocol.wire.records import assemble_batch, iterate_records
+
+
+def seed() -> int:
+    """The seed of this run's random tests; MILLRACE_SEED replays one."""
+    return int(os.environ.get("MILLRACE_SEED") or random.SystemRandom().randrange(1 << 32))
+
+
+def blocks_of(
+    data: bytes, start: int = 0, *, limit: int = 1 << 30, cut_cr: bool = True
+) -> list[Block]:
+    return split_lines(memoryview(data), start, LineRules(limit, cut_cr))
+
+
+def values_of(pieces: list[Piece]) -> list[tuple[bytes | None, bytes | None]]:
+    """Key and value of each record, as the protocol's own reader sees the encoded batch."""
+    records = encode(pieces)
+    batch = assemble_batch(
+        records.payload,
+        record_count=records.record_count,
+        base_timestamp_ms=1,
+        max_timestamp_ms=1,
+    )
+    found = list(iterate_records(memoryview(batch), 1 << 28))
+    assert [record.offset for record in found] == list(range(records.record_count))
+    return [(_bytes(record.key), _bytes(record.value)) for record in found]
+
+
+def _bytes(value: bytes | memoryview | None) -> bytes | None:
+    return None if value is None else bytes(value)
