@@ -12,6 +12,8 @@ import errno
 
 from protocol.errors import ApiError, ErrorCode
 
+FLUSH_OPERATIONS = ("fdatasync", "sync folder")
+
 
 class CorruptionError(Exception):
     """Data below the durable floor is not what was written; it is kept as it is."""
@@ -36,6 +38,11 @@ class DiskError(Exception):
     def is_full(self) -> bool:
         """Whether the disk had no room: the writer may succeed later, nothing is broken."""
         return self.number in (errno.ENOSPC, errno.EDQUOT)
+
+    @property
+    def is_flush(self) -> bool:
+        """Whether a flush failed, after which nothing that was written can be trusted."""
+        return self.operation in FLUSH_OPERATIONS
 
 
 class FolderError(Exception):

@@ -1,14 +1,68 @@
-"""Which leader epoch began at which offset."""
+"""Which leader epoch began at which offset, in one partition's log.
+
+Floor: storage. Pure. Entries (epoch, start offset) rise in both. The file is written at
+checkpoints; what it lacks after a crash stands in the batch headers above the recovery point.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
+UNKNOWN = (-1, -1)
+
 
 class LeaderEpochs:
-    """Entries (epoch, start offset), both rising."""
+    """The epochs of one log, oldest first."""
 
-    entries: list[tuple[int, int]]
+    __slots__ = ("change_count", "entries", "latest")
 
-    @property
-    def latest(self) -> int:
+    def __init__(self, entries: list[tuple[int, int]] | None = None) -> None:
+        self.entries = list(entries or ())
+        self.latest = self.entries[-1][0] if self.entries else -1
         """The epoch of the newest batch, -1 when there is none."""
-        return self.entries[-1][0] if self.entries else -1
+        self.change_count = 0
+        """Changes since the entries were read: tells whether the file lags behind."""
+
+    def assign(self, leader_epoch: int, start_offset: int) -> None:
+        """Note that a batch of this epoch starts at the offset; a newer epoch adds an entry."""
+        if leader_epoch <= self.latest:
+            return
+        self.entries.append((leader_epoch, start_offset))
+        self._changed()
+
+    def end_offset_for(self, leader_epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """The largest epoch not above the one asked for, and where it ended.
+
+        An epoch newer than any here is unknown. One older than all entries ended where the first
+        of them begins.
+        """
+        if leader_epoch < 0 or leader_epoch > self.latest:
+            return UNKNOWN
+        after = bisect_right(self.entries, leader_epoch, key=lambda entry: entry[0])
+        end_offset = self.entries[after][1] if after < len(self.entries) else log_end_offset
+        return (self.entries[after - 1][0] if after else leader_epoch), end_offset
+
+    def epoch_of(self, offset: int) -> int:
+        """The epoch of the batch that holds the offset, -1 when it is not known."""
+        after = bisect_right(self.entries, offset, key=lambda entry: entry[1])
+        return self.entries[after - 1][0] if after else -1
+
+    def truncate_from_end(self, log_end_offset: int) -> None:
+        """Forget the epochs that began at or above the new end of the log."""
+        kept = [entry for entry in self.entries if entry[1] < log_end_offset]
+        if len(kept) != len(self.entries):
+            self.entries = kept
+            self._changed()
+
+    def truncate_from_start(self, log_start_offset: int) -> None:
+        """Forget the epochs that ended below the new start; the one that spans it begins there."""
+        after = bisect_right(self.entries, log_start_offset, key=lambda entry: entry[1])
+        if not after or (after == 1 and self.entries[0][1] == log_start_offset):
+            return
+        spanning = (self.entries[after - 1][0], log_start_offset)
+        self.entries = [spanning, *self.entries[after:]]
+        self._changed()
+
+    def _changed(self) -> None:
+        self.latest = self.entries[-1][0] if self.entries else -1
+        self.change_count += 1

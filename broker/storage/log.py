@@ -1,10 +1,11 @@
 """The log of one partition: ordered segments behind one write position.
 
 Floor: storage. Synchronous, over the `Disk` passed in; it never reads a clock. Of the offsets,
-always `log_start_offset <= recovery_point <= log_end_offset`: readable from, on the disk below,
-next to be given. A batch passes through three calls: `append` judges and stages it, `write_staged`
-hands everything staged to the page cache with one `writev`, and `flush_target` / `flushed` move
-the recovery point past it. The staged views must stay untouched until `write_staged`.
+always `log_start_offset <= log_end_offset` and `recovery_point <= log_end_offset`: readable from,
+next to be given, and below it everything is on the disk. A batch passes through three calls:
+`append` judges and stages it, `write_staged` hands everything staged to the page cache with one
+`writev`, and `flush_target` / `flushed` move the recovery point past it. The staged views must
+stay untouched until `write_staged`.
 """
 
 from __future__ import annotations
@@ -12,11 +13,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
-from broker.config import LogConfig
-from broker.storage.disk import FileRegion
-from broker.storage.leader_epochs import LeaderEpochs
+from broker.config import LOG_APPEND_TIME, LogConfig
+from broker.settings import INT_MAX
+from broker.storage import lookup, recovery
+from broker.storage.disk import Disk, DiskFile, FileRegion
+from broker.storage.errors import DiskError
+from broker.storage.jobs import DroppedFiles, FlushTarget
+from broker.storage.lookup import TimestampOffset
+from broker.storage.retention import expired_count
+from broker.storage.segments import Segments, Standing
+from broker.storage.validation import check_client_batch, check_own_batch
+from protocol.errors import ApiError, ErrorCode
 from protocol.types import TopicPartition
-from protocol.wire.records import BatchHeader
+from protocol.wire.records import BatchHeader, patch, stamp_log_append_time
 
 
 @dataclass(slots=True)
@@ -42,46 +51,59 @@ class LogRead:
     size_bytes: int
 
 
-@dataclass(slots=True, frozen=True)
-class TimestampOffset:
-    """A record found by its timestamp."""
+NOTHING = LogRead(None, 0)
 
-    offset: int
-    timestamp_ms: int
-    leader_epoch: int
-
-
-class FlushTarget:
-    """Everything of one log that is not on the disk yet, as of the moment it was taken.
-
-    `perform()` belongs into a thread; it touches nothing but the files. Then, back in the loop,
-    give the target to `log.flushed`. When `perform` raises DiskError the process must stop.
-    """
-
-    end_offset: int
-
-    def perform(self) -> None: ...
-
-
-class DroppedFiles:
-    """Files and folders already out of the way by rename; `perform()` unlinks them in a thread."""
-
-    def perform(self) -> None: ...
+Staged = tuple[memoryview, int, int, int, int, bool]
+"""Batch, last offset, size, largest timestamp, leader epoch, whether a new segment begins."""
 
 
 class Log:
     """One partition's log. Made by `LogManager`, never directly."""
 
-    topic_partition: TopicPartition
-    topic_id: UUID
-    config: LogConfig
-    log_start_offset: int
-    log_end_offset: int
-    """Counts what is staged; readers see only what is written."""
-    high_watermark: int
-    recovery_point: int
-    size_bytes: int
-    leader_epochs: LeaderEpochs
+    def __init__(
+        self,
+        disk: Disk,
+        folder: str,
+        topic_partition: TopicPartition,
+        topic_id: UUID,
+        config: LogConfig,
+        loaded: recovery.Loaded,
+        high_watermark: int,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.folder = folder
+        self.config = config
+        """May be replaced at any time; the segments that exist keep their index interval."""
+        self._disk = disk
+        self._adopt(loaded)
+        self.high_watermark = min(max(high_watermark, self.log_start_offset), self.log_end_offset)
+        self._truncation_count = 0
+        self._unflushed_since_ms = -1
+        self._staged: list[Staged] = []
+        self._staged_rolls = False
+
+    def _adopt(self, loaded: recovery.Loaded) -> None:
+        self.segments = Segments(self._disk, self.folder, loaded.segments)
+        self.leader_epochs = loaded.leader_epochs
+        self.producer_state = loaded.producer_state
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = self.written_end_offset
+        """Counts what is staged; readers see only what is written."""
+        self.recovery_point = loaded.recovery_point
+        self._synced_roll_count = 0
+        self._reset_tail()
+
+    @property
+    def size_bytes(self) -> int:
+        return self.segments.closed_bytes + self.segments.active.size_bytes
+
+    @property
+    def written_end_offset(self) -> int:
+        """The end of what readers can see: the log end but for what is staged."""
+        return self.segments.active.next_offset
+
+    # Appending.
 
     def append(
         self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int
@@ -91,22 +113,136 @@ class Log:
         `batch` must be writable and is everything the request holds for this partition. Refuses by
         `ApiError` (with `record_errors` when it is an `InvalidRecords`) before anything changes.
         """
-        raise NotImplementedError
+        check_client_batch(batch, header, self.config, now_ms)
+        if header.producer_id >= 0:
+            known = self.producer_state.check(header)
+            if known is not None:
+                return Appended(known[2], known[3], True, known[4])
+        return self._stage(batch, header, leader_epoch, now_ms)
 
     def append_own(
         self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int
     ) -> Appended:
         """The same for a batch the broker made itself: metadata, offsets, control records."""
-        raise NotImplementedError
+        check_own_batch(batch, header, self.config)
+        return self._stage(batch, header, leader_epoch, now_ms)
+
+    def _stage(
+        self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int
+    ) -> Appended:
+        if leader_epoch < self.leader_epochs.latest:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "a newer leader has written here")
+        base_offset = self.log_end_offset
+        last_offset = base_offset + header.last_offset_delta
+        max_timestamp_ms, log_append_time_ms = header.max_timestamp, -1
+        if self.config.message_timestamp_type == LOG_APPEND_TIME:
+            stamp_log_append_time(batch, now_ms)
+            max_timestamp_ms = log_append_time_ms = now_ms
+        patch(batch, base_offset, leader_epoch)
+        size_bytes = len(batch)
+        rolls = self._must_roll(size_bytes, max_timestamp_ms, last_offset, now_ms)
+        if rolls:
+            self._staged_rolls = True
+            self._tail_base_offset, self._tail_bytes = base_offset, 0
+            self._tail_created_ms = now_ms
+        if not self._tail_bytes:
+            self._tail_first_timestamp_ms = max_timestamp_ms
+        self._tail_bytes += size_bytes
+        self._staged.append((batch, last_offset, size_bytes, max_timestamp_ms, leader_epoch, rolls))
+        self.log_end_offset = last_offset + 1
+        if header.producer_id >= 0:
+            self.producer_state.update(header, base_offset, log_append_time_ms, now_ms)
+        return Appended(base_offset, last_offset, False, log_append_time_ms)
+
+    def _must_roll(
+        self, size_bytes: int, max_timestamp_ms: int, last_offset: int, now_ms: int
+    ) -> bool:
+        """Whether a batch needs a new segment, seen from the end of what is staged."""
+        tail_bytes, config = self._tail_bytes, self.config
+        if not tail_bytes:
+            return False
+        if tail_bytes + size_bytes > config.segment_bytes:
+            return True
+        if last_offset - self._tail_base_offset > INT_MAX:
+            return True
+        # Kafka's rule: the records' own span, or the file's age where records have no time.
+        first_ms = self._tail_first_timestamp_ms
+        if first_ms < 0 or max_timestamp_ms < 0:
+            span_ms = now_ms - self._tail_created_ms
+        else:
+            span_ms = max_timestamp_ms - first_ms
+        if span_ms > config.segment_ms:
+            return True
+        return not self._staged and self.segments.active.is_index_full(config.segment_index_bytes)
+
+    def _reset_tail(self) -> None:
+        active = self.segments.active
+        self._tail_base_offset = active.base_offset
+        self._tail_bytes = active.size_bytes
+        self._tail_first_timestamp_ms = active.first_timestamp_ms
+        self._tail_created_ms = active.created_ms
+
+    # Writing what was staged.
 
     def write_staged(self, now_ms: int) -> None:
         """Write everything staged since the last call, rolling where needed.
 
-        On DiskError nothing of it remains: the file ends where it did, offsets and producers are
+        On DiskError nothing of it remains: the log ends where it did, offsets and producers are
         as before, and every staged append of this call must be answered with
         KAFKA_STORAGE_ERROR. The log may be appended to again.
         """
-        raise NotImplementedError
+        staged = self._staged
+        if not staged:
+            return
+        segments = self.segments
+        standing = segments.standing()
+        try:
+            segments.repair()
+            if self._staged_rolls:
+                self._write_runs(staged, now_ms)
+            else:
+                self._write_run(staged)
+        except DiskError:
+            self._take_back(standing)
+            raise
+        epochs = self.leader_epochs
+        if staged[-1][4] > epochs.latest:
+            self._note_epochs(staged, standing[2][0])
+        if self._unflushed_since_ms < 0:
+            self._unflushed_since_ms = now_ms
+        self.producer_state.keep()
+        self._staged_rolls = False
+        staged.clear()
+
+    def _write_run(self, run: list[Staged]) -> None:
+        segment = self.segments.active
+        segment.write([one[0] for one in run])
+        for _, last_offset, size_bytes, max_timestamp_ms, _, _ in run:
+            segment.take(last_offset, size_bytes, max_timestamp_ms)
+        segment.mark_end()
+
+    def _write_runs(self, staged: list[Staged], now_ms: int) -> None:
+        starts = [number for number, one in enumerate(staged) if one[5]]
+        if starts[0]:
+            self._write_run(staged[: starts[0]])
+        for start, end in zip(starts, [*starts[1:], len(staged)], strict=True):
+            self.segments.roll(self.config.index_interval_bytes, now_ms)
+            self._write_run(staged[start:end])
+
+    def _note_epochs(self, staged: list[Staged], base_offset: int) -> None:
+        for one in staged:
+            self.leader_epochs.assign(one[4], base_offset)
+            base_offset = one[1] + 1
+
+    def _take_back(self, standing: Standing) -> None:
+        self.segments.take_back(standing)
+        self.producer_state.roll_back()
+        self._staged.clear()
+        self._staged_rolls = False
+        self.log_end_offset = self.written_end_offset
+        self._reset_tail()
+
+    # Reading.
 
     def read(
         self, offset: int, max_bytes: int, limit_offset: int, *, min_one_batch: bool = True
@@ -116,47 +252,150 @@ class Log:
         The first batch comes whole even if it is larger, unless `min_one_batch` is off. Raises
         ApiError(OFFSET_OUT_OF_RANGE) outside of log start and log end.
         """
-        raise NotImplementedError
-
-    def advance_high_watermark(self, offset: int) -> None:
-        """The caller's word that all in-sync replicas hold everything below `offset`."""
-        raise NotImplementedError
-
-    def advance_log_start(self, offset: int) -> None:
-        """Make everything below `offset` unreadable (DeleteRecords); retention drops the files."""
-        raise NotImplementedError
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise ApiError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} is not in {self.log_start_offset} to {self.log_end_offset}",
+            )
+        limit_offset = min(limit_offset, self.written_end_offset)
+        if offset >= limit_offset:
+            return NOTHING
+        segment = self.segments.holding(offset)
+        position = segment.locate(offset)
+        end = segment.locate(limit_offset)
+        if end - position > max_bytes:
+            end = segment.whole_batches_end(position, max_bytes, min_one_batch=min_one_batch)
+        length = end - position
+        if length <= 0:
+            return NOTHING
+        return LogRead(FileRegion(segment.file, position, length), length)
 
     def offset_for_timestamp(self, timestamp_ms: int, limit_offset: int) -> TimestampOffset | None:
         """The first record below `limit_offset` that is not older than the timestamp.
 
         Exact to the record: looks inside the batch, so it may decompress.
         """
-        raise NotImplementedError
+        limit_offset = min(limit_offset, self.written_end_offset)
+        start_offset = self.log_start_offset
+        found = lookup.first_not_older(self.segments, timestamp_ms, start_offset, limit_offset)
+        self.segments.unload_cold()
+        return found
 
     def max_timestamp_record(self, limit_offset: int) -> TimestampOffset | None:
         """The first record with the largest timestamp (ListOffsets -3)."""
-        raise NotImplementedError
+        limit_offset = min(limit_offset, self.written_end_offset)
+        found = lookup.largest_timestamp(self.segments, self.log_start_offset, limit_offset)
+        self.segments.unload_cold()
+        return found
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """(largest epoch not above the one asked for, its end offset), or (-1, -1)."""
-        raise NotImplementedError
+        return self.leader_epochs.end_offset_for(leader_epoch, self.written_end_offset)
+
+    # Offsets that others move.
+
+    def advance_high_watermark(self, offset: int) -> None:
+        """The caller's word that all in-sync replicas hold everything below `offset`."""
+        self.high_watermark = max(self.high_watermark, min(offset, self.written_end_offset))
+
+    def advance_log_start(self, offset: int) -> None:
+        """Make everything below `offset` unreadable (DeleteRecords); retention drops the files."""
+        if offset > self.high_watermark:
+            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, "above the high watermark")
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.leader_epochs.truncate_from_start(offset)
+
+    # Flushing.
 
     def flush_target(self) -> FlushTarget | None:
         """What a flush has to do; None when everything written is on the disk."""
-        raise NotImplementedError
+        end_offset, roll_count = self.written_end_offset, self.segments.roll_count
+        has_rolled = roll_count != self._synced_roll_count
+        if self.recovery_point >= end_offset and not has_rolled:
+            return None
+        return FlushTarget(
+            self._disk,
+            self.segments.files_from(self.recovery_point),
+            self.folder if has_rolled else None,
+            end_offset,
+            roll_count,
+            self._truncation_count,
+        )
 
     def flushed(self, target: FlushTarget) -> int:
         """Take a performed target into account; returns the recovery point."""
-        raise NotImplementedError
+        if target.truncation_count == self._truncation_count:
+            self._synced_roll_count = max(self._synced_roll_count, target.roll_count)
+            self.recovery_point = max(self.recovery_point, target.end_offset)
+            if self.recovery_point >= self.written_end_offset:
+                self._unflushed_since_ms = -1
+        return self.recovery_point
+
+    def is_flush_due(self, now_ms: int) -> bool:
+        """Whether `flush.messages` or `flush.ms` asks for a flush of what is written."""
+        unflushed = self.written_end_offset - self.recovery_point
+        if unflushed >= self.config.flush_messages:
+            return True
+        since_ms = self._unflushed_since_ms
+        return unflushed > 0 and since_ms >= 0 and now_ms - since_ms >= self.config.flush_ms
+
+    # Giving up the old.
 
     def retention(self, now_ms: int) -> DroppedFiles | None:
-        """Drop the segments that the topic's settings no longer keep; never the active one."""
-        raise NotImplementedError
+        """Drop the segments that the topic's settings no longer keep; never the active one.
+
+        A log whose every record is too old rolls first, so that an idle topic empties as well.
+        """
+        count = expired_count(
+            self.segments, self.config, self.log_start_offset, self.high_watermark, now_ms
+        )
+        if not count or self._staged:
+            return None
+        self.segments.repair()
+        if count == len(self.segments):
+            self.segments.roll(self.config.index_interval_bytes, now_ms)
+            self._reset_tail()
+        paths, held = self.segments.drop_oldest(count)
+        self.log_start_offset = max(self.log_start_offset, self.segments.start_offset)
+        self.recovery_point = max(self.recovery_point, self.log_start_offset)
+        self.leader_epochs.truncate_from_start(self.log_start_offset)
+        due_ms = now_ms + self.config.file_delete_delay_ms
+        return DroppedFiles(self._disk, paths, held=held, due_ms=due_ms)
 
     def expire_producers(self, now_ms: int) -> None:
         """Forget producers silent for longer than `producer.id.expiration.ms`."""
-        raise NotImplementedError
+        self.producer_state.expire(now_ms)
 
-    def truncate_to(self, offset: int) -> None:
-        """Keep everything below `offset`."""
-        raise NotImplementedError
+    def let_go(self) -> list[DiskFile]:
+        """The files that are open, for a log that is being deleted."""
+        return [file for segment in self.segments if (file := segment.let_go()) is not None]
+
+    def truncate_to(self, offset: int, now_ms: int) -> None:
+        """Keep everything below `offset`; a batch that spans it goes as a whole.
+
+        Nothing may be staged. The caller checkpoints afterwards, for the recovery point falls.
+        """
+        assert not self._staged, "staged batches would be lost"
+        if offset >= self.log_end_offset:
+            return
+        self._truncation_count += 1
+        self.segments.cut(offset)
+        change_count = self.leader_epochs.change_count
+        self._adopt(
+            recovery.load(
+                self._disk,
+                self.folder,
+                recovery.LoadRules(
+                    log_start_offset=self.log_start_offset,
+                    recovery_point=min(self.recovery_point, self.segments.last_base_offset),
+                    epochs=self.leader_epochs.entries,
+                    interval_bytes=self.config.index_interval_bytes,
+                    expiration_ms=self.producer_state.expiration_ms,
+                    is_clean=False,
+                    now_ms=now_ms,
+                ),
+            )
+        )
+        self.leader_epochs.change_count += change_count + 1
+        self.high_watermark = min(self.high_watermark, self.log_end_offset)

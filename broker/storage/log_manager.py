@@ -1,17 +1,35 @@
-"""All logs of a node: one folder, one lock, one set of checkpoints.
+"""All logs of a node: one folder, one lock, one identity, one set of checkpoints.
 
-Floor: storage. Synchronous, over the `Disk` passed in.
+Floor: storage. Synchronous, over the `Disk` passed in. A partition's folder is `topic-partition`;
+one that is being deleted is renamed to `topic-partition.<unique>-delete` first. The three
+checkpoint files say, for every partition, up to where the data is on the disk, from where it is
+readable, and what all replicas hold. They may lag: a recovery point that lags costs a longer check
+after a crash, nothing else.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from uuid import UUID
+from threading import Lock
+from uuid import UUID, uuid4
 
 from broker.config import BrokerConfig, LogConfig
+from broker.storage import checkpoint, recovery
 from broker.storage.disk import Disk
-from broker.storage.log import DroppedFiles, Log
+from broker.storage.errors import CorruptionError, DiskError, FolderError
+from broker.storage.folder import check_identity, folder_name, parse_folder_name
+from broker.storage.jobs import DroppedFiles
+from broker.storage.log import Log
 from protocol.types import TopicPartition
+
+DELETE_SUFFIX = "-delete"
+LOCK_FILE = ".lock"
+DELETE_STEM_MAX = 200
+"""Characters of a folder's name that its new name keeps, so that it stays below 255 bytes."""
+
+Offsets = dict[TopicPartition, int]
+Epochs = dict[str, tuple[int, list[tuple[int, int]]]]
+"""Partition folder -> change count and entries of its leader epochs."""
 
 
 @dataclass(slots=True)
@@ -28,52 +46,293 @@ class OpenReport:
 
 
 class Checkpoint:
-    """The node's three checkpoint files, ready to be written and synced in a thread."""
+    """The node's checkpoints as of one moment, to be written and synced in a thread.
 
-    def perform(self) -> None: ...
+    An older one never overwrites a newer one, whatever order threads perform them in.
+    """
+
+    __slots__ = ("_epochs", "_manager", "_number", "_offsets")
+
+    def __init__(
+        self,
+        manager: LogManager,
+        number: int,
+        offsets: dict[str, Offsets],
+        epochs: Epochs,
+    ) -> None:
+        self._manager = manager
+        self._number = number
+        self._offsets = offsets
+        self._epochs = epochs
+
+    def perform(self) -> None:
+        self._manager.write_checkpoint(self._number, self._offsets, self._epochs)
 
 
 class LogManager:
     """The logs under `config.log_dir`.
 
     The constructor takes the folder's lock and checks (or writes) meta.properties; it raises
-    FolderError for a folder that is in use or that belongs to another cluster or node.
+    FolderError for a folder that is in use or that belongs to another cluster or node. Partitions
+    in `offline` have no log: answer KAFKA_STORAGE_ERROR for them.
     """
 
-    logs: dict[TopicPartition, Log]
-    offline: dict[TopicPartition, str]
-
     def __init__(self, disk: Disk, config: BrokerConfig) -> None:
-        raise NotImplementedError
+        self.logs: dict[TopicPartition, Log] = {}
+        self.offline: dict[TopicPartition, str] = {}
+        self._disk = disk
+        self._config = config
+        self._folder = config.log_dir.rstrip("/") or "/"
+        disk.make_folder(self._folder)
+        self._lock = disk.lock(f"{self._folder}/{LOCK_FILE}")
+        self._writing = Lock()
+        self._checkpoint_number = 0
+        self._written_number = 0
+        self._written_points: Offsets = {}
+        self._written_epochs: dict[str, int] = {}
+        try:
+            check_identity(disk, self._folder, config)
+        except BaseException:
+            self._lock.release()
+            raise
 
     def open_all(self, now_ms: int) -> OpenReport:
         """Open every partition folder, recovering from the recovery point after an unclean stop.
 
         The logs have the node's default settings; once the metadata is known, give each its own
-        by assigning `log.config`.
+        by assigning `log.config`. A damaged partition goes offline; damaged checkpoints raise
+        CorruptionError, for without them damage cannot be told from a torn tail.
         """
-        raise NotImplementedError
+        report = OpenReport(self._take_clean_marker())
+        points = self._read_offsets(checkpoint.RECOVERY_POINTS)
+        starts = self._read_offsets(checkpoint.LOG_START_OFFSETS)
+        high_watermarks = self._read_offsets(checkpoint.HIGH_WATERMARKS)
+        self._written_points = points
+        dropped: list[str] = []
+        for name in self._disk.list_folder(self._folder):
+            path = f"{self._folder}/{name}"
+            if name.endswith(DELETE_SUFFIX):
+                dropped.append(path)
+                continue
+            topic_partition = parse_folder_name(name)
+            if topic_partition is None or not self._disk.is_folder(path):
+                continue
+            try:
+                topic_id = self._read_topic_id(path)
+                if topic_id is None:
+                    self._disk.remove_folder(path)
+                    continue
+                rules = self._rules(topic_partition, path, points, starts, report.was_clean, now_ms)
+                loaded = recovery.load(self._disk, path, rules)
+            except (CorruptionError, DiskError) as error:
+                if isinstance(error, DiskError) and error.is_flush:
+                    raise
+                self.offline[topic_partition] = str(error)
+                continue
+            self.logs[topic_partition] = Log(
+                self._disk,
+                path,
+                topic_partition,
+                topic_id,
+                self._config.log_config(),
+                loaded,
+                high_watermarks.get(topic_partition, 0),
+            )
+            if loaded.truncated_reason:
+                cut = (topic_partition, loaded.truncated_bytes, loaded.truncated_reason)
+                report.truncated.append(cut)
+        report.offline = dict(self.offline)
+        if dropped:
+            report.dropped = DroppedFiles(self._disk, folders=dropped)
+        if not report.was_clean:
+            # What was recovered is on the disk; say so, lest the next crash check it again.
+            self.checkpoint().perform()
+        return report
 
     def create(
         self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig, now_ms: int
     ) -> Log:
-        """Make an empty log, durably; one that exists under the same id is returned as it is."""
-        raise NotImplementedError
+        """Make an empty log, durably; one that exists under the same id is returned as it is.
+
+        Raises FolderError when the partition exists under another id, or is offline.
+        """
+        existing = self.logs.get(topic_partition)
+        if existing is not None:
+            if existing.topic_id != topic_id:
+                raise FolderError(existing.folder, "holds a partition of another topic id")
+            existing.config = config
+            return existing
+        name = folder_name(topic_partition)
+        path = f"{self._folder}/{name}"
+        if topic_partition in self.offline:
+            raise FolderError(path, self.offline[topic_partition])
+        # A recovery point of a deleted namesake would make the empty log look like a loss.
+        if self._written_points.get(topic_partition):
+            self.checkpoint().perform()
+        disk = self._disk
+        disk.make_folder(path)
+        for leftover in disk.list_folder(path):
+            disk.unlink(f"{path}/{leftover}")
+        rules = recovery.LoadRules(
+            log_start_offset=0,
+            recovery_point=0,
+            epochs=[],
+            interval_bytes=config.index_interval_bytes,
+            expiration_ms=self._config.producer_id_expiration_ms,
+            is_clean=False,
+            now_ms=now_ms,
+        )
+        loaded = recovery.load(disk, path, rules)
+        metadata = checkpoint.encode_partition_metadata(topic_id)
+        disk.replace(f"{path}/{checkpoint.PARTITION_METADATA}", metadata, is_durable=True)
+        disk.sync_folder(self._folder)
+        log = Log(disk, path, topic_partition, topic_id, config, loaded, 0)
+        self.logs[topic_partition] = log
+        return log
 
     def get(self, topic_partition: TopicPartition) -> Log | None:
-        raise NotImplementedError
+        return self.logs.get(topic_partition)
 
     def delete(self, topic_partition: TopicPartition) -> DroppedFiles | None:
-        """Take a log out of service by renaming its folder, durably."""
-        raise NotImplementedError
+        """Take a partition out of service by renaming its folder, durably; None if there is none.
+
+        An offline partition goes the same way.
+        """
+        log = self.logs.get(topic_partition)
+        if log is None and topic_partition not in self.offline:
+            return None
+        name = folder_name(topic_partition)
+        target = f"{self._folder}/{name[:DELETE_STEM_MAX]}.{uuid4().hex}{DELETE_SUFFIX}"
+        self._disk.rename(f"{self._folder}/{name}", target)
+        self.logs.pop(topic_partition, None)
+        self.offline.pop(topic_partition, None)
+        self._disk.sync_folder(self._folder)
+        held = log.let_go() if log is not None else []
+        return DroppedFiles(self._disk, folders=[target], held=held)
 
     def checkpoint(self) -> Checkpoint:
-        """The recovery points, log start offsets and high watermarks as they are, to be written.
+        """The checkpoints as they are now, to be performed in a thread."""
+        self._checkpoint_number += 1
+        logs = self.logs
+        offsets = {
+            checkpoint.RECOVERY_POINTS: {tp: log.recovery_point for tp, log in logs.items()},
+            checkpoint.LOG_START_OFFSETS: {
+                tp: log.log_start_offset for tp, log in logs.items() if log.log_start_offset
+            },
+            checkpoint.HIGH_WATERMARKS: {tp: log.high_watermark for tp, log in logs.items()},
+        }
+        # What is offline keeps its place in the files: it is the evidence of what was there.
+        for tp in self.offline:
+            if tp in self._written_points:
+                offsets[checkpoint.RECOVERY_POINTS][tp] = self._written_points[tp]
+        epochs = {
+            log.folder: (log.leader_epochs.change_count, log.leader_epochs.entries.copy())
+            for log in logs.values()
+            if log.leader_epochs.change_count != self._written_epochs.get(log.folder, 0)
+        }
+        return Checkpoint(self, self._checkpoint_number, offsets, epochs)
 
-        `perform()` of it belongs into a thread; one at a time.
-        """
-        raise NotImplementedError
+    def write_checkpoint(self, number: int, offsets: dict[str, Offsets], epochs: Epochs) -> None:
+        """Write the files of one `Checkpoint`; called by its `perform`, from any thread."""
+        with self._writing:
+            if number < self._written_number:
+                return
+            # Epochs first: a recovery point promises that nobody looks for them below it.
+            for folder, (change_count, entries) in epochs.items():
+                self._write_epochs(folder, entries)
+                self._written_epochs[folder] = change_count
+            for name, values in offsets.items():
+                data = checkpoint.encode_offsets(values)
+                self._disk.replace(f"{self._folder}/{name}", data, is_durable=True)
+            self._written_number = number
+            self._written_points = offsets[checkpoint.RECOVERY_POINTS]
+
+    def _write_epochs(self, folder: str, entries: list[tuple[int, int]]) -> None:
+        path = f"{folder}/{checkpoint.LEADER_EPOCHS}"
+        try:
+            self._disk.replace(path, checkpoint.encode_epochs(entries), is_durable=True)
+        except DiskError:
+            # A deletion may have renamed the folder meanwhile.
+            if self._disk.exists(folder):
+                raise
 
     def close_clean(self) -> None:
-        """Flush everything, write the checkpoints and the clean-shutdown marker, unlock."""
-        raise NotImplementedError
+        """Flush everything, write the checkpoints and the clean-shutdown marker, unlock.
+
+        When the disk refuses, DiskError: there is no marker then, and the next start recovers.
+        """
+        for log in self.logs.values():
+            if (target := log.flush_target()) is not None:
+                target.perform()
+                log.flushed(target)
+            log.segments.active.write_indexes()
+        self.checkpoint().perform()
+        if not self.offline:
+            marker = f"{self._folder}/{checkpoint.CLEAN_SHUTDOWN}"
+            self._disk.replace(marker, checkpoint.CLEAN_SHUTDOWN_TEXT, is_durable=True)
+        self.release()
+
+    def release(self) -> None:
+        """Let go of files and lock without any writing, as after a crash."""
+        self.logs.clear()
+        self._lock.release()
+
+    def _take_clean_marker(self) -> bool:
+        """Whether the last stop was clean; the marker is removed for good before anything else."""
+        path = f"{self._folder}/{checkpoint.CLEAN_SHUTDOWN}"
+        if not self._disk.exists(path):
+            return False
+        self._disk.unlink(path)
+        self._disk.sync_folder(self._folder)
+        return True
+
+    def _rules(
+        self,
+        topic_partition: TopicPartition,
+        path: str,
+        points: Offsets,
+        starts: Offsets,
+        was_clean: bool,
+        now_ms: int,
+    ) -> recovery.LoadRules:
+        return recovery.LoadRules(
+            log_start_offset=starts.get(topic_partition, 0),
+            recovery_point=points.get(topic_partition, 0),
+            epochs=self._read_epochs(path),
+            interval_bytes=self._config.log_config().index_interval_bytes,
+            expiration_ms=self._config.producer_id_expiration_ms,
+            is_clean=was_clean,
+            now_ms=now_ms,
+        )
+
+    def _read_offsets(self, name: str) -> Offsets:
+        path = f"{self._folder}/{name}"
+        if not self._disk.exists(path):
+            return {}
+        try:
+            return checkpoint.decode_offsets(self._disk.read_all(path))
+        except ValueError as error:
+            reason = f"not a checkpoint ({error}); without the file every batch is checked"
+            raise CorruptionError(path, 0, reason) from error
+
+    def _read_epochs(self, path: str) -> list[tuple[int, int]] | None:
+        try:
+            return checkpoint.decode_epochs(
+                self._disk.read_all(f"{path}/{checkpoint.LEADER_EPOCHS}")
+            )
+        except (DiskError, ValueError):
+            # Made anew from the headers of all batches.
+            return None
+
+    def _read_topic_id(self, path: str) -> UUID | None:
+        """The topic's id; None for a folder whose making was interrupted before it held data."""
+        file = f"{path}/{checkpoint.PARTITION_METADATA}"
+        if self._disk.exists(file):
+            try:
+                return checkpoint.decode_partition_metadata(self._disk.read_all(file))
+            except ValueError as error:
+                raise CorruptionError(file, 0, str(error)) from error
+        names = self._disk.list_folder(path)
+        if any(self._disk.size_bytes(f"{path}/{name}") for name in names):
+            raise CorruptionError(file, 0, "there are segments but no topic id")
+        return None

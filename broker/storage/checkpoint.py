@@ -1,0 +1,85 @@
+"""The small text files beside the logs: offset checkpoints, leader epochs, identities.
+
+Floor: storage. Pure: texts in, values out; the callers read and replace the files. All are Kafka's:
+an offset checkpoint is a version, a count and one `topic partition offset` a line; an epoch
+checkpoint one `epoch start_offset` a line; the two identity files are `key=value` and `key: value`.
+What does not parse raises ValueError, for a half-read checkpoint would be a lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from uuid import UUID
+
+from protocol.types import TopicPartition, uuid_from_base64, uuid_to_base64
+
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+LOG_START_OFFSETS = "log-start-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+LEADER_EPOCHS = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+META_PROPERTIES = "meta.properties"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+CLEAN_SHUTDOWN_TEXT = b'{"version":0,"brokerEpoch":-1}'
+
+_VERSION = "0"
+
+
+def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
+    return _encode(f"{tp.topic} {tp.partition} {offset}" for tp, offset in sorted(offsets.items()))
+
+
+def decode_offsets(data: bytes) -> dict[TopicPartition, int]:
+    offsets: dict[TopicPartition, int] = {}
+    for line in _decode(data):
+        topic, partition, offset = line.split(" ")
+        offsets[TopicPartition(topic, int(partition))] = int(offset)
+    return offsets
+
+
+def encode_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
+    return _encode(f"{leader_epoch} {start_offset}" for leader_epoch, start_offset in entries)
+
+
+def decode_epochs(data: bytes) -> list[tuple[int, int]]:
+    entries: list[tuple[int, int]] = []
+    for line in _decode(data):
+        leader_epoch, start_offset = (int(word) for word in line.split(" "))
+        if entries and (leader_epoch <= entries[-1][0] or start_offset < entries[-1][1]):
+            raise ValueError("epochs do not rise")
+        entries.append((leader_epoch, start_offset))
+    return entries
+
+
+def encode_partition_metadata(topic_id: UUID) -> bytes:
+    return f"version: {_VERSION}\ntopic_id: {uuid_to_base64(topic_id)}\n".encode()
+
+
+def decode_partition_metadata(data: bytes) -> UUID:
+    values = dict(line.split(": ", 1) for line in data.decode().splitlines() if line)
+    if values.get("version") != _VERSION:
+        raise ValueError(f"version {values.get('version')!r} is not known")
+    return uuid_from_base64(values.get("topic_id", ""))
+
+
+def encode_properties(values: Mapping[str, str]) -> bytes:
+    return "".join(f"{key}={value}\n" for key, value in sorted(values.items())).encode()
+
+
+def decode_properties(data: bytes) -> dict[str, str]:
+    lines = [line.strip() for line in data.decode().splitlines()]
+    return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+
+
+def _encode(lines: Iterable[str]) -> bytes:
+    entries = list(lines)
+    return "\n".join([_VERSION, str(len(entries)), *entries, ""]).encode()
+
+
+def _decode(data: bytes) -> list[str]:
+    version, count, *lines = data.decode().splitlines()
+    if version != _VERSION:
+        raise ValueError(f"version {version!r} is not known")
+    if int(count) != len(lines):
+        raise ValueError(f"{count} entries announced, {len(lines)} found")
+    return lines

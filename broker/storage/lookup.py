@@ -1,0 +1,103 @@
+"""Finding records by their timestamps, exactly.
+
+Floor: storage. The indexes lead to the neighbourhood, the headers to the batch, and only that one
+batch is opened, decompressed if need be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from broker.storage.segment import Segment
+from broker.storage.walk import BatchWalk
+from protocol.wire.record import Record
+from protocol.wire.records import BatchHeader, iterate_records
+
+
+@dataclass(slots=True, frozen=True)
+class TimestampOffset:
+    """A record found by its timestamp."""
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int
+
+
+def first_not_older(
+    segments: Iterable[Segment], timestamp_ms: int, start_offset: int, limit_offset: int
+) -> TimestampOffset | None:
+    """The first record in [start, limit) whose timestamp is `timestamp_ms` or later."""
+    for segment in segments:
+        if segment.largest_timestamp_ms < timestamp_ms or segment.next_offset <= start_offset:
+            continue
+        older = segment.time_index.offset_before(timestamp_ms)
+        walk = BatchWalk(segment.file, segment.index.position_before(older), segment.size_bytes)
+        for header in walk:
+            if header.base_offset >= limit_offset:
+                return None
+            if header.max_timestamp < timestamp_ms or header.last_offset < start_offset:
+                continue
+            found = _first_in_batch(
+                segment,
+                walk.position,
+                header,
+                lambda record: (
+                    record.timestamp_ms >= timestamp_ms and record.offset >= start_offset
+                ),
+            )
+            if found is not None:
+                return found if found.offset < limit_offset else None
+    return None
+
+
+def largest_timestamp(
+    segments: Iterable[Segment], start_offset: int, limit_offset: int
+) -> TimestampOffset | None:
+    """The first record in [start, limit) that carries the largest timestamp there."""
+    best: tuple[int, int, Segment] | None = None
+    for segment in segments:
+        if segment.next_offset <= start_offset or segment.base_offset >= limit_offset:
+            continue
+        timestamp_ms, last_offset = segment.largest_timestamp_ms, segment.largest_timestamp_offset
+        if segment.base_offset < start_offset or segment.next_offset > limit_offset:
+            timestamp_ms, last_offset = _largest_between(segment, start_offset, limit_offset)
+        if timestamp_ms >= 0 and (best is None or timestamp_ms > best[0]):
+            best = timestamp_ms, last_offset, segment
+    if best is None:
+        return None
+    timestamp_ms, last_offset, segment = best
+    walk = BatchWalk(segment.file, segment.locate(last_offset), segment.size_bytes)
+    for header in walk:
+        found = _first_in_batch(
+            segment,
+            walk.position,
+            header,
+            lambda record: record.timestamp_ms == timestamp_ms and record.offset >= start_offset,
+        )
+        # A producer may have written a header that none of its records bears out.
+        return found or TimestampOffset(last_offset, timestamp_ms, header.partition_leader_epoch)
+    return None
+
+
+def _largest_between(segment: Segment, start_offset: int, limit_offset: int) -> tuple[int, int]:
+    largest = -1, -1
+    walk = BatchWalk(segment.file, segment.locate(start_offset), segment.size_bytes)
+    for header in walk:
+        if header.base_offset >= limit_offset:
+            break
+        if header.max_timestamp > largest[0]:
+            largest = header.max_timestamp, header.last_offset
+    return largest
+
+
+def _first_in_batch(
+    segment: Segment, position: int, header: BatchHeader, is_wanted: Callable[[Record], bool]
+) -> TimestampOffset | None:
+    batch = memoryview(segment.file.read(header.size_bytes, position))
+    for record in iterate_records(batch):
+        if is_wanted(record):
+            return TimestampOffset(
+                record.offset, record.timestamp_ms, header.partition_leader_epoch
+            )
+    return None

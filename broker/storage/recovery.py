@@ -1,0 +1,239 @@
+"""Opening a log: trust what a clean stop vouches for, check the rest, rebuild what is derived.
+
+Floor: storage. After a clean stop the segments are taken as they are. After any other, every batch
+from the recovery point on is checked, checksum included. The first one that is short or wrong
+there is a torn tail: it was never vouched for, so it is cut, with all behind it. Anything wrong
+below the recovery point is damage: `CorruptionError`, and the files stay as they are.
+
+Producers and leader epochs come from the batch headers, and so do the indexes of every segment
+that is walked; an index file that says otherwise is written anew. A closed segment that nobody
+wrote to within the producers' expiration has no producer left to remember: its index files are
+taken instead of walking it, once they have proved to fit. Opening twice gives the same log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from broker.storage.disk import Disk
+from broker.storage.errors import CorruptionError
+from broker.storage.jobs import unlink_if_there
+from broker.storage.leader_epochs import LeaderEpochs
+from broker.storage.producer_state import ProducerState
+from broker.storage.segment import DELETED_SUFFIX, LOG_SUFFIX, SUFFIXES, Segment
+from broker.storage.walk import BatchWalk
+
+STEM_LENGTH = 20
+
+
+@dataclass(slots=True, frozen=True)
+class LoadRules:
+    """What is known about a log before its files are read."""
+
+    log_start_offset: int
+    recovery_point: int
+    epochs: Sequence[tuple[int, int]] | None
+    """Entries of the epoch file; None when it cannot be used, then all segments are walked."""
+    interval_bytes: int
+    expiration_ms: int
+    is_clean: bool
+    now_ms: int
+
+
+@dataclass(slots=True)
+class Loaded:
+    """A log as opening found and left it."""
+
+    segments: list[Segment]
+    leader_epochs: LeaderEpochs
+    producer_state: ProducerState
+    log_start_offset: int
+    recovery_point: int
+    truncated_bytes: int = 0
+    truncated_reason: str = ""
+
+
+def load(disk: Disk, folder: str, rules: LoadRules) -> Loaded:
+    """Open the segments of a partition folder; an empty folder becomes an empty log.
+
+    Raises CorruptionError for damage, DiskError when the disk refuses.
+    """
+    return _Loading(disk, folder, rules).run()
+
+
+class _Loading:
+    """One opening under way; `expected` is the offset that the next batch must have."""
+
+    def __init__(self, disk: Disk, folder: str, rules: LoadRules) -> None:
+        self.disk = disk
+        self.folder = folder
+        self.rules = rules
+        self.expected = 0
+        self.epochs = LeaderEpochs(list(rules.epochs or ()))
+        self.last_epoch = -1
+        self.producers = ProducerState(rules.expiration_ms)
+        self.segments: list[Segment] = []
+        self.truncated_bytes = 0
+        self.truncated_reason = ""
+
+    def run(self) -> Loaded:
+        rules = self.rules
+        bases = self._tidy()
+        log_start_offset = max(rules.log_start_offset, bases[0])
+        self.expected = bases[0]
+        for number, base_offset in enumerate(bases):
+            next_base = bases[number + 1] if number + 1 < len(bases) else None
+            fault = self._load_segment(base_offset, next_base)
+            if fault is not None:
+                self._cut(fault, bases[number + 1 :])
+                break
+        if self.expected < max(rules.recovery_point, log_start_offset):
+            raise CorruptionError(
+                self.folder,
+                self.segments[-1].size_bytes,
+                f"the log ends at offset {self.expected}, but everything below "
+                f"{max(rules.recovery_point, log_start_offset)} was on the disk",
+            )
+        self._settle()
+        self.epochs.truncate_from_end(self.expected)
+        self.epochs.truncate_from_start(log_start_offset)
+        self.epochs.change_count = int(self.epochs.entries != list(rules.epochs or ()))
+        self.producers.expire(rules.now_ms)
+        return Loaded(
+            self.segments,
+            self.epochs,
+            self.producers,
+            log_start_offset,
+            self.expected,
+            self.truncated_bytes,
+            self.truncated_reason,
+        )
+
+    def _tidy(self) -> list[int]:
+        """Remove left-overs and return the base offsets of the segments that count."""
+        names = self.disk.list_folder(self.folder)
+        bases = sorted(
+            int(name[:STEM_LENGTH])
+            for name in names
+            if name.endswith(LOG_SUFFIX) and name[:-4].isdigit() and len(name) == STEM_LENGTH + 4
+        )
+        for name in names:
+            stem, _, suffix = name.partition(".")
+            is_orphan = f".{suffix}" in SUFFIXES and stem.isdigit() and int(stem) not in bases
+            if name.endswith((DELETED_SUFFIX, ".tmp")) or is_orphan:
+                unlink_if_there(self.disk, f"{self.folder}/{name}")
+        while len(bases) > 1 and bases[1] <= self.rules.log_start_offset:
+            self._unlink_segment(bases.pop(0))
+        if bases:
+            return bases
+        if self.rules.recovery_point or self.rules.log_start_offset:
+            raise CorruptionError(self.folder, 0, "the log's segments are missing")
+        Segment(self.disk, self.folder, 0, self.rules.interval_bytes, self.rules.now_ms).create()
+        return [0]
+
+    def _load_segment(self, base_offset: int, next_base: int | None) -> str | None:
+        """Add one segment; returns what is wrong at `expected`, or None."""
+        rules = self.rules
+        if base_offset != self.expected:
+            return f"the next segment begins at {base_offset}, expected {self.expected}"
+        probe = Segment(self.disk, self.folder, base_offset, rules.interval_bytes, 0)
+        modified_ms = self.disk.modified_ms(probe.log_path)
+        segment = Segment(self.disk, self.folder, base_offset, rules.interval_bytes, modified_ms)
+        self.segments.append(segment)
+        is_checked = not rules.is_clean and (next_base is None or next_base > rules.recovery_point)
+        is_old = rules.now_ms - modified_ms > rules.expiration_ms
+        if next_base is not None and is_old and not is_checked and rules.epochs is not None:
+            try:
+                adopt(segment, self.disk.size_bytes(segment.log_path), next_base)
+            except CorruptionError:
+                # Walked like the others, which writes the index files anew.
+                self.segments[-1] = segment = Segment(
+                    self.disk, self.folder, base_offset, rules.interval_bytes, modified_ms
+                )
+            else:
+                self.expected = next_base
+                return None
+        return self._walk(segment, is_checked, next_base is None)
+
+    def _walk(self, segment: Segment, is_checked: bool, is_last: bool) -> str | None:
+        size_bytes = self.disk.size_bytes(segment.log_path)
+        walk = BatchWalk(segment.file, 0, size_bytes, is_checked=is_checked)
+        for header in walk:
+            if header.base_offset != self.expected:
+                return f"a batch begins at {header.base_offset}, expected {self.expected}"
+            leader_epoch = header.partition_leader_epoch
+            if leader_epoch < self.last_epoch:
+                return f"leader epoch {leader_epoch} follows {self.last_epoch}"
+            if leader_epoch > self.last_epoch:
+                self.last_epoch = leader_epoch
+                self.epochs.assign(leader_epoch, header.base_offset)
+            last_offset = header.base_offset + header.last_offset_delta
+            segment.take(last_offset, header.size_bytes, header.max_timestamp)
+            if header.producer_id >= 0 and not header.is_control:
+                stamp = header.max_timestamp if header.is_log_append_time else -1
+                self.producers.replay(header, header.base_offset, stamp, segment.created_ms)
+            self.expected = last_offset + 1
+        if walk.fault is None and not is_last:
+            segment.finish_time_index()
+        return walk.fault
+
+    def _cut(self, fault: str, later: Sequence[int]) -> None:
+        """Cut a torn tail, or raise when what is wrong had been vouched for."""
+        last = self.segments[-1]
+        if self.rules.is_clean or self.expected < self.rules.recovery_point:
+            raise CorruptionError(last.log_path, last.size_bytes, fault)
+        self.truncated_reason = f"{last.log_path} at byte {last.size_bytes}: {fault}"
+        self.truncated_bytes = last.file.size_bytes() - last.size_bytes
+        last.file.truncate(last.size_bytes)
+        # Newest first: a crash in between must not leave a gap.
+        for base_offset in reversed(later):
+            segment = Segment(self.disk, self.folder, base_offset, self.rules.interval_bytes, 0)
+            self.truncated_bytes += self.disk.size_bytes(segment.log_path)
+            self._unlink_segment(base_offset)
+
+    def _settle(self) -> None:
+        """Make what was found last: data on the disk, index files right, memory free."""
+        for segment in self.segments:
+            is_vouched_for = self.rules.is_clean or (
+                segment.next_offset <= self.rules.recovery_point
+                and segment is not self.segments[-1]
+            )
+            if not is_vouched_for:
+                segment.file.datasync()
+            if segment.was_walked:
+                segment.compare_index_files()
+            if segment is not self.segments[-1]:
+                segment.unload()
+        if not self.rules.is_clean:
+            self.disk.sync_folder(self.folder)
+
+    def _unlink_segment(self, base_offset: int) -> None:
+        for path in Segment(self.disk, self.folder, base_offset, 0, 0).paths():
+            unlink_if_there(self.disk, path)
+
+
+def adopt(segment: Segment, size_bytes: int, next_base: int) -> None:
+    """Take a closed segment with its index files; CorruptionError when they do not fit it.
+
+    The files prove themselves by the stretch behind their last entry: it must hold no place where
+    an entry is missing, end with the file, and lead to the next segment's base offset.
+    """
+    segment.adopt_indexes(size_bytes, next_base)
+    index, times = segment.index, segment.time_index
+    start = index.positions[-1] if index.positions else 0
+    newest_ms = times.timestamps[-1] if times.timestamps else -1
+    walk = BatchWalk(segment.file, start, size_bytes)
+    since_entry, last_offset, largest_ms = 0, segment.base_offset - 1, -1
+    for header in walk:
+        if since_entry > segment.interval_bytes:
+            raise CorruptionError(segment.log_path, walk.position, "index entries are missing")
+        since_entry += header.size_bytes
+        last_offset = header.last_offset
+        largest_ms = max(largest_ms, header.max_timestamp)
+    if walk.fault is not None or last_offset + 1 != next_base or largest_ms > newest_ms:
+        reason = walk.fault or "the indexes do not fit the batches"
+        raise CorruptionError(segment.log_path, walk.position, reason)
+    segment.largest_timestamp_ms = newest_ms
+    if times.offsets:
+        segment.largest_timestamp_offset = segment.base_offset + times.offsets[-1]

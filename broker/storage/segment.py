@@ -1,0 +1,329 @@
+"""One stretch of a log: a `.log` file of batches and its two indexes.
+
+Floor: storage. Positions are bytes in the file, offsets are the log's. `next_offset` and
+`size_bytes` are where the written batches end; bytes behind are left-overs of a failed write. A
+segment that is not read costs no descriptor and no index in memory: both come back by `load`,
+which the first read does by itself. The index files are an aid for the next start, so failing to
+write them fails nothing.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from broker.storage.disk import Buffer, Disk, DiskFile
+from broker.storage.errors import CorruptionError, DiskError
+from broker.storage.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
+from broker.storage.offset_index import OffsetIndex
+from broker.storage.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
+from broker.storage.time_index import TimeIndex
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+DELETED_SUFFIX = ".deleted"
+SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+
+SCAN_BYTES = 8 * 1024
+"""Read at once when looking for a batch behind an index entry."""
+
+MARKS_MAX = 256
+"""Remembered ends of writes, each a batch boundary that readers at the tail ask for."""
+
+INDEX_WRITE_ENTRIES = 64
+"""Entries that gather before the index files are written."""
+
+_PLACE = Struct(">qi11xi")
+"""Base offset, batch length, last offset delta: what finding a batch needs of its header."""
+_LENGTH_END = 12
+"""Bytes of a batch that its own length does not count."""
+
+State = tuple[int, int, int, int, int, int, int, int]
+
+
+class Segment:
+    """A segment; the last of a log is the active one and the only one written."""
+
+    __slots__ = (
+        "_bytes_since_entry",
+        "_disk",
+        "_file",
+        "_index",
+        "_index_entries_written",
+        "_marks",
+        "_stem",
+        "_time_entries_written",
+        "_time_index",
+        "base_offset",
+        "created_ms",
+        "first_timestamp_ms",
+        "interval_bytes",
+        "largest_timestamp_ms",
+        "largest_timestamp_offset",
+        "next_offset",
+        "size_bytes",
+        "was_walked",
+    )
+
+    def __init__(
+        self, disk: Disk, folder: str, base_offset: int, interval_bytes: int, created_ms: int
+    ) -> None:
+        self._disk = disk
+        self._stem = f"{folder}/{base_offset:020d}"
+        self.base_offset = base_offset
+        self.next_offset = base_offset
+        self.size_bytes = 0
+        self.interval_bytes = interval_bytes
+        self.created_ms = created_ms
+        """When it was made or last written before a restart; its age when no record has a time."""
+        self.first_timestamp_ms = -1
+        """The largest timestamp of the first batch: rolling by time counts from it."""
+        self.largest_timestamp_ms = -1
+        self.largest_timestamp_offset = base_offset
+        """Last offset of the first batch that holds the largest timestamp."""
+        self.was_walked = True
+        """Whether the indexes come from the batches themselves, not from the index files."""
+        self._file: DiskFile | None = None
+        self._index: OffsetIndex | None = OffsetIndex()
+        self._time_index: TimeIndex | None = TimeIndex()
+        self._index_entries_written = 0
+        self._time_entries_written = 0
+        self._bytes_since_entry = 0
+        self._marks: dict[int, int] = {}
+
+    # Opening and letting go.
+
+    @property
+    def log_path(self) -> str:
+        return self._stem + LOG_SUFFIX
+
+    def paths(self) -> list[str]:
+        """The segment's files as they should be; an index may be missing on the disk."""
+        return [self._stem + suffix for suffix in SUFFIXES]
+
+    def create(self) -> None:
+        """Make the empty file, over whatever a failed attempt has left there."""
+        self._file = self._disk.open(self.log_path, create=True)
+        self._file.truncate(0)
+
+    @property
+    def file(self) -> DiskFile:
+        if self._file is None:
+            self._file = self._disk.open(self.log_path)
+        return self._file
+
+    @property
+    def index(self) -> OffsetIndex:
+        if self._index is None:
+            self._index = self._read_index()
+            self._index_entries_written = len(self._index)
+        return self._index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        if self._time_index is None:
+            self._time_index = self._read_time_index()
+            self._time_entries_written = len(self._time_index)
+        return self._time_index
+
+    @property
+    def is_loaded(self) -> bool:
+        return self._file is not None or self._index is not None or self._time_index is not None
+
+    def unload(self) -> None:
+        """Let go of the descriptor and of the indexes whose files are complete."""
+        self._file = None
+        self._marks.clear()
+        if self._index is not None and self._index_entries_written == len(self._index):
+            self._index = None
+        if self._time_index is not None and self._time_entries_written == len(self._time_index):
+            self._time_index = None
+
+    def let_go(self) -> DiskFile | None:
+        """Give up the file to the caller, whose reference decides when it closes."""
+        file, self._file = self._file, None
+        return file
+
+    def is_index_full(self, limit_bytes: int) -> bool:
+        """Whether one more entry would make an index file larger than `segment.index.bytes`."""
+        return (
+            len(self.index) >= limit_bytes // OFFSET_ENTRY_BYTES
+            or len(self.time_index) >= limit_bytes // TIME_ENTRY_BYTES - 1
+        )
+
+    def adopt_indexes(self, size_bytes: int, next_offset: int) -> None:
+        """Take the index files as they are instead of walking the batches.
+
+        Raises CorruptionError when a file is missing or cannot belong to this segment.
+        """
+        self.size_bytes, self.next_offset = size_bytes, next_offset
+        self._index = self._read_index()
+        self._time_index = self._read_time_index()
+        self._index_entries_written = len(self._index)
+        self._time_entries_written = len(self._time_index)
+        self.was_walked = False
+
+    # Writing.
+
+    def write(self, buffers: list[Buffer]) -> None:
+        """Put batches behind the last; `take` of each must follow. DiskError leaves them out."""
+        self.file.write(buffers, self.size_bytes)
+
+    def take(self, last_offset: int, size_bytes: int, max_timestamp_ms: int) -> None:
+        """Count in the batch that stands at the end, indexing it when enough lies before it."""
+        relative = last_offset - self.base_offset
+        if max_timestamp_ms > self.largest_timestamp_ms:
+            self.largest_timestamp_ms = max_timestamp_ms
+            self.largest_timestamp_offset = last_offset
+        if not self.size_bytes:
+            self.first_timestamp_ms = max_timestamp_ms
+        if self._bytes_since_entry > self.interval_bytes:
+            self.index.append(relative, self.size_bytes)
+            self.finish_time_index()
+            self._bytes_since_entry = 0
+        self._bytes_since_entry += size_bytes
+        self.size_bytes += size_bytes
+        self.next_offset = last_offset + 1
+
+    def mark_end(self) -> None:
+        """Remember the end as a batch boundary and write index entries that have gathered."""
+        if len(self._marks) >= MARKS_MAX:
+            self._marks.clear()
+        self._marks[self.next_offset] = self.size_bytes
+        if len(self.index) - self._index_entries_written >= INDEX_WRITE_ENTRIES:
+            self.write_indexes()
+
+    def finish_time_index(self) -> None:
+        """Enter the largest timestamp, once no more batches can come."""
+        if self.largest_timestamp_ms >= 0:
+            relative = self.largest_timestamp_offset - self.base_offset
+            self.time_index.append_if_newer(self.largest_timestamp_ms, relative)
+
+    def close_for_writing(self) -> None:
+        """Finish the indexes when the next segment takes over."""
+        self.finish_time_index()
+        self.write_indexes()
+
+    def write_indexes(self) -> None:
+        """Bring the index files up to date, as far as the disk lets us."""
+        index, time_index = self.index, self.time_index
+        try:
+            file = self._disk.open(self._stem + INDEX_SUFFIX, create=True)
+            file.write(
+                [index.encode(self._index_entries_written)],
+                self._index_entries_written * OFFSET_ENTRY_BYTES,
+            )
+            file.truncate(len(index) * OFFSET_ENTRY_BYTES)
+            self._index_entries_written = len(index)
+            file = self._disk.open(self._stem + TIME_INDEX_SUFFIX, create=True)
+            file.write(
+                [time_index.encode(self._time_entries_written)],
+                self._time_entries_written * TIME_ENTRY_BYTES,
+            )
+            file.truncate(len(time_index) * TIME_ENTRY_BYTES)
+            self._time_entries_written = len(time_index)
+        except DiskError:
+            # They are rebuilt from the batches when they are missing or short.
+            return
+
+    def compare_index_files(self) -> bool:
+        """Whether the files hold exactly the entries made by walking; if not, write them anew."""
+        try:
+            is_same = (
+                self._disk.read_all(self._stem + INDEX_SUFFIX) == self.index.encode()
+                and self._disk.read_all(self._stem + TIME_INDEX_SUFFIX) == self.time_index.encode()
+            )
+        except DiskError:
+            is_same = False
+        self._index_entries_written = len(self.index) if is_same else 0
+        self._time_entries_written = len(self.time_index) if is_same else 0
+        if not is_same:
+            self.write_indexes()
+        return is_same
+
+    # Taking back.
+
+    def state(self) -> State:
+        """Where the segment stands, for `restore`."""
+        return (
+            self.next_offset,
+            self.size_bytes,
+            self.first_timestamp_ms,
+            self.largest_timestamp_ms,
+            self.largest_timestamp_offset,
+            self._bytes_since_entry,
+            len(self.index),
+            len(self.time_index),
+        )
+
+    def restore(self, state: State) -> None:
+        """Forget what was taken since `state`; the file is the caller's to cut."""
+        self.next_offset, self.size_bytes = state[0], state[1]
+        self.first_timestamp_ms, self.largest_timestamp_ms = state[2], state[3]
+        self.largest_timestamp_offset, self._bytes_since_entry = state[4], state[5]
+        index, time_index = self.index, self.time_index
+        del index.offsets[state[6] :], index.positions[state[6] :]
+        del time_index.offsets[state[7] :], time_index.timestamps[state[7] :]
+        self._index_entries_written = min(self._index_entries_written, state[6])
+        self._time_entries_written = min(self._time_entries_written, state[7])
+        self._marks.clear()
+
+    # Finding.
+
+    def locate(self, offset: int) -> int:
+        """Position of the batch that holds `offset`, or of the next one; the end when none does."""
+        if offset >= self.next_offset:
+            return self.size_bytes
+        marked = self._marks.get(offset)
+        if marked is not None:
+            return marked
+        position = self.index.position_before(offset - self.base_offset)
+        file, size_bytes = self.file, self.size_bytes
+        while position < size_bytes:
+            window = file.read(min(SCAN_BYTES, size_bytes - position), position)
+            start, limit = 0, len(window) - _PLACE.size
+            if limit < 0:
+                raise CorruptionError(self.log_path, position, "the file is shorter than it was")
+            while start <= limit:
+                base_offset, length, delta = _PLACE.unpack_from(window, start)
+                if base_offset + delta >= offset:
+                    return position + start
+                if length <= 0:
+                    raise CorruptionError(self.log_path, position + start, "not a batch")
+                start += _LENGTH_END + length
+            position += start
+        return size_bytes
+
+    def whole_batches_end(self, position: int, max_bytes: int, *, min_one_batch: bool) -> int:
+        """The end of as many whole batches from `position` as fit into `max_bytes`."""
+        end = self.index.boundary_at_most(position + max_bytes)
+        if end > position:
+            return end
+        end = position
+        while end < self.size_bytes:
+            head = self.file.read(_PLACE.size, end)
+            if len(head) < _PLACE.size:
+                raise CorruptionError(self.log_path, end, "the file is shorter than it was")
+            size_bytes = _PLACE.unpack(head)[1] + _LENGTH_END
+            if size_bytes <= _LENGTH_END:
+                raise CorruptionError(self.log_path, end, "not a batch")
+            if end + size_bytes - position > max_bytes:
+                if min_one_batch and end == position:
+                    end += size_bytes
+                break
+            end += size_bytes
+        return end
+
+    def _read_index(self) -> OffsetIndex:
+        path = self._stem + INDEX_SUFFIX
+        try:
+            return OffsetIndex.decode(self._disk.read_all(path), self.size_bytes)
+        except (ValueError, DiskError) as error:
+            raise CorruptionError(path, 0, str(error)) from error
+
+    def _read_time_index(self) -> TimeIndex:
+        path = self._stem + TIME_INDEX_SUFFIX
+        try:
+            return TimeIndex.decode(self._disk.read_all(path))
+        except (ValueError, DiskError) as error:
+            raise CorruptionError(path, 0, str(error)) from error

@@ -1,0 +1,175 @@
+"""The row of segments of one log: which holds an offset, which is written, which stay open.
+
+Floor: storage. Never empty; the last is the active one. A roll that fails leaves the row as it
+was, and remembers which files have to be put right before anything is written again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from broker.storage.disk import Disk, DiskFile
+from broker.storage.errors import DiskError
+from broker.storage.jobs import unlink_if_there
+from broker.storage.segment import DELETED_SUFFIX, Segment, State
+
+WARM_SEGMENTS = 2
+"""Closed segments per log that keep descriptor and index in memory after they were read."""
+
+Standing = tuple[int, int, State]
+"""Where the row stands: number of segments, bytes in the closed ones, state of the active one."""
+
+
+class Segments:
+    """The segments of a log, oldest first."""
+
+    __slots__ = (
+        "_base_offsets",
+        "_disk",
+        "_folder",
+        "_repairs",
+        "_row",
+        "_warm",
+        "active",
+        "closed_bytes",
+        "roll_count",
+    )
+
+    def __init__(self, disk: Disk, folder: str, row: list[Segment]) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._row = row
+        self._base_offsets = [segment.base_offset for segment in row]
+        self._warm: list[Segment] = []
+        self._repairs: dict[str, int] = {}
+        """Files that a failed write has left: the size to cut them to, -1 if they must go."""
+        self.active = row[-1]
+        self.closed_bytes = sum(segment.size_bytes for segment in row[:-1])
+        self.roll_count = 0
+
+    def __len__(self) -> int:
+        return len(self._row)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._row)
+
+    @property
+    def start_offset(self) -> int:
+        return self._base_offsets[0]
+
+    @property
+    def last_base_offset(self) -> int:
+        return self._base_offsets[-1]
+
+    def holding(self, offset: int) -> Segment:
+        """The segment that holds the offset, kept warm for the reads that follow."""
+        if offset >= self.active.base_offset:
+            return self.active
+        segment = self._row[max(bisect_right(self._base_offsets, offset) - 1, 0)]
+        self._keep_warm(segment)
+        return segment
+
+    def files_from(self, offset: int) -> list[DiskFile]:
+        """The open files of all segments with something at or above the offset."""
+        first = max(bisect_right(self._base_offsets, offset) - 1, 0)
+        files = [segment.file for segment in self._row[first:]]
+        self.unload_cold()
+        return files
+
+    def unload_cold(self) -> None:
+        """Close what a search over many segments has opened, but for the active and the warm."""
+        for segment in self._row[:-1]:
+            if segment.is_loaded and segment not in self._warm:
+                segment.unload()
+
+    def roll(self, interval_bytes: int, now_ms: int) -> None:
+        """Go on in a new segment; on DiskError the row is as before."""
+        old = self.active
+        new = Segment(self._disk, self._folder, old.next_offset, interval_bytes, now_ms)
+        try:
+            new.create()
+        except DiskError:
+            self._repairs[new.log_path] = -1
+            raise
+        old.close_for_writing()
+        self._row.append(new)
+        self._base_offsets.append(new.base_offset)
+        self.closed_bytes += old.size_bytes
+        self.active = new
+        self.roll_count += 1
+        self._keep_warm(old)
+
+    def standing(self) -> Standing:
+        return len(self._row), self.closed_bytes, self.active.state()
+
+    def take_back(self, standing: Standing) -> None:
+        """Return to where the row stood before a write that failed.
+
+        The files are cut and removed at once where the disk allows it, else by `repair`.
+        """
+        count, self.closed_bytes, state = standing
+        for segment in self._row[count:]:
+            self._repairs.update((path, -1) for path in segment.paths())
+        del self._row[count:], self._base_offsets[count:]
+        self.active = self._row[-1]
+        self.active.restore(state)
+        self._repairs[self.active.log_path] = self.active.size_bytes
+        if self.active in self._warm:
+            self._warm.remove(self.active)
+        try:
+            self.repair()
+        except DiskError:
+            # Tried again before the next write, which must not happen over left-overs.
+            return
+
+    def repair(self) -> None:
+        """Put right what a failed write has left; raises DiskError while the disk refuses."""
+        while self._repairs:
+            path, size_bytes = next(iter(self._repairs.items()))
+            if size_bytes < 0:
+                unlink_if_there(self._disk, path)
+            else:
+                self._disk.open(path).truncate(size_bytes)
+            del self._repairs[path]
+
+    def drop_oldest(self, count: int) -> tuple[list[str], list[DiskFile]]:
+        """Take closed segments out of service by renaming their files.
+
+        Returns the new names and the files that are still open. Stops where the disk refuses. The
+        log file goes first and decides: an index without its log is removed at the next start.
+        """
+        self._warm.clear()
+        paths: list[str] = []
+        held: list[DiskFile] = []
+        for _ in range(min(count, len(self._row) - 1)):
+            oldest = self._row[0]
+            for number, path in enumerate(oldest.paths()):
+                try:
+                    self._disk.rename(path, path + DELETED_SUFFIX)
+                except DiskError:
+                    if not number:
+                        return paths, held
+                    continue
+                paths.append(path + DELETED_SUFFIX)
+            del self._row[0], self._base_offsets[0]
+            self.closed_bytes -= oldest.size_bytes
+            if (file := oldest.let_go()) is not None:
+                held.append(file)
+        return paths, held
+
+    def cut(self, offset: int) -> None:
+        """Remove everything from `offset` on from the files; the row must then be loaded anew."""
+        while len(self._row) > 1 and self._base_offsets[-1] >= offset:
+            self._base_offsets.pop()
+            for path in self._row.pop().paths():
+                unlink_if_there(self._disk, path)
+        last = self._row[-1]
+        last.file.truncate(last.locate(offset))
+
+    def _keep_warm(self, segment: Segment) -> None:
+        if segment in self._warm:
+            return
+        self._warm.append(segment)
+        if len(self._warm) > WARM_SEGMENTS:
+            self._warm.pop(0).unload()

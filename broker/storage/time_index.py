@@ -1,0 +1,65 @@
+"""Sparse map from timestamp to offset within one segment, as in Kafka's `.timeindex` file.
+
+Floor: storage. Pure. The file is a row of 12-byte entries, big-endian: timestamp (8 bytes),
+relative offset (4 bytes). An entry says: up to this offset, the last of its batch, no record is
+newer than the timestamp, which is that batch's largest. Timestamps rise strictly, so an entry is
+added only when a newer record has come.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from struct import Struct
+
+ENTRY_BYTES = 12
+_ENTRY = Struct(">qI")
+
+
+class TimeIndex:
+    """The entries of one segment."""
+
+    __slots__ = ("offsets", "timestamps")
+
+    def __init__(self) -> None:
+        self.timestamps = array("q")
+        self.offsets = array("I")
+
+    def __len__(self) -> int:
+        return len(self.timestamps)
+
+    def append_if_newer(self, timestamp_ms: int, relative_offset: int) -> None:
+        if timestamp_ms > (self.timestamps[-1] if self.timestamps else -1):
+            self.timestamps.append(timestamp_ms)
+            self.offsets.append(relative_offset)
+
+    def offset_before(self, timestamp_ms: int) -> int:
+        """A relative offset below which every record is older than the timestamp."""
+        found = bisect_left(self.timestamps, timestamp_ms)
+        return self.offsets[found - 1] if found else 0
+
+    def truncate_to(self, relative_offset: int) -> None:
+        """Keep the entries below `relative_offset`."""
+        count = bisect_left(self.offsets, relative_offset)
+        del self.timestamps[count:]
+        del self.offsets[count:]
+
+    def encode(self, first: int = 0) -> bytes:
+        """The entries from number `first` on, as they stand in the file."""
+        pairs = zip(self.timestamps[first:], self.offsets[first:], strict=True)
+        return b"".join([_ENTRY.pack(timestamp, offset) for timestamp, offset in pairs])
+
+    @classmethod
+    def decode(cls, data: bytes) -> TimeIndex:
+        """Read a file; ValueError when it cannot be one."""
+        if len(data) % ENTRY_BYTES:
+            raise ValueError(f"{len(data)} bytes are not a whole number of entries")
+        index = cls()
+        for timestamp, offset in _ENTRY.iter_unpack(data):
+            if index.timestamps and (
+                timestamp <= index.timestamps[-1] or offset <= index.offsets[-1]
+            ):
+                raise ValueError("entries do not rise")
+            index.timestamps.append(timestamp)
+            index.offsets.append(offset)
+        return index

@@ -1,0 +1,75 @@
+"""Going through a segment's file from batch to batch.
+
+Floor: storage. Reads in large steps, for header-sized reads of a cold file are several times
+slower than reading everything; a body that reaches beyond the window is skipped unless its
+checksum is wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from broker.storage.disk import DiskFile
+from protocol.errors import WireError
+from protocol.wire.records import HEADER_BYTES, BatchHeader, check_crc, read_header
+
+WINDOW_BYTES = 256 * 1024
+
+
+class BatchWalk:
+    """The headers of a stretch of batches, in order.
+
+    While iterating, `position` is where the batch just given starts. Afterwards it is where the
+    good batches end, and `fault` says what is wrong there; None when the stretch was used up.
+    """
+
+    __slots__ = ("_end_position", "_file", "_is_checked", "fault", "position")
+
+    def __init__(
+        self, file: DiskFile, position: int, end_position: int, *, is_checked: bool = False
+    ) -> None:
+        self._file = file
+        self._end_position = end_position
+        self._is_checked = is_checked
+        self.position = position
+        self.fault: str | None = None
+
+    def __iter__(self) -> Iterator[BatchHeader]:
+        window = memoryview(bytearray(min(WINDOW_BYTES, self._end_position - self.position)))
+        start = filled = 0
+        while (left := self._end_position - self.position) > 0:
+            if filled - start < HEADER_BYTES:
+                filled = self._file.read_into(window[:left], self.position)
+                start = 0
+                if filled < HEADER_BYTES:
+                    self.fault = "the header of the last batch is cut short"
+                    return
+            try:
+                header = read_header(window[:filled], start)
+            except WireError as error:
+                self.fault = str(error) or type(error).__name__
+                return
+            size_bytes = header.size_bytes
+            if not self._is_whole(header, size_bytes, left):
+                return
+            if self._is_checked:
+                if start + size_bytes > filled:
+                    if size_bytes > len(window):
+                        window = memoryview(bytearray(size_bytes))
+                    filled = self._file.read_into(window[:left], self.position)
+                    start = 0
+                if filled < size_bytes or not check_crc(window[start : start + size_bytes]):
+                    self.fault = "the checksum of a batch does not match"
+                    return
+            yield header
+            self.position += size_bytes
+            start += size_bytes
+
+    def _is_whole(self, header: BatchHeader, size_bytes: int, left: int) -> bool:
+        if size_bytes > left:
+            self.fault = f"{left} of {size_bytes} bytes of a batch are there"
+        elif header.last_offset_delta < 0:
+            self.fault = f"a batch has last offset delta {header.last_offset_delta}"
+        else:
+            return True
+        return False
