@@ -1,0 +1,79 @@
+"""Deadlines without a clock: a heap that is told the time.
+
+Ground floor. Pure. Items with equal deadlines come out in the order they went in. A cancelled
+timer stays in the heap until it comes up or until the cancelled ones outnumber the living, when
+the heap is built anew; so the heap never holds more than twice what is live, and a small rest.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+
+CANCELLED_KEPT = 64
+"""Fewer cancelled timers than this are not worth building the heap anew."""
+
+
+class Timer(Generic[Item]):
+    """One deadline; `item` is None once it has come up or was cancelled."""
+
+    __slots__ = ("deadline_ms", "item")
+
+    def __init__(self, deadline_ms: int, item: Item) -> None:
+        self.deadline_ms = deadline_ms
+        self.item: Item | None = item
+
+
+class Timers(Generic[Item]):
+    """All deadlines of one kind. `next_deadline_ms` says when to call `due` at the latest."""
+
+    __slots__ = ("_cancelled_count", "_heap", "_next_id")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Timer[Item]]] = []
+        self._next_id = 0
+        self._cancelled_count = 0
+
+    def __len__(self) -> int:
+        return len(self._heap) - self._cancelled_count
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """The earliest deadline; None when there is none."""
+        heap = self._heap
+        while heap and heap[0][2].item is None:
+            heappop(heap)
+            self._cancelled_count -= 1
+        return heap[0][0] if heap else None
+
+    def add(self, deadline_ms: int, item: Item) -> Timer[Item]:
+        timer = Timer(deadline_ms, item)
+        heappush(self._heap, (deadline_ms, self._next_id, timer))
+        self._next_id += 1
+        return timer
+
+    def cancel(self, timer: Timer[Item]) -> None:
+        """Take a timer out; one that has come up already is left alone."""
+        if timer.item is None:
+            return
+        timer.item = None
+        self._cancelled_count += 1
+        if self._cancelled_count > max(CANCELLED_KEPT, len(self._heap) // 2):
+            self._heap = [entry for entry in self._heap if entry[2].item is not None]
+            heapify(self._heap)
+            self._cancelled_count = 0
+
+    def due(self, now_ms: int) -> list[Item]:
+        """Take out every item whose deadline is reached, earliest first."""
+        heap = self._heap
+        items: list[Item] = []
+        while heap and heap[0][0] <= now_ms:
+            timer = heappop(heap)[2]
+            if timer.item is None:
+                self._cancelled_count -= 1
+            else:
+                items.append(timer.item)
+                timer.item = None
+        return items
