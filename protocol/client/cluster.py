@@ -9,15 +9,16 @@ coordinators: whether a request may be sent again is for its caller to say.
 import asyncio
 import random
 import time
-from collections.abc import Callable, Collection
-from typing import Any
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any, TypeVar
 
 from protocol.client.backoff import Backoff
 from protocol.client.connection import ByVersion, Connection
-from protocol.client.errors import BrokerUnreachable, ClientClosed, ClientError, raise_for
+from protocol.client.errors import BrokerUnreachable, ClientClosed, raise_for
 from protocol.client.metadata import ClusterMetadata, MetadataCache
 from protocol.client.nodes import Link, LinkSettings
 from protocol.client.refresher import Refresher
+from protocol.client.retry import repeat
 from protocol.errors import ApiError
 from protocol.messages.api import ApiKey
 from protocol.messages.cluster import FindCoordinatorRequest, FindCoordinatorResponse
@@ -35,6 +36,8 @@ DEFAULT_PORT = 9092
 
 GENERAL = "general"
 """The connections that short requests share; those that may wait long have their own."""
+
+T = TypeVar("T")
 
 
 def monotonic_ms() -> int:
@@ -86,7 +89,7 @@ class Cluster:
         self._links: dict[tuple[int, str], Link] = {}
         self._bootstrap = [self._new_link(host, port) for host, port in self.bootstrap_servers]
         self._coordinators: dict[str, int] = {}
-        self._refresher = Refresher(self._ask_any, self._take, self._new_backoff())
+        self._refresher = Refresher(self._ask_any, self._take, self.new_backoff())
         self._is_closed = False
 
     async def start(self, deadline_ms: int | None = None) -> None:
@@ -136,6 +139,11 @@ class Cluster:
         await self._refresher.ask(topics, allow_auto_topic_creation, wait_ms)
         return self._cache.current
 
+    def renew_if_aged(self, topics: Collection[str]) -> None:
+        """Ask for these topics behind the scenes if what is known of them is old."""
+        if not self._is_closed and not self._cache.is_fresh(topics, self.now_ms()):
+            self._refresher.ask_later(topics)
+
     async def leader(self, tp: TopicPartition, *, timeout_ms: int | None = None) -> int:
         """The node that leads a partition.
 
@@ -144,7 +152,7 @@ class Cluster:
         """
         wait_ms = self.request_timeout_ms if timeout_ms is None else timeout_ms
         deadline = self.now_ms() + wait_ms
-        backoff = self._new_backoff()
+        backoff = self.new_backoff()
         current = await self.metadata((tp.topic,))
         while (node_id := current.leader(tp)) is None:
             code = current.error_of(tp)
@@ -161,6 +169,10 @@ class Cluster:
         """Trust what is known of the partition's leader no longer, after an answer that says so."""
         self._cache.forget_leader(tp)
 
+    def forget_node(self, node_id: int) -> None:
+        """Trust none of a node's leaderships any longer, after it has gone away."""
+        self._cache.forget_node(node_id)
+
     async def coordinator(self, group_id: str, *, timeout_ms: int | None = None) -> int:
         """The node that coordinates a group.
 
@@ -170,18 +182,7 @@ class Cluster:
         known = self._coordinators.get(group_id)
         if known is not None:
             return known
-        wait_ms = self.request_timeout_ms if timeout_ms is None else timeout_ms
-        deadline = self.now_ms() + wait_ms
-        backoff = self._new_backoff()
-        while True:
-            try:
-                return await self._find_coordinator(group_id)
-            except (ApiError, ClientError) as error:
-                if isinstance(error, ApiError) and not error.code.retriable:
-                    raise
-                if isinstance(error, ClientClosed) or self.now_ms() >= deadline:
-                    raise
-            await asyncio.sleep(backoff.next_ms() / 1000)
+        return await self.repeat(lambda: self._find_coordinator(group_id), timeout_ms)
 
     def forget_coordinator(self, group_id: str) -> None:
         """Look for the group's coordinator again, after an answer that says so."""
@@ -230,10 +231,21 @@ class Cluster:
         link = self._links.get((node_id, purpose))
         return None if link is None else link.ready
 
-    # --- inside -------------------------------------------------------------------------------
+    async def repeat(self, attempt: Callable[[], Awaitable[T]], timeout_ms: int | None = None) -> T:
+        """Await `attempt()` until it raises nothing transient; see `retry.repeat`.
 
-    def _new_backoff(self) -> Backoff:
+        `timeout_ms` None means the request time-out.
+        """
+        wait_ms = self.request_timeout_ms if timeout_ms is None else timeout_ms
+        return await repeat(
+            attempt, backoff=self.new_backoff(), clock=self.now_ms, timeout_ms=wait_ms
+        )
+
+    def new_backoff(self) -> Backoff:
+        """The waits between attempts of one request."""
         return Backoff(*RETRY_BACKOFF_MS, self.rng)
+
+    # --- inside -------------------------------------------------------------------------------
 
     def _new_link(self, host: str, port: int) -> Link:
         backoff = Backoff(*self._reconnect_backoff_ms, self.rng)

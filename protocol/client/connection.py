@@ -22,7 +22,7 @@ from protocol.client.errors import (
     raise_for,
 )
 from protocol.client.versions import CLIENT_SOFTWARE_NAME, FIRST_API_VERSIONS_VERSION, Versions
-from protocol.errors import ErrorCode, WireError
+from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.log import fields
 from protocol.messages.api import ApiKey, response_class
 from protocol.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
@@ -94,6 +94,7 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting: deque[_Waiting] = deque()
         self._room = asyncio.Semaphore(in_flight_max)
         self._lost: ClientError = ConnectionLost(f"{peer} closed the connection")
+        self._writable: asyncio.Future[None] | None = None
         self._ended: asyncio.Future[None] = self._loop.create_future()
 
     @classmethod
@@ -125,9 +126,9 @@ class Connection(asyncio.BufferedProtocol):
             raise BrokerUnreachable(f"{peer} did not answer within {timeout_ms} ms") from error
         except OSError as error:
             raise BrokerUnreachable(f"{peer}: {error.strerror or error}") from error
-        except ConnectionLost as error:
+        except (ConnectionLost, ApiError) as error:
             connection.close()
-            raise BrokerUnreachable(str(error)) from error
+            raise BrokerUnreachable(f"{peer} does not talk to us: {error}") from error
         except BaseException:
             connection.close()
             raise
@@ -196,6 +197,16 @@ class Connection(asyncio.BufferedProtocol):
         """End the connection; whoever waits gets `error` (ClientClosed by default)."""
         self._end(error or ClientClosed(f"the connection to {self.peer} was closed"))
 
+    @property
+    def is_writable(self) -> bool:
+        """Whether the network keeps up; who sends without answers must look here."""
+        return self._writable is None
+
+    async def wait_writable(self) -> None:
+        """Return when the network has taken most of what was written, or the connection ended."""
+        if self._writable is not None:
+            await asyncio.shield(self._writable)
+
     async def wait_closed(self) -> None:
         """Return when the connection has ended, for whatever reason."""
         await asyncio.shield(self._ended)
@@ -208,6 +219,17 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = transport
         if self.is_closed:
             transport.abort()
+
+    def pause_writing(self) -> None:
+        """Called by the loop when more is written than the network takes."""
+        if self._writable is None:
+            self._writable = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        """Called by the loop when most of it is gone."""
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_result(None)
+        self._writable = None
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Called by the loop before it reads."""
@@ -309,6 +331,7 @@ class Connection(asyncio.BufferedProtocol):
             self._leave(waiting)
             if not waiting.future.done():
                 waiting.future.set_exception(_again(error))
+        self.resume_writing()
         if not self._ended.done():
             self._ended.set_result(None)
 

@@ -67,10 +67,8 @@ class ProducerCore:
         self._lines: dict[TopicPartition, PartitionLine] = {}
         self._created = 0
 
-    # --- what goes in -------------------------------------------------------------------------
-
     def has_room(self, size_bytes: int) -> bool:
-        """Whether that much more fits into the buffer; an empty buffer takes anything allowed."""
+        """Whether that much more fits into the buffer."""
         return self.buffered_bytes + size_bytes <= self.settings.buffer_bytes
 
     def check_size(self, size_bytes: int) -> None:
@@ -116,8 +114,6 @@ class ProducerCore:
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
 
-    # --- what goes out ------------------------------------------------------------------------
-
     @property
     def needs_producer_id(self) -> bool:
         """Whether the driver must ask for a producer id before anything unsent can leave."""
@@ -127,6 +123,21 @@ class ProducerCore:
     def is_empty(self) -> bool:
         """Whether every batch has its outcome."""
         return not any(line.waiting or line.in_flight for line in self._lines.values())
+
+    @property
+    def last_number(self) -> int:
+        """The number of the batch created last; they count from 1."""
+        return self._created
+
+    def oldest_number(self) -> int | None:
+        """The number of the oldest batch without an outcome."""
+        heads = [
+            batches[0].order[0]
+            for line in self._lines.values()
+            for batches in (line.in_flight, line.waiting)
+            if batches
+        ]
+        return min(heads, default=None)
 
     def ready(self, now_ms: int) -> list[TopicPartition]:
         """The partitions from which `drain` would take a batch, the oldest batch first."""
@@ -161,17 +172,19 @@ class ProducerCore:
             taken_bytes += batch.size_bytes
         return taken
 
-    def next_deadline_ms(self) -> int | None:
-        """When `ready` or `expire` may have more to say, other things being equal."""
+    def next_deadline_ms(self, now_ms: int) -> int | None:
+        """The earliest time after `now_ms` at which `ready` or `expire` has more to say.
+
+        What could go now and does not is held up by something else, whose end wakes the driver.
+        """
         deadlines = [
             deadline
             for line in self._lines.values()
             if line.waiting
             for deadline in self._deadlines(line)
+            if deadline > now_ms
         ]
         return min(deadlines, default=None)
-
-    # --- what comes back ----------------------------------------------------------------------
 
     def on_delivered(
         self, batch: PendingBatch, base_offset: int, log_append_time_ms: int
@@ -253,17 +266,20 @@ class ProducerCore:
                 effects.append(self._done(Failed(batch, DeliveryTimedOut(text))))
         return effects
 
-    def fail_all(self, error: Exception) -> list[Effect]:
-        """Give up everything, in flight or not: the producer ends."""
+    def fail_waiting(self, error: Exception) -> list[Effect]:
+        """Give up all that is not in flight."""
         effects: list[Effect] = []
         for line in self._lines.values():
-            for batch in (*line.in_flight, *line.waiting):
-                effects.append(self._done(Failed(batch, error)))
-            line.in_flight.clear()
-            line.waiting.clear()
+            effects += self._fail_waiting(line, error)
         return effects
 
-    # --- inside -------------------------------------------------------------------------------
+    def fail_all(self, error: Exception) -> list[Effect]:
+        """Give up everything: the producer ends, and later answers must not be reported."""
+        effects = self.fail_waiting(error)
+        for line in self._lines.values():
+            effects += [self._done(Failed(batch, error)) for batch in line.in_flight]
+            line.in_flight.clear()
+        return effects
 
     def _line(self, tp: TopicPartition) -> PartitionLine:
         line = self._lines.get(tp)

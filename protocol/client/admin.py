@@ -1,0 +1,376 @@
+"""Questions about a cluster and changes to it: topics, settings, offsets, groups.
+
+Floor: client. Changes go to the controller and are repeated only for errors that pass by
+themselves; when an earlier attempt ended without an answer, "exists already" (or "is gone already")
+counts as done. Changes raise the first refusal after all items have their answer; questions about
+many things give each its own error instead.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from protocol.client.admin_types import (
+    ClusterDescription,
+    ConfigEntry,
+    ConfigResource,
+    GroupDescription,
+    ListedGroups,
+    OffsetAt,
+    ResourceType,
+    TopicSpec,
+)
+from protocol.client.cluster import Cluster
+from protocol.client.connection import ByVersion
+from protocol.client.errors import ConnectionLost, UnsupportedVersion, raise_for
+from protocol.client.group_admin import describe_groups, list_groups
+from protocol.client.metadata import BrokerInfo
+from protocol.client.offsets_by_time import list_offsets
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.api import ApiKey
+from protocol.messages.cluster import DescribeClusterRequest, DescribeClusterResponse
+from protocol.messages.configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from protocol.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from protocol.types import TopicPartition
+from protocol.wire.schema import Message
+
+BROKER_DEFAULT = -1
+
+_SET = 0
+_DELETE = 1
+
+Outcome: TypeAlias = tuple[str, int, str | None]
+"""One item of an answer: name, error code, message."""
+
+
+class Admin:
+    """Administration over one cluster's connections; holds nothing itself.
+
+    Every method takes `timeout_ms` for all its attempts together (the cluster's request time-out by
+    default) and may raise BrokerUnreachable, ConnectionLost and UnsupportedVersion.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    # --- topics -------------------------------------------------------------------------------
+
+    async def create_topics(
+        self,
+        specs: Sequence[TopicSpec],
+        *,
+        validate_only: bool = False,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Create topics; raises ApiError for the first that is refused."""
+        await self._create(specs, validate_only, frozenset(), timeout_ms)
+
+    async def ensure_topics(
+        self, specs: Sequence[TopicSpec], *, timeout_ms: int | None = None
+    ) -> tuple[str, ...]:
+        """Create those topics that are missing, wait until all have leaders, return the created.
+
+        Topics that exist are left as they are, whatever their partitions and settings.
+        """
+        names = [spec.name for spec in specs]
+        current = await self.cluster.metadata(names, refresh=True, timeout_ms=timeout_ms)
+        missing = [
+            spec
+            for spec in specs
+            if current.topics[spec.name].error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        ]
+        if missing:
+            allowed = frozenset({ErrorCode.TOPIC_ALREADY_EXISTS})
+            await self._create(missing, False, allowed, timeout_ms)
+        for name in names:
+            await self.cluster.leader(TopicPartition(name, 0), timeout_ms=timeout_ms)
+            for partition in self.cluster.current.topics[name].partitions:
+                await self.cluster.leader(TopicPartition(name, partition), timeout_ms=timeout_ms)
+        return tuple(spec.name for spec in missing)
+
+    async def _create(
+        self,
+        specs: Sequence[TopicSpec],
+        validate_only: bool,
+        allowed: frozenset[ErrorCode],
+        timeout_ms: int | None,
+    ) -> None:
+        request = CreateTopicsRequest(
+            topics=[
+                CreatableTopic(
+                    name=spec.name,
+                    num_partitions=spec.partitions or BROKER_DEFAULT,
+                    replication_factor=spec.replication or BROKER_DEFAULT,
+                    configs=[
+                        CreatableTopicConfig(name=key, value=value)
+                        for key, value in spec.settings.items()
+                    ],
+                )
+                for spec in specs
+            ],
+            timeout_ms=self.cluster.request_timeout_ms,
+            validate_only=validate_only,
+        )
+
+        def outcomes(response: CreateTopicsResponse) -> list[Outcome]:
+            return [(t.name, t.error_code, t.error_message) for t in response.topics]
+
+        await self._change(request, outcomes, allowed, ErrorCode.TOPIC_ALREADY_EXISTS, timeout_ms)
+
+    async def delete_topics(self, names: Collection[str], *, timeout_ms: int | None = None) -> None:
+        """Delete topics; raises ApiError for the first that is refused."""
+        request = ByVersion(
+            ApiKey.DELETE_TOPICS,
+            lambda version: DeleteTopicsRequest(
+                topics=[DeleteTopicState(name=name) for name in names] if version >= 6 else [],
+                topic_names=list(names),
+                timeout_ms=self.cluster.request_timeout_ms,
+            ),
+        )
+
+        def outcomes(response: DeleteTopicsResponse) -> list[Outcome]:
+            return [(t.name or "", t.error_code, t.error_message) for t in response.responses]
+
+        await self._change(
+            request, outcomes, frozenset(), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, timeout_ms
+        )
+
+    async def create_partitions(
+        self, counts: Mapping[str, int], *, timeout_ms: int | None = None
+    ) -> None:
+        """Let topics grow to so many partitions; raises ApiError for the first that is refused."""
+        request = CreatePartitionsRequest(
+            topics=[
+                CreatePartitionsTopic(name=name, count=count, assignments=None)
+                for name, count in counts.items()
+            ],
+            timeout_ms=self.cluster.request_timeout_ms,
+        )
+
+        def outcomes(response: CreatePartitionsResponse) -> list[Outcome]:
+            return [(t.name, t.error_code, t.error_message) for t in response.results]
+
+        await self._change(request, outcomes, frozenset(), ErrorCode.INVALID_PARTITIONS, timeout_ms)
+
+    async def _change(
+        self,
+        request: Message | ByVersion,
+        outcomes: Callable[[Any], list[Outcome]],
+        allowed: frozenset[ErrorCode],
+        done_already: ErrorCode,
+        timeout_ms: int | None,
+    ) -> None:
+        """Ask the controller until every item is done; `outcomes` reads its answer."""
+        done: set[str] = set()
+        uncertain = False
+
+        async def attempt() -> None:
+            nonlocal uncertain
+            try:
+                response = await self._ask_controller(request)
+            except ConnectionLost:
+                uncertain = True
+                raise
+            refusals: list[ApiError] = []
+            for name, number, message in outcomes(response):
+                code = ErrorCode.of(number)
+                if code == ErrorCode.REQUEST_TIMED_OUT:
+                    uncertain = True
+                if not code or code in allowed or (uncertain and code == done_already):
+                    done.add(name)
+                elif name not in done:
+                    refusals.append(ApiError(code, f"{name}: {message or code.description}"))
+            # A refusal for good is what the caller must hear of, before any that may pass.
+            refusals.sort(key=lambda error: error.code.retriable)
+            if refusals:
+                raise refusals[0]
+
+        await self.cluster.repeat(attempt, timeout_ms)
+
+    async def _ask_controller(self, request: Message | ByVersion) -> Any:
+        current = self.cluster.current
+        known = current.controller_id in current.brokers
+        response = await self.cluster.request(current.controller_id if known else None, request)
+        if _says_not_controller(response):
+            await self.cluster.metadata((), refresh=True)
+        return response
+
+    # --- settings -----------------------------------------------------------------------------
+
+    async def describe_configs(
+        self,
+        resources: Collection[ConfigResource],
+        names: Collection[str] | None = None,
+        *,
+        timeout_ms: int | None = None,
+    ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
+        """The settings in effect (None: all); raises ApiError for the first resource refused."""
+
+        async def attempt() -> dict[ConfigResource, dict[str, ConfigEntry]]:
+            found: dict[ConfigResource, dict[str, ConfigEntry]] = {}
+            for node_id, group in _by_node(resources).items():
+                request = DescribeConfigsRequest(
+                    resources=[
+                        DescribeConfigsResource(
+                            resource_type=resource.type,
+                            resource_name=resource.name,
+                            configuration_keys=None if names is None else list(names),
+                        )
+                        for resource in group
+                    ]
+                )
+                response: DescribeConfigsResponse = await self.cluster.request(node_id, request)
+                for result in response.results:
+                    resource = ConfigResource(
+                        ResourceType(result.resource_type), result.resource_name
+                    )
+                    raise_for(result.error_code, _named(resource, result.error_message))
+                    found[resource] = {
+                        entry.name: ConfigEntry(
+                            entry.name,
+                            entry.value,
+                            entry.config_source,
+                            entry.read_only,
+                            entry.is_sensitive,
+                        )
+                        for entry in result.configs
+                    }
+            return found
+
+        return await self.cluster.repeat(attempt, timeout_ms)
+
+    async def alter_configs(
+        self,
+        changes: Mapping[ConfigResource, Mapping[str, str | None]],
+        *,
+        validate_only: bool = False,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Set settings, or with None return them to their default; others stay as they are.
+
+        Raises ApiError for the first resource refused.
+        """
+
+        async def attempt() -> None:
+            for node_id, group in _by_node(changes).items():
+                request = IncrementalAlterConfigsRequest(
+                    resources=[
+                        AlterConfigsResource(
+                            resource_type=resource.type,
+                            resource_name=resource.name,
+                            configs=[
+                                AlterableConfig(
+                                    name=name,
+                                    config_operation=_DELETE if value is None else _SET,
+                                    value=value,
+                                )
+                                for name, value in changes[resource].items()
+                            ],
+                        )
+                        for resource in group
+                    ],
+                    validate_only=validate_only,
+                )
+                response: IncrementalAlterConfigsResponse = await self.cluster.request(
+                    node_id, request
+                )
+                for result in response.responses:
+                    resource = ConfigResource(
+                        ResourceType(result.resource_type), result.resource_name
+                    )
+                    raise_for(result.error_code, _named(resource, result.error_message))
+
+        await self.cluster.repeat(attempt, timeout_ms)
+
+    # --- questions ----------------------------------------------------------------------------
+
+    async def list_offsets(
+        self,
+        timestamps: Mapping[TopicPartition, int],
+        *,
+        isolation_level: int = 0,
+        timeout_ms: int | None = None,
+    ) -> dict[TopicPartition, OffsetAt]:
+        """Offsets by timestamp, EARLIEST_TIMESTAMP or LATEST_TIMESTAMP, each with its own error."""
+        return await list_offsets(
+            self.cluster, timestamps, isolation_level=isolation_level, timeout_ms=timeout_ms
+        )
+
+    async def list_groups(self, *, timeout_ms: int | None = None) -> ListedGroups:
+        """All groups of all coordinators; a broker that does not answer is named in `failures`."""
+        return await list_groups(self.cluster, timeout_ms=timeout_ms)
+
+    async def describe_groups(
+        self, group_ids: Collection[str], *, timeout_ms: int | None = None
+    ) -> dict[str, GroupDescription]:
+        """State and members of groups, each with its own error."""
+        return await describe_groups(self.cluster, group_ids, timeout_ms=timeout_ms)
+
+    async def describe_cluster(self, *, timeout_ms: int | None = None) -> ClusterDescription:
+        """Who is in the cluster, asked now; of brokers before Kafka 2.8 by Metadata."""
+
+        async def attempt() -> ClusterDescription:
+            try:
+                response: DescribeClusterResponse = await self.cluster.request(
+                    None, DescribeClusterRequest()
+                )
+            except UnsupportedVersion:
+                current = await self.cluster.metadata((), refresh=True)
+                return ClusterDescription(
+                    current.cluster_id, current.controller_id, current.brokers
+                )
+            raise_for(response.error_code, response.error_message)
+            return ClusterDescription(
+                response.cluster_id,
+                response.controller_id,
+                {
+                    broker.broker_id: BrokerInfo(
+                        broker.broker_id, broker.host, broker.port, broker.rack
+                    )
+                    for broker in response.brokers
+                },
+            )
+
+        return await self.cluster.repeat(attempt, timeout_ms)
+
+
+def _by_node(resources: Iterable[ConfigResource]) -> dict[int | None, list[ConfigResource]]:
+    """Brokers' own settings are asked of that broker, all others of any."""
+    by_node: dict[int | None, list[ConfigResource]] = defaultdict(list)
+    for resource in resources:
+        own = resource.type != ResourceType.TOPIC and resource.name.isdecimal()
+        by_node[int(resource.name) if own else None].append(resource)
+    return by_node
+
+
+def _named(resource: ConfigResource, message: str | None) -> str | None:
+    return f"{resource.type.name.lower()} {resource.name}: {message}" if message else None
+
+
+def _says_not_controller(response: Any) -> bool:
+    if isinstance(response, CreateTopicsResponse):
+        codes = [topic.error_code for topic in response.topics]
+    elif isinstance(response, DeleteTopicsResponse):
+        codes = [topic.error_code for topic in response.responses]
+    else:
+        codes = [topic.error_code for topic in response.results]
+    return ErrorCode.NOT_CONTROLLER in codes

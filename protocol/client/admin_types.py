@@ -1,0 +1,126 @@
+"""What administration asks for and gets: topics, settings, offsets, groups.
+
+Floor: client. Data only.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from protocol.client.metadata import BrokerInfo
+from protocol.errors import ErrorCode
+from protocol.types import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP
+
+
+class ResourceType(IntEnum):
+    """What settings belong to."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigResource:
+    """One owner of settings: a topic by name, a broker by id."""
+
+    type: ResourceType
+    name: str
+
+    @classmethod
+    def topic(cls, name: str) -> "ConfigResource":
+        """A topic's settings."""
+        return cls(ResourceType.TOPIC, name)
+
+    @classmethod
+    def broker(cls, node_id: int) -> "ConfigResource":
+        """A broker's settings."""
+        return cls(ResourceType.BROKER, str(node_id))
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """One setting in effect; `source` is Kafka's number for where it comes from (5: default)."""
+
+    name: str
+    value: str | None
+    source: int
+    read_only: bool
+    is_sensitive: bool
+
+    @property
+    def is_default(self) -> bool:
+        """Whether nobody has set it."""
+        return self.source == 5
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """A topic to create; None leaves partitions or replicas to the cluster's defaults."""
+
+    name: str
+    partitions: int | None = None
+    replication: int | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAt:
+    """An offset found by time; `offset` -1 without an error: nothing is that recent."""
+
+    offset: int = NO_OFFSET
+    timestamp_ms: int = NO_TIMESTAMP
+    leader_epoch: int = NO_LEADER_EPOCH
+    error: ErrorCode = ErrorCode.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """One group as its coordinator lists it."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    coordinator_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ListedGroups:
+    """The groups of all coordinators that answered, and why the others did not."""
+
+    groups: tuple[GroupListing, ...]
+    failures: Mapping[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class MemberDescription:
+    """One member of a group; subscription and assignment as the client encoded them."""
+
+    member_id: str
+    client_id: str
+    client_host: str
+    group_instance_id: str | None
+    metadata: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """One group; one that does not exist is `Dead` without an error."""
+
+    group_id: str
+    state: str = ""
+    protocol_type: str = ""
+    protocol: str = ""
+    members: tuple[MemberDescription, ...] = ()
+    coordinator_id: int = -1
+    error: ErrorCode = ErrorCode.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    """Who is in the cluster."""
+
+    cluster_id: str | None
+    controller_id: int
+    brokers: Mapping[int, BrokerInfo]

@@ -1,0 +1,115 @@
+"""What a reader makes of one partition of a Fetch answer: records, and where to go on.
+
+Floor: client. Pure. Rules: records before the offset asked for are skipped, because a broker sends
+whole batches; control batches hold no records but take up offsets; under READ_COMMITTED the batches
+of a producer between the first offset of its aborted transaction and the abort marker are skipped
+too; the position moves past everything that was skipped.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from protocol.errors import CorruptBatch, WireError
+from protocol.messages.fetch import AbortedTransaction, PartitionData
+from protocol.types import TopicPartition
+from protocol.wire.record import Record, read_marker
+from protocol.wire.records import BatchHeader, check_crc, iterate_batches, iterate_records
+
+DECOMPRESSED_BYTES_MAX = 64 << 20
+
+
+class IsolationLevel(IntEnum):
+    """Which records of transactions a reader wants to see."""
+
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedBatch:
+    """New records of one partition, in order, with the bounds the broker told.
+
+    `next_offset` is the position after them. `records` may be empty where all were skipped.
+    """
+
+    tp: TopicPartition
+    high_watermark: int
+    records: Sequence[Record]
+    next_offset: int
+    last_stable_offset: int
+    log_start_offset: int
+
+
+def read_partition(
+    tp: TopicPartition,
+    data: PartitionData,
+    offset: int,
+    isolation_level: int,
+    *,
+    verify_crc: bool = True,
+    decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX,
+) -> FetchedBatch:
+    """The records of `data` from `offset` on.
+
+    CorruptBatch names partition and offset of what cannot be read; nothing before it is lost, for
+    a reader that seeks behind it gets the rest.
+    """
+    records: list[Record] = []
+    good_count = 0
+    next_offset = offset
+    aborted = _Aborted(data.aborted_transactions or (), isolation_level)
+    buffer = data.records if data.records is not None else b""
+    try:
+        header = None
+        for header, batch in iterate_batches(buffer):
+            hidden = aborted.hides(header, batch)
+            if header.last_offset < offset:
+                continue
+            if verify_crc and not check_crc(batch):
+                raise CorruptBatch("the CRC of the batch is wrong")
+            if not hidden:
+                for record in iterate_records(batch, decompressed_bytes_max):
+                    if record.offset >= offset:
+                        records.append(record)
+            good_count = len(records)
+            next_offset = header.last_offset + 1
+        if len(buffer) and header is None:
+            raise CorruptBatch(f"the broker sent {len(buffer)} bytes without a whole batch")
+    except WireError as error:
+        if next_offset == offset:
+            raise CorruptBatch(f"{tp} at offset {next_offset}: {error}") from error
+        # What came before is good; the fault comes back alone at its own offset.
+        del records[good_count:]
+    return FetchedBatch(
+        tp,
+        data.high_watermark,
+        records,
+        next_offset,
+        data.last_stable_offset,
+        data.log_start_offset,
+    )
+
+
+class _Aborted:
+    """Which batches of one answer belong to aborted transactions, or are markers."""
+
+    def __init__(self, transactions: Sequence[AbortedTransaction], isolation_level: int) -> None:
+        self._is_committed_only = isolation_level == IsolationLevel.READ_COMMITTED
+        self._coming = deque(sorted(transactions, key=lambda aborted: aborted.first_offset))
+        self._open: set[int] = set()
+
+    def hides(self, header: BatchHeader, batch: memoryview) -> bool:
+        """Whether a reader sees nothing of the batch; call it for each batch in order."""
+        if self._is_committed_only:
+            while self._coming and self._coming[0].first_offset <= header.last_offset:
+                self._open.add(self._coming.popleft().producer_id)
+        if header.is_control:
+            if self._is_committed_only:
+                for record in iterate_records(batch):
+                    marker = read_marker(record)
+                    if marker is not None and not marker.is_commit:
+                        self._open.discard(header.producer_id)
+            return True
+        return header.is_transactional and header.producer_id in self._open

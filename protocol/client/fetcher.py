@@ -1,0 +1,361 @@
+"""A reader of partitions that are assigned by hand, without a group.
+
+Floor: client. One Fetch request per leader is on its way at a time, on connections of the reader's
+own; the next one leaves before `poll` returns, so the network works while the caller does. Answers
+to questions that a `seek` has made pointless are thrown away.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Mapping
+from enum import StrEnum
+
+from protocol.client.backoff import Backoff
+from protocol.client.cluster import RETRY_BACKOFF_MS, Cluster
+from protocol.client.errors import ClientClosed, ClientError, OffsetOutOfRange, UnsupportedVersion
+from protocol.client.fetch_core import (
+    DECOMPRESSED_BYTES_MAX,
+    FetchedBatch,
+    IsolationLevel,
+    read_partition,
+)
+from protocol.client.offsets_by_time import list_offsets
+from protocol.errors import ApiError, CorruptBatch, ErrorCode
+from protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from protocol.types import (
+    CONSUMER_REPLICA_ID,
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    NO_LEADER_EPOCH,
+    TopicPartition,
+)
+
+FETCH = "fetch"
+"""Connections of our own: a Fetch that waits for data holds up everything behind it."""
+
+NO_SESSION = 0
+SESSION_EPOCH_NONE = -1
+
+
+class OutOfRange(StrEnum):
+    """What to do when a position does not exist in the log (any more)."""
+
+    FAIL = "fail"
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+_RESET_TO = {OutOfRange.EARLIEST: EARLIEST_TIMESTAMP, OutOfRange.LATEST: LATEST_TIMESTAMP}
+
+
+class _Reading:
+    """One assigned partition. An `offset` below 0 is a timestamp still to be looked up."""
+
+    __slots__ = ("backoff", "failure", "offset", "problem", "retry_at_ms")
+
+    def __init__(self, offset: int, backoff: Backoff) -> None:
+        self.offset = offset
+        self.backoff = backoff
+        self.failure: Exception | None = None
+        self.problem: ErrorCode | None = None
+        self.retry_at_ms = 0
+
+    def trouble(self, code: ErrorCode, now_ms: int) -> None:
+        self.problem = code
+        self.retry_at_ms = now_ms + self.backoff.next_ms()
+
+    def progress(self, offset: int) -> None:
+        self.offset = offset
+        self.problem = None
+        self.retry_at_ms = 0
+        self.backoff.reset()
+
+
+class Fetcher:
+    """Reads what is assigned; not to be polled twice at the same time."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        isolation_level: int = IsolationLevel.READ_UNCOMMITTED,
+        out_of_range: OutOfRange | str = OutOfRange.FAIL,
+        min_bytes: int = 1,
+        max_bytes: int = 16 << 20,
+        partition_max_bytes: int = 1 << 20,
+        verify_crc: bool = True,
+        decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX,
+    ) -> None:
+        self.isolation_level = IsolationLevel(isolation_level)
+        self.out_of_range = OutOfRange(out_of_range)
+        self._cluster = cluster
+        self._min_bytes = min_bytes
+        self._max_bytes = max_bytes
+        self._partition_max_bytes = partition_max_bytes
+        self._verify_crc = verify_crc
+        self._decompressed_bytes_max = decompressed_bytes_max
+        self._readings: dict[TopicPartition, _Reading] = {}
+        self._fetches: dict[int, asyncio.Task[list[tuple[TopicPartition, int, PartitionData]]]] = {}
+        self._is_closed = False
+
+    # --- assignment ---------------------------------------------------------------------------
+
+    def assign(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Read these partitions and no others, from these offsets.
+
+        EARLIEST_TIMESTAMP (-2) and LATEST_TIMESTAMP (-1) stand for the log's ends.
+        """
+        self._readings = {tp: self._new_reading(offset) for tp, offset in offsets.items()}
+
+    def seek(self, tp: TopicPartition, offset: int) -> None:
+        """Go on reading an assigned partition from another offset; forgets its failure."""
+        if tp not in self._readings:
+            raise KeyError(tp)
+        self._readings[tp] = self._new_reading(offset)
+
+    def position(self, tp: TopicPartition) -> int:
+        """The next offset to be returned; below 0 while an end has not been looked up."""
+        return self._readings[tp].offset
+
+    @property
+    def assignment(self) -> dict[TopicPartition, int]:
+        """The positions of all assigned partitions."""
+        return {tp: reading.offset for tp, reading in self._readings.items()}
+
+    @property
+    def problems(self) -> dict[TopicPartition, ErrorCode]:
+        """Partitions that give nothing at the moment, and why; they are tried again."""
+        return {tp: r.problem for tp, r in self._readings.items() if r.problem is not None}
+
+    async def close(self) -> None:
+        """Stop; answers on their way are thrown away."""
+        self._is_closed = True
+        tasks = list(self._fetches.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._fetches.clear()
+
+    # --- reading ------------------------------------------------------------------------------
+
+    async def poll(self, max_wait_ms: int = 500) -> list[FetchedBatch]:
+        """New records, as soon as there are any; an empty list after about `max_wait_ms`.
+
+        Raises, when there is nothing good to return, what stopped a partition: OffsetOutOfRange
+        (with OutOfRange.FAIL), CorruptBatch, ApiError; and again until it is sought or unassigned.
+        """
+        deadline = self._cluster.now_ms() + max_wait_ms
+        while True:
+            if self._is_closed:
+                raise ClientClosed("the fetcher was closed")
+            left_ms = deadline - self._cluster.now_ms()
+            await self._look_up_offsets(max(1, left_ms))
+            await self._find_leaders(max(1, left_ms))
+            self._send(max_wait_ms)
+            batches = self._collect()
+            if batches:
+                self._send(max_wait_ms)
+                return batches
+            for reading in self._readings.values():
+                if reading.failure is not None:
+                    raise reading.failure
+            left_ms = deadline - self._cluster.now_ms()
+            if left_ms <= 0:
+                return []
+            await self._wait(left_ms)
+
+    async def _wait(self, left_ms: int) -> None:
+        now_ms = self._cluster.now_ms()
+        retries = [
+            r.retry_at_ms - now_ms for r in self._readings.values() if r.retry_at_ms > now_ms
+        ]
+        wait_s = min([left_ms, *retries]) / 1000
+        if self._fetches:
+            await asyncio.wait(
+                self._fetches.values(), timeout=wait_s, return_when=asyncio.FIRST_COMPLETED
+            )
+        else:
+            await asyncio.sleep(wait_s)
+
+    def _send(self, max_wait_ms: int) -> None:
+        now_ms = self._cluster.now_ms()
+        current = self._cluster.current
+        by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
+        for tp, reading in self._readings.items():
+            leader = current.leader(tp)
+            if leader is None or reading.offset < 0 or reading.failure is not None:
+                continue
+            if now_ms >= reading.retry_at_ms and leader not in self._fetches:
+                by_leader[leader][tp] = reading.offset
+        for leader, offsets in by_leader.items():
+            self._fetches[leader] = asyncio.create_task(
+                self._fetch(leader, offsets, max_wait_ms), name=f"fetch from {leader}"
+            )
+
+    async def _fetch(
+        self, node_id: int, offsets: Mapping[TopicPartition, int], max_wait_ms: int
+    ) -> list[tuple[TopicPartition, int, PartitionData]]:
+        """One request; returns for each partition the offset asked for and what came back."""
+        request = self._request(offsets, max_wait_ms)
+        try:
+            connection = await self._cluster.connection(node_id, FETCH)
+            response: FetchResponse = await connection.request(
+                request, timeout_ms=max_wait_ms + self._cluster.request_timeout_ms
+            )
+        except (ClientClosed, UnsupportedVersion):
+            raise
+        except ClientError:
+            self._cluster.forget_node(node_id)
+            code = ErrorCode.NETWORK_EXCEPTION
+            return [(tp, offset, _empty(tp, code)) for tp, offset in offsets.items()]
+        if response.error_code:
+            code = ErrorCode.of(response.error_code)
+            return [(tp, offset, _empty(tp, code)) for tp, offset in offsets.items()]
+        answers = []
+        for topic in response.responses:
+            for data in topic.partitions:
+                tp = TopicPartition(topic.topic, data.partition_index)
+                if tp in offsets:
+                    answers.append((tp, offsets[tp], data))
+        return answers
+
+    def _request(self, offsets: Mapping[TopicPartition, int], max_wait_ms: int) -> FetchRequest:
+        by_topic: dict[str, list[FetchPartition]] = defaultdict(list)
+        for tp, offset in offsets.items():
+            known = self._cluster.current.partition(tp)
+            by_topic[tp.topic].append(
+                FetchPartition(
+                    partition=tp.partition,
+                    current_leader_epoch=known.leader_epoch if known else NO_LEADER_EPOCH,
+                    fetch_offset=offset,
+                    partition_max_bytes=self._partition_max_bytes,
+                )
+            )
+        return FetchRequest(
+            replica_id=CONSUMER_REPLICA_ID,
+            max_wait_ms=max_wait_ms,
+            min_bytes=self._min_bytes,
+            max_bytes=self._max_bytes,
+            isolation_level=self.isolation_level,
+            session_id=NO_SESSION,
+            session_epoch=SESSION_EPOCH_NONE,
+            topics=[FetchTopic(topic=name, partitions=ps) for name, ps in by_topic.items()],
+        )
+
+    def _collect(self) -> list[FetchedBatch]:
+        batches = []
+        for node_id in [node_id for node_id, task in self._fetches.items() if task.done()]:
+            for tp, offset, data in self._fetches.pop(node_id).result():
+                reading = self._readings.get(tp)
+                # A seek or another assignment has made the answer pointless.
+                if reading is None or reading.offset != offset:
+                    continue
+                batch = self._take(tp, reading, data)
+                if batch is not None and batch.records:
+                    batches.append(batch)
+        return batches
+
+    def _take(
+        self, tp: TopicPartition, reading: _Reading, data: PartitionData
+    ) -> FetchedBatch | None:
+        code = ErrorCode.of(data.error_code)
+        if not code:
+            try:
+                batch = read_partition(
+                    tp,
+                    data,
+                    reading.offset,
+                    self.isolation_level,
+                    verify_crc=self._verify_crc,
+                    decompressed_bytes_max=self._decompressed_bytes_max,
+                )
+            except CorruptBatch as error:
+                reading.failure = error
+                return None
+            reading.progress(batch.next_offset)
+            return batch
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            if self.out_of_range is OutOfRange.FAIL:
+                reading.failure = OffsetOutOfRange(tp, reading.offset, data.log_start_offset)
+            else:
+                reading.offset = _RESET_TO[self.out_of_range]
+            return None
+        if not code.retriable:
+            reading.failure = ApiError(code, f"fetch of {tp}: {code.description}")
+            return None
+        if code.refreshes_metadata:
+            self._cluster.forget_leader(tp)
+        reading.trouble(code, self._cluster.now_ms())
+        return None
+
+    async def _look_up_offsets(self, timeout_ms: int) -> None:
+        now_ms = self._cluster.now_ms()
+        wanted = {
+            tp: reading.offset
+            for tp, reading in self._readings.items()
+            if reading.offset < 0 and reading.failure is None and now_ms >= reading.retry_at_ms
+        }
+        if not wanted:
+            return
+        try:
+            found = await list_offsets(
+                self._cluster, wanted, isolation_level=self.isolation_level, timeout_ms=timeout_ms
+            )
+        except (ClientClosed, UnsupportedVersion):
+            raise
+        except ClientError:
+            for tp in wanted:
+                self._trouble(tp, wanted[tp], ErrorCode.NETWORK_EXCEPTION)
+            return
+        for tp, at in found.items():
+            reading = self._readings.get(tp)
+            if reading is None or reading.offset != wanted[tp]:
+                continue
+            if at.error:
+                if at.error.retriable:
+                    self._trouble(tp, wanted[tp], at.error)
+                else:
+                    reading.failure = ApiError(at.error, f"offsets of {tp}")
+            else:
+                reading.progress(at.offset)
+
+    async def _find_leaders(self, timeout_ms: int) -> None:
+        now_ms = self._cluster.now_ms()
+        current = self._cluster.current
+        leaderless = {
+            tp: reading.offset
+            for tp, reading in self._readings.items()
+            if current.leader(tp) is None and now_ms >= reading.retry_at_ms
+        }
+        if not leaderless:
+            return
+        topics = {tp.topic for tp in leaderless}
+        try:
+            current = await self._cluster.metadata(topics, refresh=True, timeout_ms=timeout_ms)
+        except (ClientClosed, UnsupportedVersion):
+            raise
+        except ClientError:
+            for tp, offset in leaderless.items():
+                self._trouble(tp, offset, ErrorCode.NETWORK_EXCEPTION)
+            return
+        for tp, offset in leaderless.items():
+            if current.leader(tp) is None:
+                self._trouble(tp, offset, current.error_of(tp))
+
+    def _trouble(self, tp: TopicPartition, offset: int, code: ErrorCode) -> None:
+        reading = self._readings.get(tp)
+        if reading is not None and reading.offset == offset:
+            reading.trouble(code, self._cluster.now_ms())
+
+    def _new_reading(self, offset: int) -> _Reading:
+        return _Reading(offset, Backoff(*RETRY_BACKOFF_MS, self._cluster.rng))
+
+
+def _empty(tp: TopicPartition, code: ErrorCode) -> PartitionData:
+    return PartitionData(partition_index=tp.partition, error_code=code)

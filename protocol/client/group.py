@@ -1,0 +1,258 @@
+"""Committed offsets of groups: written and read by those who are no members of the group.
+
+Floor: client. Spark's progress is written this way, and every lag is read this way. Both are asked
+of the group's coordinator, which is looked for again whenever it turns out to have moved.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from protocol.client.connection import ByVersion
+from protocol.client.errors import ClientError, raise_for
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.api import ApiKey
+from protocol.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from protocol.types import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
+
+if TYPE_CHECKING:
+    from protocol.client.cluster import Cluster
+
+NO_GENERATION = -1
+
+_FIRST_VERSION_WITH_MANY_GROUPS = 8
+_FIRST_VERSION_WITH_REQUIRE_STABLE = 7
+_MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+_Topics = Iterable[OffsetFetchResponseTopic | OffsetFetchResponseTopics]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAndMetadata:
+    """A committed offset (the next to read), a text of the committer's, and the epoch it read."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = NO_LEADER_EPOCH
+
+
+async def commit_offsets(
+    cluster: "Cluster",
+    group_id: str,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    *,
+    timeout_ms: int | None = None,
+) -> None:
+    """Commit for a group without members, all partitions in one request.
+
+    Repeats what passes by itself until `timeout_ms` (the request time-out by default), then raises
+    the last ApiError or ClientError. UNKNOWN_MEMBER_ID means that the group has members.
+    """
+    by_topic: dict[str, list[OffsetCommitRequestPartition]] = defaultdict(list)
+    for tp, committed in offsets.items():
+        by_topic[tp.topic].append(
+            OffsetCommitRequestPartition(
+                partition_index=tp.partition,
+                committed_offset=committed.offset,
+                committed_leader_epoch=committed.leader_epoch,
+                committed_metadata=committed.metadata,
+            )
+        )
+    request = OffsetCommitRequest(
+        group_id=group_id,
+        generation_id_or_member_epoch=NO_GENERATION,
+        topics=[
+            OffsetCommitRequestTopic(name=name, partitions=partitions)
+            for name, partitions in by_topic.items()
+        ],
+    )
+
+    async def attempt() -> None:
+        response: OffsetCommitResponse = await _ask_coordinator(cluster, group_id, request)
+        for topic in response.topics:
+            for partition in topic.partitions:
+                _raise_for_group(
+                    cluster,
+                    group_id,
+                    partition.error_code,
+                    f"commit of {topic.name}-{partition.partition_index} for group {group_id!r}",
+                )
+
+    await cluster.repeat(attempt, timeout_ms)
+
+
+async def fetch_offsets(
+    cluster: "Cluster",
+    group_id: str,
+    tps: Collection[TopicPartition] | None = None,
+    *,
+    require_stable: bool = False,
+    timeout_ms: int | None = None,
+) -> dict[TopicPartition, OffsetAndMetadata | None]:
+    """What a group has committed: for `tps`, with None where nothing is; or for None, all there is.
+
+    A group that does not exist has committed nothing. `require_stable` waits for pending
+    transactions. Errors as `commit_offsets`.
+    """
+
+    async def attempt() -> dict[TopicPartition, OffsetAndMetadata | None]:
+        request = ByVersion(
+            ApiKey.OFFSET_FETCH,
+            lambda version: _fetch_request(version, (group_id,), tps, require_stable),
+        )
+        response: OffsetFetchResponse = await _ask_coordinator(cluster, group_id, request)
+        topics: _Topics = response.topics
+        code = response.error_code
+        if response.groups:
+            topics, code = response.groups[0].topics, response.groups[0].error_code
+        _raise_for_group(cluster, group_id, code, f"offsets of group {group_id!r}")
+        found = _offsets(cluster, group_id, topics)
+        if tps is None:
+            return {tp: committed for tp, committed in found.items() if committed is not None}
+        return {tp: found.get(tp) for tp in tps}
+
+    return await cluster.repeat(attempt, timeout_ms)
+
+
+async def fetch_offsets_of_groups(
+    cluster: "Cluster", group_ids: Iterable[str], *, timeout_ms: int | None = None
+) -> dict[str, dict[TopicPartition, OffsetAndMetadata] | ApiError | ClientError]:
+    """All that each of these groups has committed, or why that could not be known.
+
+    One request per coordinator where the broker can (version 8), else one per group.
+    """
+    results: dict[str, dict[TopicPartition, OffsetAndMetadata] | ApiError | ClientError] = {}
+    by_node: dict[int, list[str]] = defaultdict(list)
+    for group_id in group_ids:
+        try:
+            by_node[await cluster.coordinator(group_id, timeout_ms=timeout_ms)].append(group_id)
+        except (ApiError, ClientError) as error:
+            results[group_id] = error
+    answers = await asyncio.gather(
+        *(_fetch_many(cluster, node_id, ids, timeout_ms) for node_id, ids in by_node.items())
+    )
+    for answer in answers:
+        results.update(answer)
+    return results
+
+
+async def _fetch_many(
+    cluster: "Cluster", node_id: int, group_ids: list[str], timeout_ms: int | None
+) -> dict[str, dict[TopicPartition, OffsetAndMetadata] | ApiError | ClientError]:
+    results: dict[str, dict[TopicPartition, OffsetAndMetadata] | ApiError | ClientError] = {}
+    try:
+        connection = await cluster.connection(node_id)
+        if connection.versions.choose(ApiKey.OFFSET_FETCH) >= _FIRST_VERSION_WITH_MANY_GROUPS:
+            request = _fetch_request(_FIRST_VERSION_WITH_MANY_GROUPS, group_ids, None, False)
+            response: OffsetFetchResponse = await cluster.request(
+                node_id, request, timeout_ms=timeout_ms
+            )
+            for group in response.groups:
+                if group.error_code == ErrorCode.NONE:
+                    found = _offsets(cluster, group.group_id, group.topics)
+                    results[group.group_id] = _only_committed(found)
+    except (ApiError, ClientError):
+        # Asked again one by one, so that the trouble of one group does not hide the others.
+        results.clear()
+    for group_id in group_ids:
+        if group_id in results:
+            continue
+        try:
+            offsets = await fetch_offsets(cluster, group_id, timeout_ms=timeout_ms)
+            results[group_id] = _only_committed(offsets)
+        except (ApiError, ClientError) as error:
+            results[group_id] = error
+    return results
+
+
+async def _ask_coordinator(
+    cluster: "Cluster", group_id: str, request: OffsetCommitRequest | ByVersion
+) -> Any:
+    node_id = await cluster.coordinator(group_id, timeout_ms=0)
+    try:
+        return await cluster.request(node_id, request)
+    except ClientError:
+        cluster.forget_coordinator(group_id)
+        raise
+
+
+def _raise_for_group(cluster: "Cluster", group_id: str, code: int, what: str) -> None:
+    if code in _MOVED:
+        cluster.forget_coordinator(group_id)
+    if code:
+        raise_for(code, f"{what}: {ErrorCode.of(code).description}")
+
+
+def _fetch_request(
+    version: int,
+    group_ids: Collection[str],
+    tps: Collection[TopicPartition] | None,
+    require_stable: bool,
+) -> OffsetFetchRequest:
+    by_topic: dict[str, list[int]] | None = None
+    if tps is not None:
+        by_topic = defaultdict(list)
+        for tp in tps:
+            by_topic[tp.topic].append(tp.partition)
+    if version >= _FIRST_VERSION_WITH_MANY_GROUPS:
+        topics = None
+        if by_topic is not None:
+            topics = [
+                OffsetFetchRequestTopics(name=name, partition_indexes=indexes)
+                for name, indexes in by_topic.items()
+            ]
+        return OffsetFetchRequest(
+            groups=[OffsetFetchRequestGroup(group_id=id_, topics=topics) for id_ in group_ids],
+            require_stable=require_stable,
+        )
+    (group_id,) = group_ids
+    return OffsetFetchRequest(
+        group_id=group_id,
+        topics=None
+        if by_topic is None
+        else [
+            OffsetFetchRequestTopic(name=name, partition_indexes=indexes)
+            for name, indexes in by_topic.items()
+        ],
+        require_stable=require_stable and version >= _FIRST_VERSION_WITH_REQUIRE_STABLE,
+    )
+
+
+def _offsets(
+    cluster: "Cluster", group_id: str, topics: _Topics
+) -> dict[TopicPartition, OffsetAndMetadata | None]:
+    found: dict[TopicPartition, OffsetAndMetadata | None] = {}
+    for topic in topics:
+        for partition in topic.partitions:
+            tp = TopicPartition(topic.name, partition.partition_index)
+            _raise_for_group(cluster, group_id, partition.error_code, f"offset of {tp}")
+            found[tp] = (
+                None
+                if partition.committed_offset == NO_OFFSET
+                else OffsetAndMetadata(
+                    partition.committed_offset,
+                    partition.metadata or "",
+                    partition.committed_leader_epoch,
+                )
+            )
+    return found
+
+
+def _only_committed(
+    offsets: Mapping[TopicPartition, OffsetAndMetadata | None],
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    return {tp: committed for tp, committed in offsets.items() if committed is not None}

@@ -1,0 +1,152 @@
+"""Groups seen from outside: which there are, their states and members.
+
+Floor: client.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from protocol.client.admin_types import (
+    GroupDescription,
+    GroupListing,
+    ListedGroups,
+    MemberDescription,
+)
+from protocol.client.errors import ClientError, raise_for
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.group import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+
+if TYPE_CHECKING:
+    from protocol.client.cluster import Cluster
+
+
+async def list_groups(cluster: "Cluster", *, timeout_ms: int | None = None) -> ListedGroups:
+    """Ask every broker for the groups it coordinates, all at once.
+
+    Raises BrokerUnreachable when not even the brokers are known.
+    """
+    current = await cluster.metadata((), refresh=True, timeout_ms=timeout_ms)
+    answers = await asyncio.gather(
+        *(_list_of(cluster, node_id, timeout_ms) for node_id in current.brokers)
+    )
+    groups: list[GroupListing] = []
+    failures: dict[int, str] = {}
+    for node_id, answer in zip(current.brokers, answers, strict=True):
+        if isinstance(answer, str):
+            failures[node_id] = answer
+        else:
+            groups.extend(answer)
+    groups.sort(key=lambda group: group.group_id)
+    return ListedGroups(tuple(groups), failures)
+
+
+async def describe_groups(
+    cluster: "Cluster", group_ids: Collection[str], *, timeout_ms: int | None = None
+) -> dict[str, GroupDescription]:
+    """Ask each group's coordinator, one request per coordinator and attempt.
+
+    What passes by itself is repeated until `timeout_ms`; a group that could not be described then
+    has its error, NETWORK_EXCEPTION where no broker answered.
+    """
+    wait_ms = cluster.request_timeout_ms if timeout_ms is None else timeout_ms
+    deadline = cluster.now_ms() + wait_ms
+    backoff = cluster.new_backoff()
+    found: dict[str, GroupDescription] = {}
+    left = list(dict.fromkeys(group_ids))
+    while left:
+        found.update(await _describe_once(cluster, left, max(1, deadline - cluster.now_ms())))
+        left = [group_id for group_id in left if found[group_id].error.retriable]
+        retry_ms = backoff.next_ms()
+        if cluster.now_ms() + retry_ms >= deadline:
+            break
+        if left:
+            for group_id in left:
+                cluster.forget_coordinator(group_id)
+            await asyncio.sleep(retry_ms / 1000)
+    return found
+
+
+async def _list_of(
+    cluster: "Cluster", node_id: int, timeout_ms: int | None
+) -> list[GroupListing] | str:
+    async def attempt() -> list[GroupListing]:
+        response: ListGroupsResponse = await cluster.request(
+            node_id, ListGroupsRequest(), timeout_ms=timeout_ms
+        )
+        raise_for(response.error_code)
+        return [
+            GroupListing(group.group_id, group.protocol_type, group.group_state, node_id)
+            for group in response.groups
+        ]
+
+    try:
+        return await cluster.repeat(attempt, timeout_ms)
+    except (ApiError, ClientError) as error:
+        return str(error)
+
+
+async def _describe_once(
+    cluster: "Cluster", group_ids: list[str], timeout_ms: int
+) -> dict[str, GroupDescription]:
+    found: dict[str, GroupDescription] = {}
+    by_node: dict[int, list[str]] = defaultdict(list)
+    for group_id in group_ids:
+        try:
+            by_node[await cluster.coordinator(group_id, timeout_ms=0)].append(group_id)
+        except (ApiError, ClientError) as error:
+            found[group_id] = GroupDescription(group_id, error=_code_of(error))
+    answers = await asyncio.gather(
+        *(_describe_of(cluster, node_id, ids, timeout_ms) for node_id, ids in by_node.items())
+    )
+    for answer in answers:
+        found.update(answer)
+    return found
+
+
+async def _describe_of(
+    cluster: "Cluster", node_id: int, group_ids: list[str], timeout_ms: int
+) -> dict[str, GroupDescription]:
+    try:
+        response: DescribeGroupsResponse = await cluster.request(
+            node_id, DescribeGroupsRequest(groups=group_ids), timeout_ms=timeout_ms
+        )
+    except ClientError as error:
+        code = _code_of(error)
+        return {group_id: GroupDescription(group_id, error=code) for group_id in group_ids}
+    found = {group.group_id: _description(group, node_id) for group in response.groups}
+    missing = ErrorCode.UNKNOWN_SERVER_ERROR
+    return {id_: found.get(id_, GroupDescription(id_, error=missing)) for id_ in group_ids}
+
+
+def _description(group: DescribedGroup, node_id: int) -> GroupDescription:
+    return GroupDescription(
+        group_id=group.group_id,
+        state=group.group_state,
+        protocol_type=group.protocol_type,
+        protocol=group.protocol_data,
+        members=tuple(
+            MemberDescription(
+                member.member_id,
+                member.client_id,
+                member.client_host,
+                member.group_instance_id,
+                bytes(member.member_metadata),
+                bytes(member.member_assignment),
+            )
+            for member in group.members
+        ),
+        coordinator_id=node_id,
+        error=ErrorCode.of(group.error_code),
+    )
+
+
+def _code_of(error: ApiError | ClientError) -> ErrorCode:
+    return error.code if isinstance(error, ApiError) else ErrorCode.NETWORK_EXCEPTION

@@ -1,0 +1,327 @@
+"""The producer: records in, acknowledgements out; idempotent unless told otherwise.
+
+Floor: client. Around the pure `producer_core`: this file waits for room and hands out futures,
+`producer_sender` does the requests. A broker that restarts or is killed delays records; it neither
+loses, doubles nor reorders them.
+"""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar, cast
+
+from protocol.client.cluster import Cluster
+from protocol.client.errors import ClientClosed, ClientError
+from protocol.client.partitioner import StickyPartitioner, partition_for_key
+from protocol.client.pending import (
+    Delivered,
+    Effect,
+    Failed,
+    PendingBatch,
+    Restarted,
+    record_bytes_bound,
+)
+from protocol.client.producer_core import ProducerCore
+from protocol.client.producer_sender import ProducerSender
+from protocol.client.producer_settings import ProducerSettings
+from protocol.log import fields
+from protocol.types import NO_OFFSET, TopicPartition
+from protocol.wire.compression import Codec
+from protocol.wire.record import NewRecord
+
+RENEWAL_CHECK_MS = 10_000
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordMetadata:
+    """Where one record is; `offset` -1 where the broker did not tell (acks 0, a duplicate)."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchMetadata:
+    """Where a batch begins; `base_offset` -1 where the broker did not tell."""
+
+    topic: str
+    partition: int
+    base_offset: int
+    record_count: int
+
+
+class Producer:
+    """Sends records and batches to one cluster. The settings are `ProducerSettings`'.
+
+    Futures of records that cannot be delivered fail with ApiError (the broker refuses them for
+    good), DeliveryTimedOut, RecordTooLarge or ClientClosed.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        required_acks: int = -1,
+        idempotent: bool = True,
+        compression: str = "none",
+        linger_ms: int = 5,
+        batch_bytes: int = 65_536,
+        buffer_bytes: int = 32 << 20,
+        max_in_flight: int = 5,
+        delivery_timeout_ms: int | None = None,
+        request_bytes_max: int = 8 << 20,
+        unknown_topic_timeout_ms: int = 60_000,
+    ) -> None:
+        self.settings = ProducerSettings(
+            required_acks=required_acks,
+            idempotent=idempotent,
+            compression=Codec[compression.upper()],
+            linger_ms=linger_ms,
+            batch_bytes=batch_bytes,
+            buffer_bytes=buffer_bytes,
+            request_bytes_max=request_bytes_max,
+            max_in_flight=max_in_flight,
+            delivery_timeout_ms=delivery_timeout_ms,
+            unknown_topic_timeout_ms=unknown_topic_timeout_ms,
+            request_timeout_ms=cluster.request_timeout_ms,
+        )
+        self._cluster = cluster
+        self._core = ProducerCore(self.settings, cluster.rng)
+        self._sticky = StickyPartitioner(cluster.rng)
+        self._sender = ProducerSender(cluster, self._core, self._perform)
+        self._task: asyncio.Task[None] | None = None
+        self._room: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._flushes: list[tuple[int, asyncio.Future[None]]] = []
+        self._renewal_check_at_ms = 0
+        self._ended: ClientError | None = ClientClosed("the producer was not started")
+
+    async def start(self) -> None:
+        """Begin to send. The producer id is asked for when the first record is there."""
+        self._ended = None
+        self._task = asyncio.create_task(self._sender.run())
+        self._task.add_done_callback(self._task_ended)
+
+    # --- for callers --------------------------------------------------------------------------
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+    ) -> "asyncio.Future[RecordMetadata]":
+        """Queue one record; waits while the buffer is full. Await the future to know its fate.
+
+        Without `partition` the key decides as in Java, without a key the batch being filled.
+        Raises RecordTooLarge, ClientClosed, and ApiError or BrokerUnreachable when the topic's
+        partitions cannot be learnt within the cluster's request time-out.
+        """
+        if timestamp_ms is None:
+            timestamp_ms = time.time_ns() // 1_000_000
+        record = NewRecord(key, value, timestamp_ms, headers)
+        size_bytes = record_bytes_bound(record)
+        if partition is None:
+            await self._learn_partitions(topic)
+        await self._wait_for_room(size_bytes)
+        # No await from here on, so that what was found out still holds.
+        if partition is None:
+            partition = self._choose_partition(topic, key, size_bytes)
+        future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        token = (future, timestamp_ms)
+        self._core.append(TopicPartition(topic, partition), record, token, self._cluster.now_ms())
+        self._queued(topic)
+        return future
+
+    async def send_batch(
+        self, topic: str, partition: int, batch: bytearray, record_count: int
+    ) -> "asyncio.Future[BatchMetadata]":
+        """Queue a whole encoded batch behind what is queued for its partition; waits for room.
+
+        The producer writes its ids into `batch`, which the caller leaves alone until the future is
+        done. A batch the broker finds too large fails with ApiError MESSAGE_TOO_LARGE and is not
+        split; raises as `send`.
+        """
+        await self._wait_for_room(len(batch))
+        future: asyncio.Future[BatchMetadata] = asyncio.get_running_loop().create_future()
+        self._core.append_batch(
+            TopicPartition(topic, partition), batch, record_count, future, self._cluster.now_ms()
+        )
+        self._queued(topic)
+        return future
+
+    async def flush(self) -> None:
+        """Send at once what is queued and return when all of it has its outcome, good or bad."""
+        self._check_open()
+        if self._core.is_empty:
+            return
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._flushes.append((self._core.last_number, done))
+        self._core.pressed = True
+        self._sender.wake()
+        await done
+
+    async def close(self, timeout_ms: int | None = None) -> None:
+        """Flush (for at most `timeout_ms`) and stop; what is left fails with ClientClosed."""
+        try:
+            if self._ended is None:
+                async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                    await self.flush()
+        except TimeoutError:
+            logger.warning(
+                "producer closed with records unsent", extra=fields(bytes=self.buffered_bytes)
+            )
+        finally:
+            self._end(ClientClosed("the producer was closed"))
+            if self._task is not None:
+                self._task.cancel()
+                await asyncio.gather(self._task, return_exceptions=True)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """The size of everything queued or on its way."""
+        return self._core.buffered_bytes
+
+    # --- room and partitions ------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._ended is not None:
+            raise type(self._ended)(*self._ended.args)
+
+    async def _wait_for_room(self, size_bytes: int) -> None:
+        """Return when that much may be queued, in order of arrival; queue it without an await."""
+        self._check_open()
+        self._core.check_size(size_bytes)
+        if not self._room and self._core.has_room(size_bytes):
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting = (size_bytes, turn)
+        self._room.append(waiting)
+        self._core.pressed = True
+        self._sender.wake()
+        try:
+            await turn
+        except BaseException:
+            self._room.remove(waiting)
+            self._give_room()
+            raise
+        self._room.remove(waiting)
+
+    def _queued(self, topic: str) -> None:
+        self._give_room()
+        self._sender.wake()
+        now_ms = self._cluster.now_ms()
+        if now_ms >= self._renewal_check_at_ms:
+            self._renewal_check_at_ms = now_ms + RENEWAL_CHECK_MS
+            self._cluster.renew_if_aged((topic,))
+
+    def _give_room(self) -> None:
+        """Let the first in line in, if there is room for it; it lets in the next."""
+        if self._room:
+            size_bytes, turn = self._room[0]
+            if not turn.done() and self._core.has_room(size_bytes):
+                turn.set_result(None)
+        self._core.pressed = bool(self._room or self._flushes)
+
+    async def _learn_partitions(self, topic: str) -> None:
+        known = self._cluster.current.topics.get(topic)
+        if known is None or not known.partitions:
+            await self._cluster.leader(TopicPartition(topic, 0))
+
+    def _choose_partition(self, topic: str, key: bytes | None, size_bytes: int) -> int:
+        known = self._cluster.current.topics.get(topic)
+        if known is None or not known.partitions:
+            # Deleted while this waited for room: the sender finds out, and says so.
+            return 0
+        if key is not None:
+            return partition_for_key(key, len(known.partitions))
+        available = known.available_partitions
+        partition = self._sticky.current(topic, available)
+        if self._core.would_open_batch(TopicPartition(topic, partition), size_bytes):
+            partition = self._sticky.switch(topic, available)
+        return partition
+
+    # --- outcomes -----------------------------------------------------------------------------
+
+    def _perform(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Delivered):
+                _settle_delivered(effect)
+            elif isinstance(effect, Failed):
+                _settle_failed(effect)
+            elif isinstance(effect, Restarted):
+                logger.warning(
+                    "producer sequence starts again",
+                    extra=fields(partition=effect.tp, reason=effect.code.name),
+                )
+        if self._flushes:
+            oldest = self._core.oldest_number()
+            for number, done in self._flushes:
+                if (oldest is None or oldest > number) and not done.done():
+                    done.set_result(None)
+            self._flushes = [flush for flush in self._flushes if not flush[1].done()]
+        self._give_room()
+
+    def _task_ended(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._end(ClientError(f"the producer failed: {error!r}"))
+            task.get_loop().call_exception_handler(
+                {"message": "producer failed", "exception": error, "task": task}
+            )
+
+    def _end(self, error: ClientError) -> None:
+        if self._ended is not None:
+            return
+        self._ended = error
+        self._sender.stop()
+        self._perform(self._core.fail_all(error))
+        for future in (*(turn for _, turn in self._room), *(done for _, done in self._flushes)):
+            if not future.done():
+                future.set_exception(type(error)(*error.args))
+
+
+def _settle_delivered(effect: Delivered) -> None:
+    batch = effect.batch
+    topic, partition = batch.tp
+    if batch.payload is not None:
+        (future,) = batch.tokens
+        _set(
+            cast("asyncio.Future[BatchMetadata]", future),
+            BatchMetadata(topic, partition, effect.base_offset, batch.record_count),
+        )
+        return
+    for index, token in enumerate(batch.tokens):
+        future, timestamp_ms = cast("tuple[asyncio.Future[RecordMetadata], int]", token)
+        offset = NO_OFFSET if effect.base_offset == NO_OFFSET else effect.base_offset + index
+        if effect.log_append_time_ms >= 0:
+            timestamp_ms = effect.log_append_time_ms
+        _set(future, RecordMetadata(topic, partition, offset, timestamp_ms))
+
+
+def _settle_failed(effect: Failed) -> None:
+    for future in _futures(effect.batch):
+        if not future.done():
+            future.set_exception(type(effect.error)(*effect.error.args))
+
+
+def _futures(batch: PendingBatch) -> "list[asyncio.Future[RecordMetadata | BatchMetadata]]":
+    if batch.payload is not None:
+        return cast("list[asyncio.Future[RecordMetadata | BatchMetadata]]", batch.tokens)
+    tokens = cast("list[tuple[asyncio.Future[RecordMetadata | BatchMetadata], int]]", batch.tokens)
+    return [future for future, _ in tokens]
+
+
+def _set(future: "asyncio.Future[T]", value: T) -> None:
+    if not future.done():
+        future.set_result(value)
