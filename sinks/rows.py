@@ -63,7 +63,11 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One micro-batch of one query; `lines` counts its records, `now_ms` is when it is merged."""
+    """One micro-batch of one query.
+
+    `lines` counts its records, `now_ms` is when it is merged, `lag` how many offsets were waiting
+    behind it, where that is known.
+    """
 
     query_id: str
     batch_id: int
@@ -72,6 +76,7 @@ class Batch:
     ranges: Sequence[OffsetRange]
     lines: int
     now_ms: int
+    lag: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

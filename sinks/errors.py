@@ -1,0 +1,42 @@
+"""What can go wrong between a batch and its sinks.
+
+SinkError
+├── Fenced               a newer driver writes; this one must end and stay down
+├── LedgerMismatch       the batch does not continue what was counted; resume from the ledger
+├── DefinitionChanged    a metric's meaning changed under its old name
+└── SinkUnavailable      a server is away; the same batch may be tried again
+"""
+
+
+class SinkError(Exception):
+    """Anything the sinks refuse or cannot do."""
+
+
+class Fenced(SinkError):
+    """Another driver raised the epoch, or another query owns the writer row."""
+
+
+class LedgerMismatch(SinkError):
+    """A batch's offsets neither continue the ledger nor lie wholly before its end."""
+
+
+class DefinitionChanged(SinkError):
+    """Metrics whose stored definition differs; the text names them and the way out."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.names = names
+        listed = ", ".join(names)
+        super().__init__(
+            f"the meaning of {listed} changed: what is counted under that name was counted "
+            "otherwise; give the metric a new name, or count it again with "
+            f"`stream recount {names[0]}`"
+        )
+
+
+class SinkUnavailable(SinkError):
+    """A sink did not answer within the given patience; nothing is half done."""
+
+    def __init__(self, sink: str, reason: str) -> None:
+        self.sink = sink
+        self.reason = reason
+        super().__init__(f"{sink} is away: {reason}")

@@ -1,0 +1,126 @@
+"""From a batch's slices to the configured windows, and on to what stands in the store. Pure.
+
+A row whose window is older than its `keep` is neither written nor kept, so a purged window never
+returns half filled; `all` is never purged. Keys beyond `max_keys` go to the overflow key in the
+order of their hash, so that a replay chooses the same ones.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sinks.keys import Key, is_other, key_hash, other_key
+from sinks.rows import ALL_WINDOW_S, FoldRow, MetricDefinition
+from sinks.values import Aggregate
+
+MAX_KEYS = 10_000
+MAX_KEYS_ALL = 100_000
+
+
+class WindowId(NamedTuple):
+    """One window of one metric; `start_s` is epoch seconds, 0 for `all`."""
+
+    metric: str
+    size_s: int
+    start_s: int
+
+
+class CellId(NamedTuple):
+    """One cell: a window and the hash of a key. Sorted, this is the order of writing."""
+
+    metric: str
+    size_s: int
+    start_s: int
+    k_hash: bytes
+
+    @property
+    def window(self) -> WindowId:
+        """The window the cell stands in."""
+        return WindowId(self.metric, self.size_s, self.start_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell's key and aggregates."""
+
+    key: Key
+    aggregate: Aggregate
+
+
+Cells = dict[CellId, Cell]
+
+
+def window_start(slice_start_s: int, size_s: int) -> int:
+    """Start of the window of `size_s` that holds a slice; 0 for `all`."""
+    return 0 if size_s == ALL_WINDOW_S else slice_start_s // size_s * size_s
+
+
+def is_kept(start_s: int, size_s: int, keep_s: int | None, now_s: int) -> bool:
+    """Whether a window is still within its `keep`, counted from the window's end."""
+    return size_s == ALL_WINDOW_S or keep_s is None or start_s + size_s + keep_s > now_s
+
+
+def fold_to_windows(
+    rows: Iterable[FoldRow], definitions: Mapping[str, MetricDefinition], now_s: int
+) -> Cells:
+    """Add each slice to every window that holds it and is still kept."""
+    cells: Cells = {}
+    for row in rows:
+        definition = definitions[row.metric]
+        k_hash = key_hash(row.key)
+        aggregate = Aggregate(row.count, row.sum, row.min, row.max, row.hll, row.kll)
+        for size_s in definition.windows_s:
+            start_s = window_start(row.slice_start_s, size_s)
+            if not is_kept(start_s, size_s, definition.keep_mysql_s, now_s):
+                continue
+            _add(cells, CellId(row.metric, size_s, start_s, k_hash), row.key, aggregate)
+    return cells
+
+
+def key_limit(definition: MetricDefinition, size_s: int) -> int:
+    """How many keys one window of the metric may hold before the overflow key."""
+    if definition.max_keys is not None:
+        return definition.max_keys
+    return MAX_KEYS_ALL if size_s == ALL_WINDOW_S else MAX_KEYS
+
+
+def overflow_candidates(cells: Cells, definitions: Mapping[str, MetricDefinition]) -> set[CellId]:
+    """The overflow cells that a merge of these might touch, so that they are read beforehand."""
+    return {
+        CellId(*window, key_hash(other_key(len(definitions[window.metric].key_columns))))
+        for window in {cell_id.window for cell_id in cells}
+        if definitions[window.metric].key_columns
+    }
+
+
+def merge_with_stored(
+    batch: Cells,
+    stored: Cells,
+    key_counts: Mapping[WindowId, int],
+    definitions: Mapping[str, MetricDefinition],
+) -> tuple[Cells, dict[WindowId, int]]:
+    """The absolute cells to write, and the key counts of the windows that got new keys."""
+    written: Cells = {}
+    counts: dict[WindowId, int] = {}
+    for cell_id in sorted(batch):
+        cell = batch[cell_id]
+        target, key = cell_id, cell.key
+        if cell_id not in stored and not is_other(cell.key):
+            definition = definitions[cell_id.metric]
+            window = cell_id.window
+            known = counts.get(window, key_counts.get(window, 0))
+            if definition.key_columns and known >= key_limit(definition, cell_id.size_s):
+                key = other_key(len(definition.key_columns))
+                target = CellId(*window, key_hash(key))
+            else:
+                counts[window] = known + 1
+        if target not in written and target in stored:
+            written[target] = stored[target]
+        _add(written, target, key, cell.aggregate)
+    return written, counts
+
+
+def _add(cells: Cells, cell_id: CellId, key: Key, aggregate: Aggregate) -> None:
+    present = cells.get(cell_id)
+    merged = aggregate if present is None else present.aggregate.merged(aggregate)
+    cells[cell_id] = Cell(key if present is None else present.key, merged)

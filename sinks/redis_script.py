@@ -1,0 +1,101 @@
+"""The guarded scripts through which everything in Redis is written.
+
+Guard first, then the types of all keys, then the writes: Redis undoes nothing, so nothing may be
+written before everything was checked. Redis retries and Spark replays come in here again and
+change nothing.
+"""
+
+# ARGV[1] is JSON: {epoch, query, batch, seq, expect, last, writes, meta, published}.
+# Answers: "ok", "fenced" (a newer epoch wrote), "behind" (the guard's seq is not `expect`).
+_CHECK_VIEW = """
+local call = cjson.decode(ARGV[1])
+local guard = redis.call('HMGET', 'mill:guard', 'epoch', 'seq')
+if guard[1] and tonumber(guard[1]) > tonumber(call.epoch) then return 'fenced' end
+if call.expect >= 0 and tonumber(guard[2] or -1) ~= call.expect then return 'behind' end
+"""
+
+_APPLY = """
+local function is(key, kind)
+  local found = redis.call('TYPE', key).ok
+  return found == 'none' or found == kind
+end
+for _, w in ipairs(call.writes) do
+  if not is(w.key, 'hash') or not is(w.key .. ':top', 'zset')
+     or (w.latest ~= '' and (not is(w.latest, 'hash') or not is(w.latest .. ':top', 'zset'))) then
+    return redis.error_reply('WRONGTYPE a key of the mill holds something else: ' .. w.key)
+  end
+end
+
+local function follow(from, to, start)
+  if redis.call('EXISTS', from) == 1 then
+    redis.call('COPY', from, to, 'REPLACE')
+    redis.call('PERSIST', to)
+  else
+    redis.call('DEL', to)
+  end
+end
+
+for _, w in ipairs(call.writes) do
+  if #w.fields > 0 then redis.call('HSET', w.key, unpack(w.fields)) end
+  local top = w.key .. ':top'
+  if #w.ranking > 0 then
+    redis.call('ZADD', top, unpack(w.ranking))
+    if w.trim then redis.call('ZREMRANGEBYRANK', top, 0, -(w.top + 1)) end
+  end
+  if w.expire > 0 then
+    redis.call('EXPIREAT', w.key, w.expire)
+    redis.call('EXPIREAT', top, w.expire)
+  end
+  if w.latest ~= '' then
+    local shown = redis.call('HGET', w.latest, '@start')
+    if not shown or shown <= w.start then
+      follow(w.key, w.latest, w.start)
+      redis.call('HSET', w.latest, '@start', w.start)
+      follow(top, w.latest .. ':top', w.start)
+    end
+  end
+end
+
+if call.last then
+  redis.call('HSET', 'mill:guard', 'epoch', call.epoch, 'query', call.query,
+             'batch', call.batch, 'seq', call.seq)
+  if #call.meta > 0 then redis.call('HSET', 'mill:meta', unpack(call.meta)) end
+  if call.published ~= '' then redis.call('PUBLISH', 'mill:updates', call.published) end
+end
+"""
+
+WRITE = _CHECK_VIEW + _APPLY + "return 'ok'"
+
+# With Redis as the truth the same call also carries what is counted: ARGV[1] has `states`
+# ({key, expire, fields}), `ledger` (field and value in turn) and `unparsed` (field and increment).
+# The guard must be exactly this driver's, and its batch below the call's.
+MERGE = (
+    """
+local call = cjson.decode(ARGV[1])
+local guard = redis.call('HMGET', 'mill:guard', 'epoch', 'query', 'batch')
+if guard[1] ~= call.epoch or guard[2] ~= call.query then return 'fenced' end
+if tonumber(guard[3]) >= tonumber(call.batch) then return 'replay' end
+"""
+    + _APPLY
+    + """
+for _, state in ipairs(call.states) do
+  redis.call('HSET', state.key, unpack(state.fields))
+  if state.expire > 0 then redis.call('EXPIREAT', state.key, state.expire) end
+end
+if #call.ledger > 0 then redis.call('HSET', 'mill:ledger', unpack(call.ledger)) end
+for i = 1, #call.unparsed, 2 do
+  redis.call('HINCRBY', 'mill:unparsed', call.unparsed[i], call.unparsed[i + 1])
+end
+return 'ok'
+"""
+)
+
+# A new driver: the epoch rises, batch ids begin again under another query. ARGV: query id.
+# Answers epoch, query, batch, seq.
+OPEN = """
+local g = redis.call('HMGET', 'mill:guard', 'epoch', 'query', 'batch', 'seq')
+local batch = (g[2] == ARGV[1]) and g[3] or '-1'
+redis.call('HSET', 'mill:guard', 'epoch', string.format('%d', tonumber(g[1] or 0) + 1),
+           'query', ARGV[1], 'batch', batch, 'seq', g[4] or '0')
+return redis.call('HMGET', 'mill:guard', 'epoch', 'query', 'batch', 'seq')
+"""

@@ -1,0 +1,210 @@
+"""The truth in Redis, for a mill without MySQL: guard, cells, ledger and view in one script call.
+
+The server must run with `appendonly yes` and `appendfsync always`: anything less may lose merges
+that Spark will not send again. If the ledger is behind all the same, the stream resumes from it
+under a new query id.
+"""
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from redis.typing import EncodableT, FieldT
+
+from sinks.config import RedisSettings
+from sinks.errors import DefinitionChanged, Fenced
+from sinks.keys import redis_field
+from sinks.ledger import Standing, after, compare
+from sinks.merge import (
+    Cell,
+    CellId,
+    Cells,
+    WindowId,
+    fold_to_windows,
+    merge_with_stored,
+    overflow_candidates,
+)
+from sinks.redis_script import MERGE, OPEN
+from sinks.redis_sink import (
+    GUARD_KEY,
+    connect,
+    encode_write,
+    guarded_call,
+    meta_fields,
+    progress_of,
+    published,
+)
+from sinks.rows import ALL_WINDOW_S, Batch, MetricDefinition
+from sinks.schema import definitions_differing
+from sinks.truth import Guard, Merged
+from sinks.values import Aggregate
+from sinks.view import window_key, writes
+
+LEDGER_KEY = "mill:ledger"
+DEFINITIONS_KEY = "mill:definitions"
+STATE_PREFIX = "mill:state:"
+COUNT_FIELD = "n_keys"
+_NUMBERS = ("sum", "min", "max")
+_SKETCHES = ("hll", "kll")
+
+
+class RedisTruth:
+    """One driver's hold on a Redis that is truth and view at once."""
+
+    def __init__(self, settings: RedisSettings) -> None:
+        self._client = connect(settings)
+        self._merge = self._client.register_script(MERGE)
+        self._open = self._client.register_script(OPEN)
+        self._definitions: dict[str, MetricDefinition] = {}
+        self._query_id = ""
+        self._epoch = -1
+
+    def open(self, query_id: str, definitions: Sequence[MetricDefinition], now_s: int) -> Guard:
+        """Check definitions and raise the epoch for this driver."""
+        self._definitions = {definition.name: definition for definition in definitions}
+        stored = {
+            name: bytes.fromhex(json.loads(text)["hash"])
+            for name, text in guarded_call(lambda: self._client.hgetall(DEFINITIONS_KEY)).items()
+        }
+        if changed := definitions_differing(definitions, stored):
+            raise DefinitionChanged(changed)
+        since = datetime.fromtimestamp(now_s, UTC).isoformat()
+        fresh: dict[FieldT, EncodableT] = {
+            d.name: json.dumps({"hash": d.definition_hash.hex(), "since": since})
+            for d in definitions
+            if d.name not in stored
+        }
+        if fresh:
+            guarded_call(lambda: self._client.hset(DEFINITIONS_KEY, mapping=fresh))
+        guard = _guard(guarded_call(lambda: self._open(args=[query_id])))
+        self._query_id, self._epoch = query_id, guard.epoch
+        return guard
+
+    def ledger(self) -> Mapping[tuple[str, int], int]:
+        """End offsets by (topic, partition)."""
+        found = guarded_call(lambda: self._client.hgetall(LEDGER_KEY))
+        return {_partition(name): int(end) for name, end in found.items()}
+
+    def apply(self, batch: Batch) -> Merged:
+        """Merge a batch exactly once."""
+        names = ("epoch", "query", "batch", "seq")
+        guard = _guard(guarded_call(lambda: self._client.hmget(GUARD_KEY, names)))
+        if (guard.query_id, guard.epoch) != (self._query_id, self._epoch):
+            raise Fenced(f"another driver writes: query {guard.query_id} epoch {guard.epoch}")
+        new_id = batch.batch_id > guard.batch_id
+        if compare(batch.ranges, self.ledger(), after_guard=new_id) is Standing.REPLAY:
+            return Merged(guard, {}, replayed=True)
+        guard = Guard(guard.query_id, guard.epoch, batch.batch_id, guard.seq + 1)
+        cells, counts = self._merged_cells(batch)
+        body = self._call_body(batch, guard, cells, counts)
+        answer = guarded_call(lambda: self._merge(args=[json.dumps(body)]))
+        if answer == "fenced":
+            raise Fenced("a driver of a newer epoch writes to Redis")
+        return Merged(guard, cells, replayed=answer == "replay")
+
+    def close(self) -> None:
+        """Leave the server."""
+        self._client.close()
+
+    def _merged_cells(self, batch: Batch) -> tuple[Cells, dict[WindowId, int]]:
+        folded = fold_to_windows(batch.rows, self._definitions, batch.now_ms // 1000)
+        touched = {*folded, *overflow_candidates(folded, self._definitions)}
+        by_window: dict[WindowId, list[CellId]] = {}
+        for cell_id in sorted(touched):
+            by_window.setdefault(cell_id.window, []).append(cell_id)
+        pipeline = self._client.pipeline(transaction=False)
+        for window, ids in by_window.items():
+            pipeline.hmget(_state_key(window), [COUNT_FIELD, *(i.k_hash.hex() for i in ids)])
+        answers = guarded_call(pipeline.execute) if by_window else []
+        stored: Cells = {}
+        counts: dict[WindowId, int] = {}
+        for (window, ids), (count, *texts) in zip(by_window.items(), answers, strict=True):
+            counts[window] = int(count or 0)
+            stored |= {i: _decode(text) for i, text in zip(ids, texts, strict=True) if text}
+        return merge_with_stored(folded, stored, counts, self._definitions)
+
+    def _call_body(
+        self, batch: Batch, guard: Guard, cells: Cells, counts: Mapping[WindowId, int]
+    ) -> dict[str, object]:
+        progress = progress_of(batch, cells)
+        now_s = batch.now_ms // 1000
+        ordered = [(cell_id, cells[cell_id]) for cell_id in sorted(cells)]
+        return {
+            "epoch": str(guard.epoch),
+            "query": guard.query_id,
+            "batch": str(guard.batch_id),
+            "seq": str(guard.seq),
+            "last": True,
+            "writes": [encode_write(w) for w in writes(ordered, self._definitions, now_s)],
+            "states": self._states(cells, counts),
+            "ledger": [
+                text
+                for (topic, part), end in after(batch.ranges).items()
+                for text in (f"{topic}-{part}", str(end))
+            ],
+            "unparsed": [
+                text
+                for row in batch.unparsed
+                for text in (redis_field((row.topic, row.file, row.reason)), str(row.count))
+            ],
+            "meta": meta_fields(guard, progress),
+            "published": published(guard, progress),
+        }
+
+    def _states(self, cells: Cells, counts: Mapping[WindowId, int]) -> list[dict[str, object]]:
+        fields: dict[WindowId, list[str]] = {}
+        for cell_id, cell in cells.items():
+            fields.setdefault(cell_id.window, []).extend([cell_id.k_hash.hex(), _encode(cell)])
+        for window, count in counts.items():
+            fields.setdefault(window, []).extend([COUNT_FIELD, str(count)])
+        states: list[dict[str, object]] = []
+        for window, pairs in fields.items():
+            # Lua takes some 8,000 values a call; 1,000 pairs a command stay well below.
+            for begin in range(0, len(pairs), 2_000):
+                some = pairs[begin : begin + 2_000]
+                expire = self._expiry(window)
+                states.append({"key": _state_key(window), "expire": expire, "fields": some})
+        return states
+
+    def _expiry(self, window: WindowId) -> int:
+        keep_s = self._definitions[window.metric].keep_mysql_s
+        if window.size_s == ALL_WINDOW_S or keep_s is None:
+            return 0
+        return window.start_s + window.size_s + keep_s
+
+
+def _state_key(window: WindowId) -> str:
+    return STATE_PREFIX + window_key(*window).removeprefix("mill:")
+
+
+def _partition(name: str) -> tuple[str, int]:
+    topic, _, part = name.rpartition("-")
+    return topic, int(part)
+
+
+def _guard(answer: Sequence[Any]) -> Guard:
+    epoch, query_id, batch_id, seq = answer
+    return Guard(str(query_id or ""), int(epoch or 0), int(batch_id or -1), int(seq or 0))
+
+
+def _encode(cell: Cell) -> str:
+    a = cell.aggregate
+    values: dict[str, object] = {"key": list(cell.key), "count": a.count}
+    for name, number in (("sum", a.sum), ("min", a.min), ("max", a.max)):
+        if number is not None:
+            values[name] = str(number)
+    for name, sketch in (("hll", a.hll), ("kll", a.kll)):
+        if sketch is not None:
+            values[name] = base64.b64encode(sketch).decode("ascii")
+    return json.dumps(values)
+
+
+def _decode(text: str) -> Cell:
+    values = json.loads(text)
+    total, least, most = (Decimal(values[n]) if n in values else None for n in _NUMBERS)
+    hll, kll = (base64.b64decode(values[n]) if n in values else None for n in _SKETCHES)
+    key = tuple(None if part is None else str(part) for part in values["key"])
+    return Cell(key, Aggregate(int(values["count"]), total, least, most, hll, kll))

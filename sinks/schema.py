@@ -1,0 +1,97 @@
+"""Tables and views, in the SQL that MySQL 8 and MariaDB 10 share.
+
+`windows` is what people read; each metric has a view of its name with the key's own column names.
+"""
+
+from collections.abc import Sequence
+
+from sinks.rows import ALL_WINDOW_S, MetricDefinition
+
+TEXT_KEY = "VARCHAR(512) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+
+TABLES = (
+    """CREATE TABLE IF NOT EXISTS sink_guard (
+  id TINYINT PRIMARY KEY DEFAULT 1, query_id CHAR(36) NOT NULL, epoch BIGINT NOT NULL,
+  batch_id BIGINT NOT NULL, seq BIGINT NOT NULL)""",
+    """CREATE TABLE IF NOT EXISTS ledger (
+  topic VARCHAR(249) NOT NULL, part INT NOT NULL, end_offset BIGINT NOT NULL,
+  PRIMARY KEY (topic, part))""",
+    f"""CREATE TABLE IF NOT EXISTS windows (
+  metric VARCHAR(48) NOT NULL, size_s INT NOT NULL, start_at DATETIME NOT NULL,
+  k_hash BINARY(16) NOT NULL, k1 {TEXT_KEY}, k2 {TEXT_KEY}, k3 {TEXT_KEY},
+  `count` BIGINT NOT NULL, `sum` DECIMAL(38,6), `min` DECIMAL(28,6), `max` DECIMAL(28,6),
+  value DECIMAL(38,6), quantiles JSON, hll MEDIUMBLOB, kll MEDIUMBLOB, seq BIGINT NOT NULL,
+  PRIMARY KEY (metric, size_s, start_at, k_hash), KEY (seq))""",
+    """CREATE TABLE IF NOT EXISTS window_keys (
+  metric VARCHAR(48) NOT NULL, size_s INT NOT NULL, start_at DATETIME NOT NULL,
+  n_keys INT NOT NULL, PRIMARY KEY (metric, size_s, start_at))""",
+    """CREATE TABLE IF NOT EXISTS metrics (
+  name VARCHAR(48) PRIMARY KEY, definition_hash BINARY(16) NOT NULL, since DATETIME NOT NULL)""",
+    """CREATE TABLE IF NOT EXISTS unparsed (
+  topic VARCHAR(249) NOT NULL, file_hash BINARY(16) NOT NULL, reason VARCHAR(64) NOT NULL,
+  file VARCHAR(512) NOT NULL, `count` BIGINT NOT NULL, PRIMARY KEY (topic, file_hash, reason))""",
+    """CREATE TABLE IF NOT EXISTS unparsed_lines (
+  topic VARCHAR(249) NOT NULL, part INT NOT NULL, `offset` BIGINT NOT NULL, day DATE NOT NULL,
+  file_hash BINARY(16) NOT NULL, reason VARCHAR(64) NOT NULL, line VARBINARY(4096) NOT NULL,
+  PRIMARY KEY (topic, part, `offset`), KEY (day, file_hash))""",
+    "INSERT INTO sink_guard (id, query_id, epoch, batch_id, seq) VALUES (1, '', 0, -1, 0) "
+    "ON DUPLICATE KEY UPDATE id = 1",
+)
+
+TOUCHED = """CREATE TEMPORARY TABLE IF NOT EXISTS touched (
+  metric VARCHAR(48) NOT NULL, size_s INT NOT NULL, start_at DATETIME NOT NULL,
+  k_hash BINARY(16) NOT NULL, PRIMARY KEY (metric, size_s, start_at, k_hash))"""
+
+_VALUE_COLUMNS = ("count", "sum", "min", "max", "value", "quantiles")
+_TAKEN = {"size", "start_at", *_VALUE_COLUMNS}
+
+
+def size_text(size_s: int) -> str:
+    """A window's size as users write it: `10s`, `1m`, `1h`, `1d`, `all`."""
+    if size_s == ALL_WINDOW_S:
+        return "all"
+    for suffix, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if size_s % length == 0:
+            return f"{size_s // length}{suffix}"
+    return f"{size_s}s"
+
+
+def key_column_names(definition: MetricDefinition) -> tuple[str, ...]:
+    """The view's key columns: the key's own names, `key_…` where one is taken."""
+    return tuple(
+        f"key_{name}" if name.lower() in _TAKEN else name for name in definition.key_columns
+    )
+
+
+def view(definition: MetricDefinition) -> str:
+    """The statement that makes a metric's view."""
+    sizes = " ".join(
+        f"WHEN {size_s} THEN '{size_text(size_s)}'" for size_s in sorted(definition.windows_s)
+    )
+    keys = [
+        f"k{index} AS `{name.replace('`', '``')}`"
+        for index, name in enumerate(key_column_names(definition), 1)
+    ]
+    columns = ", ".join(
+        [
+            f"CASE size_s {sizes} ELSE CONCAT(size_s, 's') END AS size",
+            "start_at",
+            *keys,
+            *(f"`{name}`" for name in _VALUE_COLUMNS),
+        ]
+    )
+    return (
+        f"CREATE OR REPLACE VIEW `{definition.name}` AS SELECT {columns} "
+        f"FROM windows WHERE metric = '{definition.name}'"
+    )
+
+
+def definitions_differing(
+    definitions: Sequence[MetricDefinition], stored: dict[str, bytes]
+) -> list[str]:
+    """Names whose stored definition is not the given one."""
+    return [
+        definition.name
+        for definition in definitions
+        if stored.get(definition.name, definition.definition_hash) != definition.definition_hash
+    ]

@@ -1,0 +1,126 @@
+"""The live view: which Redis keys a cell becomes. Pure.
+
+`mill:<metric>:<size>:<start>` is one window, `mill:<metric>:<size>` the latest one that does not
+lie more than an hour ahead, `mill:<metric>:all` the totals; `…:top` beside each is its ranking.
+Values are absolute, so writing them twice changes nothing.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from sinks.keys import is_other, redis_field
+from sinks.merge import Cell, CellId, is_kept
+from sinks.rows import ALL_WINDOW_S, MetricDefinition
+from sinks.schema import size_text
+from sinks.values import Measure, plain, quantiles_of, value_of
+
+PREFIX = "mill:"
+START_FIELD = "@start"
+AHEAD_S_MAX = 3_600
+FIELDS_PER_CALL = 1_000
+# Values that never fall: only these may be trimmed by rank as they are written.
+RISING = frozenset({Measure.COUNT, Measure.UNIQUE, Measure.MAX})
+
+
+@dataclass(slots=True)
+class Write:
+    """What one window's keys get: hash fields, ranking, expiry (epoch seconds, 0 for never).
+
+    `latest` names the key that shows the latest window when this one may be it.
+    """
+
+    key: str
+    start: str
+    expire_at_s: int
+    latest: str | None
+    top: int | None
+    trim: bool
+    fields: dict[str, str] = field(default_factory=dict)
+    ranking: dict[str, str] = field(default_factory=dict)
+
+
+def start_text(start_s: int) -> str:
+    """A window's start as keys carry it: `20260801T100000Z`."""
+    return datetime.fromtimestamp(start_s, UTC).strftime("%Y%m%dT%H%M%SZ")
+
+
+def latest_key(metric: str, size_s: int) -> str:
+    """The key whose name never changes."""
+    return f"{PREFIX}{metric}:{size_text(size_s)}"
+
+
+def window_key(metric: str, size_s: int, start_s: int) -> str:
+    """The key of one window; of `all` for size 0."""
+    base = latest_key(metric, size_s)
+    return base if size_s == ALL_WINDOW_S else f"{base}:{start_text(start_s)}"
+
+
+def oldest_kept_s(definition: MetricDefinition, size_s: int, now_s: int) -> int:
+    """Start of the oldest window of a size that the live view still shows."""
+    keep_s = definition.keep_redis_s.get(size_s)
+    return 0 if size_s == ALL_WINDOW_S or keep_s is None else max(0, now_s - keep_s - size_s + 1)
+
+
+def writes(
+    cells: Iterable[tuple[CellId, Cell]],
+    definitions: Mapping[str, MetricDefinition],
+    now_s: int,
+) -> Iterator[Write]:
+    """The writes for cells, grouped by window and cut to FIELDS_PER_CALL fields each."""
+    open_writes: dict[str, Write] = {}
+    for cell_id, cell in cells:
+        definition = definitions[cell_id.metric]
+        keep_s = definition.keep_redis_s.get(cell_id.size_s)
+        if not is_kept(cell_id.start_s, cell_id.size_s, keep_s, now_s):
+            continue
+        key = window_key(*cell_id.window)
+        write = open_writes.get(key)
+        if write is None:
+            write = open_writes[key] = _new_write(key, cell_id, definition, keep_s, now_s)
+        _add(write, cell, definition)
+        if len(write.fields) >= FIELDS_PER_CALL:
+            yield open_writes.pop(key)
+    yield from open_writes.values()
+
+
+def _new_write(
+    key: str, cell_id: CellId, definition: MetricDefinition, keep_s: int | None, now_s: int
+) -> Write:
+    is_all = cell_id.size_s == ALL_WINDOW_S
+    may_be_latest = not is_all and cell_id.start_s <= now_s + AHEAD_S_MAX
+    return Write(
+        key=key,
+        start="" if is_all else start_text(cell_id.start_s),
+        expire_at_s=0 if is_all or keep_s is None else cell_id.start_s + cell_id.size_s + keep_s,
+        latest=latest_key(definition.name, cell_id.size_s) if may_be_latest else None,
+        top=definition.top,
+        trim=definition.measure in RISING,
+    )
+
+
+def _add(write: Write, cell: Cell, definition: MetricDefinition) -> None:
+    name = redis_field(cell.key)
+    value = value_of(definition.measure, cell.aggregate)
+    if definition.measure == Measure.PERCENTILE:
+        quantiles = quantiles_of(cell.aggregate) or {}
+        write.fields.update({f"{name}.{rank}": plain(at) for rank, at in quantiles.items()})
+        write.fields[f"{name}.count"] = plain(cell.aggregate.count)
+    elif value is not None:
+        write.fields[name] = plain(value)
+    if definition.top is not None and value is not None and not is_other(cell.key):
+        write.ranking[name] = plain(value)
+
+
+def calls(of: Iterable[Write], *, fields_max: int = FIELDS_PER_CALL) -> Iterator[list[Write]]:
+    """Writes packed into calls of about `fields_max` fields; a call may be one large write."""
+    packed: list[Write] = []
+    count = 0
+    for write in of:
+        if packed and count + len(write.fields) > fields_max:
+            yield packed
+            packed, count = [], 0
+        packed.append(write)
+        count += len(write.fields)
+    if packed:
+        yield packed

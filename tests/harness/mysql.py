@@ -1,0 +1,140 @@
+"""A MySQL or MariaDB server of our own: free port, folder of the test, one database a test."""
+
+import getpass
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from types import TracebackType
+
+import pymysql
+import pytest
+
+from sinks.config import MySqlSettings
+from tests.harness.ports import free_port
+from tests.harness.wait import wait_until
+
+PASSWORD = "a-test's-own"
+
+
+def _program(*names: str) -> str:
+    for name in names:
+        found = shutil.which(name) or shutil.which(name, path="/usr/sbin")
+        if found is not None:
+            return found
+    pytest.skip(f"{names[0]} is not installed")
+
+
+class MySqlServer:
+    """One server process; `kill9` and `start` may alternate."""
+
+    def __init__(self, folder: Path) -> None:
+        self._server = _program("mariadbd", "mysqld")
+        self._folder = folder
+        self._databases = 0
+        self.port = free_port()
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def settings(self, database: str) -> MySqlSettings:
+        """The writer's way into a database."""
+        return MySqlSettings(
+            host="127.0.0.1",
+            port=self.port,
+            user="mill",
+            password=PASSWORD,
+            database=database,
+            reader=None,
+        )
+
+    def start(self) -> None:
+        """Initialise the folder if it is new, start, and wait until it answers."""
+        data = self._folder / "data"
+        first = not data.exists()
+        if first:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._initialise(data)
+        arguments = [
+            self._server,
+            "--no-defaults",
+            f"--datadir={data}",
+            f"--port={self.port}",
+            "--bind-address=127.0.0.1",
+            f"--socket={self._socket}",
+            f"--pid-file={self._folder / 'mysql.pid'}",
+            "--innodb-buffer-pool-size=64M",
+            "--innodb-log-file-size=16M",
+            f"--user={getpass.getuser()}",
+        ]
+        with (self._folder / "mysql.log").open("ab") as log:
+            self.process = subprocess.Popen(arguments, stdout=log, stderr=log)
+        wait_until(self._root_answers, 60, "the database server answers")
+        if first:
+            self._as_root(
+                f'CREATE USER mill@"%" IDENTIFIED BY "{PASSWORD}"',
+                'GRANT ALL ON *.* TO mill@"%"',
+            )
+
+    def new_database(self) -> MySqlSettings:
+        """An empty database for one test."""
+        self._databases += 1
+        name = f"millrace_{os.getpid()}_{self._databases}"
+        self._as_root(f"CREATE DATABASE {name} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
+        return self.settings(name)
+
+    def kill9(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def connect(self, settings: MySqlSettings) -> "pymysql.Connection[pymysql.cursors.DictCursor]":
+        """A reading connection with rows as dicts."""
+        return pymysql.connect(
+            host=settings.host,
+            port=settings.port,
+            user=settings.user,
+            password=settings.password,
+            database=settings.database,
+            autocommit=True,
+            cursorclass=pymysql.cursors.DictCursor,
+        )
+
+    @property
+    def _socket(self) -> Path:
+        return self._folder / "s.sock"
+
+    def _initialise(self, data: Path) -> None:
+        if "mariadbd" in Path(self._server).name:
+            program = _program("mariadb-install-db", "mysql_install_db")
+            arguments = [program, "--no-defaults", "--auth-root-authentication-method=normal"]
+            arguments += [f"--user={getpass.getuser()}", f"--datadir={data}"]
+        else:
+            arguments = [self._server, "--no-defaults", "--initialize-insecure"]
+            arguments += [f"--user={getpass.getuser()}", f"--datadir={data}"]
+        done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def _root_answers(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, (self._folder / "mysql.log").read_text()
+        self._as_root("SELECT 1")
+        return True
+
+    def _as_root(self, *statements: str) -> None:
+        connection = pymysql.connect(unix_socket=str(self._socket), user="root", autocommit=True)
+        with connection, connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+
+    def __enter__(self) -> "MySqlServer":
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.kill9()

@@ -1,0 +1,91 @@
+"""A Redis server of our own: free port, folder of the test, the users the mill has."""
+
+import contextlib
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+import pytest
+import redis
+
+from sinks.config import RedisSettings
+from tests.harness.ports import free_port
+from tests.harness.wait import wait_until
+
+PASSWORD = "a-test's-own"
+DEFAULT_USER = (
+    "default on nopass ~mill:* &mill:* -@all +@read +@connection +subscribe +psubscribe "
+    "+unsubscribe +punsubscribe -@dangerous"
+)
+
+
+class RedisServer:
+    """One redis-server process; `kill9` and `start` may alternate."""
+
+    def __init__(self, folder: Path, *, durable: bool = False) -> None:
+        program = shutil.which("redis-server")
+        if program is None:
+            pytest.skip("redis-server is not installed")
+        self._program = program
+        self._folder = folder
+        self._durable = durable
+        self.port = free_port()
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def settings(self) -> RedisSettings:
+        """The writer's way in."""
+        return RedisSettings(host="127.0.0.1", port=self.port, username="mill", password=PASSWORD)
+
+    def client(self) -> "redis.Redis":
+        """A client as the writer."""
+        return redis.Redis(
+            port=self.port, username="mill", password=PASSWORD, decode_responses=True
+        )
+
+    def reader(self) -> "redis.Redis":
+        """A client without a password, as a user's redis-cli."""
+        return redis.Redis(port=self.port, decode_responses=True)
+
+    def start(self) -> None:
+        """Start and wait until it answers."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        users = self._folder / "users.acl"
+        users.write_text(
+            f"user {DEFAULT_USER}\nuser mill on >{PASSWORD} ~* &* +@all\n", encoding="utf-8"
+        )
+        durable = "yes" if self._durable else "no"
+        arguments = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._folder)]
+        arguments += ["--save", "", "--appendonly", durable, "--appendfsync", "always"]
+        arguments += ["--aclfile", str(users)]
+        with (self._folder / "redis.log").open("ab") as log:
+            self.process = subprocess.Popen([self._program, *arguments], stdout=log, stderr=log)
+        wait_until(lambda: self.client().ping(), 20, "redis answers")
+
+    def kill9(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def __enter__(self) -> "RedisServer":
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.kill9()
+
+
+@contextlib.contextmanager
+def redis_server(folder: Path, *, durable: bool = False) -> Iterator[RedisServer]:
+    """A running server for a test."""
+    with RedisServer(folder, durable=durable) as server:
+        yield server
