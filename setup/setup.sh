@@ -224,7 +224,7 @@ pip_install() {
 
 jars_part() {
   local folder=.cache/jars stamp
-  stamp=$(digest_of stream/jars.py)
+  stamp=$(digest_of stream/jars.py stream/jars.json)
   if [ "$(cat $folder/.stamp 2>/dev/null)" = "$stamp" ] && (cd $folder && sha256sum --check --quiet --strict .sums) >/dev/null 2>&1; then
     return 0
   fi

@@ -1,0 +1,6 @@
+"""The `millrace` command: `python -m appliance`, started by `./millrace`."""
+
+from appliance.cli.app import run_main
+
+if __name__ == "__main__":
+    run_main()

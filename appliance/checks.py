@@ -1,0 +1,139 @@
+"""What must be right before the mill can start, each check with the remedy when it is not.
+
+Used by `up`, which refuses to start on a failure, and by `doctor`, which tells everything.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from appliance.home import Home
+from appliance.init import read_meta_properties
+from appliance.java import MAJOR_MIN, find_java
+from appliance.parts import bundles_mysql, bundles_redis
+from appliance.processes import holder_of, port_is_free
+from appliance.servers import find_program
+from appliance.settings import Mill
+from stream.jars import jar_paths, missing_jars, pinned_jars
+
+FREE_BYTES_MIN = 256 << 20
+FREE_BYTES_WARNING = 2 << 30
+
+
+class Level(StrEnum):
+    """How a check came out."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check: what was looked at, how it is, what to do about it."""
+
+    level: Level
+    what: str
+    found: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        remedy = f"; {self.remedy}" if self.remedy else ""
+        return f"{self.what}: {self.found}{remedy}"
+
+
+def before_start(mill: Mill) -> list[Check]:
+    """Everything that would keep the mill from working, when none of its parts runs."""
+    found = [*programs(mill), *connector_jars(mill), *whose_data(mill), *disk_space(mill.home)]
+    found.extend(ports(mill))
+    return [check for check in found if check.level is Level.FAILED]
+
+
+def programs(mill: Mill) -> Iterator[Check]:
+    """Java, Redis and MySQL, where this configuration needs them."""
+    if mill.config.stream.metrics:
+        java = find_java()
+        if java is None:
+            found = f"no runtime of version {MAJOR_MIN} or later"
+            yield Check(Level.FAILED, "Java", found, "`make setup` installs one, or set JAVA_HOME")
+        else:
+            yield Check(Level.OK, "Java", f"version {java.major} in {java.home}")
+    wanted: list[tuple[str, tuple[str, ...]]] = []
+    if bundles_redis(mill.config):
+        wanted.append(("Redis server", ("redis-server",)))
+    if bundles_mysql(mill.config):
+        wanted.append(("MySQL server", ("mariadbd", "mysqld")))
+    for what, names in wanted:
+        program = find_program(*names)
+        if program is None:
+            yield Check(Level.FAILED, what, "not installed", "`make setup` installs it")
+        else:
+            yield Check(Level.OK, what, program)
+
+
+def connector_jars(mill: Mill, *, check_sums: bool = False) -> Iterator[Check]:
+    """Spark's Kafka connector in the cache; its sums too, which takes a moment."""
+    if not mill.config.stream.metrics:
+        return
+    what, folder = "Spark's Kafka connector", mill.home.jars
+    if check_sums:
+        wrong = [jar.file_name for jar in missing_jars(folder, pinned_jars())]
+    else:
+        wrong = [path.name for path in jar_paths(folder) if not path.is_file()]
+    if wrong:
+        found = f"missing or wrong in {folder}: {', '.join(wrong)}"
+        yield Check(Level.FAILED, what, found, "`make setup` fetches what is missing")
+    else:
+        sums = ", sums agree" if check_sums else ""
+        yield Check(Level.OK, what, f"{len(jar_paths(folder))} jars in {folder}{sums}")
+
+
+def whose_data(mill: Mill) -> Iterator[Check]:
+    """A broker's folder must belong to the cluster whose id stands in our secrets."""
+    for part in mill.parts:
+        if not part.name.startswith("broker-"):
+            continue
+        folder = mill.home.part_data(part.name)
+        noted = read_meta_properties(folder / "meta.properties")
+        for key, secret in (("cluster.id", "cluster_id"), ("directory.id", "directory_id")):
+            path = mill.home.part_secrets(part.name) / secret
+            if key not in noted or not path.exists():
+                continue
+            ours = path.read_text().strip()
+            if noted[key] != ours:
+                yield Check(
+                    Level.FAILED,
+                    f"data folder {folder}",
+                    f"it belongs to another cluster: {key} there is {noted[key]}, ours is {ours}",
+                    "put the right data folder back, or move this one away to start afresh",
+                )
+
+
+def disk_space(home: Home) -> Iterator[Check]:
+    """Room for logs and databases."""
+    folder = home.data if home.data.exists() else home.folder
+    free = shutil.disk_usage(folder).free
+    text = f"{free / (1 << 30):.1f} GiB free"
+    remedy = "make room, or shorten retention.ms in configs/millrace.yaml"
+    if free < FREE_BYTES_MIN:
+        yield Check(Level.FAILED, f"disk of {folder}", text, remedy)
+    elif free < FREE_BYTES_WARNING:
+        yield Check(Level.WARNING, f"disk of {folder}", text, remedy)
+    else:
+        yield Check(Level.OK, f"disk of {folder}", text)
+    if not os.access(folder, os.W_OK):
+        yield Check(Level.FAILED, f"folder {folder}", "not writable", "check its owner")
+
+
+def ports(mill: Mill) -> Iterator[Check]:
+    """Every port of a part that is to be started must be free."""
+    for part in mill.parts:
+        for setting, port in part.ports:
+            what = f"port {port} ({setting}, for {part.name})"
+            if port_is_free(mill.placement.bind_host, port):
+                yield Check(Level.OK, what, "free")
+            else:
+                found = f"in use by {holder_of(port)}"
+                yield Check(Level.FAILED, what, found, f"stop that process, or change {setting}")

@@ -1,0 +1,1 @@
+"""The `millrace` command: thin commands over the rest of the appliance."""

@@ -1,0 +1,106 @@
+"""The command tree, and the one place that turns errors into exit codes."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import click
+import typer
+
+from appliance.cli import (
+    config_commands,
+    context,
+    data_commands,
+    doctor,
+    mill_commands,
+    part_commands,
+    room_commands,
+)
+from appliance.cli.output import CommandError, Exit, say
+from appliance.config.faults import ConfigFaults
+from appliance.init import InitError
+from appliance.servers import ServerError
+from appliance.stream_check import CheckFailed
+from appliance.supervisor.control import NoSupervisor
+
+app = typer.Typer(
+    name="millrace",
+    help="Drop log files into a folder; read exact, live counts in Redis and MySQL.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+for command in (
+    mill_commands.up,
+    mill_commands.down,
+    mill_commands.restart,
+    mill_commands.status,
+    mill_commands.logs,
+    doctor.doctor,
+    data_commands.demo,
+    data_commands.show,
+    room_commands.lag,
+    part_commands.run,
+    part_commands.init,
+    part_commands.healthz,
+    mill_commands.version,
+):
+    app.command()(command)
+app.command(hidden=True)(part_commands.supervise)
+app.add_typer(config_commands.app, name="config")
+app.add_typer(room_commands.collector, name="collector")
+app.add_typer(room_commands.stream, name="stream")
+
+
+@app.callback()
+def _before_every_command(
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", help="The configuration file, if not configs/millrace.yaml."),
+    ] = None,
+) -> None:
+    context.use_config(config)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    try:
+        code = app(args=arguments, standalone_mode=False, prog_name="millrace")
+        sys.stdout.flush()
+        return code if isinstance(code, int) else Exit.OK
+    except click.exceptions.Abort:
+        return Exit.INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return Exit.USAGE
+    except CommandError as error:
+        say(f"millrace: {error}")
+        return error.code
+    except ConfigFaults as error:
+        for fault in error.faults:
+            say(str(fault))
+        count = len(error.faults)
+        say(f"millrace: {count} fault{'s' if count != 1 else ''} in the configuration")
+        return Exit.USAGE
+    except NoSupervisor:
+        say("millrace: the mill is not running; `make up` starts it")
+        return Exit.UNREACHABLE
+    except (InitError, ServerError, CheckFailed) as error:
+        say(f"millrace: {error}")
+        return Exit.FAILED
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        # Nobody reads any more; the interpreter must not complain about it at its end either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.CLOSED_PIPE
+
+
+def run_main() -> None:
+    """The process's entry: a closed pipe is an exit code here, not a signal."""
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    sys.exit(main())

@@ -1,0 +1,44 @@
+"""What most commands begin with: which mill is meant, and its checked configuration."""
+
+import hashlib
+import os
+from pathlib import Path
+
+from appliance.config.load import Loaded, load
+from appliance.home import Home, find_home
+from appliance.parts import Placement
+from appliance.settings import Mill
+
+_config_option: list[Path] = []
+"""The value of `--config`, set once by the command line's entry."""
+
+
+def use_config(path: Path | None) -> None:
+    """Remember `--config` for the command that follows."""
+    _config_option[:] = [] if path is None else [path]
+
+
+def home() -> Home:
+    """The mill meant by `--config` and the environment."""
+    return find_home(config=_config_option[0] if _config_option else None)
+
+
+def placement() -> Placement:
+    """Whether parts are containers; their compose file says so."""
+    return Placement(in_containers=os.environ.get("MILLRACE_PUBLISHED") == "loopback")
+
+
+def load_mill(at: Home | None = None) -> tuple[Mill, Loaded]:
+    """The configuration, checked. Raises ConfigFaults."""
+    at = at or home()
+    loaded = load(at.config_file, at.folder)
+    return Mill(at, loaded.config, placement()), loaded
+
+
+def config_digest(at: Home) -> str:
+    """What tells one configuration from another: the file's bytes and the overrides."""
+    digest = hashlib.sha256(at.config_file.read_bytes())
+    for name in sorted(os.environ):
+        if name.startswith("MILLRACE_") and "__" in name:
+            digest.update(f"\0{name}={os.environ[name]}".encode())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,197 @@
+"""`doctor`: looks at everything the mill depends on, and says what to do about what is wrong."""
+
+import os
+import platform
+import resource
+import stat
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from appliance import checks, lifecycle
+from appliance.checks import Check, Level
+from appliance.cli import context
+from appliance.cli.output import Exit, print_json, print_table
+from appliance.config.faults import ConfigFaults
+from appliance.home import Home
+from appliance.servers import find_program
+from appliance.settings import Mill
+
+FLUSH_SAMPLES = 60
+FLUSH_P99_MS = 10.0
+INOTIFY_WATCHES_MIN = 8_192
+INOTIFY_INSTANCES_MIN = 64
+OPEN_FILES_MIN = 4_096
+MEMORY_BYTES_MIN = 3 << 30
+PYTHON_MIN = (3, 11)
+
+
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON envelope.")] = False,
+) -> None:
+    """Look at this machine and this mill; findings with remedies; exit code 3 on a failure."""
+    home = context.home()
+    found = [*_configuration(home), *_machine(home)]
+    if as_json:
+        print_json("doctor/1", [{**asdict(check), "level": str(check.level)} for check in found])
+    else:
+        rows = [[str(c.level), c.what, c.found, c.remedy] for c in found]
+        print_table(["", "WHAT", "FOUND", "REMEDY"], rows)
+    if any(check.level is Level.FAILED for check in found):
+        raise typer.Exit(Exit.CONDITION)
+
+
+def _configuration(home: Home) -> Iterator[Check]:
+    """The file, and what it asks for."""
+    try:
+        mill, _ = context.load_mill(home)
+    except ConfigFaults as error:
+        for fault in error.faults:
+            yield Check(Level.FAILED, "configuration", str(fault), "mend it")
+        return
+    yield Check(Level.OK, "configuration", str(home.config_file))
+    if not mill.placement.in_containers:
+        yield from checks.programs(mill)
+        yield from _server_versions()
+        yield from checks.connector_jars(mill, check_sums=True)
+        yield from checks.whose_data(mill)
+        yield from _mill_state(mill)
+    yield from _published(mill)
+
+
+def _mill_state(mill: Mill) -> Iterator[Check]:
+    """Whether the mill runs; its ports are looked at only when it does not."""
+    if lifecycle.is_running(mill.home):
+        yield Check(Level.OK, "mill", "runs; `./millrace status` shows its parts")
+        return
+    from appliance.supervisor.children import leftovers
+
+    left = leftovers(mill.home)
+    for name, record in left.items():
+        found = f"process {record.pid} of an earlier run, without a supervisor"
+        yield Check(Level.WARNING, name, found, "`make up` or `make down` stops it")
+    yield Check(Level.OK, "mill", "does not run")
+    if not left:
+        yield from checks.ports(mill)
+
+
+def _published(mill: Mill) -> Iterator[Check]:
+    """`MILLRACE_PUBLISHED` lifts the loopback rule, so it must be true."""
+    value = os.environ.get("MILLRACE_PUBLISHED")
+    if value is None:
+        return
+    inside = Path("/.dockerenv").exists() or Path("/run/.containerenv").exists()
+    if value != "loopback":
+        text = f"MILLRACE_PUBLISHED={value}"
+        yield Check(Level.FAILED, "published ports", text, "the only value is `loopback`")
+    elif not inside:
+        yield Check(
+            Level.FAILED,
+            "published ports",
+            "MILLRACE_PUBLISHED=loopback outside of a container: parts would listen everywhere",
+            "unset it; only the shipped compose file sets it",
+        )
+    else:
+        yield Check(Level.OK, "published ports", "inside a container, published on loopback")
+
+
+def _server_versions() -> Iterator[Check]:
+    """What the servers call themselves."""
+    for what, names in (("Redis", ("redis-server",)), ("MySQL", ("mariadbd", "mysqld"))):
+        program = find_program(*names)
+        if program is None:
+            continue
+        done = subprocess.run(
+            [program, "--version"], capture_output=True, text=True, timeout=20, check=False
+        )
+        line = (done.stdout or done.stderr).strip().splitlines()
+        yield Check(Level.OK, f"{what} version", line[0][:100] if line else "unknown")
+
+
+def _machine(home: Home) -> Iterator[Check]:
+    version = ".".join(str(number) for number in sys.version_info[:3])
+    good = sys.version_info >= PYTHON_MIN
+    yield Check(Level.OK if good else Level.FAILED, "Python", version)
+    yield Check(Level.OK, "system", f"{platform.system()} {platform.release()}")
+    yield from checks.disk_space(home)
+    yield flush_latency(home.data if home.data.exists() else home.folder)
+    yield from _limits()
+    yield from _memory()
+    yield from _secret_modes(home)
+
+
+def flush_latency(folder: Path, samples: int = FLUSH_SAMPLES) -> Check:
+    """How long the disk takes to make 4 KiB durable; every acknowledgement waits for it."""
+    taken_ms = []
+    with tempfile.TemporaryFile(dir=folder) as file:
+        for _ in range(samples):
+            os.write(file.fileno(), b"\0" * 4096)
+            began = time.perf_counter()
+            os.fdatasync(file.fileno())
+            taken_ms.append((time.perf_counter() - began) * 1000)
+    cuts = statistics.quantiles(taken_ms, n=100, method="inclusive")
+    text = f"p50 {cuts[49]:.1f} ms, p99 {cuts[98]:.1f} ms"
+    if cuts[98] <= FLUSH_P99_MS:
+        return Check(Level.OK, "disk flush", text)
+    remedy = f"counts come later than promised above {FLUSH_P99_MS:.0f} ms; a faster disk helps"
+    return Check(Level.WARNING, "disk flush", text, remedy)
+
+
+def _limits() -> Iterator[Check]:
+    """Kernel and account limits that a busy mill could meet."""
+    for name, least in (
+        ("max_user_watches", INOTIFY_WATCHES_MIN),
+        ("max_user_instances", INOTIFY_INSTANCES_MIN),
+    ):
+        path = Path("/proc/sys/fs/inotify") / name
+        try:
+            value = int(path.read_text())
+        except (OSError, ValueError):
+            continue
+        level = Level.OK if value >= least else Level.WARNING
+        remedy = "" if value >= least else f"sysctl fs.inotify.{name}={least * 4}"
+        yield Check(level, f"inotify {name}", str(value), remedy)
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    enough = soft == resource.RLIM_INFINITY or soft >= OPEN_FILES_MIN
+    text = "unlimited" if soft == resource.RLIM_INFINITY else str(soft)
+    remedy = "" if enough else f"ulimit -n {OPEN_FILES_MIN}"
+    yield Check(Level.OK if enough else Level.WARNING, "open files", text, remedy)
+
+
+def _memory() -> Iterator[Check]:
+    import psutil
+
+    available = psutil.virtual_memory().available
+    text = f"{available / (1 << 30):.1f} GiB available"
+    if lifecycle.is_running(context.home()) or available >= MEMORY_BYTES_MIN:
+        yield Check(Level.OK, "memory", text)
+    else:
+        remedy = "the mill needs about 2.5 GiB; stream.heap can be lowered to 512MiB"
+        yield Check(Level.WARNING, "memory", text, remedy)
+
+
+def _secret_modes(home: Home) -> Iterator[Check]:
+    """Secrets must be readable by their owner only."""
+    if not home.secrets.exists():
+        return
+    open_files = []
+    try:
+        for path in sorted(home.secrets.rglob("*")):
+            if path.is_file() and stat.S_IMODE(path.stat().st_mode) & 0o077:
+                open_files.append(str(path))
+    except PermissionError:
+        yield Check(Level.OK, "secrets", "belong to several accounts, not readable by this one")
+        return
+    if open_files:
+        remedy = f"chmod 600 {' '.join(open_files)}"
+        yield Check(Level.FAILED, "secrets", f"{len(open_files)} readable by others", remedy)
+    else:
+        yield Check(Level.OK, "secrets", "readable by their owner only")

@@ -1,0 +1,146 @@
+"""How commands speak: data on standard output, everything else on standard error.
+
+A table on a terminal, plain aligned text in a pipe, JSON in one envelope on request. Nothing that
+comes from outside is taken for markup, and control characters never reach the terminal.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from enum import IntEnum
+from typing import Any
+
+from protocol.log import escape
+
+
+class Exit(IntEnum):
+    """The exit codes; the same for every command."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    CONDITION = 3
+    NOT_FOUND = 4
+    UNREACHABLE = 5
+    TIMEOUT = 124
+    INTERRUPTED = 130
+    CLOSED_PIPE = 141
+
+
+class CommandError(Exception):
+    """A command cannot do what it was asked; the text says why and what helps."""
+
+    def __init__(self, text: str, code: Exit = Exit.FAILED) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+def out(text: str = "") -> None:
+    """One line of data."""
+    sys.stdout.write(text + "\n")
+
+
+def say(text: str = "") -> None:
+    """One line for the person at the terminal."""
+    sys.stdout.flush()
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def is_terminal() -> bool:
+    """Whether data goes to a person."""
+    return sys.stdout.isatty()
+
+
+def print_json(schema: str, data: Any, errors: Sequence[str] = ()) -> None:
+    """Data in the envelope that every command uses."""
+    now_ms = round(time.time() * 1000)
+    envelope = {
+        "schema": schema,
+        "ts": utc_text(now_ms),
+        "ts_ms": now_ms,
+        "data": data,
+        "errors": list(errors),
+    }
+    out(json.dumps(envelope, ensure_ascii=False))
+    sys.stdout.flush()
+
+
+def print_table(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], *, right: frozenset[int] = frozenset()
+) -> None:
+    """Rows under heads; columns in `right` are aligned to their right edge."""
+    clean = [[escape(cell) for cell in row] for row in rows]
+    if is_terminal() and not os.environ.get("NO_COLOR"):
+        _print_rich(heads, clean, right)
+        return
+    out(plain_table(heads, clean, right))
+
+
+def plain_table(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], right: frozenset[int] = frozenset()
+) -> str:
+    """Aligned text, two blanks between columns, nothing ever cut."""
+    lines = [heads, *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
+    text = []
+    for line in lines:
+        cells = [
+            cell.rjust(width) if column in right else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ]
+        text.append("  ".join(cells).rstrip())
+    return "\n".join(text)
+
+
+_STYLES = {
+    "healthy": "green",
+    "ok": "green",
+    "failed": "bold red",
+    "unhealthy": "red",
+    "backing off": "yellow",
+    "starting": "yellow",
+    "warning": "yellow",
+}
+
+
+def _print_rich(heads: Sequence[str], rows: Sequence[Sequence[str]], right: frozenset[int]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column, head in enumerate(heads):
+        table.add_column(head, justify="right" if column in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
+    Console().print(table)
+
+
+def utc_text(moment_ms: int) -> str:
+    """RFC 3339 in UTC, to the millisecond."""
+    moment = datetime.fromtimestamp(moment_ms / 1000, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
+
+
+def duration_text(duration_ms: float | None) -> str:
+    """How long, in the two largest units."""
+    if duration_ms is None:
+        return "-"
+    seconds = int(duration_ms // 1000)
+    for size, large, small_size, small in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "m")):
+        if seconds >= size:
+            return f"{seconds // size}{large} {seconds % size // small_size}{small}"
+    return f"{seconds // 60}m {seconds % 60}s" if seconds >= 60 else f"{seconds}s"
+
+
+def size_text(size_bytes: int | None) -> str:
+    """How large, in MiB or GiB."""
+    if size_bytes is None:
+        return "-"
+    if size_bytes >= 1 << 30:
+        return f"{size_bytes / (1 << 30):.1f} GiB"
+    return f"{size_bytes / (1 << 20):.0f} MiB"

@@ -1,0 +1,93 @@
+"""Commands that become a part, or ask about one: run, supervise, init, healthz."""
+
+import asyncio
+import logging
+import os
+import pwd
+from typing import Annotated
+
+import typer
+
+from appliance.cli import context
+from appliance.cli.output import CommandError, Exit, out, say
+from appliance.init import initialise
+from appliance.parts import broker_names
+
+
+def run(part: Annotated[str, typer.Argument(help="broker-1, collector, stream, …")]) -> None:
+    """Become one part's process. The supervisor and every container start parts this way."""
+    from appliance.run import UnknownPart, become
+
+    mill, _ = context.load_mill()
+    try:
+        become(mill, part)
+    except UnknownPart as error:
+        raise CommandError(str(error), Exit.USAGE) from error
+
+
+def supervise(
+    digest: Annotated[str, typer.Option(help="Names the configuration it was started with.")],
+) -> None:
+    """Run the supervisor itself; `up` does this in the background."""
+    from appliance.supervisor.driver import AlreadyRunning, Driver, take_lock
+    from protocol.log import configure
+    from protocol.status import VERSION
+
+    configure("supervisor", level=logging.INFO)
+    mill, _ = context.load_mill()
+    try:
+        take_lock(mill.home)
+    except AlreadyRunning as error:
+        raise CommandError(str(error)) from error
+    driver = Driver(mill.home, mill.parts, version=VERSION, config_digest=digest)
+    asyncio.run(driver.run())
+
+
+def init(
+    owner: Annotated[
+        list[str] | None,
+        typer.Option(help="PART=USER: who a part's secrets belong to (containers)."),
+    ] = None,
+) -> None:
+    """Make ids and secrets that are missing; changes nothing that exists."""
+    mill, _ = context.load_mill()
+    owners = dict(_owner(text) for text in owner or [])
+    made = initialise(mill.home, max(1, len(broker_names(mill.config))), owners)
+    for name in made.names:
+        out(f"data/secrets/{name}")
+    say(f"made {len(made.names)} files" if made.names else "everything is there already")
+
+
+def _owner(text: str) -> tuple[str, tuple[int, int]]:
+    """`mysql=999` or `mysql=999:999` or `mysql=name` as part and ids."""
+    part, _, user = text.partition("=")
+    name, _, group = user.partition(":")
+    try:
+        uid = int(name) if name.isdigit() else pwd.getpwnam(name).pw_uid
+        return part, (uid, int(group) if group else uid)
+    except (KeyError, ValueError) as error:
+        expected = "expected PART=USER, such as mysql=999"
+        raise CommandError(f"--owner {text}: {expected}", Exit.USAGE) from error
+
+
+def healthz(part: Annotated[str, typer.Argument(help="broker-1, collector, stream, …")]) -> None:
+    """Exit code 0 when a part is healthy, 3 when it is not: for container health checks."""
+    from appliance.parts import LOOPBACK
+    from appliance.supervisor.core import Answer
+    from appliance.supervisor.probes import probe_http
+
+    # Light on purpose: a container runs this every few seconds, so nothing is loaded or checked.
+    port = int(os.environ.get("MILLRACE_HEALTH_PORT") or _status_port(part))
+    answer, reason = asyncio.run(probe_http(LOOPBACK, port))
+    if answer is not Answer.OK:
+        say(f"{part}: {reason}")
+        raise typer.Exit(Exit.CONDITION)
+    out("ok")
+
+
+def _status_port(part: str) -> int:
+    mill, _ = context.load_mill()
+    found = mill.part(part)
+    if found is None:
+        raise CommandError(f"no part {part!r} in this configuration", Exit.USAGE)
+    return found.port

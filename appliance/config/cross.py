@@ -1,0 +1,152 @@
+"""The checks no single section can make: what one part of the file says about another.
+
+Pure. Each check appends to the document's faults; all of them run, so that everything is told.
+"""
+
+import ipaddress
+from collections.abc import Callable, Collection
+
+from appliance.config.document import Document
+from appliance.config.faults import did_you_mean, found_text
+from appliance.config.model import MillConfig
+from broker.config import check_settings, check_topic_settings
+from monitor.config import split_address
+
+BROKER_SPACING = 3
+"""Ports reserved per broker listener, from the first broker's on."""
+
+
+def check_all(
+    config: MillConfig, document: Document, *, is_published: bool, wrong: Collection[str] = ()
+) -> None:
+    """Append every fault that lies between sections.
+
+    Sections named in `wrong` have faults of their own and hold their defaults here, so whatever
+    needs them is left out.
+    """
+    checks: list[tuple[Callable[[MillConfig, Document], None], set[str]]] = [
+        (_check_brokers, {"cluster"}),
+        (_check_broker_settings, {"cluster"}),
+        (_check_topics, {"cluster", "topics"}),
+        (_check_inputs, {"collector"}),
+        (_check_sources, {"cluster", "collector", "stream", "topics"}),
+        (_check_ports, {"cluster", "monitor", "ports"}),
+    ]
+    if not is_published:
+        checks.append((_check_listen, {"monitor"}))
+    for check, needed in checks:
+        if not needed & set(wrong):
+            check(config, document)
+
+
+def _check_brokers(config: MillConfig, document: Document) -> None:
+    count = config.cluster.brokers
+    if count != 1 and config.cluster.bootstrap_servers is None:
+        document.add(
+            ("cluster", "brokers"),
+            str(count),
+            "1: this version has no replication between brokers yet"
+            " (or bootstrap_servers of an existing cluster)",
+        )
+
+
+def _check_broker_settings(config: MillConfig, document: Document) -> None:
+    if config.cluster.bootstrap_servers is not None:
+        if config.cluster.settings:
+            document.add(
+                ("cluster", "settings"),
+                "settings beside bootstrap_servers",
+                "none: the settings of an existing cluster are changed there",
+                key=True,
+            )
+        return
+    for key, value, expected in check_settings(config.cluster.settings):
+        document.add(("cluster", "settings", key), found_text(value), expected)
+
+
+def _check_topics(config: MillConfig, document: Document) -> None:
+    seen: dict[str, int] = {}
+    for index, topic in enumerate(config.topics):
+        if topic.name in seen:
+            first = seen[topic.name]
+            document.add(
+                ("topics", index, "name"),
+                f"{topic.name!r} a second time",
+                f"every topic once (it stands at topics[{first}])",
+            )
+        seen.setdefault(topic.name, index)
+        if config.cluster.bootstrap_servers is not None:
+            continue
+        if topic.replication is not None and topic.replication > config.cluster.brokers:
+            document.add(
+                ("topics", index, "replication"),
+                str(topic.replication),
+                f"at most the number of brokers, {config.cluster.brokers}",
+            )
+        for key, value, expected in check_topic_settings(topic.settings):
+            document.add(("topics", index, "settings", key), found_text(value), expected)
+
+
+def _check_inputs(config: MillConfig, document: Document) -> None:
+    seen: dict[str, int] = {}
+    for index, entry in enumerate(config.collector.inputs):
+        for position, glob in enumerate(entry.paths):
+            if glob in seen:
+                document.add(
+                    ("collector", "inputs", index, "paths", position),
+                    f"{glob!r} a second time",
+                    f"every path in one input only (it stands at inputs[{seen[glob]}])",
+                )
+            seen.setdefault(glob, index)
+
+
+def _check_sources(config: MillConfig, document: Document) -> None:
+    """A stream over a topic that nothing fills is a slip, unless the cluster is foreign."""
+    if config.cluster.bootstrap_servers is not None:
+        return
+    known = {*config.collector.topics, *(topic.name for topic in config.topics)}
+    for name, source in config.stream.from_.items():
+        if source.topic not in known:
+            document.add(
+                ("stream", "from", name, "topic"),
+                found_text(source.topic),
+                "a topic of collector.inputs, or one listed under topics"
+                + did_you_mean(source.topic, sorted(known)),
+            )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address to listen on can be reached from this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _check_listen(config: MillConfig, document: Document) -> None:
+    host, _ = split_address(config.monitor.listen)
+    if not is_loopback(host):
+        document.add(
+            ("monitor", "listen"),
+            found_text(config.monitor.listen),
+            "a loopback address such as 127.0.0.1:8090:"
+            " nothing may be reached from outside before there is TLS and authentication",
+        )
+
+
+def _check_ports(config: MillConfig, document: Document) -> None:
+    taken: dict[int, str] = {}
+    spread = {"host", "mill", "broker", "broker_status"}
+    _, monitor_port = split_address(config.monitor.listen)
+    wanted = [
+        (("ports", name), getattr(config.ports, name)) for name in type(config.ports).model_fields
+    ]
+    for path, port in [*wanted, (("monitor", "listen"), monitor_port)]:
+        count = config.cluster.brokers if path[1] in spread else 1
+        for number in range(port, port + max(1, min(count, BROKER_SPACING))):
+            name = ".".join(path)
+            if number in taken:
+                document.add(path, str(number), f"a port of its own ({taken[number]} has it)")
+            taken.setdefault(number, name)

@@ -1,0 +1,180 @@
+"""A YAML text as plain values that remember where they stood.
+
+Only what a settings file needs: mappings with text keys, lists, and the scalars null, true/false,
+integers, decimals and text. So `no`, `1:30` and dates stay text, and no tag can make an object.
+Faults are collected, not raised, except when the text is no YAML at all.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import yaml
+
+from appliance.config.faults import ConfigFaults, Fault, Path, key_text
+
+TEXT_BYTES_MAX = 1 << 20
+NODES_MAX = 50_000
+DEPTH_MAX = 32
+
+_INTEGER = re.compile(r"[-+]?[0-9]+\Z")
+_DECIMAL = re.compile(r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?\Z")
+_CORE_TAGS = {
+    f"tag:yaml.org,2002:{kind}"
+    for kind in ("str", "int", "float", "bool", "null", "timestamp", "map", "seq", "value")
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A place in a source; lines and columns count from 1, 0 means the source has none."""
+
+    source: str
+    line: int = 0
+    column: int = 0
+
+
+@dataclass(slots=True)
+class Document:
+    """The values of one file. `keys` and `values` say where a path's key and value stand."""
+
+    source: str
+    root: dict[str, object] = field(default_factory=dict)
+    keys: dict[Path, Mark] = field(default_factory=dict)
+    values: dict[Path, Mark] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
+
+    def mark_of(self, path: Path, *, key: bool = False) -> Mark:
+        """Where the value (or the key) at a path stands, or else what it lies in."""
+        marks = self.keys if key else self.values
+        for length in range(len(path), 0, -1):
+            mark = marks.get(path[:length])
+            if mark is not None:
+                return mark
+        return Mark(self.source, 1, 1)
+
+    def add(self, path: Path, found: str, expected: str, *, key: bool = False) -> None:
+        """Note a fault at a path."""
+        mark = self.mark_of(path, key=key)
+        self.faults.append(
+            Fault(mark.source, mark.line, mark.column, key_text(path), found, expected)
+        )
+
+
+def read_document(text: str, source: str) -> Document:
+    """Parse a file's text. Raises ConfigFaults when it is no YAML or no mapping at its top."""
+    document = Document(source)
+    if len(text) > TEXT_BYTES_MAX:
+        raise ConfigFaults(
+            [Fault(source, 1, 1, "(the file)", f"{len(text)} characters", f"≤ {TEXT_BYTES_MAX}")]
+        )
+    node = _compose(text, source)
+    if node is None:
+        return document
+    value = _Reader(document).read(node, (), 0)
+    if not isinstance(value, dict):
+        raise ConfigFaults(
+            [Fault(source, 1, 1, "(the file)", "no mapping", "sections such as `collector:`")]
+        )
+    document.root = value
+    return document
+
+
+def read_scalar(text: str) -> object:
+    """The value of a text given outside of a file: YAML, but never a fault (then: the text)."""
+    try:
+        node = _compose(text, "")
+    except ConfigFaults:
+        return text
+    scratch = Document("")
+    value = None if node is None else _Reader(scratch).read(node, (), 0)
+    return text if scratch.faults else value
+
+
+def _compose(text: str, source: str) -> yaml.Node | None:
+    try:
+        loader = yaml.SafeLoader(text)
+        try:
+            node: yaml.Node | None = loader.get_single_node()
+            return node
+        finally:
+            loader.dispose()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        problem = (error.problem or "text that is not YAML").removeprefix("found ")
+        raise ConfigFaults([Fault(source, line, column, "(YAML)", problem, "YAML")]) from error
+    except (yaml.YAMLError, RecursionError) as error:
+        problem = str(error).splitlines()[0]
+        raise ConfigFaults([Fault(source, 1, 1, "(YAML)", problem, "YAML")]) from error
+
+
+class _Reader:
+    """Turns nodes into values; bounded, because an alias may repeat what it names."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.count = 0
+
+    def read(self, node: yaml.Node, path: Path, depth: int) -> object:
+        self.count += 1
+        mark = self._mark(node)
+        self.document.values[path] = mark
+        if depth > DEPTH_MAX or self.count > NODES_MAX:
+            self._fault(node, path, "values nested or repeated without end", "a plain file")
+            return None
+        if node.tag not in _CORE_TAGS:
+            self._fault(node, path, f"the tag {node.tag}", "a plain value")
+            return None
+        if isinstance(node, yaml.MappingNode):
+            return dict(self._pairs(node, path, depth))
+        if isinstance(node, yaml.SequenceNode):
+            return [
+                self.read(child, (*path, index), depth + 1)
+                for index, child in enumerate(node.value)
+            ]
+        text = str(node.value)
+        is_plain = isinstance(node, yaml.ScalarNode) and node.style is None
+        return plain_value(text) if is_plain else text
+
+    def _pairs(
+        self, node: yaml.MappingNode, path: Path, depth: int
+    ) -> Iterator[tuple[str, object]]:
+        seen: set[str] = set()
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                self._fault(key_node, path, "a key that is no text", "a text as key")
+                continue
+            key = str(key_node.value)
+            child = (*path, key)
+            if key in seen:
+                self._fault(key_node, child, "the key a second time", "every key once")
+                continue
+            seen.add(key)
+            self.document.keys[child] = self._mark(key_node)
+            yield key, self.read(value_node, child, depth + 1)
+
+    def _mark(self, node: yaml.Node) -> Mark:
+        start = node.start_mark
+        return Mark(self.document.source, start.line + 1, start.column + 1)
+
+    def _fault(self, node: yaml.Node, path: Path, found: str, expected: str) -> None:
+        mark = self._mark(node)
+        self.document.faults.append(
+            Fault(mark.source, mark.line, mark.column, key_text(path), found, expected)
+        )
+
+
+def plain_value(text: str) -> object:
+    """The value of an unquoted scalar."""
+    if text in ("", "~", "null", "Null", "NULL"):
+        return None
+    if text in ("true", "True", "TRUE"):
+        return True
+    if text in ("false", "False", "FALSE"):
+        return False
+    if _INTEGER.match(text) and len(text) <= 20:
+        return int(text)
+    if _DECIMAL.match(text) and len(text) <= 40:
+        return float(text)
+    return text

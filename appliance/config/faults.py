@@ -1,0 +1,71 @@
+"""What is wrong with a configuration, and how it is told: one line a fault, all at once.
+
+Pure data. A fault names where it stands, the key, what was found and what was expected, so that the
+reader can mend it without looking anything up.
+"""
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+Path = tuple[str | int, ...]
+"""Where a value stands in the document: keys, and positions in lists counted from 0."""
+
+FOUND_CHARACTERS_MAX = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault. `line` and `column` count from 1; 0 where the place is not a place in a file."""
+
+    source: str
+    line: int
+    column: int
+    key: str
+    found: str
+    expected: str
+
+    def __str__(self) -> str:
+        where = f"{self.source}:{self.line}:{self.column}" if self.line else self.source
+        return f"{where}: {self.key}: found {self.found}, expected {self.expected}"
+
+
+class ConfigFaults(Exception):
+    """The configuration cannot be used; `faults` holds everything that is wrong with it."""
+
+    def __init__(self, faults: Iterable[Fault]) -> None:
+        self.faults = sorted(set(faults), key=lambda f: (f.source, f.line, f.column, f.key))
+        super().__init__("\n".join(str(fault) for fault in self.faults))
+
+
+def key_text(path: Path) -> str:
+    """A path as people write it: `stream.metrics[2].where`."""
+    text = ""
+    for step in path:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        else:
+            text += f".{step}" if text else step
+    return text or "(the file)"
+
+
+def found_text(value: object) -> str:
+    """A value as it is quoted in a fault: short, on one line."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return "a mapping" if value else "an empty mapping"
+    if isinstance(value, list | tuple):
+        return "a list" if value else "an empty list"
+    text = repr(value)
+    if len(text) > FOUND_CHARACTERS_MAX:
+        text = text[:FOUND_CHARACTERS_MAX] + "…"
+    return text
+
+
+def did_you_mean(word: str, known: Sequence[str]) -> str:
+    """The known word closest to a mistyped one, as the end of a sentence; empty when none is."""
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    return f"; did you mean {close[0]}?" if close else ""

@@ -1,0 +1,117 @@
+"""From pydantic's complaints to faults a person can act on.
+
+Pure. Rooms raise ValueError("found …, expected …"); everything else is put into these two words
+here, with the known keys and values named.
+"""
+
+import re
+import types
+import typing
+from collections.abc import Iterator, Mapping
+
+from pydantic import BaseModel
+from pydantic_core import ErrorDetails
+
+from appliance.config.faults import Path, did_you_mean, found_text
+
+_FOUND_EXPECTED = re.compile(r"\s*found (?P<found>.*), expected (?P<expected>.*)\Z", re.DOTALL)
+_KEYED = re.compile(r"(?P<key>[A-Za-z_][\w.]*): found ")
+_SECRET_WORDS = ("password", "secret", "token")
+
+_EXPECTED = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+    "none_required": "null",
+}
+
+
+def is_secret(path: Path) -> bool:
+    """Whether the value at a path must not be shown."""
+    return bool(path) and any(word in str(path[-1]).lower() for word in _SECRET_WORDS)
+
+
+def finding(error: ErrorDetails, root: type[BaseModel]) -> tuple[Path, str, str, bool]:
+    """One complaint as (path, found, expected, whether the key itself is what is wrong)."""
+    path: Path = tuple(error["loc"])
+    kind = error["type"]
+    if kind == "extra_forbidden":
+        known = sorted(keys_at(root, path[:-1]))
+        word = str(path[-1])
+        expected = f"one of {', '.join(known)}{did_you_mean(word, known)}"
+        return path, f"the unknown key {word!r}", expected, True
+    if kind == "missing":
+        return path, "nothing", "a value: this key must be given", False
+    shown = "a value that is not shown" if is_secret(path) else found_text(error["input"])
+    if kind == "value_error":
+        return _of_room(path, str(error["ctx"]["error"]), shown)
+    if kind in _EXPECTED:
+        return path, shown, _EXPECTED[kind], False
+    if kind == "literal_error":
+        return path, shown, str(error["ctx"]["expected"]), False
+    message = error["msg"].removeprefix("Input should be ")
+    return path, shown, message[:1].lower() + message[1:], False
+
+
+def _of_room(path: Path, text: str, shown: str) -> tuple[Path, str, str, bool]:
+    """A room's own sentence, `found …, expected …`, perhaps with the key in front."""
+    keyed = _KEYED.match(text)
+    if keyed:
+        path = (*path, *keyed["key"].split("."))
+        text = text[keyed.end("key") + 1 :]
+    match = _FOUND_EXPECTED.match(text)
+    if match:
+        return path, match["found"], match["expected"], False
+    return path, shown, text, False
+
+
+def keys_at(root: type[BaseModel], path: Path) -> set[str]:
+    """The keys a mapping at this path may have; empty when they are the user's own names."""
+    found: list[object] = [root]
+    for step in path:
+        found = [inner for annotation in found for inner in _step(annotation, step)]
+    return {key for annotation in found for key in _keys(annotation)}
+
+
+def _flatten(annotation: object) -> Iterator[object]:
+    """The parts of a union, an Annotated or an alias."""
+    origin = typing.get_origin(annotation)
+    if origin in (typing.Union, types.UnionType):
+        for part in typing.get_args(annotation):
+            yield from _flatten(part)
+    elif origin is typing.Annotated:
+        yield from _flatten(typing.get_args(annotation)[0])
+    else:
+        yield annotation
+
+
+def _step(annotation: object, step: str | int) -> Iterator[object]:
+    for part in _flatten(annotation):
+        if isinstance(part, type) and issubclass(part, BaseModel):
+            for name, field in part.model_fields.items():
+                if step in (name, field.alias):
+                    yield field.annotation
+            continue
+        arguments = typing.get_args(part)
+        origin = typing.get_origin(part)
+        if isinstance(step, int) and origin in (list, tuple) and arguments:
+            yield arguments[0]
+        elif isinstance(origin, type) and issubclass(origin, Mapping) and len(arguments) == 2:
+            yield arguments[1]
+
+
+def _keys(annotation: object) -> Iterator[str]:
+    for part in _flatten(annotation):
+        if isinstance(part, type) and issubclass(part, BaseModel):
+            for name, field in part.model_fields.items():
+                yield field.alias or name

@@ -1,0 +1,82 @@
+"""Loads the configuration file: text, overrides, references, sections, checks between them.
+
+Reads the file and whatever `${file:…}` names, nothing else. Either a `Loaded` comes back or every
+fault at once.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+
+from pydantic import ValidationError
+
+from appliance.config.cross import check_all
+from appliance.config.document import Document, read_document
+from appliance.config.faults import ConfigFaults, Fault, Path
+from appliance.config.findings import finding
+from appliance.config.inputs import apply_overrides, file_reader, substitute
+from appliance.config.model import MillConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A checked configuration, and where its values came from."""
+
+    config: MillConfig
+    document: Document
+    references: Mapping[Path, str]
+    """The original text of every value that held `${…}`."""
+
+
+def load(path: FilePath, home: FilePath, environ: Mapping[str, str] | None = None) -> Loaded:
+    """Read and check a configuration file; raises ConfigFaults with everything that is wrong.
+
+    A missing file is a fault: all defaults would start a mill nobody asked for.
+    """
+    environ = os.environ if environ is None else environ
+    source = _shown(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        place = f"a byte at {error.start} that is not UTF-8"
+        raise ConfigFaults([Fault(source, 0, 0, "(the file)", place, "UTF-8 text")]) from error
+    except OSError as error:
+        reason = (error.strerror or "no file").lower()
+        raise ConfigFaults(
+            [Fault(source, 0, 0, "(the file)", reason, "a file that can be read")]
+        ) from error
+    return load_text(text, source, home, environ)
+
+
+def load_text(text: str, source: str, home: FilePath, environ: Mapping[str, str]) -> Loaded:
+    """`load` for a text at hand."""
+    document = read_document(text, source)
+    apply_overrides(document, environ, MillConfig.model_fields)
+    references = substitute(document, environ, file_reader(home))
+    # A section left empty (`collector:` and nothing below) means its defaults.
+    given = {key: {} if value is None else value for key, value in document.root.items()}
+    wrong: set[str] = set()
+    try:
+        config = MillConfig.model_validate(given)
+    except ValidationError as error:
+        for details in error.errors(include_url=False):
+            path, found, expected, is_key = finding(details, MillConfig)
+            wrong.add(str(path[0]))
+            if path in references:
+                found = f"what stands behind {references[path]}"
+            document.add(path, found, expected, key=is_key)
+        config = MillConfig.model_validate({k: v for k, v in given.items() if k not in wrong})
+    is_published = environ.get("MILLRACE_PUBLISHED") == "loopback"
+    check_all(config, document, is_published=is_published, wrong=wrong)
+    if document.faults:
+        raise ConfigFaults(document.faults)
+    return Loaded(config, document, references)
+
+
+def _shown(path: FilePath) -> str:
+    """The path as it is told to the user: relative where that is shorter."""
+    try:
+        return str(path.relative_to(FilePath.cwd()))
+    except ValueError:
+        return str(path)

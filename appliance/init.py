@@ -1,0 +1,130 @@
+"""The one-shot `init`: cluster id, directory ids and all secrets, made once and never changed.
+
+The same for `make up` and for the compose service that the others wait for. Every file appears
+whole or not at all and is readable by its owner only; what exists stays as it is, so running this
+twice, or twice at once, changes nothing.
+"""
+
+import os
+import secrets as randomness
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from appliance.files import create_once
+from appliance.home import Home
+from protocol.types import random_uuid, uuid_to_base64
+
+PASSWORD_BYTES = 24
+FOLDER_MODE = 0o700
+
+MYSQL_USERS = ("root", "mill", "reader")
+
+COPIES = {
+    "stream/mysql": "mysql/mill",
+    "stream/redis": "redis/password",
+    "monitor/mysql": "mysql/reader",
+}
+"""Each part reads a file of its own: in containers the parts run as different users."""
+
+
+class InitError(Exception):
+    """Ids or secrets cannot be made; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What `init` made this time, by path below `data/secrets`."""
+
+    names: tuple[str, ...]
+
+
+def initialise(
+    home: Home, broker_count: int, owners: Mapping[str, tuple[int, int]] | None = None
+) -> Made:
+    """Make what is missing. `owners` maps a part to the user and group its files belong to."""
+    made: list[str] = []
+    parts = [f"broker-{number}" for number in range(1, broker_count + 1)]
+    folders = [*parts, "mysql", "redis", "stream", "monitor"]
+    _make_folder(home.data, 0o755)
+    _make_folder(home.secrets, 0o755)
+    for name in folders:
+        _make_folder(home.secrets / name, FOLDER_MODE)
+
+    cluster_id = _cluster_id(home, parts)
+    for part in parts:
+        on_disk = read_meta_properties(home.part_data(part) / "meta.properties")
+        directory_id = on_disk.get("directory.id") or _new_id()
+        _create(home, f"{part}/cluster_id", cluster_id, made)
+        _create(home, f"{part}/directory_id", directory_id, made)
+    for user in MYSQL_USERS:
+        _create(home, f"mysql/{user}", _new_password(), made)
+    _create(home, "redis/password", _new_password(), made)
+    for copy, original in COPIES.items():
+        _create(home, copy, read_secret(home, original), made)
+    for name in folders:
+        if owners and name in owners:
+            _give(home.secrets / name, *owners[name])
+    return Made(tuple(made))
+
+
+def read_secret(home: Home, name: str) -> str:
+    """A secret or id by its path below `data/secrets`. Raises InitError when it is missing."""
+    try:
+        text = (home.secrets / name).read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "no plain text"
+        raise InitError(
+            f"data/secrets/{name}: {reason}; `millrace init` makes what is missing"
+        ) from error
+    if not text:
+        raise InitError(f"data/secrets/{name} is empty; remove it and run `millrace init`")
+    return text
+
+
+def read_meta_properties(path: Path) -> dict[str, str]:
+    """A broker's own note about whose data folder it is; empty when there is none."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return {}
+    pairs = (line.partition("=") for line in text.splitlines() if not line.startswith("#"))
+    return {key.strip(): value.strip() for key, separator, value in pairs if separator}
+
+
+def _cluster_id(home: Home, parts: list[str]) -> str:
+    """The id that exists, as a secret or in a broker's data folder; else a new one."""
+    for part in parts:
+        if (home.secrets / part / "cluster_id").exists():
+            return read_secret(home, f"{part}/cluster_id")
+    for part in parts:
+        found = read_meta_properties(home.part_data(part) / "meta.properties").get("cluster.id")
+        if found:
+            return found
+    return _new_id()
+
+
+def _create(home: Home, name: str, value: str, made: list[str]) -> None:
+    # No line end behind the value: the database images take the file as the password.
+    if create_once(home.secrets / name, value.encode()):
+        made.append(name)
+
+
+def _make_folder(folder: Path, mode: int) -> None:
+    try:
+        folder.mkdir(mode=mode, parents=True, exist_ok=True)
+    except OSError as error:
+        raise InitError(f"{folder}: {error.strerror}") from error
+
+
+def _give(folder: Path, user: int, group: int) -> None:
+    for path in (*folder.iterdir(), folder):
+        os.chown(path, user, group, follow_symlinks=False)
+
+
+def _new_id() -> str:
+    return uuid_to_base64(random_uuid(os.urandom(16)))
+
+
+def _new_password() -> str:
+    return randomness.token_urlsafe(PASSWORD_BYTES)

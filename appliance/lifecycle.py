@@ -1,0 +1,198 @@
+"""Starting and stopping the whole mill from outside of the supervisor.
+
+`start` makes the supervisor in the background, `wait_healthy` follows it, `stop` ends it and
+whatever an earlier one left behind. All of it may be called at any time, in any state.
+"""
+
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.checks import Check, before_start
+from appliance.home import Home
+from appliance.init import initialise
+from appliance.parts import broker_names
+from appliance.processes import read_record
+from appliance.settings import Mill
+from appliance.supervisor import children, control
+from appliance.supervisor.logs import open_log, tail
+
+POLL_S = 0.1
+SUPERVISOR_START_S = 20.0
+CRASHES_TO_GIVE_UP = 4
+
+
+class StartRefused(Exception):
+    """The mill cannot be started; `checks` say why, each with its remedy."""
+
+    def __init__(self, checks: list[Check]) -> None:
+        self.checks = checks
+        super().__init__("\n".join(str(check) for check in checks))
+
+
+class StartFailed(Exception):
+    """The mill was started, but some part does not get healthy."""
+
+
+class StillStopping(Exception):
+    """Parts have not ended in the time given; the supervisor goes on stopping them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a start or stop has come."""
+
+    done: int
+    of: int
+    waiting_for: str
+
+
+def is_running(home: Home) -> bool:
+    """Whether a supervisor holds this mill: its lock says so whatever pid files say."""
+    try:
+        descriptor = os.open(home.lock_file, os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def snapshot(home: Home, timeout_s: float = control.TIMEOUT_S) -> dict[str, Any]:
+    """What the supervisor knows. Raises NoSupervisor."""
+    return control.ask(home.socket, {"command": "status"}, timeout_s)
+
+
+def start(mill: Mill, digest: str) -> None:
+    """Make the supervisor in the background. Raises StartRefused before anything has changed."""
+    home = mill.home
+    # Parts that lost their supervisor hold ports; they end before the ports are looked at.
+    _end_leftovers(home)
+    if faults := before_start(mill):
+        raise StartRefused(faults)
+    initialise(home, len(broker_names(mill.config)))
+    home.run.mkdir(parents=True, exist_ok=True)
+    for name in ("access", "json", "text"):
+        (home.folder / "watched" / name).mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(home.config_file, home.started_config)
+    log = open_log(home.part_log("supervisor"))
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "appliance", "supervise", "--digest", digest],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=home.folder,
+            env={
+                **os.environ,
+                "PYTHONPATH": str(home.code),
+                "PYTHONSAFEPATH": "1",
+                "MILLRACE_HOME": str(home.folder),
+                "MILLRACE_CONFIG": str(home.started_config),
+            },
+            start_new_session=True,
+        )
+    finally:
+        os.close(log)
+    deadline = time.monotonic() + SUPERVISOR_START_S
+    while time.monotonic() < deadline:
+        try:
+            snapshot(home, 2.0)
+        except control.NoSupervisor:
+            if process.poll() is not None:
+                break
+            time.sleep(POLL_S)
+        else:
+            # Nobody waits for this process any more: that is what the background means.
+            process.returncode = 0
+            return
+    lines = "\n".join(f"  {line}" for line in tail(home.part_log("supervisor"), 8))
+    raise StartFailed(f"the supervisor did not start; data/logs/supervisor.log ends with\n{lines}")
+
+
+def wait_healthy(
+    home: Home, timeout_s: float, on_progress: Callable[[Progress], None] | None = None
+) -> dict[str, Any]:
+    """Wait until every part is healthy and return the last snapshot.
+
+    Raises StartFailed when a part has given up or keeps crashing, TimeoutError when time is up. The
+    mill is left as it is: what runs keeps running.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            found = snapshot(home)
+        except control.NoSupervisor as error:
+            raise StartFailed(f"the supervisor has ended: {error}") from error
+        waiting = [entry for entry in found["parts"] if entry["state"] != "healthy"]
+        if on_progress:
+            names = ", ".join(entry["part"] for entry in waiting)
+            on_progress(Progress(len(found["parts"]) - len(waiting), len(found["parts"]), names))
+        if not waiting:
+            return found
+        for entry in waiting:
+            gave_up = entry["state"] == "failed"
+            if gave_up or (entry["restarts"] >= CRASHES_TO_GIVE_UP and entry["state"] != "waiting"):
+                raise StartFailed(_failure_text(home, entry))
+        if time.monotonic() >= deadline:
+            reasons = "; ".join(f"{e['part']}: {e['reason'] or e['state']}" for e in waiting)
+            raise TimeoutError(f"not healthy within {timeout_s:.0f} s: {reasons}")
+        time.sleep(POLL_S)
+
+
+def _failure_text(home: Home, entry: dict[str, Any]) -> str:
+    path = home.part_log(entry["part"])
+    lines = "\n".join(f"  {line[:400]}" for line in tail(path, 6))
+    return f"{entry['part']} does not start: {entry['reason']}; {path} ends with\n{lines}"
+
+
+def stop(
+    home: Home, timeout_s: float, on_progress: Callable[[Progress], None] | None = None
+) -> bool:
+    """Stop everything that runs; False when nothing did. Raises StillStopping when time is up."""
+    deadline = time.monotonic() + timeout_s
+    was_running = is_running(home)
+    if was_running:
+        try:
+            control.ask(home.socket, {"command": "stop"})
+        except control.NoSupervisor:
+            # It is starting or ending, or does not answer; its signal says the same.
+            if record := read_record(home.pid_file):
+                record.signal(signal.SIGTERM)
+    while is_running(home):
+        _tell_stopping(home, on_progress)
+        if time.monotonic() >= deadline:
+            raise StillStopping(f"not everything has stopped within {timeout_s:.0f} s")
+        time.sleep(POLL_S)
+    had_leftovers = bool(_end_leftovers(home))
+    home.pid_file.unlink(missing_ok=True)
+    return was_running or had_leftovers
+
+
+def _tell_stopping(home: Home, on_progress: Callable[[Progress], None] | None) -> None:
+    if on_progress is None:
+        return
+    try:
+        entries = snapshot(home, 2.0)["parts"]
+    except control.NoSupervisor:
+        return
+    left = [entry["part"] for entry in entries if entry["state"] != "stopped"]
+    on_progress(Progress(len(entries) - len(left), len(entries), ", ".join(left)))
+
+
+def _end_leftovers(home: Home) -> list[str]:
+    """Stop parts whose supervisor was killed. A second one that starts meanwhile does the same."""
+    import asyncio
+
+    return asyncio.run(children.end_leftovers(home)) if children.leftovers(home) else []

@@ -1,0 +1,183 @@
+"""The parts of a mill: which ones a configuration asks for, where they listen, in which order.
+
+Pure. The order of starting: databases and brokers, then collector and stream, then the monitor; of
+stopping: what makes work first, what keeps its results last.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from appliance.config.model import MillConfig
+from monitor.config import split_address
+
+LOOPBACK = "127.0.0.1"
+ANYWHERE = "0.0.0.0"
+
+REDIS_IN_CONTAINER = 6379
+MYSQL_IN_CONTAINER = 3306
+
+
+class Probe(StrEnum):
+    """How one asks a part whether it works."""
+
+    HTTP = "http"
+    REDIS = "redis"
+    MYSQL = "mysql"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One process of the mill. `ports` maps the setting that names a port to the port."""
+
+    name: str
+    probe: Probe
+    host: str
+    port: int
+    ports: tuple[tuple[str, int], ...]
+    start_rank: int
+    stop_rank: int
+    start_timeout_ms: int
+    stop_timeout_ms: int
+
+    @property
+    def address(self) -> str:
+        """What the probe asks, as a person reads it."""
+        return f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where parts are: child processes on this machine, or a container each."""
+
+    in_containers: bool = False
+
+    @property
+    def bind_host(self) -> str:
+        """What the parts listen on."""
+        return ANYWHERE if self.in_containers else LOOPBACK
+
+    def host_of(self, part: str) -> str:
+        """By which name the other parts reach one."""
+        return part if self.in_containers else LOOPBACK
+
+
+def broker_names(config: MillConfig) -> tuple[str, ...]:
+    """The bundled brokers; none when an existing cluster is used."""
+    if config.cluster.bootstrap_servers is not None:
+        return ()
+    return tuple(f"broker-{number}" for number in range(1, config.cluster.brokers + 1))
+
+
+def bundles_redis(config: MillConfig) -> bool:
+    """Whether this mill runs a Redis server of its own."""
+    return config.sinks.redis is not None and config.sinks.redis.host is None
+
+
+def bundles_mysql(config: MillConfig) -> bool:
+    """Whether this mill runs a MySQL server of its own."""
+    return config.sinks.mysql is not None and config.sinks.mysql.host is None
+
+
+def bootstrap_servers(config: MillConfig, placement: Placement) -> str:
+    """Where the mill's own parts find the cluster."""
+    if config.cluster.bootstrap_servers is not None:
+        return config.cluster.bootstrap_servers
+    return ",".join(
+        f"{placement.host_of(name)}:{config.ports.mill + index}"
+        for index, name in enumerate(broker_names(config))
+    )
+
+
+def monitor_port(config: MillConfig) -> int:
+    """The port of the page."""
+    return split_address(config.monitor.listen)[1]
+
+
+def parts_of(config: MillConfig, placement: Placement) -> tuple[Part, ...]:
+    """The parts, in the order in which they start."""
+    found = [*_servers(config, placement), *_brokers(config, placement)]
+    ports = config.ports
+    if config.collector.inputs:
+        found.append(
+            _http("collector", placement, (("ports.collector", ports.collector),), 1, 0, 60_000)
+        )
+    if config.stream.metrics:
+        found.append(_http("stream", placement, (("ports.stream", ports.stream),), 1, 1, 240_000))
+    found.append(
+        _http("monitor", placement, (("monitor.listen", monitor_port(config)),), 2, 0, 60_000)
+    )
+    return tuple(found)
+
+
+def _servers(config: MillConfig, placement: Placement) -> list[Part]:
+    found = []
+    if bundles_mysql(config):
+        found.append(
+            Part(
+                name="mysql",
+                probe=Probe.MYSQL,
+                host=placement.host_of("mysql"),
+                port=MYSQL_IN_CONTAINER if placement.in_containers else config.ports.mysql,
+                ports=(("ports.mysql", config.ports.mysql),),
+                start_rank=0,
+                stop_rank=3,
+                start_timeout_ms=180_000,
+                stop_timeout_ms=60_000,
+            )
+        )
+    if bundles_redis(config):
+        found.append(
+            Part(
+                name="redis",
+                probe=Probe.REDIS,
+                host=placement.host_of("redis"),
+                port=REDIS_IN_CONTAINER if placement.in_containers else config.ports.redis,
+                ports=(("ports.redis", config.ports.redis),),
+                start_rank=0,
+                stop_rank=3,
+                start_timeout_ms=60_000,
+                stop_timeout_ms=20_000,
+            )
+        )
+    return found
+
+
+def _brokers(config: MillConfig, placement: Placement) -> list[Part]:
+    ports = config.ports
+    return [
+        _http(
+            name,
+            placement,
+            (
+                ("ports.broker_status", ports.broker_status + index),
+                ("ports.host", ports.host + index),
+                ("ports.mill", ports.mill + index),
+            ),
+            0,
+            2,
+            # Recovery after a power cut reads whole segments.
+            600_000,
+        )
+        for index, name in enumerate(broker_names(config))
+    ]
+
+
+def _http(
+    name: str,
+    placement: Placement,
+    ports: tuple[tuple[str, int], ...],
+    start_rank: int,
+    stop_rank: int,
+    start_timeout_ms: int,
+) -> Part:
+    return Part(
+        name=name,
+        probe=Probe.HTTP,
+        host=placement.host_of(name),
+        port=ports[0][1],
+        ports=ports,
+        start_rank=start_rank,
+        stop_rank=stop_rank,
+        start_timeout_ms=start_timeout_ms,
+        stop_timeout_ms=40_000,
+    )

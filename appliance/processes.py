@@ -1,0 +1,139 @@
+"""Which process is which: records that a reused process id cannot fool, and holders of ports.
+
+A process id alone says nothing after a crash or a reboot. A record holds the id, the moment the
+kernel started the process and the boot it belongs to; only all three together name a process.
+"""
+
+import ctypes
+import errno
+import json
+import os
+import signal
+import socket
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+from appliance.files import write_atomically
+
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRecord:
+    """One process, named beyond doubt."""
+
+    pid: int
+    start_ticks: int
+    boot_id: str
+
+    def is_alive(self) -> bool:
+        """Whether this very process still runs (a zombie does not)."""
+        return self.boot_id == boot_id() and _start_ticks(self.pid) == self.start_ticks
+
+    def signal(self, number: signal.Signals, *, group: bool = False) -> bool:
+        """Send a signal if the process is still this one; `group` reaches its children too."""
+        if not self.is_alive():
+            return False
+        try:
+            if group and os.getpgid(self.pid) == self.pid:
+                os.killpg(self.pid, number)
+            else:
+                os.kill(self.pid, number)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def write(self, path: Path) -> None:
+        """Keep the record in a file."""
+        write_atomically(path, json.dumps(asdict(self)).encode() + b"\n")
+
+
+def boot_id() -> str:
+    """The kernel's name for this boot."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def _start_ticks(pid: int) -> int | None:
+    """When the kernel started a process, in clock ticks since boot; None when there is none."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    # The name in parentheses may hold anything; the fields after it are counted from its end.
+    fields = text.rpartition(")")[2].split()
+    return None if fields[0] in ("Z", "X") else int(fields[19])
+
+
+def record_of(pid: int) -> ProcessRecord | None:
+    """The record of a process that runs; None when it is gone."""
+    ticks = _start_ticks(pid)
+    return None if ticks is None else ProcessRecord(pid, ticks, boot_id())
+
+
+def read_record(path: Path) -> ProcessRecord | None:
+    """What a file says; None when there is none or it says nothing."""
+    try:
+        return ProcessRecord(**json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Have the kernel end this process (SIGTERM) when its parent dies; survives an exec.
+
+    Ends the process at once when the parent is gone already.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+    if os.getppid() != parent_pid:
+        raise SystemExit(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who listens on a port; `pid` None when this account may not know."""
+
+    pid: int | None
+    command: str
+
+    def __str__(self) -> str:
+        if self.pid is None:
+            return "a process this account cannot see"
+        return f"process {self.pid} ({self.command})"
+
+
+def port_is_free(host: str, port: int) -> bool:
+    """Whether one could listen here."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+            probe.listen(1)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return False
+            raise
+    return True
+
+
+def holder_of(port: int) -> Holder:
+    """Who listens on a TCP port of this machine."""
+    try:
+        connections = psutil.net_connections(kind="tcp")
+    except psutil.AccessDenied:
+        return Holder(None, "")
+    for connection in connections:
+        if connection.status != psutil.CONN_LISTEN or not connection.laddr:
+            continue
+        if connection.laddr.port != port or connection.pid is None:
+            continue
+        try:
+            command = " ".join(psutil.Process(connection.pid).cmdline())[:120]
+        except psutil.Error:
+            command = "ended meanwhile"
+        return Holder(connection.pid, command)
+    return Holder(None, "")

@@ -1,0 +1,52 @@
+"""`millrace run PART`: the one entry point of every part, for the supervisor and in containers.
+
+Loads and checks the configuration, hands the part its settings on an inherited descriptor, and
+becomes the part's process: there is no parent in between, so signals and exit codes are the part's
+own. Redis and MySQL become what they are in the same way.
+"""
+
+import os
+import sys
+
+from appliance import servers
+from appliance.processes import die_with_parent
+from appliance.settings import Mill, encode_settings, room_of, settings_for
+
+PARENT_VARIABLE = "MILLRACE_SUPERVISOR"
+"""Holds the supervisor's process id: the part then ends when its supervisor dies."""
+
+SERVERS = {"redis": servers.redis_command, "mysql": servers.mysql_command}
+
+
+class UnknownPart(Exception):
+    """The configuration asks for no such part."""
+
+
+def become(mill: Mill, name: str) -> None:
+    """Replace this process by the part's. Returns only by raising."""
+    part = mill.part(name)
+    if part is None:
+        known = ", ".join(part.name for part in mill.parts)
+        raise UnknownPart(f"no part {name!r} in this configuration; there are {known}")
+    if parent := os.environ.pop(PARENT_VARIABLE, None):
+        die_with_parent(int(parent))
+    if name in SERVERS and not mill.placement.in_containers:
+        command = SERVERS[name](mill)
+    else:
+        mill.home.part_data(name).mkdir(parents=True, exist_ok=True)
+        descriptor = settings_descriptor(encode_settings(settings_for(mill, name)))
+        room = room_of(name)
+        command = [sys.executable, "-m", room, "--settings-fd", str(descriptor)]
+        os.environ["PYTHONPATH"] = str(mill.home.code)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(command[0], command)
+
+
+def settings_descriptor(data: bytes) -> int:
+    """An inherited descriptor from which exactly these bytes can be read; nothing on any disk."""
+    descriptor = os.memfd_create("settings", 0)
+    os.set_inheritable(descriptor, True)
+    os.write(descriptor, data)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor

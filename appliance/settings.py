@@ -1,0 +1,243 @@
+"""What each part's process is told: the checked file, cut up and completed with places and secrets.
+
+A part gets exactly what it needs, as one JSON object on an inherited descriptor; it never sees the
+configuration file, and no secret stands in its arguments or environment.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import SecretStr
+
+from appliance.config.model import MillConfig, Scalar
+from appliance.home import Home
+from appliance.init import read_secret
+from appliance.java import find_java
+from appliance.parts import (
+    LOOPBACK,
+    Part,
+    Placement,
+    Probe,
+    bootstrap_servers,
+    monitor_port,
+    parts_of,
+)
+from broker.config import check_topic_settings, topic_settings_text
+from stream.jars import jar_paths
+
+DATABASE = "millrace"
+SINK_USER = "mill"
+READER = "reader"
+CLASS_DATA_ARCHIVE = "spark.jsa"
+
+
+@dataclass(frozen=True, slots=True)
+class Mill:
+    """One mill: its folders, its checked configuration, and where its parts are."""
+
+    home: Home
+    config: MillConfig
+    placement: Placement
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The parts this configuration asks for."""
+        return parts_of(self.config, self.placement)
+
+    def part(self, name: str) -> Part | None:
+        """One part by name."""
+        return next((part for part in self.parts if part.name == name), None)
+
+
+def room_of(part: str) -> str:
+    """Which package a part's process runs."""
+    return "broker" if part.startswith("broker-") else part
+
+
+def settings_for(mill: Mill, part: str) -> dict[str, Any]:
+    """The settings of one of our own parts; raises InitError when a secret is missing."""
+    makers = {
+        "broker": broker_settings,
+        "collector": collector_settings,
+        "stream": stream_settings,
+        "monitor": monitor_settings,
+    }
+    return makers[room_of(part)](mill, part)
+
+
+def encode_settings(settings: dict[str, Any]) -> bytes:
+    """The settings as they go through the descriptor."""
+    return json.dumps(settings, separators=(",", ":")).encode()
+
+
+def broker_settings(mill: Mill, part: str) -> dict[str, Any]:
+    """One broker. Listener BROKER is reserved until there is replication."""
+    number = int(part.removeprefix("broker-"))
+    ports, bind = mill.config.ports, mill.placement.bind_host
+    index = number - 1
+    return {
+        "part": part,
+        "node_id": number,
+        "cluster_id": read_secret(mill.home, f"{part}/cluster_id"),
+        "directory_id": read_secret(mill.home, f"{part}/directory_id"),
+        "log_dir": str(mill.home.part_data(part)),
+        "listeners": {
+            "HOST": {
+                "host": bind,
+                "port": ports.host + index,
+                "advertised_host": LOOPBACK,
+                "advertised_port": ports.host + index,
+            },
+            "MILL": {
+                "host": bind,
+                "port": ports.mill + index,
+                "advertised_host": mill.placement.host_of(part),
+                "advertised_port": ports.mill + index,
+            },
+        },
+        "status": {"host": bind, "port": ports.broker_status + index},
+        "settings": dict(mill.config.cluster.settings),
+    }
+
+
+def collector_settings(mill: Mill, part: str = "collector") -> dict[str, Any]:
+    """The collector; globs start from the mill's folder."""
+    config = mill.config
+    return {
+        "part": part,
+        "section": config.collector.model_dump(mode="json", by_alias=True),
+        "bootstrap_servers": bootstrap_servers(config, mill.placement),
+        "home": str(mill.home.folder),
+        "data_dir": str(mill.home.part_data(part)),
+        "topics": topics_for(config, config.collector.topics),
+        "status": {"host": mill.placement.bind_host, "port": config.ports.collector},
+    }
+
+
+def stream_settings(mill: Mill, part: str = "stream") -> dict[str, Any]:
+    """The stream, which writes to the sinks as their owner."""
+    config = mill.config
+    java = find_java()
+    return {
+        "part": part,
+        "section": config.stream.model_dump(mode="json", by_alias=True),
+        "sinks": sinks_settings(mill, SINK_USER, "stream"),
+        "bootstrap_servers": bootstrap_servers(config, mill.placement),
+        "data_dir": str(mill.home.part_data(part)),
+        "jars": [str(path) for path in jar_paths(mill.home.jars)],
+        "java_home": str(java.home) if java else None,
+        "class_data_archive": str(mill.home.part_data(part) / CLASS_DATA_ARCHIVE),
+        "topics": topics_for(config, config.stream.topics),
+        "status": {"host": mill.placement.bind_host, "port": config.ports.stream},
+    }
+
+
+def stream_check_settings(mill: Mill) -> dict[str, Any]:
+    """The stream's settings as far as its expressions need them: no secrets, no addresses."""
+    java = find_java()
+    return {
+        "section": mill.config.stream.model_dump(mode="json", by_alias=True),
+        "sinks": {"mysql": None, "redis": None},
+        "bootstrap_servers": "",
+        "data_dir": str(mill.home.part_data("stream")),
+        "java_home": str(java.home) if java else None,
+    }
+
+
+def monitor_settings(mill: Mill, part: str = "monitor") -> dict[str, Any]:
+    """The monitor, which reads everything and writes nothing."""
+    config = mill.config
+    section = config.monitor.model_dump(mode="json", by_alias=True)
+    if mill.placement.in_containers:
+        section["listen"] = f"{mill.placement.bind_host}:{monitor_port(config)}"
+    return {
+        "part": part,
+        "section": section,
+        "bootstrap_servers": bootstrap_servers(config, mill.placement),
+        "data_dir": str(mill.home.part_data(part)),
+        "parts": {
+            other.name: f"http://{other.address}"
+            for other in mill.parts
+            if other.probe is Probe.HTTP and other.name != part
+        },
+        "sinks": sinks_settings(mill, READER, part),
+    }
+
+
+def sinks_settings(mill: Mill, user: str, secrets_of: str) -> dict[str, Any]:
+    """How one reaches MySQL and Redis as `user`, with the secrets that part `secrets_of` has.
+
+    A reader needs no password for Redis: without one, everybody may read the mill's keys.
+    """
+    sinks, home = mill.config.sinks, mill.home
+    found: dict[str, Any] = {"mysql": None, "redis": None}
+    if sinks.mysql is not None:
+        server = mill.part("mysql")
+        if server is not None:
+            found["mysql"] = {
+                "host": server.host,
+                "port": server.port,
+                "user": user,
+                "password": read_secret(home, f"{secrets_of}/mysql"),
+                "database": DATABASE,
+                "reader": READER,
+            }
+        else:
+            found["mysql"] = {
+                "host": sinks.mysql.host,
+                "port": sinks.mysql.port or 3306,
+                "user": sinks.mysql.user or user,
+                "password": _revealed(sinks.mysql.password) or "",
+                "database": sinks.mysql.database or DATABASE,
+                "reader": None,
+            }
+    if sinks.redis is not None:
+        server = mill.part("redis")
+        writes = user == SINK_USER
+        if server is not None:
+            found["redis"] = {
+                "host": server.host,
+                "port": server.port,
+                "username": SINK_USER if writes else None,
+                "password": read_secret(home, f"{secrets_of}/redis") if writes else None,
+            }
+        else:
+            found["redis"] = {
+                "host": sinks.redis.host,
+                "port": sinks.redis.port or 6379,
+                "username": sinks.redis.username,
+                "password": _revealed(sinks.redis.password),
+            }
+    return found
+
+
+def _revealed(secret: SecretStr | None) -> str | None:
+    return None if secret is None else secret.get_secret_value()
+
+
+def topics_for(config: MillConfig, names: tuple[str, ...]) -> list[dict[str, Any]]:
+    """What a part needs to know to make its topics when they are missing."""
+    listed = {topic.name: topic for topic in config.topics}
+    found = []
+    for name in names:
+        topic = listed.get(name)
+        found.append(
+            {
+                "name": name,
+                "partitions": topic.partitions if topic else None,
+                "replication": topic.replication if topic else None,
+                "settings": _settings_text(topic.settings) if topic else {},
+            }
+        )
+    return found
+
+
+def _settings_text(settings: dict[str, Scalar]) -> dict[str, str]:
+    """Kafka's spelling of each value; keys our broker does not know belong to a foreign cluster."""
+    if not check_topic_settings(settings):
+        return topic_settings_text(settings)
+    return {
+        key: str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in settings.items()
+    }

@@ -1,0 +1,83 @@
+"""Has Spark judge the SQL expressions of the configuration, once for every text.
+
+What can be checked without a JVM is checked when the file is loaded. Syntax and types only Spark
+knows; asking it takes seconds, so a text found right is remembered by its hash in `data/`.
+"""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+from appliance.config.document import Document
+from appliance.config.faults import ConfigFaults, Path
+from appliance.files import write_atomically
+from appliance.run import settings_descriptor
+from appliance.settings import Mill, encode_settings, stream_check_settings
+
+TIMEOUT_S = 180.0
+STREAM_VERSION_FILES = ("stream/sections.py", "stream/config.py", "stream/metrics.py")
+
+
+class CheckFailed(Exception):
+    """Spark could not be asked; the text says why."""
+
+
+def check_expressions(mill: Mill, document: Document) -> bool:
+    """Check the stream's expressions; True when Spark was asked, False when the answer was known.
+
+    Raises ConfigFaults with everything Spark objects to.
+    """
+    if not mill.config.stream.metrics:
+        return False
+    settings = stream_check_settings(mill)
+    digest = _digest(mill, settings)
+    memory = mill.home.data / "checked-expressions"
+    if memory.exists() and memory.read_text().strip() == digest:
+        return False
+    for fault in _ask_spark(mill, settings):
+        path: Path = tuple(fault["path"])
+        document.add(path, str(fault["found"]), str(fault["expected"]))
+    if document.faults:
+        raise ConfigFaults(document.faults)
+    mill.home.data.mkdir(parents=True, exist_ok=True)
+    write_atomically(memory, digest.encode() + b"\n")
+    return True
+
+
+def _digest(mill: Mill, settings: dict[str, Any]) -> str:
+    digest = hashlib.sha256(json.dumps(settings["section"], sort_keys=True).encode())
+    for name in STREAM_VERSION_FILES:
+        path = mill.home.code / name
+        digest.update(path.read_bytes() if path.exists() else b"")
+    return digest.hexdigest()
+
+
+def _ask_spark(mill: Mill, settings: dict[str, Any]) -> list[dict[str, Any]]:
+    descriptor = settings_descriptor(encode_settings(settings))
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "stream", "--check", "--settings-fd", str(descriptor)],
+            pass_fds=[descriptor],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+            cwd=mill.home.folder,
+            env={**os.environ, "PYTHONPATH": str(mill.home.code), "PYTHONSAFEPATH": "1"},
+        )
+    except subprocess.TimeoutExpired as error:
+        raise CheckFailed(f"Spark did not check the metrics within {TIMEOUT_S:.0f} s") from error
+    finally:
+        os.close(descriptor)
+    try:
+        faults = json.loads(done.stdout)
+    except ValueError as error:
+        tail = "\n".join(done.stderr.splitlines()[-8:])
+        raise CheckFailed(f"Spark could not check the metrics:\n{tail}") from error
+    if not isinstance(faults, list):
+        raise CheckFailed("Spark's answer about the metrics is not understood")
+    return faults

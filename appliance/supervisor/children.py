@@ -1,0 +1,101 @@
+"""Makes the parts' processes, and deals with those an earlier supervisor left behind.
+
+A child leads a process group of its own, so that everything it starts can be ended with it, and
+ends by itself when its supervisor dies. What it is stands in `data/run/<part>.json`.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from asyncio.subprocess import Process
+from collections.abc import Iterable
+
+from appliance.home import Home
+from appliance.processes import ProcessRecord, read_record, record_of
+from appliance.run import PARENT_VARIABLE
+from appliance.supervisor.logs import open_log
+from protocol.log import fields
+
+LEFTOVER_STOP_S = 40.0
+KILLED_WAIT_S = 5.0
+POLL_S = 0.05
+
+logger = logging.getLogger(__name__)
+
+
+async def start(home: Home, part: str, command: list[str] | None = None) -> Process:
+    """Start a part's process; its output goes to its log. Raises OSError when it cannot be made."""
+    command = command or [sys.executable, "-m", "appliance", "run", part]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(home.code),
+        "PYTHONSAFEPATH": "1",
+        "PYTHONUNBUFFERED": "1",
+        "MILLRACE_HOME": str(home.folder),
+        "MILLRACE_CONFIG": str(home.started_config),
+        PARENT_VARIABLE: str(os.getpid()),
+    }
+    log = open_log(home.part_log(part))
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=home.folder,
+            env=environment,
+            process_group=0,
+        )
+    finally:
+        os.close(log)
+    if record := record_of(process.pid):
+        record.write(home.part_record(part))
+    return process
+
+
+def end_group(pid: int, number: signal.Signals) -> None:
+    """Signal everything in the group a child leads; what is gone is gone."""
+    try:
+        os.killpg(pid, number)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def leftovers(home: Home) -> dict[str, ProcessRecord]:
+    """Parts of an earlier supervisor that still run."""
+    found = {}
+    for path in sorted(home.run.glob("*.json")):
+        record = read_record(path)
+        if record is not None and record.is_alive():
+            found[path.stem] = record
+    return found
+
+
+async def end_leftovers(home: Home, timeout_s: float = LEFTOVER_STOP_S) -> list[str]:
+    """Stop what an earlier supervisor left behind, kill what does not stop; returns the names.
+
+    They have been told to end when their supervisor died; a database may need a while for it.
+    """
+    found = leftovers(home)
+    for name, record in found.items():
+        logger.warning(
+            "a part of an earlier run is stopped first", extra=fields(part=name, pid=record.pid)
+        )
+        record.signal(signal.SIGTERM)
+    await asyncio.to_thread(_wait_for_end, found.values(), timeout_s)
+    for name, record in found.items():
+        if record.signal(signal.SIGKILL, group=True):
+            logger.warning("killed", extra=fields(part=name, pid=record.pid))
+    await asyncio.to_thread(_wait_for_end, found.values(), KILLED_WAIT_S)
+    for name in found:
+        home.part_record(name).unlink(missing_ok=True)
+    return list(found)
+
+
+def _wait_for_end(records: Iterable[ProcessRecord], timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    while any(record.is_alive() for record in records) and time.monotonic() < deadline:
+        time.sleep(POLL_S)

@@ -1,0 +1,360 @@
+"""The supervisor's judgement: what to start, probe, restart and stop, and when.
+
+Pure: time comes as `now_ms`, chance as a `random.Random`, outputs are effects that the driver
+performs in the order given. A part moves through these states:
+
+    WAITING ─▶ STARTING ─▶ HEALTHY ◀─▶ UNHEALTHY
+       ▲          │           │            │        any live state ─▶ STOPPING ─▶ STOPPED
+       │          ▼           ▼            ▼        exit code 75 or 2 ─▶ FAILED
+       └────────── BACKING_OFF ◀───────────┘
+
+A part waits until every part of a lower start rank has been healthy once. Later deaths of those do
+not stop it: each part bears the absence of the others. A part that answers "not ready" is left
+alone however long that lasts; one that gives no answer at all for `HANG_MS` is killed and started
+again.
+"""
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from appliance.parts import Part
+
+PROBE_STARTING_MS = 250
+PROBE_HEALTHY_MS = 2_000
+FAILURES_TO_UNHEALTHY = 3
+HANG_MS = 60_000
+BACK_OFF_MS_MIN = 250
+BACK_OFF_MS_MAX = 30_000
+BACK_OFF_JITTER = 0.2
+STEADY_MS = 30_000
+"""A part healthy for so long has recovered: its next restart is a quick one again."""
+
+EXIT_SETTINGS = 2
+EXIT_FENCED = 75
+
+
+class State(StrEnum):
+    """Where a part is."""
+
+    WAITING = "waiting"
+    STARTING = "starting"
+    HEALTHY = "healthy"
+    UNHEALTHY = "unhealthy"
+    BACKING_OFF = "backing off"
+    FAILED = "failed"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+
+
+LIVE = frozenset({State.STARTING, State.HEALTHY, State.UNHEALTHY, State.STOPPING})
+"""The states in which there is a process."""
+
+
+class Answer(StrEnum):
+    """What a probe found."""
+
+    OK = "ok"
+    NOT_READY = "not ready"
+    SILENT = "no answer"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start this part's process; the driver answers with `on_started` or `on_exit`."""
+
+    part: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Probe this part; the driver answers with `on_probe`."""
+
+    part: str
+
+
+@dataclass(frozen=True, slots=True)
+class Terminate:
+    """Ask this part's process to stop; `force` ends its whole process group at once."""
+
+    part: str
+    force: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something worth a line in the supervisor's log."""
+
+    part: str
+    text: str
+    is_warning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AllStopped:
+    """Nothing runs any more and nothing will: the supervisor may end."""
+
+
+Effect = Start | Ask | Terminate | Note | AllStopped
+
+
+@dataclass(slots=True)
+class PartState:
+    """What the supervisor knows about one part."""
+
+    part: Part
+    state: State = State.WAITING
+    pid: int | None = None
+    reason: str = ""
+    restarts: int = 0
+    was_healthy: bool = False
+    started_at_ms: int = 0
+    healthy_since_ms: int = 0
+    last_exit_code: int | None = None
+    failures: int = 0
+    attempts: int = 0
+    probe_at_ms: int | None = None
+    is_asked: bool = False
+    silent_since_ms: int | None = None
+    act_at_ms: int | None = None
+    """When to start again (BACKING_OFF), to give up a start (STARTING), or to kill (STOPPING)."""
+    starts_again: bool = False
+    """A stop that a restart asked for: start at once when the process is gone."""
+
+
+class Supervisor:
+    """Holds all parts; every method returns what the driver must do now."""
+
+    def __init__(self, parts: Iterable[Part], chance: random.Random) -> None:
+        self.parts = {part.name: PartState(part) for part in parts}
+        self.is_stopping = False
+        self._chance = chance
+        self._is_over = False
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When `tick` must be called at the latest; None when only an input can change anything."""
+        found = [
+            moment
+            for entry in self.parts.values()
+            for moment in (entry.act_at_ms, None if entry.is_asked else entry.probe_at_ms)
+            if moment is not None
+        ]
+        return min(found, default=None)
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether every part is."""
+        return all(entry.state is State.HEALTHY for entry in self.parts.values())
+
+    def tick(self, now_ms: int) -> list[Effect]:
+        """Do what is due."""
+        effects: list[Effect] = []
+        for entry in self.parts.values():
+            self._tick_part(entry, now_ms, effects)
+        if self.is_stopping:
+            self._advance_stop(now_ms, effects)
+        return effects
+
+    def on_started(self, name: str, pid: int, now_ms: int) -> list[Effect]:
+        """A process was made."""
+        entry = self.parts[name]
+        entry.pid = pid
+        return [Note(name, f"started as process {pid}")]
+
+    def on_exit(self, name: str, code: int, now_ms: int) -> list[Effect]:
+        """A process ended, or could not be made; a negative code is the signal that ended it."""
+        entry = self.parts[name]
+        effects: list[Effect] = []
+        was = entry.state
+        entry.pid = None
+        entry.last_exit_code = code
+        entry.probe_at_ms = entry.act_at_ms = entry.silent_since_ms = None
+        ended = exit_text(code)
+        if was is State.STOPPING and not entry.starts_again:
+            entry.state, entry.reason = State.STOPPED, ""
+            effects.append(Note(name, f"stopped ({ended})"))
+        elif was is State.STOPPING:
+            entry.starts_again = False
+            entry.state, entry.reason = State.WAITING, "being restarted"
+            effects.append(Note(name, f"stopped for a restart ({ended})"))
+        elif code in (EXIT_FENCED, EXIT_SETTINGS):
+            entry.state = State.FAILED
+            entry.reason = (
+                "a newer owner has taken over, so it is not started again"
+                if code == EXIT_FENCED
+                else "it refused its settings; its log says which"
+            )
+            effects.append(Note(name, f"ended with code {code}: {entry.reason}", True))
+        else:
+            self._back_off(entry, ended, was, now_ms, effects)
+        effects.extend(self.tick(now_ms))
+        return effects
+
+    def on_probe(self, name: str, answer: Answer, reason: str, now_ms: int) -> list[Effect]:
+        """A probe came back; answers that arrive after the process is gone change nothing."""
+        entry = self.parts[name]
+        entry.is_asked = False
+        if entry.state not in (State.STARTING, State.HEALTHY, State.UNHEALTHY):
+            return []
+        effects: list[Effect] = []
+        if answer is not Answer.SILENT:
+            entry.silent_since_ms = None
+        if answer is Answer.OK:
+            self._found_healthy(entry, now_ms, effects)
+        else:
+            self._found_unwell(entry, answer, reason, now_ms, effects)
+        if entry.state in (State.STARTING, State.HEALTHY, State.UNHEALTHY):
+            wait = PROBE_STARTING_MS if entry.state is State.STARTING else PROBE_HEALTHY_MS
+            entry.probe_at_ms = now_ms + wait
+        effects.extend(self.tick(now_ms))
+        return effects
+
+    def stop(self, now_ms: int) -> list[Effect]:
+        """Stop everything, in order. `AllStopped` comes when it is done."""
+        self.is_stopping = True
+        for entry in self.parts.values():
+            entry.starts_again = False
+            if entry.state not in LIVE:
+                entry.state, entry.act_at_ms, entry.reason = State.STOPPED, None, ""
+        return self.tick(now_ms)
+
+    def restart(self, name: str, now_ms: int) -> list[Effect]:
+        """Stop one part and start it again at once; a failed or waiting one is simply started."""
+        entry = self.parts[name]
+        if self.is_stopping:
+            return []
+        effects: list[Effect] = []
+        entry.attempts = 0
+        if entry.state in LIVE:
+            entry.starts_again = True
+            if entry.state is not State.STOPPING:
+                self._begin_stop(entry, now_ms, effects)
+        else:
+            entry.state, entry.act_at_ms, entry.reason = State.WAITING, None, ""
+        effects.extend(self.tick(now_ms))
+        return effects
+
+    def _tick_part(self, entry: PartState, now_ms: int, effects: list[Effect]) -> None:
+        due = entry.act_at_ms is not None and now_ms >= entry.act_at_ms
+        name = entry.part.name
+        if entry.state is State.BACKING_OFF and due:
+            entry.state, entry.act_at_ms = State.WAITING, None
+        if entry.state is State.WAITING:
+            missing = self._missing_for(entry)
+            if missing:
+                entry.reason = f"waits for {', '.join(missing)}"
+            else:
+                self._start(entry, now_ms, effects)
+        elif entry.state is State.STARTING and due:
+            entry.act_at_ms = None
+            effects.append(Note(name, f"not healthy in time: {entry.reason}", True))
+            self._kill(entry, effects)
+        elif entry.state is State.STOPPING and due:
+            entry.act_at_ms = None
+            effects.append(Note(name, "did not stop in time, so it is killed", True))
+            self._kill(entry, effects)
+        if (
+            entry.state in (State.STARTING, State.HEALTHY, State.UNHEALTHY)
+            and not entry.is_asked
+            and entry.probe_at_ms is not None
+            and now_ms >= entry.probe_at_ms
+        ):
+            entry.is_asked = True
+            effects.append(Ask(name))
+
+    def _missing_for(self, entry: PartState) -> list[str]:
+        """The parts of lower rank that have not been healthy yet."""
+        return [
+            other.part.name
+            for other in self.parts.values()
+            if other.part.start_rank < entry.part.start_rank and not other.was_healthy
+        ]
+
+    def _start(self, entry: PartState, now_ms: int, effects: list[Effect]) -> None:
+        entry.state, entry.reason = State.STARTING, "starting"
+        entry.started_at_ms = now_ms
+        entry.failures = 0
+        entry.is_asked = False
+        entry.probe_at_ms = now_ms + PROBE_STARTING_MS
+        entry.act_at_ms = now_ms + entry.part.start_timeout_ms
+        effects.append(Start(entry.part.name))
+
+    def _found_healthy(self, entry: PartState, now_ms: int, effects: list[Effect]) -> None:
+        if entry.state is not State.HEALTHY:
+            effects.append(Note(entry.part.name, "healthy"))
+            entry.healthy_since_ms = now_ms
+            entry.act_at_ms = None
+        elif now_ms - entry.healthy_since_ms >= STEADY_MS:
+            entry.attempts = 0
+        entry.state, entry.reason = State.HEALTHY, ""
+        entry.was_healthy = True
+        entry.failures = 0
+
+    def _found_unwell(
+        self, entry: PartState, answer: Answer, reason: str, now_ms: int, effects: list[Effect]
+    ) -> None:
+        entry.failures += 1
+        if entry.state is State.STARTING:
+            entry.reason = reason
+            return
+        if entry.failures >= FAILURES_TO_UNHEALTHY or entry.state is State.UNHEALTHY:
+            if entry.state is State.HEALTHY:
+                effects.append(Note(entry.part.name, f"unhealthy: {reason}", True))
+            entry.state, entry.reason = State.UNHEALTHY, reason
+        if answer is not Answer.SILENT:
+            return
+        if entry.silent_since_ms is None:
+            entry.silent_since_ms = now_ms
+        elif now_ms - entry.silent_since_ms >= HANG_MS:
+            effects.append(Note(entry.part.name, "hangs: killed to be started again", True))
+            entry.silent_since_ms = now_ms
+            self._kill(entry, effects)
+
+    def _back_off(
+        self, entry: PartState, ended: str, was: State, now_ms: int, effects: list[Effect]
+    ) -> None:
+        if was is State.HEALTHY and now_ms - entry.healthy_since_ms >= STEADY_MS:
+            entry.attempts = 0
+        delay_ms = min(BACK_OFF_MS_MIN * 2**entry.attempts, BACK_OFF_MS_MAX)
+        delay_ms = round(delay_ms * self._chance.uniform(1 - BACK_OFF_JITTER, 1 + BACK_OFF_JITTER))
+        entry.attempts = min(entry.attempts + 1, 16)
+        entry.restarts += 1
+        entry.state = State.BACKING_OFF
+        entry.reason = ended
+        entry.act_at_ms = now_ms + delay_ms
+        effects.append(
+            Note(entry.part.name, f"ended by itself ({ended}); again in {delay_ms} ms", True)
+        )
+        if self.is_stopping:
+            entry.state, entry.act_at_ms = State.STOPPED, None
+
+    def _begin_stop(self, entry: PartState, now_ms: int, effects: list[Effect]) -> None:
+        entry.state, entry.reason = State.STOPPING, "stopping"
+        entry.probe_at_ms = None
+        entry.act_at_ms = now_ms + entry.part.stop_timeout_ms
+        effects.append(Terminate(entry.part.name, force=False))
+
+    def _kill(self, entry: PartState, effects: list[Effect]) -> None:
+        effects.append(Terminate(entry.part.name, force=True))
+
+    def _advance_stop(self, now_ms: int, effects: list[Effect]) -> None:
+        """Stop the lowest rank that still runs; the next one follows when it is gone."""
+        running = [entry for entry in self.parts.values() if entry.state in LIVE]
+        if not running:
+            for entry in self.parts.values():
+                entry.state, entry.act_at_ms = State.STOPPED, None
+            if not self._is_over:
+                self._is_over = True
+                effects.append(AllStopped())
+            return
+        rank = min(entry.part.stop_rank for entry in running)
+        for entry in running:
+            if entry.part.stop_rank == rank and entry.state is not State.STOPPING:
+                self._begin_stop(entry, now_ms, effects)
+
+
+def exit_text(code: int) -> str:
+    """An exit code in words."""
+    return f"signal {-code}" if code < 0 else f"exit code {code}"

@@ -1,0 +1,262 @@
+"""The supervisor's process: performs what the core decides, on one event loop.
+
+It holds `data/supervisor.lock` as long as it lives, so there is never a second one; answers the
+command line on `data/supervisor.sock`; and stops the mill in order on SIGTERM or SIGINT. Its
+children end by themselves when it is killed.
+"""
+
+import asyncio
+import fcntl
+import json
+import logging
+import os
+import random
+import signal
+import time
+from asyncio.subprocess import Process
+from collections.abc import Sequence
+from typing import Any
+
+from appliance.home import Home
+from appliance.parts import Part
+from appliance.processes import record_of
+from appliance.supervisor import children, control
+from appliance.supervisor.core import (
+    LIVE,
+    AllStopped,
+    Ask,
+    Effect,
+    Note,
+    Start,
+    Supervisor,
+    Terminate,
+)
+from appliance.supervisor.logs import rotate
+from appliance.supervisor.probes import probe
+from protocol.log import fields
+
+EXIT_CANNOT_START = 126
+ROTATE_EVERY_S = 10.0
+IDLE_WAIT_S = 3_600.0
+
+logger = logging.getLogger(__name__)
+
+
+class AlreadyRunning(Exception):
+    """Another supervisor holds this mill."""
+
+
+def take_lock(home: Home) -> int:
+    """The lock that only one supervisor of a mill can hold; freed by the kernel at its death."""
+    home.data.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(home.lock_file, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise AlreadyRunning(f"another supervisor runs the mill in {home.folder}") from error
+    return descriptor
+
+
+class Driver:
+    """One run of the mill, from the first start to the last stop."""
+
+    def __init__(
+        self,
+        home: Home,
+        parts: Sequence[Part],
+        *,
+        version: str,
+        config_digest: str,
+        commands: dict[str, list[str]] | None = None,
+    ) -> None:
+        self.home = home
+        self.core = Supervisor(parts, random.Random())
+        self.version = version
+        self.config_digest = config_digest
+        self.started_at_ms = round(time.time() * 1000)
+        self._commands = commands or {}
+        self._processes: dict[str, Process] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._effects: asyncio.Queue[Effect] = asyncio.Queue()
+        self._changed = asyncio.Event()
+        self._over = asyncio.Event()
+
+    async def run(self) -> None:
+        """Run until everything has been stopped. The caller holds the lock."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(number, self._stop, number.name)
+        listener = control.bind(self.home.socket)
+        self.home.run.mkdir(parents=True, exist_ok=True)
+        if record := record_of(os.getpid()):
+            record.write(self.home.pid_file)
+        server = await asyncio.start_unix_server(self._converse, sock=listener)
+        rotating = asyncio.create_task(self._keep_logs_small())
+        try:
+            await children.end_leftovers(self.home)
+            performing = asyncio.create_task(self._perform_in_order())
+            performing.add_done_callback(self._finished)
+            self._enqueue(self.core.tick(self._now_ms()))
+            await self._watch_the_clock()
+            performing.cancel()
+        finally:
+            rotating.cancel()
+            server.close()
+            self.home.socket.unlink(missing_ok=True)
+            self.home.pid_file.unlink(missing_ok=True)
+        logger.info("the mill is stopped")
+
+    async def _watch_the_clock(self) -> None:
+        while not self._over.is_set():
+            deadline_ms = self.core.next_deadline_ms
+            wait_s = IDLE_WAIT_S
+            if deadline_ms is not None:
+                wait_s = max(0.0, (deadline_ms - self._now_ms()) / 1000)
+            self._changed.clear()
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._changed.wait()
+            except TimeoutError:
+                self._enqueue(self.core.tick(self._now_ms()))
+
+    @staticmethod
+    def _now_ms() -> int:
+        return round(time.monotonic() * 1000)
+
+    def _enqueue(self, effects: list[Effect]) -> None:
+        """Have effects performed after everything decided before them."""
+        for effect in effects:
+            self._effects.put_nowait(effect)
+        self._changed.set()
+
+    async def _perform_in_order(self) -> None:
+        while True:
+            match await self._effects.get():
+                case Start(name):
+                    await self._start(name)
+                case Ask(name):
+                    self._spawn(self._ask(name))
+                case Terminate(name, force):
+                    self._terminate(name, force)
+                case Note(name, text, is_warning):
+                    level = logging.WARNING if is_warning else logging.INFO
+                    logger.log(level, text, extra=fields(part=name))
+                case AllStopped():
+                    self._over.set()
+                    self._changed.set()
+
+    async def _start(self, name: str) -> None:
+        try:
+            process = await children.start(self.home, name, self._commands.get(name))
+        except OSError as error:
+            logger.warning("cannot be started", extra=fields(part=name, error=error))
+            self._enqueue(self.core.on_exit(name, EXIT_CANNOT_START, self._now_ms()))
+            return
+        self._processes[name] = process
+        self._spawn(self._await_exit(name, process))
+        self._enqueue(self.core.on_started(name, process.pid, self._now_ms()))
+
+    async def _await_exit(self, name: str, process: Process) -> None:
+        code = await process.wait()
+        # What the part started and left behind must not meet its successor.
+        children.end_group(process.pid, signal.SIGKILL)
+        if self._processes.get(name) is process:
+            del self._processes[name]
+            self.home.part_record(name).unlink(missing_ok=True)
+        self._enqueue(self.core.on_exit(name, code, self._now_ms()))
+
+    async def _ask(self, name: str) -> None:
+        process = self._processes.get(name)
+        answer, reason = await probe(self.core.parts[name].part, self.home)
+        if process is None or self._processes.get(name) is not process:
+            # The answer is about a process that is gone, or a stranger's on the same port.
+            return
+        self._enqueue(self.core.on_probe(name, answer, reason, self._now_ms()))
+
+    def _terminate(self, name: str, force: bool) -> None:
+        process = self._processes.get(name)
+        if process is None:
+            return
+        if force:
+            children.end_group(process.pid, signal.SIGKILL)
+        else:
+            try:
+                process.terminate()
+            except ProcessLookupError:
+                return
+
+    def _stop(self, signal_name: str) -> None:
+        logger.info("stopping the mill", extra=fields(signal=signal_name))
+        self._enqueue(self.core.stop(self._now_ms()))
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            # A supervisor that has lost track must not go on as if it had not: its end ends the
+            # parts cleanly, and the next `up` starts afresh.
+            logger.critical("the supervisor failed and ends", exc_info=error)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    async def _keep_logs_small(self) -> None:
+        while True:
+            await asyncio.sleep(ROTATE_EVERY_S)
+            for path in self.home.logs.glob("*.log"):
+                if await asyncio.to_thread(rotate, path):
+                    logger.info("log rotated", extra=fields(file=path.name))
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One request of the command line."""
+        try:
+            async with asyncio.timeout(control.TIMEOUT_S):
+                request = json.loads(await reader.readuntil(b"\n"))
+                answer = self.answer(request)
+                writer.write(json.dumps(answer).encode() + b"\n")
+                await writer.drain()
+        except (OSError, ValueError, TimeoutError, asyncio.IncompleteReadError):
+            logger.debug("a command ended early")
+        finally:
+            writer.close()
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """What a request does, and what it is told."""
+        command, name = request.get("command"), request.get("part")
+        if command == "status":
+            return self.snapshot()
+        if command == "stop":
+            self._enqueue(self.core.stop(self._now_ms()))
+            return {"ok": True}
+        if command == "restart" and name in self.core.parts:
+            self._enqueue(self.core.restart(str(name), self._now_ms()))
+            return {"ok": True}
+        return {"ok": False, "error": f"not understood: {request!r}"}
+
+    def snapshot(self) -> dict[str, Any]:
+        """Everything known about the parts, for `status`."""
+        now_ms = self._now_ms()
+        return {
+            "ok": True,
+            "pid": os.getpid(),
+            "version": self.version,
+            "config_digest": self.config_digest,
+            "started_at_ms": self.started_at_ms,
+            "stopping": self.core.is_stopping,
+            "parts": [
+                {
+                    "part": entry.part.name,
+                    "state": str(entry.state),
+                    "pid": entry.pid,
+                    "address": entry.part.address,
+                    "restarts": entry.restarts,
+                    "uptime_ms": now_ms - entry.started_at_ms if entry.state in LIVE else None,
+                    "last_exit_code": entry.last_exit_code,
+                    "reason": entry.reason,
+                }
+                for entry in self.core.parts.values()
+            ],
+        }

@@ -1,0 +1,51 @@
+"""Keeps log files within bounds.
+
+A part writes straight into its own file, opened for appending, so that nothing it says is lost when
+the supervisor dies. A file beyond the limit is copied aside and cut to nothing in place; the few
+lines written between the two steps are the price of that.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+LOG_BYTES_MAX = 16 * 1024 * 1024
+OLD_FILES = 3
+
+
+def open_log(path: Path) -> int:
+    """A descriptor at which a child may write; each write lands at the file's end."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
+
+
+def rotate(path: Path, bytes_max: int = LOG_BYTES_MAX, old_files: int = OLD_FILES) -> bool:
+    """Move a log that has grown too large to `.1`, older ones up by one; True when it did."""
+    try:
+        if path.stat().st_size <= bytes_max:
+            return False
+    except OSError:
+        return False
+    for number in range(old_files - 1, 0, -1):
+        older = numbered(path, number)
+        if older.exists():
+            older.replace(numbered(path, number + 1))
+    shutil.copyfile(path, numbered(path, 1))
+    os.truncate(path, 0)
+    return True
+
+
+def numbered(path: Path, number: int) -> Path:
+    """The name of an older log; 1 is the youngest."""
+    return path.with_name(f"{path.name}.{number}")
+
+
+def tail(path: Path, lines: int, bytes_max: int = 64 * 1024) -> list[str]:
+    """The last lines of a log; empty when there is none."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - bytes_max))
+            return file.read().decode(errors="replace").splitlines()[-lines:]
+    except OSError:
+        return []

@@ -1,0 +1,111 @@
+"""Asks parts whether they work: `/healthz`, Redis's PING, a MySQL log-in. Never blocks the loop.
+
+Each probe tells "not ready" (it answered, and said why it cannot work yet) from "no answer", since
+only a part that gives no answer at all may be hanging.
+"""
+
+import asyncio
+import os
+
+from appliance.home import Home
+from appliance.init import InitError, read_secret
+from appliance.parts import Part, Probe
+from appliance.settings import READER
+from appliance.supervisor.core import Answer
+
+TIMEOUT_S = 5.0
+ANSWER_BYTES_MAX = 16 * 1024
+MYSQL_ACCESS_DENIED = 1045
+
+Found = tuple[Answer, str]
+
+
+async def probe(part: Part, home: Home) -> Found:
+    """What the part says now, within TIMEOUT_S."""
+    if part.probe is Probe.HTTP:
+        return await probe_http(part.host, part.port)
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            if part.probe is Probe.REDIS:
+                return await _probe_redis(part.host, part.port)
+            return await asyncio.to_thread(_probe_mysql, part.host, part.port, home)
+    except (TimeoutError, OSError) as error:
+        return _silent(part.host, part.port, error)
+
+
+async def probe_http(host: str, port: int) -> Found:
+    """What `/healthz` at an address says, within TIMEOUT_S."""
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            return await _probe_http(host, port)
+    except (TimeoutError, OSError) as error:
+        return _silent(host, port, error)
+
+
+def _silent(host: str, port: int, error: Exception) -> Found:
+    if isinstance(error, OSError) and error.errno is not None:
+        return Answer.SILENT, f"{host}:{port}: {os.strerror(error.errno)}"
+    return Answer.SILENT, f"no answer from {host}:{port} within {TIMEOUT_S:.0f} s"
+
+
+async def _exchange(host: str, port: int, request: bytes, until: bytes | None) -> bytes:
+    """Send a request and return the answer, up to a mark or the end of the connection."""
+    reader, writer = await asyncio.open_connection(host, port, limit=ANSWER_BYTES_MAX)
+    try:
+        writer.write(request)
+        await writer.drain()
+        if until is not None:
+            return await reader.readuntil(until)
+        answer = b""
+        while len(answer) < ANSWER_BYTES_MAX and (more := await reader.read(ANSWER_BYTES_MAX)):
+            answer += more
+        return answer
+    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        return b""
+    finally:
+        writer.transport.abort()
+
+
+async def _probe_http(host: str, port: int) -> Found:
+    request = f"GET /healthz HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n".encode()
+    answer = await _exchange(host, port, request, None)
+    head, _, body = answer.partition(b"\r\n\r\n")
+    words = head.split(b" ", 2)
+    if len(words) < 2 or not words[0].startswith(b"HTTP/1."):
+        return Answer.SILENT, f"{host}:{port} answered something that is not HTTP"
+    if words[1] == b"200":
+        return Answer.OK, ""
+    reason = body.decode(errors="replace").strip()[:500]
+    return Answer.NOT_READY, reason or f"/healthz answered {words[1].decode(errors='replace')}"
+
+
+async def _probe_redis(host: str, port: int) -> Found:
+    answer = await _exchange(host, port, b"PING\r\n", b"\r\n")
+    text = answer.decode(errors="replace").strip()
+    if text == "+PONG":
+        return Answer.OK, ""
+    if text.startswith("-"):
+        return Answer.NOT_READY, text[1:]
+    return Answer.SILENT, f"{host}:{port} answered something that is not Redis"
+
+
+def _probe_mysql(host: str, port: int, home: Home) -> Found:
+    import pymysql
+
+    try:
+        connection = pymysql.connect(
+            host=host,
+            port=port,
+            user=READER,
+            password=read_secret(home, "monitor/mysql"),
+            connect_timeout=3,
+            read_timeout=3,
+        )
+    except InitError as error:
+        return Answer.NOT_READY, str(error)
+    except pymysql.MySQLError as error:
+        code, text = (*error.args, "", "")[:2]
+        answer = Answer.NOT_READY if code == MYSQL_ACCESS_DENIED else Answer.SILENT
+        return answer, f"{text} ({code})"
+    connection.close()
+    return Answer.OK, ""
