@@ -74,7 +74,7 @@ class FrameBuffer:
                 self._maybe_shrink()
         if self._needed > self.read_bytes:
             return self._room_for_large(pending)
-        room_min = min(_ROOM_BYTES_MIN, self.read_bytes)
+        room_min = min(_ROOM_BYTES_MIN, self.read_bytes // 4)
         capacity = len(self._buffer)
         if capacity - self._end < room_min or self._start + self._needed > capacity:
             self._move(pending, max(self.read_bytes, pending + room_min))

@@ -59,6 +59,8 @@ def encode_uvarint(value: int) -> bytes:
     """The shortest encoding of a number that is not negative."""
     if value < 0x80:
         return UVARINT_1[value]
+    if value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
     out = bytearray()
     while value > 0x7F:
         out.append((value & 0x7F) | 0x80)
@@ -92,6 +94,11 @@ def read_varlong(buffer: Buffer, position: int) -> tuple[int, int]:
 
 def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
     """A signed, zigzag-encoded number of at most 32 bits in at most five bytes."""
+    low = buffer[position]
+    if low >= 0x80:
+        high = buffer[position + 1]
+        if 0 < high < 0x80:
+            return (high << 6 | low >> 1 & 0x3F) ^ -(low & 1), position + 2
     value, position = read_uvarint(buffer, position)
     return (value >> 1) ^ -(value & 1), position
 

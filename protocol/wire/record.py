@@ -26,6 +26,7 @@ LEAST_RECORD_BYTES = 7
 """Length, attributes, two deltas, null key, null value, no headers: a byte each."""
 
 _SEQUENCE_MAX = 0x7FFFFFFF
+_new_record = tuple.__new__
 _MARKER_KEY = Packed(">hh")
 _MARKER_VALUE = Packed(">hi")
 
@@ -83,32 +84,23 @@ def append_record(
     headers: Headers = (),
 ) -> None:
     """Append one encoded record to a payload for `assemble_batch`."""
-    body = bytearray(b"\0")
-    body += encode_varlong(timestamp_delta)
-    body += encode_varint(offset_delta)
-    _append_sized(body, key)
-    _append_sized(body, value)
-    if headers:
-        body += encode_varint(len(headers))
-        for name, content in headers:
-            _append_sized(body, name.encode())
-            _append_sized(body, content)
-    else:
-        body.append(0)
+    parts = [
+        b"\0",
+        encode_varlong(timestamp_delta),
+        encode_varint(offset_delta),
+        b"\1" if key is None else encode_varint(len(key)),
+        key or b"",
+        b"\1" if value is None else encode_varint(len(value)),
+        value or b"",
+        encode_varint(len(headers)),
+    ]
+    for name, content in headers:
+        raw = name.encode()
+        parts += (encode_varint(len(raw)), raw)
+        parts += (b"\1", b"") if content is None else (encode_varint(len(content)), content)
+    body = b"".join(parts)
     out += encode_varint(len(body))
     out += body
-
-
-def _append_sized(out: bytearray, content: bytes | None) -> None:
-    if content is None:
-        out.append(1)
-        return
-    size = len(content)
-    if size < 64:
-        out.append(size << 1)
-    else:
-        out += encode_varint(size)
-    out += content
 
 
 def read_records(
@@ -120,15 +112,35 @@ def read_records(
     append_timestamp: int | None,
 ) -> Iterator[Record]:
     """`count` records that fill `payload` exactly; `append_timestamp` replaces their own times."""
+    # Numbers of one and two bytes are read in place: a call for each would double the time.
     position = 0
+    size = len(payload)
     try:
         for _ in range(count):
-            length, start = read_varint(payload, position)
-            end = start + length
-            if length < LEAST_RECORD_BYTES - 1 or end > len(payload):
-                raise CorruptBatch(f"record of {length} bytes, {len(payload) - start} are left")
-            timestamp_delta, position = read_varlong(payload, start + 1)
-            offset_delta, position = read_varint(payload, position)
+            low = payload[position]
+            if low < 0x80:
+                length = low >> 1 if not low & 1 else -1
+                position += 1
+            else:
+                length, position = read_varint(payload, position)
+            end = position + length
+            if length < LEAST_RECORD_BYTES - 1 or end > size:
+                raise CorruptBatch(f"record of {length} bytes, {size - position} are left")
+            timestamp = append_timestamp
+            low = payload[position + 1]
+            if low < 0x80:
+                delta = low >> 1 ^ -(low & 1)
+                position += 2
+            else:
+                delta, position = read_varlong(payload, position + 1)
+            if timestamp is None:
+                timestamp = base_timestamp + delta
+            low = payload[position]
+            if low < 0x80:
+                delta = low >> 1 ^ -(low & 1)
+                position += 1
+            else:
+                delta, position = read_varint(payload, position)
             key, position = _read_sized(payload, position, end)
             value, position = _read_sized(payload, position, end)
             headers: Headers = ()
@@ -138,34 +150,28 @@ def read_records(
                 position += 1
             if position != end:
                 raise CorruptBatch(f"record's content ends {end - position} bytes before its end")
-            yield Record(
-                base_offset + offset_delta,
-                base_timestamp + timestamp_delta if append_timestamp is None else append_timestamp,
-                key,
-                value,
-                headers,
-                (base_sequence + offset_delta) & _SEQUENCE_MAX if base_sequence >= 0 else -1,
+            sequence = (base_sequence + delta) & _SEQUENCE_MAX if base_sequence >= 0 else -1
+            yield _new_record(
+                Record, (base_offset + delta, timestamp, key, value, headers, sequence)
             )
     except IndexError:
         raise BufferUnderflow("record ends early") from None
-    if position != len(payload):
-        raise CorruptBatch(f"{len(payload) - position} bytes are left behind the last record")
+    if position != size:
+        raise CorruptBatch(f"{size - position} bytes are left behind the last record")
 
 
 def _read_sized(payload: bytes, position: int, end: int) -> tuple[bytes | None, int]:
     """A key or value: length and content, None for length -1."""
-    byte = payload[position]
-    if byte == 1:
-        return None, position + 1
-    if byte < 0x80 and not byte & 1:
-        size = byte >> 1
+    low = payload[position]
+    if low < 0x80:
+        size = low >> 1 ^ -(low & 1)
         position += 1
     else:
         size, position = read_varint(payload, position)
-        if size < 0:
-            raise CorruptBatch(f"key or value has length {size}")
     stop = position + size
-    if stop > end:
+    if size < 0 or stop > end:
+        if size == -1:
+            return None, position
         raise CorruptBatch(f"key or value of {size} bytes, {end - position} are left")
     return payload[position:stop], stop
 

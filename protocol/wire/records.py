@@ -269,7 +269,8 @@ def iterate_records(batch: Buffer, limit_bytes: int = OUTPUT_BYTES_MAX) -> Itera
         header.record_count,
         header.base_offset,
         header.base_timestamp,
-        header.base_sequence,
+        # Some clients leave a sequence of 0 in batches that have no producer id.
+        header.base_sequence if header.producer_id >= 0 else NO_SEQUENCE,
         header.max_timestamp if header.is_log_append_time else None,
     )
 

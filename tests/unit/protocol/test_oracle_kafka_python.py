@@ -4,11 +4,11 @@ It compiles Kafka's own JSON definitions at import, so agreement here is agreeme
 """
 
 import re
+import warnings
 from importlib import import_module
 from typing import Any
 
 import pytest
-from kafka.protocol.schemas import load_json
 
 from protocol.errors import ErrorCode
 from protocol.messages import headers
@@ -16,6 +16,12 @@ from protocol.messages.cluster import ApiVersionsResponse
 from protocol.types import ZERO_UUID
 from protocol.wire.schema import VERSION_MAX, Field, Message, Struct
 from tests.unit.protocol.examples import SEED, Examples, message_classes
+
+with warnings.catch_warnings():
+    # Its schemas are compiled at import, through functions that Python has deprecated.
+    warnings.simplefilter("ignore")
+    from kafka.protocol import admin, consumer, metadata, producer
+    from kafka.protocol.schemas import load_json
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -37,8 +43,8 @@ OUR_DEFAULTS: dict[str, Any] = {
 
 def their_class(cls: type[Message]) -> Any:
     """kafka-python's class of the same name."""
-    for package in ("producer", "consumer", "metadata", "admin"):
-        found = getattr(import_module(f"kafka.protocol.{package}"), cls.__name__, None)
+    for package in (producer, consumer, metadata, admin):
+        found = getattr(package, cls.__name__, None)
         if found is not None:
             return found
     raise AssertionError(f"kafka-python has no {cls.__name__}")

@@ -1,0 +1,149 @@
+"""Codecs: there and back, in foreign dialects, cut, damaged and explosive."""
+
+import gzip
+import random
+import subprocess
+import sys
+
+import cramjam
+import lz4.frame
+import pytest
+import zstandard
+
+from protocol.errors import (
+    CorruptBatch,
+    DecompressionFailed,
+    DecompressionTooLarge,
+    UnsupportedCodec,
+)
+from protocol.wire.compression import Codec, compress, decompress
+from tests.unit.protocol.examples import SEED
+
+PACKED = [codec for codec in Codec if codec]
+TEXT = b"".join(b"10.0.0.%d GET /page/%d HTTP/1.1 200\n" % (n % 256, n * 7919) for n in range(8000))
+NOISE = random.Random(SEED).randbytes(200_000)
+
+
+@pytest.mark.parametrize("codec", Codec)
+@pytest.mark.parametrize("data", [b"", b"a", TEXT, NOISE], ids=["empty", "one", "text", "noise"])
+def test_there_and_back(codec: Codec, data: bytes) -> None:
+    for buffer in (data, bytearray(data), memoryview(bytearray(data))):
+        packed = compress(codec, buffer)
+        for form in (bytes(packed), bytearray(packed), memoryview(packed)):
+            assert bytes(decompress(codec, form, len(data))) == data
+    if data is TEXT and codec:
+        assert len(packed) < len(data) / 2
+
+
+@pytest.mark.parametrize("codec", PACKED)
+def test_one_byte_above_the_limit_is_too_large(codec: Codec) -> None:
+    for data in (b"ab", TEXT, NOISE):
+        packed = compress(codec, data)
+        with pytest.raises(DecompressionTooLarge):
+            decompress(codec, packed, len(data) - 1)
+
+
+@pytest.mark.parametrize("codec", PACKED)
+def test_cut_data_fails(codec: Codec) -> None:
+    for data in (b"a", TEXT, NOISE):
+        packed = bytes(compress(codec, data))
+        for length in range(0, len(packed), max(1, len(packed) // 60)):
+            if codec == Codec.SNAPPY and length == 16:
+                continue  # a snappy stream without a block is whole, and empty
+            with pytest.raises(CorruptBatch):
+                decompress(codec, packed[:length], len(data))
+
+
+@pytest.mark.parametrize("codec", PACKED)
+def test_damaged_data_is_a_corrupt_batch_and_nothing_else(codec: Codec) -> None:
+    pick = random.Random(SEED)
+    for data in (b"abc", TEXT[:3000]):
+        packed = bytes(compress(codec, data))
+        for _ in range(300):
+            broken = bytearray(packed)
+            broken[pick.randrange(len(broken))] = pick.randrange(256)
+            try:
+                out = decompress(codec, broken, len(data) * 2)
+            except CorruptBatch:
+                continue
+            assert len(out) <= len(data) * 2, f"MILLRACE_SEED={SEED}"
+
+
+def test_codecs_by_number_and_name() -> None:
+    assert Codec.of(3) is Codec.LZ4
+    for bits in (5, 6, 7):
+        with pytest.raises(UnsupportedCodec):
+            Codec.of(bits)
+        with pytest.raises(UnsupportedCodec):
+            decompress(bits, b"", 10)
+    assert Codec.named("none") is Codec.NONE
+    assert Codec.named("zstd") is Codec.ZSTD
+    with pytest.raises(ValueError, match="none, gzip, snappy, lz4, zstd"):
+        Codec.named("brotli")
+
+
+def test_snappy_is_read_raw_and_framed() -> None:
+    raw = bytes(cramjam.snappy.compress_raw(TEXT))
+    assert decompress(Codec.SNAPPY, raw, len(TEXT)) == TEXT
+    framed = bytes(compress(Codec.SNAPPY, TEXT))
+    assert framed.startswith(b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01")
+    assert decompress(Codec.SNAPPY, framed, len(TEXT)) == TEXT
+    for size in (b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x00\x00\x00\x00"):
+        with pytest.raises(DecompressionFailed):
+            decompress(Codec.SNAPPY, framed[:16] + size + framed[20:], len(TEXT))
+
+
+def test_several_members_or_frames_are_one_stream() -> None:
+    whole = TEXT[:5000] + TEXT[:70]
+    for codec, pack in (
+        (Codec.GZIP, gzip.compress),
+        (Codec.LZ4, lz4.frame.compress),
+        (Codec.ZSTD, zstandard.ZstdCompressor().compress),
+    ):
+        packed = pack(TEXT[:5000]) + pack(TEXT[:70])
+        assert decompress(codec, packed, len(whole)) == whole
+        with pytest.raises(DecompressionTooLarge):
+            decompress(codec, packed, len(whole) - 1)
+
+
+def test_zstd_as_java_writes_it_without_a_content_size() -> None:
+    stream = zstandard.ZstdCompressor(write_checksum=True).compressobj()
+    packed = stream.compress(TEXT) + stream.flush()
+    assert zstandard.get_frame_parameters(packed).content_size == zstandard.CONTENTSIZE_UNKNOWN
+    assert decompress(Codec.ZSTD, packed, len(TEXT)) == TEXT
+    with pytest.raises(DecompressionFailed):
+        decompress(Codec.ZSTD, packed[:-1], len(TEXT))
+
+
+def test_zstd_windows_above_8_mib_are_refused() -> None:
+    parameters = zstandard.ZstdCompressionParameters(window_log=24, compression_level=1)
+    stream = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+    packed = stream.compress(TEXT) + stream.flush()
+    with pytest.raises(DecompressionFailed):
+        decompress(Codec.ZSTD, packed, len(TEXT))
+
+
+BOMB = bytes(32 << 20)
+BOMBS = {
+    Codec.GZIP: gzip.compress(BOMB, 6),
+    Codec.SNAPPY: bytes(cramjam.snappy.compress_raw(BOMB)),
+    Codec.LZ4: lz4.frame.compress(BOMB),
+    Codec.ZSTD: zstandard.ZstdCompressor().compress(BOMB),
+}
+
+
+@pytest.mark.parametrize("codec", PACKED)
+def test_bombs_are_given_up_at_the_limit(codec: Codec) -> None:
+    with pytest.raises(DecompressionTooLarge, match="1048576"):
+        decompress(codec, BOMBS[codec], 1 << 20)
+
+
+def test_codecs_are_imported_only_when_used() -> None:
+    script = (
+        "import sys; import protocol.wire.records, protocol.messages.api\n"
+        "heavy = {'isal', 'lz4', 'zstandard', 'cramjam', 'numpy', 'pydantic'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+        "protocol.wire.records.compress(1, b'x')\n"
+        "assert 'isal' in sys.modules and 'zstandard' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)

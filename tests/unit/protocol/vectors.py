@@ -1,0 +1,16 @@
+"""Golden frames: hex with comments, in `tests/vectors`."""
+
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parents[2] / "vectors"
+
+
+def names() -> list[str]:
+    """Every vector there is."""
+    return sorted(path.stem for path in FOLDER.glob("*.hex"))
+
+
+def load(name: str) -> bytes:
+    """The bytes of one vector; what stands behind a # is for people."""
+    lines = (FOLDER / f"{name}.hex").read_text().splitlines()
+    return bytes.fromhex("".join(line.partition("#")[0] for line in lines))
