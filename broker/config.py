@@ -226,6 +226,10 @@ class BrokerKeys:
         "max.connections", Kind.INT, 10_000, "connections", low=1,
         why="each holds a buffer; beyond the limit a new one is closed at once",
     )  # fmt: skip
+    max_connections_per_ip: int = setting(
+        "max.connections.per.ip", Kind.INT, 2_000, "connections", low=1,
+        why="one host, which may be all of a network behind a gateway, cannot take every place",
+    )  # fmt: skip
     num_partitions: int = setting(
         "num.partitions", Kind.INT, 1, "partitions", low=1, high=10_000, is_cluster_wide=True,
         why="partitions of a topic that does not ask for a number",

@@ -1,0 +1,20 @@
+"""`python -m broker --settings-fd N`: one broker process, its settings as JSON on descriptor N."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from broker.server.lifecycle import main
+
+
+def parse_arguments(arguments: list[str]) -> int:
+    """The descriptor to read the settings from."""
+    parser = argparse.ArgumentParser(prog="python -m broker", description=__doc__)
+    parser.add_argument("--settings-fd", type=int, required=True, metavar="N")
+    descriptor: int = parser.parse_args(arguments).settings_fd
+    return descriptor
+
+
+if __name__ == "__main__":
+    sys.exit(main(parse_arguments(sys.argv[1:])))

@@ -1,0 +1,81 @@
+"""The controller: every change of the cluster's metadata is decided here, and only decided.
+
+Floor: controller. Pure: `handle(input, image, now_ms) -> Outcome`. It keeps no state but its
+settings and its source of chance; the caller appends `Outcome.records` to the metadata log, and
+sends `Outcome.reply` once they are durable and replayed.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from broker.config import BrokerConfig
+from broker.controller.brokers import register_broker
+from broker.controller.configs import alter_configs
+from broker.controller.image import MetadataImage
+from broker.controller.outcome import (
+    AllocateProducerIds,
+    CreateOwnTopic,
+    Outcome,
+    RegisterBroker,
+)
+from broker.controller.producer_ids import allocate_producer_ids
+from broker.controller.topics import (
+    create_own_topic,
+    create_partitions,
+    create_topics,
+    delete_topics,
+)
+from protocol.messages.configs import IncrementalAlterConfigsRequest
+from protocol.messages.topics import (
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+)
+from protocol.types import ZERO_UUID, Uuid, random_uuid
+
+ControllerInput = (
+    CreateTopicsRequest
+    | DeleteTopicsRequest
+    | CreatePartitionsRequest
+    | IncrementalAlterConfigsRequest
+    | CreateOwnTopic
+    | RegisterBroker
+    | AllocateProducerIds
+)
+
+RESERVED_IDS = frozenset({ZERO_UUID, Uuid(int=1)})
+"""No topic may have Kafka's null id or the id of the metadata log."""
+
+
+class Controller:
+    """Decides; `random` gives topic ids, so a seed repeats a run."""
+
+    def __init__(self, config: BrokerConfig, random: Random) -> None:
+        self.config = config
+        self._random = random
+
+    def handle(self, order: ControllerInput, image: MetadataImage, now_ms: int) -> Outcome[Any]:
+        """Decide about one input against the image that includes everything decided before."""
+        match order:
+            case CreateTopicsRequest():
+                return create_topics(order, image, self.config, self._new_topic_id)
+            case CreateOwnTopic():
+                return create_own_topic(order, image, self.config, self._new_topic_id)
+            case DeleteTopicsRequest():
+                return delete_topics(order, image, self.config)
+            case CreatePartitionsRequest():
+                return create_partitions(order, image)
+            case IncrementalAlterConfigsRequest():
+                return alter_configs(order, image, self.config)
+            case RegisterBroker():
+                return register_broker(order, image)
+            case AllocateProducerIds():
+                return allocate_producer_ids(order, image)
+
+    def _new_topic_id(self) -> Uuid:
+        while True:
+            topic_id = random_uuid(self._random.randbytes(16))
+            if topic_id not in RESERVED_IDS:
+                return topic_id

@@ -1,0 +1,224 @@
+"""The cluster's metadata at one offset of its log, immutable.
+
+Floor: controller. Pure. An image is what replaying the log up to `end_offset` gives, and nothing
+else: whatever is not in a record is not in an image. `MetadataDelta` gathers the records of one
+commit and says, besides the next image, which topics came, went or changed, for those who keep
+something per topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from broker.controller.records import (
+    LEADER_UNCHANGED,
+    TOPIC_RESOURCE,
+    ConfigRecord,
+    MetadataRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from protocol.types import Uuid
+
+NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
+
+OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTIONS_TOPIC = "__transaction_state"
+METADATA_TOPIC = "__cluster_metadata"
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, METADATA_TOPIC})
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerImage:
+    """One broker as registered: `listeners` maps a listener's name to its advertised address."""
+
+    node_id: int
+    incarnation_id: Uuid
+    broker_epoch: int
+    listeners: Mapping[str, tuple[str, int]]
+    rack: str | None
+    is_fenced: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionImage:
+    """One partition: who holds it, who leads it, and under which epochs."""
+
+    replicas: tuple[int, ...]
+    in_sync_replicas: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicImage:
+    """One topic; `partitions` by number."""
+
+    name: str
+    topic_id: Uuid
+    partitions: tuple[PartitionImage, ...]
+
+    @property
+    def is_internal(self) -> bool:
+        return self.name in INTERNAL_TOPICS
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataImage:
+    """Everything the cluster knows about itself below `end_offset` of the metadata log."""
+
+    end_offset: int = 0
+    brokers: Mapping[int, BrokerImage] = field(default_factory=dict)
+    topics: Mapping[str, TopicImage] = field(default_factory=dict)
+    topic_names: Mapping[Uuid, str] = field(default_factory=dict)
+    configs: Mapping[tuple[int, str], Mapping[str, str]] = field(default_factory=dict)
+    next_producer_id: int = 0
+
+    def topic_by_id(self, topic_id: Uuid) -> TopicImage | None:
+        name = self.topic_names.get(topic_id)
+        return None if name is None else self.topics[name]
+
+    def settings(self, resource_type: int, name: str) -> Mapping[str, str]:
+        """What is set for a resource itself, by Kafka's key."""
+        return self.configs.get((resource_type, name), NO_SETTINGS)
+
+    @property
+    def partition_count(self) -> int:
+        return sum(len(topic.partitions) for topic in self.topics.values())
+
+    def replay(self, record: MetadataRecord) -> MetadataImage:
+        """The image one record later."""
+        return MetadataDelta(self).replay_all([record]).image()
+
+
+class MetadataDelta:
+    """The records between two images. `removed` and `touched` say whom they concern.
+
+    `removed`: topics of the old image that are gone, by id. `touched`: names of topics whose
+    partitions or settings differ in the new image.
+    """
+
+    def __init__(self, base: MetadataImage) -> None:
+        self.base = base
+        self.removed: list[TopicImage] = []
+        self.touched: set[str] = set()
+        self._count = 0
+        self._brokers = dict(base.brokers)
+        self._topics = dict(base.topics)
+        self._topic_names = dict(base.topic_names)
+        self._configs = dict(base.configs)
+        self._next_producer_id = base.next_producer_id
+        self._partitions: dict[Uuid, list[PartitionImage]] = {}
+
+    def replay_all(self, records: Iterable[MetadataRecord]) -> MetadataDelta:
+        """Take in records in the order of the log."""
+        for record in records:
+            self.replay(record)
+        return self
+
+    def replay(self, record: MetadataRecord) -> None:
+        """Take in the next record of the log."""
+        self._count += 1
+        match record:
+            case PartitionRecord():
+                self._add_partition(record)
+            case PartitionChangeRecord():
+                self._change_partition(record)
+            case TopicRecord():
+                self._topics[record.name] = TopicImage(record.name, record.topic_id, ())
+                self._topic_names[record.topic_id] = record.name
+                self.touched.add(record.name)
+            case RemoveTopicRecord():
+                self._remove_topic(record)
+            case ConfigRecord():
+                self._set_config(record)
+            case RegisterBrokerRecord():
+                self._brokers[record.broker_id] = BrokerImage(
+                    record.broker_id,
+                    record.incarnation_id,
+                    record.broker_epoch,
+                    {one.name: (one.host, one.port) for one in record.end_points},
+                    record.rack,
+                    record.fenced,
+                )
+            case ProducerIdsRecord():
+                self._next_producer_id = record.next_producer_id
+
+    def image(self) -> MetadataImage:
+        """The image after all records taken in."""
+        topics = dict(self._topics)
+        for topic_id, partitions in self._partitions.items():
+            name = self._topic_names[topic_id]
+            topics[name] = replace(topics[name], partitions=tuple(partitions))
+        return MetadataImage(
+            end_offset=self.base.end_offset + self._count,
+            brokers=self._brokers,
+            topics=topics,
+            topic_names=self._topic_names,
+            configs=self._configs,
+            next_producer_id=self._next_producer_id,
+        )
+
+    def _partitions_of(self, topic_id: Uuid) -> list[PartitionImage]:
+        partitions = self._partitions.get(topic_id)
+        if partitions is None:
+            name = self._topic_names[topic_id]
+            self.touched.add(name)
+            partitions = self._partitions[topic_id] = list(self._topics[name].partitions)
+        return partitions
+
+    def _add_partition(self, record: PartitionRecord) -> None:
+        partitions = self._partitions_of(record.topic_id)
+        assert record.partition_id == len(partitions), "partitions are recorded in their order"
+        partitions.append(
+            PartitionImage(
+                replicas=tuple(record.replicas),
+                in_sync_replicas=tuple(record.isr),
+                leader=record.leader,
+                leader_epoch=record.leader_epoch,
+                partition_epoch=record.partition_epoch,
+            )
+        )
+
+    def _change_partition(self, record: PartitionChangeRecord) -> None:
+        partitions = self._partitions_of(record.topic_id)
+        old = partitions[record.partition_id]
+        is_elected = record.leader != LEADER_UNCHANGED
+        partitions[record.partition_id] = PartitionImage(
+            replicas=old.replicas if record.replicas is None else tuple(record.replicas),
+            in_sync_replicas=old.in_sync_replicas if record.isr is None else tuple(record.isr),
+            leader=record.leader if is_elected else old.leader,
+            leader_epoch=old.leader_epoch + is_elected,
+            partition_epoch=old.partition_epoch + 1,
+        )
+
+    def _remove_topic(self, record: RemoveTopicRecord) -> None:
+        name = self._topic_names.pop(record.topic_id)
+        del self._topics[name]
+        self._partitions.pop(record.topic_id, None)
+        self._configs.pop((TOPIC_RESOURCE, name), None)
+        self.touched.discard(name)
+        known = self.base.topic_by_id(record.topic_id)
+        if known is not None:
+            self.removed.append(known)
+
+    def _set_config(self, record: ConfigRecord) -> None:
+        key = (record.resource_type, record.resource_name)
+        settings = dict(self._configs.get(key, NO_SETTINGS))
+        if record.value is None:
+            settings.pop(record.name, None)
+        else:
+            settings[record.name] = record.value
+        if settings:
+            self._configs[key] = settings
+        else:
+            self._configs.pop(key, None)
+        if record.resource_type == TOPIC_RESOURCE:
+            self.touched.add(record.resource_name)

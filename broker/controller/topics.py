@@ -1,0 +1,393 @@
+"""Topics come, go and grow: the rules behind CreateTopics, DeleteTopics and CreatePartitions.
+
+Floor: controller. Pure. Each topic of a request stands for itself: a refusal goes into its part of
+the reply and leaves the others alone. Records of earlier topics of the same request count, so a
+request cannot pass a limit by asking twice.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from broker.config import BrokerConfig, check_topic_settings
+from broker.controller.configs import created_configs
+from broker.controller.image import METADATA_TOPIC, OFFSETS_TOPIC, MetadataImage, TopicImage
+from broker.controller.outcome import CreateOwnTopic, Outcome
+from broker.controller.placement import check_assignment, place
+from broker.controller.records import (
+    TOPIC_RESOURCE,
+    ConfigRecord,
+    MetadataRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.topics import (
+    CreatableTopic,
+    CreatableTopicResult,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from protocol.types import ZERO_UUID, Uuid
+
+TOPIC_NAME_LENGTH_MAX = 249
+TOPIC_COUNT_MAX = 1_000
+PARTITION_COUNT_MAX = 4_000
+
+K = TypeVar("K")
+
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z")
+
+
+def check_topic_name(name: str | None) -> str:
+    """The name, if it is one that can be a folder's; else INVALID_TOPIC_EXCEPTION."""
+    if not name:
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "a topic's name must not be empty")
+    if name in (".", ".."):
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "a topic's name cannot be '.' or '..'")
+    if len(name) > TOPIC_NAME_LENGTH_MAX:
+        raise ApiError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"a topic's name has at most {TOPIC_NAME_LENGTH_MAX} characters, not {len(name)}",
+        )
+    if not _TOPIC_NAME.match(name):
+        raise ApiError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            "a topic's name has only ASCII letters, digits, '.', '_' and '-'",
+        )
+    return name
+
+
+@dataclass(slots=True)
+class Budget:
+    """How many topics and partitions may still come; taken from as a request is worked off."""
+
+    topics: int
+    partitions: int
+
+    @classmethod
+    def of(cls, image: MetadataImage) -> Budget:
+        """What the image leaves."""
+        return cls(TOPIC_COUNT_MAX - len(image.topics), PARTITION_COUNT_MAX - image.partition_count)
+
+    def take(self, topics: int, partitions: int) -> None:
+        """Refuse with POLICY_VIOLATION what would be too much."""
+        if topics > self.topics:
+            raise ApiError(
+                ErrorCode.POLICY_VIOLATION, f"a cluster has at most {TOPIC_COUNT_MAX} topics"
+            )
+        if partitions > self.partitions:
+            raise ApiError(
+                ErrorCode.POLICY_VIOLATION,
+                f"a cluster has at most {PARTITION_COUNT_MAX} partitions; {self.partitions} left",
+            )
+        self.topics -= topics
+        self.partitions -= partitions
+
+
+@dataclass(frozen=True, slots=True)
+class Creation:
+    """A topic about to be: what the request asked for with defaults filled in."""
+
+    name: str
+    topic_id: Uuid
+    replicas: Sequence[Sequence[int]]
+    settings: Mapping[str, str]
+
+    def records(self) -> list[MetadataRecord]:
+        """Topic, partitions and settings, to be committed as one batch."""
+        records: list[MetadataRecord] = [TopicRecord(name=self.name, topic_id=self.topic_id)]
+        records.extend(
+            new_partition(self.topic_id, number, replicas)
+            for number, replicas in enumerate(self.replicas)
+        )
+        records.extend(
+            ConfigRecord(
+                resource_type=TOPIC_RESOURCE, resource_name=self.name, name=key, value=value
+            )
+            for key, value in self.settings.items()
+        )
+        return records
+
+
+def new_partition(topic_id: Uuid, number: int, replicas: Sequence[int]) -> PartitionRecord:
+    """The record of a partition that begins its life in sync, led by its first replica."""
+    return PartitionRecord(
+        partition_id=number,
+        topic_id=topic_id,
+        replicas=list(replicas),
+        isr=list(replicas),
+        leader=replicas[0],
+        leader_epoch=0,
+        partition_epoch=0,
+    )
+
+
+def create_topics(
+    request: CreateTopicsRequest,
+    image: MetadataImage,
+    config: BrokerConfig,
+    new_topic_id: Callable[[], Uuid],
+) -> Outcome[CreateTopicsResponse]:
+    """CreateTopics; with `validate_only` the same answer without records."""
+    records: list[MetadataRecord] = []
+    results = []
+    named = Counter(topic.name for topic in request.topics)
+    budget = Budget.of(image)
+    for topic in request.topics:
+        try:
+            _refuse_repeated(named, topic.name)
+            creation = _creation(topic, image, config, budget, new_topic_id)
+        except ApiError as error:
+            results.append(
+                CreatableTopicResult(
+                    name=topic.name, error_code=error.code, error_message=str(error), configs=[]
+                )
+            )
+            continue
+        if not request.validate_only:
+            records.extend(creation.records())
+        results.append(
+            CreatableTopicResult(
+                name=topic.name,
+                # Kafka shows no id of a topic that was only tried.
+                topic_id=ZERO_UUID if request.validate_only else creation.topic_id,
+                error_code=ErrorCode.NONE,
+                error_message=None,
+                num_partitions=len(creation.replicas),
+                replication_factor=len(creation.replicas[0]),
+                configs=created_configs(creation.settings, config),
+            )
+        )
+    return Outcome(records, CreateTopicsResponse(topics=results))
+
+
+def create_own_topic(
+    order: CreateOwnTopic,
+    image: MetadataImage,
+    config: BrokerConfig,
+    new_topic_id: Callable[[], Uuid],
+) -> Outcome[ErrorCode]:
+    """Make a topic with the node's defaults; the offsets topic has its own."""
+    if order.name in image.topics:
+        return Outcome([], ErrorCode.NONE)
+    topic = CreatableTopic(name=order.name, num_partitions=-1, replication_factor=-1)
+    settings: dict[str, str] = {}
+    if order.name == OFFSETS_TOPIC:
+        topic.num_partitions = config.offsets_topic_num_partitions
+        topic.replication_factor = config.offsets_topic_replication_factor
+        settings = {
+            "cleanup.policy": "compact",
+            "segment.bytes": str(config.offsets_topic_segment_bytes),
+        }
+    try:
+        creation = _creation(topic, image, config, Budget.of(image), new_topic_id, settings)
+    except ApiError as error:
+        return Outcome([], error.code)
+    return Outcome(creation.records(), ErrorCode.NONE)
+
+
+def _creation(
+    topic: CreatableTopic,
+    image: MetadataImage,
+    config: BrokerConfig,
+    budget: Budget,
+    new_topic_id: Callable[[], Uuid],
+    own_settings: Mapping[str, str] | None = None,
+) -> Creation:
+    name = check_topic_name(topic.name)
+    if name == METADATA_TOPIC:
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{METADATA_TOPIC} is not a topic")
+    if name in image.topics:
+        raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic '{name}' exists already")
+    settings = dict(own_settings or {}) | _stated_settings(topic)
+    replicas = _replicas(topic, image, config)
+    budget.take(1, len(replicas))
+    return Creation(name, new_topic_id(), replicas, settings)
+
+
+def _stated_settings(topic: CreatableTopic) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    for entry in topic.configs:
+        if entry.value is None:
+            raise ApiError(ErrorCode.INVALID_CONFIG, f"{entry.name} has no value")
+        if entry.name in settings:
+            raise ApiError(ErrorCode.INVALID_CONFIG, f"{entry.name} is set twice")
+        settings[entry.name] = entry.value
+    refuse_faults(settings)
+    return settings
+
+
+def refuse_faults(settings: Mapping[str, str]) -> None:
+    """INVALID_CONFIG naming every fault of a topic's settings, if there is one."""
+    faults = check_topic_settings(settings)
+    if faults:
+        raise ApiError(
+            ErrorCode.INVALID_CONFIG,
+            "; ".join(
+                f"{key}: found {found!r}, expected {wanted}" for key, found, wanted in faults
+            ),
+        )
+
+
+def _replicas(
+    topic: CreatableTopic, image: MetadataImage, config: BrokerConfig
+) -> Sequence[Sequence[int]]:
+    broker_ids = live_brokers(image)
+    if topic.assignments:
+        return _chosen_replicas(topic, broker_ids)
+    count = topic.num_partitions if topic.num_partitions != -1 else config.num_partitions
+    if count < 1:
+        raise ApiError(ErrorCode.INVALID_PARTITIONS, "a topic has at least one partition")
+    if count > PARTITION_COUNT_MAX:
+        # Before anything is laid out: the number comes from the wire.
+        raise ApiError(
+            ErrorCode.POLICY_VIOLATION, f"a cluster has at most {PARTITION_COUNT_MAX} partitions"
+        )
+    factor = topic.replication_factor
+    if factor == -1:
+        factor = config.default_replication_factor
+    return place(broker_ids, count, factor, image.partition_count)
+
+
+def _chosen_replicas(topic: CreatableTopic, broker_ids: Sequence[int]) -> list[list[int]]:
+    if topic.num_partitions != -1 or topic.replication_factor != -1:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            "with assignments given, the numbers of partitions and replicas must be -1",
+        )
+    chosen = {one.partition_index: one.broker_ids for one in topic.assignments}
+    if sorted(chosen) != list(range(len(topic.assignments))):
+        raise ApiError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered from 0 without gaps"
+        )
+    replicas = [chosen[number] for number in range(len(chosen))]
+    for one in replicas:
+        check_assignment(one, broker_ids)
+    if len({len(one) for one in replicas}) != 1:
+        raise ApiError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions differ in their number of replicas"
+        )
+    return replicas
+
+
+def live_brokers(image: MetadataImage) -> list[int]:
+    """The brokers that may get partitions."""
+    return [broker.node_id for broker in image.brokers.values() if not broker.is_fenced]
+
+
+def delete_topics(
+    request: DeleteTopicsRequest, image: MetadataImage, config: BrokerConfig
+) -> Outcome[DeleteTopicsResponse]:
+    """DeleteTopics by name or, from version 6 on, by id."""
+    asked = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
+    named = Counter(topic.name or topic.topic_id for topic in asked)
+    records: list[MetadataRecord] = []
+    results = []
+    for state in asked:
+        result = DeletableTopicResult(name=state.name, topic_id=state.topic_id)
+        try:
+            _refuse_repeated(named, state.name or state.topic_id)
+            topic = _topic_to_delete(state, image, config)
+            records.append(RemoveTopicRecord(topic_id=topic.topic_id))
+            result.name, result.topic_id = topic.name, topic.topic_id
+        except ApiError as error:
+            result.error_code, result.error_message = error.code, str(error)
+        results.append(result)
+    return Outcome(records, DeleteTopicsResponse(responses=results))
+
+
+def _topic_to_delete(
+    state: DeleteTopicState, image: MetadataImage, config: BrokerConfig
+) -> TopicImage:
+    if (state.name is None) == (state.topic_id == ZERO_UUID):
+        raise ApiError(ErrorCode.INVALID_REQUEST, "a topic is named either by name or by id")
+    if not config.delete_topic_enable:
+        raise ApiError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
+    if state.name is None:
+        found = image.topic_by_id(state.topic_id)
+        if found is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
+    else:
+        found = image.topics.get(state.name)
+        if found is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if found.is_internal:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{found.name} is internal and cannot be deleted")
+    return found
+
+
+def create_partitions(
+    request: CreatePartitionsRequest, image: MetadataImage
+) -> Outcome[CreatePartitionsResponse]:
+    """CreatePartitions: a topic grows to `count` partitions. Every topic asked for is answered."""
+    named = Counter(topic.name for topic in request.topics)
+    budget = Budget.of(image)
+    records: list[MetadataRecord] = []
+    results = []
+    for topic in request.topics:
+        result = CreatePartitionsTopicResult(name=topic.name, error_code=ErrorCode.NONE)
+        try:
+            _refuse_repeated(named, topic.name)
+            new = _growth(topic, image, budget)
+            if not request.validate_only:
+                records.extend(new)
+        except ApiError as error:
+            result.error_code, result.error_message = error.code, str(error)
+        results.append(result)
+    return Outcome(records, CreatePartitionsResponse(results=results))
+
+
+def _growth(
+    topic: CreatePartitionsTopic, image: MetadataImage, budget: Budget
+) -> list[PartitionRecord]:
+    known = image.topics.get(topic.name)
+    if known is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if known.is_internal:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"{known.name} is internal: its keys are spread for ever"
+        )
+    old_count = len(known.partitions)
+    if topic.count <= old_count:
+        raise ApiError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"the topic has {old_count} partitions; {topic.count} would not be more",
+        )
+    added = topic.count - old_count
+    budget.take(0, added)
+    broker_ids = live_brokers(image)
+    factor = len(known.partitions[0].replicas)
+    if topic.assignments is None:
+        replicas = place(broker_ids, added, factor, image.partition_count)
+    else:
+        replicas = [list(one.broker_ids) for one in topic.assignments]
+        if len(replicas) != added or any(len(one) != factor for one in replicas):
+            raise ApiError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"{added} partitions of {factor} replicas are to be assigned",
+            )
+        for one in replicas:
+            check_assignment(one, broker_ids)
+    return [
+        new_partition(known.topic_id, old_count + number, one)
+        for number, one in enumerate(replicas)
+    ]
+
+
+def _refuse_repeated(named: Mapping[K, int], key: K) -> None:
+    if named[key] > 1:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "the topic is named more than once")

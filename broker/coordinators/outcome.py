@@ -1,0 +1,36 @@
+"""What a coordinator decides, and what one of its shards must be able to do.
+
+Floor: coordinators. Data only. A shard is the part of a coordinator whose facts lie in one
+partition of its internal topic; replaying that partition from its start gives the shard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+R = TypeVar("R", covariant=True)
+
+
+class CoordinatorRecord(NamedTuple):
+    """One record of an internal topic; a value of None takes the key's fact away."""
+
+    key: bytes
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[R]):
+    """`records` go into the shard's partition as one batch; once they are below the high watermark
+    they are replayed into the shard and `reply` may leave."""
+
+    records: Sequence[CoordinatorRecord]
+    reply: R
+
+
+class Shard(Protocol):
+    """A coordinator's state of one partition."""
+
+    def replay(self, key: bytes | memoryview, value: bytes | memoryview | None) -> None:
+        """Take in one committed record."""

@@ -1,0 +1,213 @@
+"""One broker, put together: the only place that constructs its parts.
+
+Floor: server. `start` goes from the data folder to open listeners, `stop` the way back; the
+process around it is `lifecycle`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from random import Random
+
+from broker.clock import Clock
+from broker.config import BrokerConfig
+from broker.controller.controller import Controller
+from broker.controller.image import OFFSETS_TOPIC, MetadataDelta, MetadataImage
+from broker.controller.outcome import RegisterBroker
+from broker.server.coordinator_driver import GroupCoordinator
+from broker.server.dispatch import Dispatcher
+from broker.server.fetching import Fetches
+from broker.server.flusher import Flusher
+from broker.server.handlers.table import HANDLERS
+from broker.server.housekeeping import Housekeeping
+from broker.server.listener import ClientListener, Connections, bind
+from broker.server.loop_timer import LoopTimer
+from broker.server.metadata_driver import METADATA_PARTITION, METADATA_TOPIC_ID, MetadataDriver
+from broker.server.metrics import Metrics
+from broker.server.producer_ids import ProducerIds
+from broker.server.producing import Produces
+from broker.server.replica_manager import Partition, ReplicaManager
+from broker.server.services import Services
+from broker.server.workers import Worker
+from broker.storage.disk import Disk
+from broker.storage.log import Log
+from broker.storage.log_manager import LogManager, OpenReport
+from protocol.log import fields
+from protocol.types import random_uuid
+
+logger = logging.getLogger(__name__)
+
+
+class Broker:
+    """All parts of one node."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        disk: Disk,
+        loop: asyncio.AbstractEventLoop,
+        die: Callable[[str], None],
+    ) -> None:
+        """Binds the listeners. Raises PortTaken. `die(reason)` must end the process at once."""
+        self.config = config
+        self.clock = clock
+        self._disk = disk
+        self._die = die
+        self._random = Random(os.urandom(32))
+        self._bound = {
+            name: bind(f"listener {name}", address.host, address.port)
+            for name, address in config.listeners.items()
+        }
+        self.connections = Connections(config.max_connections, config.max_connections_per_ip)
+        self.listeners: list[ClientListener] = []
+        self.worker = Worker(loop, "files")
+        self.flusher = Flusher(loop, self._flushed, lambda error: die(f"sync failed: {error}"))
+        self.services = Services()
+        self.services.config = config
+        self.services.clock = clock
+        self.services.loop = loop
+        self.services.metrics = Metrics()
+        self.services.timer = LoopTimer(loop, clock, self._on_time)
+        self.is_serving = False
+        self._logs: LogManager | None = None
+        self._metadata_log: Log | None = None
+
+    # Starting.
+
+    def recover(self) -> OpenReport:
+        """Take the data folder and open every log in it; meant for a thread, it may take long.
+
+        Raises FolderError, CorruptionError or DiskError.
+        """
+        self._logs = LogManager(self._disk, self.config)
+        report = self._logs.open_all(self.clock.now_ms())
+        self._metadata_log = self._logs.create(
+            METADATA_PARTITION, METADATA_TOPIC_ID, self.config.log_config(), self.clock.now_ms()
+        )
+        return report
+
+    async def start(self, report: OpenReport) -> None:
+        """Replay the metadata, register, open all partitions, then the listeners."""
+        assert self._logs is not None and self._metadata_log is not None
+        services = self.services
+        services.metadata = MetadataDriver(
+            Controller(self.config, self._random),
+            self.clock,
+            self._metadata_log,
+            self.flusher,
+            self._apply,
+        )
+        services.metadata.load()
+        broker_epoch = services.metadata.submit_now(
+            RegisterBroker(
+                self.config.node_id,
+                random_uuid(self._random.randbytes(16)),
+                {
+                    name: (address.advertised_host, address.advertised_port)
+                    for name, address in self.config.listeners.items()
+                },
+            )
+        )
+        services.produces = Produces(services)
+        services.fetches = Fetches(services)
+        services.groups = GroupCoordinator(services)
+        services.producer_ids = ProducerIds(services, broker_epoch)
+        services.replicas = ReplicaManager(
+            self.config,
+            self.clock,
+            self._logs,
+            self.flusher,
+            self.worker,
+            self._advanced,
+            self._gone,
+        )
+        dropped = services.replicas.open_all(services.metadata.image, services.metadata.removed_ids)
+        self.housekeeping = Housekeeping(services, self.connections, self.worker, self.flusher)
+        for files in [*dropped, *([report.dropped] if report.dropped is not None else [])]:
+            self.housekeeping.unlink(files)
+        services.groups.follow()
+        dispatcher = Dispatcher(services, HANDLERS)
+        for name, address in self.config.listeners.items():
+            listener = ClientListener(
+                name, address, self._bound[name], services, dispatcher, self.connections
+            )
+            self.listeners.append(listener)
+            await listener.open()
+        services.timer.wake_by(self.housekeeping.next_deadline_ms)
+        self.is_serving = True
+
+    # What happens inside.
+
+    def _apply(self, delta: MetadataDelta, image: MetadataImage, done: Callable[[], None]) -> None:
+        def applied(_: object = None) -> None:
+            done()
+            if delta.removed:
+                self.services.groups.topics_removed({topic.name for topic in delta.removed})
+            if OFFSETS_TOPIC in delta.touched:
+                self.services.groups.follow()
+
+        self.services.replicas.apply(delta, image, applied)
+
+    def _flushed(self, log: Log) -> None:
+        if log is self._metadata_log:
+            self.services.metadata.flushed()
+        else:
+            self.services.replicas.flushed(log)
+
+    def _advanced(self, partition: Partition) -> None:
+        if partition.is_internal:
+            self.services.groups.advanced(partition)
+        self.services.produces.advanced(partition)
+        self.services.fetches.advanced(partition)
+
+    def _gone(self, partition: Partition) -> None:
+        self.services.produces.gone(partition)
+        self.services.fetches.gone(partition)
+
+    def _on_time(self, now_ms: int) -> int | None:
+        services = self.services
+        services.produces.expire(now_ms)
+        services.fetches.expire(now_ms)
+        self.housekeeping.run_due(now_ms)
+        deadlines = (
+            services.produces.next_deadline_ms,
+            services.fetches.next_deadline_ms,
+            self.housekeeping.next_deadline_ms,
+        )
+        return min(one for one in deadlines if one is not None)
+
+    # Stopping.
+
+    def stop_serving(self) -> None:
+        """Accept and read no more, and answer the fetches that are parked."""
+        self.is_serving = False
+        for listener in self.listeners:
+            listener.close()
+        if not self.listeners:
+            for bound in self._bound.values():
+                bound.close()
+            return
+        for connection in list(self.connections.open):
+            connection.stop_reading()
+        self.services.fetches.complete_all()
+        self.services.replicas.flush_all()
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether everything accepted has been synced and answered."""
+        return self.flusher.is_idle and all(one.is_idle for one in self.connections.open)
+
+    def close(self) -> None:
+        """Close the connections, write checkpoints and the marker of a clean stop."""
+        self.services.timer.stop()
+        for connection in list(self.connections.open):
+            connection.close("the broker stops", is_logged=False)
+        self.worker.stop()
+        self.flusher.stop()
+        if self._logs is not None:
+            self._logs.close_clean()
+            logger.info("stopped cleanly", extra=fields(log_dir=self.config.log_dir))

@@ -1,0 +1,299 @@
+"""One client's socket: frames in, requests started in their order, answers out.
+
+Floor: server. Everything happens in `buffer_updated`: no task, coroutine or future per request.
+Records of a Produce are views of the read buffer; they are written before that call returns. A
+request that cannot be answered at once is parked by whoever serves it and answered by
+`Call.answer`; answers that become ready outside of a read leave in the next turn of the loop, so
+that many of them share one send.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from typing import TYPE_CHECKING, cast
+
+from broker.server.output import Output, PeerTooSlow
+from broker.server.pipeline import Pipeline, Slot, is_fetch_frame, is_produce_frame
+from protocol.errors import WireError
+from protocol.log import fields
+from protocol.messages.headers import encode_response_chunks
+from protocol.wire.frame import FrameBuffer
+from protocol.wire.schema import Message
+
+if TYPE_CHECKING:
+    from broker.server.fetching import ParkedFetch
+    from broker.server.listener import ClientListener
+
+logger = logging.getLogger(__name__)
+
+
+class Call:
+    """One started request: whom to answer, and in which version."""
+
+    __slots__ = ("api_key", "client_id", "connection", "correlation_id", "slot", "version")
+
+    def __init__(
+        self,
+        connection: Connection,
+        slot: Slot,
+        api_key: int,
+        version: int,
+        correlation_id: int,
+        client_id: str | None,
+    ) -> None:
+        self.connection = connection
+        self.slot = slot
+        self.api_key = api_key
+        self.version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+
+    @property
+    def listener_name(self) -> str:
+        """The listener the client came in on: answers name brokers as they are known there."""
+        return self.connection.listener.name
+
+    def answer(self, response: Message) -> None:
+        """Give the answer; it leaves when all before it have."""
+        if not self.connection.is_closed:
+            self.slot.answer = encode_response_chunks(
+                response, self.version, self.correlation_id, self.api_key
+            )
+            self.connection.answered()
+
+    def answer_nothing(self) -> None:
+        """The request is done and gets no answer (Produce with acks=0)."""
+        self.slot.answer = ()
+        self.connection.answered()
+
+    def hang_up(self, reason: str) -> None:
+        """The only way to tell a client of acks=0 that something went wrong."""
+        self.connection.close(reason)
+
+
+class Connection(asyncio.BufferedProtocol):
+    """A client's connection, from accept to close."""
+
+    def __init__(self, listener: ClientListener) -> None:
+        self.listener = listener
+        self.is_closed = False
+        self.peer = "?"
+        self.peer_host = "?"
+        self.parked_fetch: ParkedFetch | None = None
+        self.last_active_ms = 0
+        self.has_spoken = False
+        self.frame_since_ms = 0
+        """When the unfinished frame in the buffer began; 0 without one."""
+        self.has_staged = False
+        """Whether appends of this connection wait for the write at the end of its read."""
+        self._frames = FrameBuffer(listener.services.config.socket_request_max_bytes)
+        self._pipeline = Pipeline()
+        self._loop = listener.services.loop
+        self._is_busy = False
+        self._is_scheduled = False
+        self._is_paused = False
+        self._is_stopping = False
+        self._transport: asyncio.Transport | None = None
+        self._output: Output | None = None
+
+    # The loop calls these.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        name = transport.get_extra_info("peername") or ("?", 0)
+        self.peer_host = str(name[0])
+        self.peer = f"{name[0]}:{name[1]}"
+        self.last_active_ms = self.listener.services.clock.monotonic_ms()
+        refusal = self.listener.admit(self)
+        if refusal:
+            logger.warning("connection refused", extra=fields(peer=self.peer, reason=refusal))
+            self.is_closed = True
+            self._transport.abort()
+            return
+        fd = transport.get_extra_info("socket").fileno()
+        self._output = Output(
+            socket.socket(fileno=os.dup(fd)), self._loop, self._output_drained, self._broken
+        )
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._frames.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.has_spoken = True
+        self.last_active_ms = self.listener.services.clock.monotonic_ms()
+        self._take_frames(nbytes)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._finish()
+
+    # Reading.
+
+    def _take_frames(self, count: int) -> None:
+        """Work off what has been read; with a count of 0 what an earlier pause has left."""
+        self._is_busy = True
+        self.frame_since_ms = self.frame_since_ms or self.last_active_ms
+        try:
+            for frame in self._frames.received(count):
+                self.frame_since_ms = self.last_active_ms
+                self._arrived(frame)
+                if self.is_closed:
+                    return
+                if self._pipeline.is_full:
+                    self._pause()
+                    break
+            if self.has_staged:
+                self._settle()
+            self._advance()
+        except WireError as error:
+            self.close(f"{type(error).__name__}: {error}")
+        except PeerTooSlow as error:
+            self.close(str(error))
+        except OSError as error:
+            self._broken(error)
+        except Exception:
+            logger.exception("connection failed", extra=fields(peer=self.peer))
+            self.close("a fault of the broker", is_logged=False)
+        finally:
+            self._is_busy = False
+        if not self._frames.pending_bytes:
+            self.frame_since_ms = 0
+
+    def _arrived(self, frame: memoryview) -> None:
+        is_produce = is_produce_frame(frame)
+        pipeline = self._pipeline
+        if not pipeline.admits(is_produce):
+            if self.has_staged:
+                # What was appended in this very read may have its answer as soon as it is written.
+                self._settle()
+                self._advance()
+            if not pipeline.admits(is_produce):
+                if self.parked_fetch is not None and not is_fetch_frame(frame):
+                    self.listener.services.fetches.hasten(self.parked_fetch)
+                pipeline.wait(bytes(frame))
+                return
+        slot = pipeline.start(is_produce, len(frame))
+        self.listener.dispatcher.start(self, slot, frame)
+
+    def _settle(self) -> None:
+        self.has_staged = False
+        self.listener.services.produces.settle()
+
+    def _pause(self) -> None:
+        if not self._is_paused and self._transport is not None:
+            self._is_paused = True
+            self._transport.pause_reading()
+
+    # Answering.
+
+    def answered(self) -> None:
+        """An answer has become ready: let it leave at the end of this read, or in the next turn."""
+        if not self._is_busy and not self._is_scheduled and not self.is_closed:
+            self._is_scheduled = True
+            self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._is_scheduled = False
+        if self.is_closed:
+            return
+        # Also goes through frames that were left when the line was full.
+        self._take_frames(0)
+
+    def _advance(self) -> None:
+        """Send the answers that are next in line, and start what waited for them."""
+        pipeline, output = self._pipeline, self._output
+        assert output is not None
+        while True:
+            answers = pipeline.take_answers()
+            if answers:
+                output.push(answers)
+            frame = pipeline.next_waiting()
+            if frame is None:
+                break
+            slot = pipeline.start(is_produce_frame(frame), len(frame))
+            # The broker writes offsets into the batches of a Produce, in place.
+            view = memoryview(bytearray(frame))
+            self.listener.dispatcher.start(self, slot, view)
+            if self.is_closed:
+                return
+            if self.has_staged:
+                self._settle()
+        output.send()
+        if self._is_paused and not pipeline.is_full and output.is_empty:
+            self._resume()
+        elif not output.is_empty:
+            # A peer that does not take its answers gets no more of them made.
+            self._pause()
+
+    def _resume(self) -> None:
+        if self._is_stopping:
+            return
+        self._is_paused = False
+        if self._transport is not None:
+            self._transport.resume_reading()
+        if self._frames.pending_bytes:
+            self.answered_later()
+
+    def answered_later(self) -> None:
+        """Look at the frames that are left in the buffer in the next turn."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._go_on)
+
+    def _output_drained(self) -> None:
+        self.last_active_ms = self.listener.services.clock.monotonic_ms()
+        self.answered_later()
+
+    # Ending.
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way: then only the idle limit applies."""
+        return self._pipeline.is_idle and (self._output is None or self._output.is_empty)
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether answers are ready that the peer does not take."""
+        return self._output is not None and not self._output.is_empty
+
+    def shrink(self) -> None:
+        """Give back the read buffer of a connection that has fallen silent."""
+        self._frames.shrink()
+
+    def stop_reading(self) -> None:
+        """Take no more requests: the broker stops."""
+        self._is_stopping = True
+        self._pause()
+
+    def close(self, reason: str, *, is_logged: bool = True) -> None:
+        """End the connection from our side."""
+        if self.is_closed:
+            return
+        if is_logged:
+            logger.warning("connection closed", extra=fields(peer=self.peer, reason=reason))
+        if self._transport is not None:
+            self._transport.abort()
+        self._finish()
+
+    def _broken(self, error: Exception) -> None:
+        """The socket refuses: the peer has gone, or its segment has."""
+        if not isinstance(error, ConnectionError | BrokenPipeError):
+            logger.warning("connection broken", extra=fields(peer=self.peer, reason=repr(error)))
+        self.close("", is_logged=False)
+
+    def _finish(self) -> None:
+        if self.is_closed:
+            return
+        self.is_closed = True
+        if self.parked_fetch is not None:
+            self.listener.services.fetches.forget(self.parked_fetch)
+            self.parked_fetch = None
+        self._pipeline.clear()
+        if self._output is not None:
+            self._output.close()
+        self.listener.released(self)

@@ -1,0 +1,122 @@
+"""Topics and settings: orders to the controller, and what can be read from the image at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.controller.configs import describe_configs as describe
+from broker.controller.controller import ControllerInput
+from broker.server.connection import Call
+from broker.server.services import Services
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.configs import (
+    AlterConfigsResourceResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from protocol.messages.topics import (
+    CreatableTopicResult,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
+from protocol.wire.schema import Message
+
+DELETION_DISABLED_SINCE = 3
+TIMED_OUT = ErrorCode.REQUEST_TIMED_OUT
+"""What an order is answered with that could not be written: retriable, and in every tool's book."""
+
+
+def create_topics(services: Services, call: Call, request: CreateTopicsRequest) -> None:
+    """CreateTopics: answered when the topics can be written to."""
+
+    def refused(error: ApiError) -> Message:
+        return CreateTopicsResponse(
+            topics=[
+                CreatableTopicResult(
+                    name=topic.name, error_code=TIMED_OUT, error_message=str(error), configs=[]
+                )
+                for topic in request.topics
+            ]
+        )
+
+    _submit(services, call, request, refused)
+
+
+def delete_topics(services: Services, call: Call, request: DeleteTopicsRequest) -> None:
+    """DeleteTopics: answered when the topics are out of service."""
+
+    def refused(error: ApiError) -> Message:
+        names = [topic.name for topic in request.topics] or list(request.topic_names)
+        return DeleteTopicsResponse(
+            responses=[
+                DeletableTopicResult(name=name, error_code=TIMED_OUT, error_message=str(error))
+                for name in names
+            ]
+        )
+
+    def adapt(response: DeleteTopicsResponse) -> DeleteTopicsResponse:
+        if call.version < DELETION_DISABLED_SINCE:
+            for one in response.responses:
+                if one.error_code == ErrorCode.TOPIC_DELETION_DISABLED:
+                    one.error_code = ErrorCode.INVALID_REQUEST
+        return response
+
+    services.metadata.submit(
+        request,
+        lambda response: call.answer(adapt(response)),
+        lambda error: call.answer(refused(error)),
+    )
+
+
+def create_partitions(services: Services, call: Call, request: CreatePartitionsRequest) -> None:
+    """CreatePartitions: answered when the partitions can be written to."""
+
+    def refused(error: ApiError) -> Message:
+        return CreatePartitionsResponse(
+            results=[
+                CreatePartitionsTopicResult(
+                    name=topic.name, error_code=TIMED_OUT, error_message=str(error)
+                )
+                for topic in request.topics
+            ]
+        )
+
+    _submit(services, call, request, refused)
+
+
+def alter_configs(services: Services, call: Call, request: IncrementalAlterConfigsRequest) -> None:
+    """IncrementalAlterConfigs: answered when the settings are in force."""
+
+    def refused(error: ApiError) -> Message:
+        return IncrementalAlterConfigsResponse(
+            responses=[
+                AlterConfigsResourceResponse(
+                    error_code=TIMED_OUT,
+                    error_message=str(error),
+                    resource_type=resource.resource_type,
+                    resource_name=resource.resource_name,
+                )
+                for resource in request.resources
+            ]
+        )
+
+    _submit(services, call, request, refused)
+
+
+def describe_configs(
+    services: Services, call: Call, request: DescribeConfigsRequest
+) -> DescribeConfigsResponse:
+    """DescribeConfigs, from the image."""
+    return describe(request, services.metadata.image, services.config)
+
+
+def _submit(services: Services, call: Call, order: ControllerInput, refused: Any) -> None:
+    services.metadata.submit(order, call.answer, lambda error: call.answer(refused(error)))

@@ -1,0 +1,283 @@
+"""ApiVersions, Metadata, FindCoordinator and DescribeCluster: what clients ask first."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+
+from broker.controller.image import OFFSETS_TOPIC, MetadataImage, TopicImage
+from broker.controller.outcome import CreateOwnTopic
+from broker.controller.topics import check_topic_name
+from broker.server.connection import Call
+from broker.server.handlers.produce import NO_TRANSACTIONS
+from broker.server.services import Services
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.api import SERVED
+from protocol.messages.cluster import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    Coordinator,
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from protocol.types import NO_NODE, ZERO_UUID
+
+SOFTWARE_SINCE = 3
+GROUP_KEY = 0
+TRANSACTION_KEY = 1
+BATCHED_SINCE = 4
+BROKER_ENDPOINTS = 1
+
+# Without an authoriser everybody may do everything: the bits of Kafka's operations per resource.
+TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
+CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
+
+AUTO_CREATED_MAX = 100
+"""Topics one metadata request may make."""
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
+
+_API_KEYS = [
+    ApiVersion(api_key=key, min_version=versions[0], max_version=versions[-1])
+    for key, versions in sorted(SERVED.items())
+]
+
+
+def api_versions(
+    services: Services, call: Call, request: ApiVersionsRequest
+) -> ApiVersionsResponse:
+    """What is served. Features would switch clients to protocols we do not have: none are named."""
+    if call.version >= SOFTWARE_SINCE and not (
+        _SOFTWARE.match(request.client_software_name)
+        and _SOFTWARE.match(request.client_software_version)
+    ):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    return ApiVersionsResponse(api_keys=_API_KEYS)
+
+
+def metadata(services: Services, call: Call, request: MetadataRequest) -> MetadataResponse | None:
+    """Brokers and topics; a missing topic is made first if node and request allow it."""
+    missing = _missing_topics(services, call, request)
+    if not missing:
+        return _metadata(services, call, request, {})
+    refusals: dict[str, ErrorCode] = {}
+    waiting = len(missing)
+
+    def finished(name: str, code: ErrorCode) -> None:
+        nonlocal waiting
+        waiting -= 1
+        if code is not ErrorCode.NONE:
+            refusals[name] = code
+        if not waiting:
+            call.answer(_metadata(services, call, request, refusals))
+
+    def not_written(name: str, _: ApiError) -> None:
+        finished(name, ErrorCode.LEADER_NOT_AVAILABLE)
+
+    for name in missing:
+        services.metadata.submit(
+            CreateOwnTopic(name),
+            partial(finished, name),
+            partial(not_written, name),
+        )
+    return None
+
+
+def _missing_topics(services: Services, call: Call, request: MetadataRequest) -> list[str]:
+    if not request.topics or not services.config.auto_create_topics_enable:
+        return []
+    if not request.allow_auto_topic_creation:
+        return []
+    image = services.metadata.image
+    names = {
+        topic.name
+        for topic in request.topics
+        if topic.name is not None and topic.topic_id == ZERO_UUID and topic.name not in image.topics
+    }
+    return sorted(names)[:AUTO_CREATED_MAX]
+
+
+def _metadata(
+    services: Services, call: Call, request: MetadataRequest, refusals: dict[str, ErrorCode]
+) -> MetadataResponse:
+    image = services.metadata.image
+    wants_all = request.topics is None or (call.version == 0 and not request.topics)
+    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else None
+    if wants_all:
+        topics = [describe_topic(topic) for topic in image.topics.values()]
+    else:
+        topics = [_asked_topic(image, asked, refusals) for asked in request.topics or []]
+    response = MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=rack)
+            for node_id, host, port, rack in brokers_on(image, call.listener_name)
+        ],
+        cluster_id=services.config.cluster_id,
+        controller_id=services.config.node_id,
+        topics=topics,
+    )
+    if operations is not None:
+        for topic in topics:
+            topic.topic_authorized_operations = operations
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+    return response
+
+
+def _asked_topic(
+    image: MetadataImage, asked: MetadataRequestTopic, refusals: dict[str, ErrorCode]
+) -> MetadataResponseTopic:
+    """One topic by name, or by id from version 12 on."""
+    if asked.topic_id != ZERO_UUID:
+        found = image.topic_by_id(asked.topic_id)
+        if found is not None:
+            return describe_topic(found)
+        return MetadataResponseTopic(
+            error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=asked.name, topic_id=asked.topic_id
+        )
+    found = image.topics.get(asked.name or "")
+    if found is not None:
+        return describe_topic(found)
+    code = refusals.get(asked.name or "", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    try:
+        check_topic_name(asked.name)
+    except ApiError as error:
+        code = error.code
+    if code is ErrorCode.POLICY_VIOLATION:
+        # Not a code of this answer; the topic is simply not there.
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return MetadataResponseTopic(error_code=code, name=asked.name or "")
+
+
+def describe_topic(topic: TopicImage) -> MetadataResponseTopic:
+    """A topic as Metadata shows it."""
+    return MetadataResponseTopic(
+        error_code=ErrorCode.NONE,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=[
+            MetadataResponsePartition(
+                error_code=(
+                    ErrorCode.LEADER_NOT_AVAILABLE
+                    if partition.leader == NO_NODE
+                    else ErrorCode.NONE
+                ),
+                partition_index=index,
+                leader_id=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=list(partition.replicas),
+                isr_nodes=list(partition.in_sync_replicas),
+            )
+            for index, partition in enumerate(topic.partitions)
+        ],
+    )
+
+
+def brokers_on(image: MetadataImage, listener: str) -> list[tuple[int, str, int, str | None]]:
+    """Id, host, port and rack of the brokers that have this listener, as it is advertised."""
+    return [
+        (broker.node_id, *broker.listeners[listener], broker.rack)
+        for broker in image.brokers.values()
+        if listener in broker.listeners and not broker.is_fenced
+    ]
+
+
+def find_coordinator(
+    services: Services, call: Call, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse | None:
+    """Who keeps a group's offsets; makes the offsets topic when there is none yet."""
+    keys = request.coordinator_keys if call.version >= BATCHED_SINCE else [request.key]
+    if request.key_type != GROUP_KEY:
+        code = NO_TRANSACTIONS if request.key_type == TRANSACTION_KEY else ErrorCode.INVALID_REQUEST
+        reason = (
+            "transactions are not supported by this broker"
+            if request.key_type == TRANSACTION_KEY
+            else f"key type {request.key_type} is not known"
+        )
+        return _coordinators(call, [_no_coordinator(key, code, reason) for key in keys])
+
+    def answer() -> FindCoordinatorResponse:
+        return _coordinators(call, [_coordinator(services, call, key) for key in keys])
+
+    if OFFSETS_TOPIC in services.metadata.image.topics:
+        return answer()
+    services.metadata.submit(
+        CreateOwnTopic(OFFSETS_TOPIC),
+        lambda _: call.answer(answer()),
+        lambda _: call.answer(answer()),
+    )
+    return None
+
+
+def _coordinator(services: Services, call: Call, key: str) -> Coordinator:
+    """The leader of the group's partition, as the client's listener knows it."""
+    try:
+        services.groups.find(key)
+    except ApiError as error:
+        # While the shard loads its place is known already.
+        if error.code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
+    for node_id, host, port, _ in brokers_on(services.metadata.image, call.listener_name):
+        if node_id == services.config.node_id:
+            return Coordinator(
+                key=key,
+                node_id=node_id,
+                host=host,
+                port=port,
+                error_code=ErrorCode.NONE,
+                error_message=None,
+            )
+    return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "not on this listener")
+
+
+def _no_coordinator(key: str, code: ErrorCode, reason: str) -> Coordinator:
+    return Coordinator(
+        key=key, node_id=NO_NODE, host="", port=-1, error_code=code, error_message=reason
+    )
+
+
+def _coordinators(call: Call, found: list[Coordinator]) -> FindCoordinatorResponse:
+    if call.version >= BATCHED_SINCE:
+        return FindCoordinatorResponse(coordinators=found)
+    one = found[0]
+    return FindCoordinatorResponse(
+        error_code=one.error_code,
+        error_message=one.error_message,
+        node_id=one.node_id,
+        host=one.host,
+        port=one.port,
+    )
+
+
+def describe_cluster(
+    services: Services, call: Call, request: DescribeClusterRequest
+) -> DescribeClusterResponse:
+    """The brokers as the client's listener knows them."""
+    if request.endpoint_type != BROKER_ENDPOINTS:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"endpoint type {request.endpoint_type} is not served here"
+        )
+    response = DescribeClusterResponse(
+        cluster_id=services.config.cluster_id,
+        controller_id=services.config.node_id,
+        brokers=[
+            DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=rack)
+            for node_id, host, port, rack in brokers_on(services.metadata.image, call.listener_name)
+        ],
+    )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+    return response

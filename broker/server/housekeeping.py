@@ -1,0 +1,129 @@
+"""What a broker does by the clock: retention, checkpoints, expiry, unlinking, idle connections.
+
+Floor: server. Each duty has its interval from the configuration and its own deadline; one timer of
+the loop serves them all. Checkpoints and unlinking run in the file thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from broker.server.flusher import Flusher
+from broker.server.listener import Connections
+from broker.server.services import Services
+from broker.server.workers import Worker
+from broker.storage.errors import DiskError
+from broker.storage.jobs import DroppedFiles
+from broker.timers import Timers
+from protocol.log import fields
+
+logger = logging.getLogger(__name__)
+
+CONNECTION_SWEEP_MS = 1_000
+
+
+class Housekeeping:
+    """All duties of one broker."""
+
+    def __init__(
+        self, services: Services, connections: Connections, worker: Worker, flusher: Flusher
+    ) -> None:
+        self._services = services
+        self._connections = connections
+        self._worker = worker
+        self._flusher = flusher
+        self._timers: Timers[Callable[[], None]] = Timers()
+        self._checkpointed: object = None
+        config = services.config
+        self._repeat(CONNECTION_SWEEP_MS, self._sweep_connections)
+        self._repeat(config.log_flush_scheduler_interval_ms, self._flush_overdue)
+        self._repeat(config.log_flush_offset_checkpoint_interval_ms, self._checkpoint)
+        self._repeat(config.log_retention_check_interval_ms, self._retain)
+        self._repeat(config.offsets_retention_check_interval_ms, self._expire_offsets)
+        self._repeat(config.producer_id_expiration_check_interval_ms, self._expire_producers)
+
+    @property
+    def next_deadline_ms(self) -> int:
+        """When `run_due` is wanted next, by the monotonic clock."""
+        deadline_ms = self._timers.next_deadline_ms
+        assert deadline_ms is not None, "the duties repeat for ever"
+        return deadline_ms
+
+    def run_due(self, now_ms: int) -> None:
+        """Do everything whose time has come."""
+        for duty in self._timers.due(now_ms):
+            duty()
+
+    def _repeat(self, interval_ms: int, duty: Callable[[], None]) -> None:
+        def turn() -> None:
+            duty()
+            self._repeat(interval_ms, duty)
+
+        self._timers.add(self._services.clock.monotonic_ms() + interval_ms, turn)
+
+    def unlink(self, files: DroppedFiles) -> None:
+        """Remove dropped files when they are due."""
+        wait_ms = files.due_ms - self._services.clock.now_ms()
+        if wait_ms > 0:
+            due_ms = self._services.clock.monotonic_ms() + wait_ms
+            self._timers.add(due_ms, lambda: self._services.replicas.unlink(files))
+            self._services.timer.wake_by(due_ms)
+        else:
+            self._services.replicas.unlink(files)
+
+    def _sweep_connections(self) -> None:
+        self._connections.sweep(
+            self._services.clock.monotonic_ms(), self._services.config.connections_max_idle_ms
+        )
+
+    def _flush_overdue(self) -> None:
+        self._services.replicas.flush_overdue(self._services.clock.now_ms())
+
+    def _checkpoint(self) -> None:
+        """Sync what is only in the page cache, and write the recovery points of the last time."""
+        replicas = self._services.replicas
+        replicas.flush_all()
+        now = {
+            one.topic_partition: (one.log.recovery_point, one.log.log_start_offset)
+            for one in replicas
+        }
+        if now == self._checkpointed:
+            return
+        self._checkpointed = now
+
+        def failed(error: Exception) -> None:
+            self._checkpointed = None
+            logger.warning("checkpoint not written", extra=fields(error=error))
+
+        # Taken in the thread as well: it is the one that adds and removes logs.
+        self._worker.run(lambda: replicas.logs.checkpoint().perform(), lambda _: None, failed)
+
+    def _retain(self) -> None:
+        now_ms = self._services.clock.now_ms()
+        for partition in list(self._services.replicas):
+            try:
+                dropped = partition.log.retention(now_ms)
+            except DiskError as error:
+                logger.warning(
+                    "retention failed",
+                    extra=fields(partition=partition.topic_partition, error=error),
+                )
+                continue
+            if dropped is not None:
+                logger.info(
+                    "old segments dropped",
+                    extra=fields(
+                        partition=partition.topic_partition,
+                        log_start_offset=partition.log.log_start_offset,
+                    ),
+                )
+                self.unlink(dropped)
+
+    def _expire_offsets(self) -> None:
+        self._services.groups.expire(self._services.clock.now_ms())
+
+    def _expire_producers(self) -> None:
+        now_ms = self._services.clock.now_ms()
+        for partition in self._services.replicas:
+            partition.log.expire_producers(now_ms)

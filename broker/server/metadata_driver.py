@@ -1,0 +1,149 @@
+"""The metadata log of a quorum of one: decided, written, synced, replayed, and only then answered.
+
+Floor: server. Orders are decided one after the other against the image that includes everything
+decided before (`_decided`), written at once and synced together. `image` is what has been
+committed; it moves when the partitions of a commit are in service, and then the replies leave.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from broker.clock import Clock
+from broker.controller.controller import Controller, ControllerInput
+from broker.controller.image import METADATA_TOPIC, MetadataDelta, MetadataImage
+from broker.controller.records import (
+    MetadataRecord,
+    RemoveTopicRecord,
+    decode_record,
+    encode_record,
+)
+from broker.server.flusher import Flusher
+from broker.storage.errors import DiskError
+from broker.storage.log import Log
+from protocol.errors import ApiError, ErrorCode
+from protocol.types import TopicPartition, Uuid
+from protocol.wire.records import (
+    NewRecord,
+    build_batch,
+    iterate_batches,
+    iterate_records,
+    read_header,
+)
+
+METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
+METADATA_TOPIC_ID = Uuid(int=1)
+
+METADATA_EPOCH = 1
+"""The quorum's epoch: a voter that is alone never has to give way."""
+
+READ_BYTES = 1 << 20
+
+Reply = Callable[[Any], None]
+Refused = Callable[[ApiError], None]
+
+
+class MetadataDriver:
+    """Keeps the metadata log and the image it replays to."""
+
+    def __init__(
+        self,
+        controller: Controller,
+        clock: Clock,
+        log: Log,
+        flusher: Flusher,
+        apply: Callable[[MetadataDelta, MetadataImage, Callable[[], None]], None],
+    ) -> None:
+        self.image = MetadataImage()
+        self.removed_ids: set[Uuid] = set()
+        """Topics the log has removed: their folders may go."""
+        self._controller = controller
+        self._clock = clock
+        self._log = log
+        self._flusher = flusher
+        self._apply = apply
+        self._decided = self.image
+        self._pending: deque[tuple[MetadataDelta, MetadataImage, Callable[[], None]]] = deque()
+        self._is_applying = False
+
+    def load(self) -> None:
+        """Replay the log from its start; raises UnknownMetadataRecord for one we cannot read."""
+        delta = MetadataDelta(self.image)
+        offset = self._log.log_start_offset
+        end_offset = self._log.log_end_offset
+        while offset < end_offset:
+            found = self._log.read(offset, READ_BYTES, end_offset).region
+            assert found is not None, "the metadata log ends before its end offset"
+            for header, batch in iterate_batches(found.read()):
+                offset = header.last_offset + 1
+                if header.is_control:
+                    continue
+                for one in iterate_records(batch):
+                    record = decode_record(one.value)
+                    delta.replay(record)
+                    if isinstance(record, RemoveTopicRecord):
+                        self.removed_ids.add(record.topic_id)
+        self.image = self._decided = delta.image()
+        self._log.advance_high_watermark(end_offset)
+
+    def submit(self, order: ControllerInput, reply: Reply, refused: Refused) -> None:
+        """Decide, and call `reply` once it is committed and in force, or `refused` if it cannot be
+        written. Either may be called before this returns."""
+        now_ms = self._clock.now_ms()
+        outcome = self._controller.handle(order, self._decided, now_ms)
+        delta = MetadataDelta(self._decided)
+        if outcome.records:
+            try:
+                self._append(outcome.records, now_ms)
+            except DiskError as error:
+                refused(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+                return
+            self._decided = delta.replay_all(outcome.records).image()
+            self._flusher.mark(self._log)
+        elif not self._pending:
+            reply(outcome.reply)
+            return
+        # Also an answer without records may rest on what is not committed yet.
+        self._pending.append((delta, self._decided, lambda: reply(outcome.reply)))
+
+    def submit_now(self, order: ControllerInput) -> Any:
+        """Before the loop runs: decide, write, sync and replay in one go; returns the reply."""
+        outcome = self._controller.handle(order, self.image, self._clock.now_ms())
+        self._append(outcome.records, self._clock.now_ms())
+        target = self._log.flush_target()
+        if target is not None:
+            target.perform()
+            self._log.flushed(target)
+        self._log.advance_high_watermark(self._log.recovery_point)
+        self.image = self._decided = MetadataDelta(self.image).replay_all(outcome.records).image()
+        return outcome.reply
+
+    def _append(self, records: Sequence[MetadataRecord], now_ms: int) -> None:
+        batch = build_batch([NewRecord(None, encode_record(record), now_ms) for record in records])
+        view = memoryview(batch)
+        self._log.append_own(view, read_header(view), METADATA_EPOCH, now_ms)
+        self._log.write_staged(now_ms)
+
+    def flushed(self) -> None:
+        """The log's recovery point has moved: commit what lies below it."""
+        self._log.advance_high_watermark(self._log.recovery_point)
+        self._commit_next()
+
+    def _commit_next(self) -> None:
+        if self._is_applying or not self._pending:
+            return
+        delta, image, reply = self._pending[0]
+        if image.end_offset > self._log.high_watermark:
+            return
+        self._pending.popleft()
+        self._is_applying = True
+
+        def done() -> None:
+            self._is_applying = False
+            self.image = image
+            reply()
+            self._commit_next()
+
+        self._apply(delta, image, done)

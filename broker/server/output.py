@@ -1,0 +1,174 @@
+"""Everything one connection still has to send, on the descriptor itself.
+
+Floor: server. asyncio's transports copy what they are given and hide the socket that sendfile
+needs; so nothing is ever written through them. Small pieces, and regions too small for sendfile,
+are joined into one send; large regions go from the page cache to the socket. The work of one turn
+is capped, so that a large answer does not hold up the small ones of others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import cast
+
+from broker.storage.disk import FileRegion
+from broker.storage.errors import DiskError
+
+SENDFILE_BYTES_MIN = 128 << 10
+JOIN_BYTES_MAX = 256 << 10
+TURN_BYTES_MAX = 1 << 20
+
+MEMORY_BYTES_MAX = 64 << 20
+"""Answers held in memory for a peer that does not read them; beyond it the connection ends."""
+
+_Piece = bytes | bytearray | memoryview | FileRegion
+
+
+class PeerTooSlow(Exception):
+    """The peer does not read its answers; they would fill the memory."""
+
+
+class Output:
+    """The sending half of one connection. `socket` is our own duplicate of its descriptor."""
+
+    __slots__ = (
+        "_is_scheduled",
+        "_is_waiting",
+        "_loop",
+        "_memory_bytes",
+        "_on_broken",
+        "_on_drained",
+        "_queue",
+        "_socket",
+    )
+
+    def __init__(
+        self,
+        own_socket: socket.socket,
+        loop: asyncio.AbstractEventLoop,
+        on_drained: Callable[[], None],
+        on_broken: Callable[[Exception], None],
+    ) -> None:
+        self._socket = own_socket
+        self._loop = loop
+        self._on_drained = on_drained
+        self._on_broken = on_broken
+        self._queue: deque[_Piece] = deque()
+        self._memory_bytes = 0
+        self._is_waiting = False
+        self._is_scheduled = False
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._queue
+
+    def push(self, chunks: Sequence[object]) -> None:
+        """Queue the pieces of answers; `send` sets them on their way. Raises PeerTooSlow."""
+        for chunk in chunks:
+            piece = cast(_Piece, chunk)
+            if not len(piece):
+                continue
+            self._queue.append(piece)
+            if not isinstance(piece, FileRegion):
+                self._memory_bytes += len(piece)
+        if self._memory_bytes > MEMORY_BYTES_MAX:
+            raise PeerTooSlow(f"more than {MEMORY_BYTES_MAX} bytes of answers are not read")
+
+    def send(self) -> None:
+        """Send as much as the socket takes, up to a turn's worth; the rest follows by itself."""
+        if self._is_waiting or self._is_scheduled:
+            return
+        budget = TURN_BYTES_MAX
+        while self._queue:
+            if budget <= 0:
+                self._is_scheduled = True
+                self._loop.call_soon(self._next_turn)
+                return
+            try:
+                sent = self._send_some(budget)
+            except (BlockingIOError, InterruptedError):
+                self._is_waiting = True
+                self._loop.add_writer(self._socket.fileno(), self._writable)
+                return
+            budget -= sent
+
+    def _send_some(self, budget: int) -> int:
+        head = self._queue[0]
+        if isinstance(head, FileRegion) and len(head) >= SENDFILE_BYTES_MIN:
+            return self._send_region(head, budget)
+        return self._send_joined()
+
+    def _send_region(self, region: FileRegion, budget: int) -> int:
+        count = min(len(region), max(budget, SENDFILE_BYTES_MIN))
+        sent = os.sendfile(self._socket.fileno(), region.fd, region.position, count)
+        if sent == 0:
+            raise OSError(f"{region.file.path} ends inside a region that was promised")
+        self._queue.popleft()
+        if sent < len(region):
+            rest = FileRegion(region.file, region.position + sent, len(region) - sent)
+            self._queue.appendleft(rest)
+        return sent
+
+    def _send_joined(self) -> int:
+        """One send of everything at the head that is small."""
+        queue = self._queue
+        pieces: list[bytes | bytearray | memoryview] = []
+        size = 0
+        while queue and size < JOIN_BYTES_MAX:
+            piece = queue[0]
+            if isinstance(piece, FileRegion):
+                if len(piece) >= SENDFILE_BYTES_MIN:
+                    break
+                data = piece.read()
+                if len(data) < len(piece):
+                    raise OSError(f"{piece.file.path} ends inside a region that was promised")
+                self._memory_bytes += len(data)
+                piece = data
+            queue.popleft()
+            pieces.append(piece)
+            size += len(piece)
+        joined = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        # What follows belongs to the same answer: let the kernel fill its segments.
+        flags = socket.MSG_MORE if queue else 0
+        try:
+            sent = self._socket.send(joined, flags)
+        except (BlockingIOError, InterruptedError):
+            queue.appendleft(joined)
+            raise
+        self._memory_bytes -= sent
+        if sent < size:
+            queue.appendleft(memoryview(joined)[sent:])
+        return sent
+
+    def _next_turn(self) -> None:
+        self._is_scheduled = False
+        self._go_on()
+
+    def _writable(self) -> None:
+        self._stop_waiting()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        try:
+            self.send()
+        except (OSError, DiskError) as error:
+            self._on_broken(error)
+            return
+        if not self._queue:
+            self._on_drained()
+
+    def _stop_waiting(self) -> None:
+        if self._is_waiting:
+            self._is_waiting = False
+            self._loop.remove_writer(self._socket.fileno())
+
+    def close(self) -> None:
+        """Forget everything and close the descriptor."""
+        self._stop_waiting()
+        self._queue.clear()
+        self._memory_bytes = 0
+        self._socket.close()

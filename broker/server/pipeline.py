@@ -1,0 +1,106 @@
+"""The order of one connection's requests: which may start, which answers may leave.
+
+Floor: server, but pure: no socket, no loop. Answers leave strictly in the order of the requests.
+Produce behind Produce overlaps: both are appended in order of arrival, and answered when durable.
+Any other request starts only when everything before it has its answer; until then it waits here as
+a copy of its frame, and everything behind it with it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+REQUEST_COUNT_MAX = 64
+REQUEST_BYTES_MAX = 16 << 20
+
+
+class Slot:
+    """The place of one started request in the line of answers."""
+
+    __slots__ = ("answer", "is_produce", "size_bytes")
+
+    def __init__(self, is_produce: bool, size_bytes: int) -> None:
+        self.is_produce = is_produce
+        self.size_bytes = size_bytes
+        self.answer: Sequence[object] | None = None
+        """The chunks to send; empty when the request gets no answer; None while it has none yet."""
+
+
+class Pipeline:
+    """Started requests without an answer sent, and frames that wait to be started."""
+
+    __slots__ = ("_line", "_size_bytes", "_waiting")
+
+    def __init__(self) -> None:
+        self._line: deque[Slot] = deque()
+        self._waiting: deque[bytes] = deque()
+        self._size_bytes = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way and nothing waits."""
+        return not self._line and not self._waiting
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more may be read from the connection for now."""
+        count = len(self._line) + len(self._waiting)
+        return count >= REQUEST_COUNT_MAX or self._size_bytes >= REQUEST_BYTES_MAX
+
+    def admits(self, is_produce: bool) -> bool:
+        """Whether a request that arrives now may start at once."""
+        return not self._waiting and self._may_start(is_produce)
+
+    def _may_start(self, is_produce: bool) -> bool:
+        line = self._line
+        # All in line are of one kind: nothing but Produce ever starts behind another.
+        return not line or (is_produce and line[-1].is_produce)
+
+    def start(self, is_produce: bool, size_bytes: int) -> Slot:
+        """Take a place in the line; only for a request that is admitted."""
+        slot = Slot(is_produce, size_bytes)
+        self._line.append(slot)
+        self._size_bytes += size_bytes
+        return slot
+
+    def wait(self, frame: bytes) -> None:
+        """Keep a frame that is not admitted."""
+        self._waiting.append(frame)
+        self._size_bytes += len(frame)
+
+    def next_waiting(self) -> bytes | None:
+        """The frame that waited longest, if it may start; it is the caller's from then on."""
+        if not self._waiting:
+            return None
+        frame = self._waiting[0]
+        if not self._may_start(is_produce_frame(frame)):
+            return None
+        self._waiting.popleft()
+        self._size_bytes -= len(frame)
+        return frame
+
+    def take_answers(self) -> list[object]:
+        """The chunks of all answers that may leave now, in order; they are forgotten here."""
+        chunks: list[object] = []
+        line = self._line
+        while line and (answer := line[0].answer) is not None:
+            self._size_bytes -= line.popleft().size_bytes
+            chunks.extend(answer)
+        return chunks
+
+    def clear(self) -> None:
+        """The connection is gone."""
+        self._line.clear()
+        self._waiting.clear()
+        self._size_bytes = 0
+
+
+def is_produce_frame(frame: bytes | memoryview) -> bool:
+    """Whether a request frame is a Produce: the API key is its first two bytes, and 0."""
+    return len(frame) >= 2 and frame[0] == 0 and frame[1] == 0
+
+
+def is_fetch_frame(frame: bytes | memoryview) -> bool:
+    """Whether a request frame is a Fetch."""
+    return len(frame) >= 2 and frame[0] == 0 and frame[1] == 1

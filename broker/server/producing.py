@@ -1,0 +1,204 @@
+"""Produce: batches appended in order of arrival, written once per read, answered when durable.
+
+Floor: server. `append` judges and stages; `settle`, called at the end of every read, writes each
+touched log once and then answers or parks. With acks=1 and acks=-1 alike the answer waits until the
+high watermark has passed the batches; with `flush=interval` that is at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from broker.purgatory import Purgatory
+from broker.server.connection import Call
+from broker.server.replica_manager import Partition
+from broker.storage.errors import DiskError, InvalidRecords
+from protocol.errors import ApiError, ErrorCode, UnsupportedMagic, WireError
+from protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from protocol.wire.records import read_header
+
+if TYPE_CHECKING:
+    from broker.server.services import Services
+
+logger = logging.getLogger(__name__)
+
+REQUIRED_ACKS = (-1, 0, 1)
+
+
+class ParkedProduce:
+    """A Produce whose answer is made but may not leave yet."""
+
+    __slots__ = ("appended", "call", "required_acks", "response", "timeout_ms")
+
+    def __init__(self, call: Call, request: ProduceRequest) -> None:
+        self.call = call
+        self.required_acks = request.acks
+        self.timeout_ms = request.timeout_ms
+        self.response = ProduceResponse()
+        self.appended: list[tuple[Partition, PartitionProduceResponse, int]] = []
+        """Partition, its part of the answer, and the end offset that must be committed."""
+
+    def thresholds(self) -> dict[Partition, int]:
+        """What is not committed yet: per partition the high watermark that would do."""
+        missing: dict[Partition, int] = {}
+        for partition, _, end_offset in self.appended:
+            if partition.log.high_watermark < end_offset:
+                missing[partition] = max(end_offset, missing.get(partition, 0))
+        return missing
+
+
+class Produces:
+    """All Produce requests under way."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._staged: list[ParkedProduce] = []
+        self._dirty: dict[Partition, None] = {}
+        self._parked: Purgatory[Partition, ParkedProduce] = Purgatory()
+
+    def append(self, call: Call, request: ProduceRequest) -> None:
+        """Stage the batches of one request; the answer follows by `settle`."""
+        parked = ParkedProduce(call, request)
+        now_ms = self._services.clock.now_ms()
+        for topic in request.topic_data:
+            answer = TopicProduceResponse(name=topic.name)
+            for data in topic.partition_data:
+                answer.partition_responses.append(
+                    self._append_one(parked, topic.name, data, now_ms)
+                )
+            parked.response.responses.append(answer)
+        self._staged.append(parked)
+        call.connection.has_staged = True
+
+    def _append_one(
+        self, parked: ParkedProduce, topic: str, data: PartitionProduceData, now_ms: int
+    ) -> PartitionProduceResponse:
+        answer = PartitionProduceResponse(index=data.index, base_offset=-1)
+        try:
+            if parked.required_acks not in REQUIRED_ACKS:
+                raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS)
+            partition = self._services.replicas.find(topic, data.index)
+            if partition.is_internal:
+                raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is internal")
+            log = partition.log
+            if parked.required_acks == -1 and log.config.min_insync_replicas > 1:
+                raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, "the partition has one replica")
+            batch = data.records
+            if not batch:
+                raise ApiError(ErrorCode.INVALID_RECORD, "no record batch")
+            appended = log.append(batch, read_header(batch), partition.leader_epoch, now_ms)
+        except (ApiError, WireError) as error:
+            refuse(answer, error)
+            return answer
+        answer.base_offset = appended.base_offset
+        answer.log_append_time_ms = appended.log_append_time_ms
+        answer.log_start_offset = log.log_start_offset
+        parked.appended.append((partition, answer, appended.last_offset + 1))
+        if not appended.is_duplicate:
+            self._dirty[partition] = None
+            self._services.metrics.appended(len(batch))
+        return answer
+
+    def settle(self) -> None:
+        """Write what has been staged, one write per log, and answer or park every request."""
+        staged, self._staged = self._staged, []
+        dirty, self._dirty = self._dirty, {}
+        failed: dict[Partition, DiskError] = {}
+        now_ms = self._services.clock.now_ms()
+        for partition in dirty:
+            try:
+                partition.log.write_staged(now_ms)
+            except DiskError as error:
+                failed[partition] = error
+                self._services.metrics.write_failed(partition.topic_partition, error)
+            else:
+                self._services.replicas.written(partition)
+        for parked in staged:
+            if failed:
+                self._withdraw(parked, failed)
+            self._answer_or_park(parked)
+
+    def _withdraw(self, parked: ParkedProduce, failed: dict[Partition, DiskError]) -> None:
+        kept = []
+        for entry in parked.appended:
+            partition, answer, _ = entry
+            error = failed.get(partition)
+            if error is None:
+                kept.append(entry)
+                continue
+            refuse(answer, ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+        parked.appended = kept
+
+    def _answer_or_park(self, parked: ParkedProduce) -> None:
+        if parked.required_acks == 0:
+            self._end_silently(parked)
+            return
+        missing = parked.thresholds()
+        if missing:
+            deadline_ms = self._services.clock.monotonic_ms() + max(parked.timeout_ms, 0)
+            self._parked.park(parked, missing.items(), deadline_ms, wants_all=True)
+            self._services.timer.wake_by(deadline_ms)
+        else:
+            parked.call.answer(parked.response)
+
+    def _end_silently(self, parked: ParkedProduce) -> None:
+        for topic in parked.response.responses:
+            for answer in topic.partition_responses:
+                if answer.error_code:
+                    code = ErrorCode(answer.error_code).name
+                    parked.call.hang_up(f"produce without acks refused: {topic.name}: {code}")
+                    return
+        parked.call.answer_nothing()
+
+    def advanced(self, partition: Partition) -> None:
+        """The partition's high watermark has moved: release what waited for that."""
+        for parked in self._parked.release(partition, partition.log.high_watermark):
+            parked.call.answer(parked.response)
+
+    def gone(self, partition: Partition) -> None:
+        """The partition is not served here any more."""
+        for parked in self._parked.release_all(partition):
+            self._fail(parked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def expire(self, now_ms: int) -> None:
+        """Answer what has waited for its whole time; the data stays in the log."""
+        for parked in self._parked.expire(now_ms):
+            self._fail(parked, ErrorCode.REQUEST_TIMED_OUT)
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        return self._parked.next_deadline_ms
+
+    def _fail(self, parked: ParkedProduce, code: ErrorCode) -> None:
+        missing = parked.thresholds()
+        for partition, answer, _ in parked.appended:
+            if partition in missing:
+                refuse(answer, ApiError(code))
+        parked.call.answer(parked.response)
+
+
+def refuse(answer: PartitionProduceResponse, error: ApiError | WireError) -> None:
+    """Write a refusal into a partition's part of the answer."""
+    answer.base_offset = -1
+    answer.log_append_time_ms = -1
+    answer.log_start_offset = -1
+    answer.error_message = str(error)
+    if isinstance(error, ApiError):
+        answer.error_code = error.code
+    elif isinstance(error, UnsupportedMagic):
+        answer.error_code = ErrorCode.INVALID_RECORD
+    else:
+        answer.error_code = ErrorCode.CORRUPT_MESSAGE
+    if isinstance(error, InvalidRecords):
+        answer.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=text)
+            for index, text in error.record_errors
+        ]

@@ -1,0 +1,244 @@
+"""The partitions this broker holds: their logs, their epochs, and how far they are committed.
+
+Floor: server. With one replica per partition the high watermark follows the leader alone: with
+`flush=ack` it is what has been synced, else what has been written. Whoever waits for it registers
+with `on_advance`; nobody else moves it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator
+
+from broker.clock import Clock
+from broker.config import BrokerConfig
+from broker.controller.image import MetadataDelta, MetadataImage, TopicImage
+from broker.controller.records import TOPIC_RESOURCE
+from broker.server.flusher import Flusher
+from broker.server.workers import Worker
+from broker.storage.errors import DiskError, FolderError
+from broker.storage.jobs import DroppedFiles
+from broker.storage.log import Log
+from broker.storage.log_manager import LogManager
+from protocol.errors import ApiError, ErrorCode
+from protocol.log import fields
+from protocol.types import TopicPartition, Uuid
+
+logger = logging.getLogger(__name__)
+
+
+class Partition:
+    """One partition that this broker leads."""
+
+    __slots__ = ("index", "is_internal", "leader_epoch", "log", "topic", "topic_partition")
+
+    def __init__(
+        self, topic_partition: TopicPartition, log: Log, leader_epoch: int, is_internal: bool
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.topic = topic_partition.topic
+        self.index = topic_partition.partition
+        self.log = log
+        self.leader_epoch = leader_epoch
+        self.is_internal = is_internal
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Without transactions nothing is unstable."""
+        return self.log.high_watermark
+
+    def check_epoch(self, current_leader_epoch: int) -> None:
+        """Refuse a client whose metadata is older, or newer, than ours; -1 asks for no check."""
+        if current_leader_epoch < 0 or current_leader_epoch == self.leader_epoch:
+            return
+        if current_leader_epoch < self.leader_epoch:
+            raise ApiError(ErrorCode.FENCED_LEADER_EPOCH)
+        raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+
+
+class ReplicaManager:
+    """Finds partitions, opens and closes them as the metadata says, and commits what is written."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        logs: LogManager,
+        flusher: Flusher,
+        worker: Worker,
+        on_advance: Callable[[Partition], None],
+        on_gone: Callable[[Partition], None],
+    ) -> None:
+        self.config = config
+        self.logs = logs
+        self._clock = clock
+        self._flusher = flusher
+        self._worker = worker
+        self._on_advance = on_advance
+        self._on_gone = on_gone
+        self._topics: dict[str, dict[int, Partition]] = {}
+        self._by_log: dict[Log, Partition] = {}
+
+    def __iter__(self) -> Iterator[Partition]:
+        for partitions in self._topics.values():
+            yield from partitions.values()
+
+    def find(self, topic: str, index: int) -> Partition:
+        """The partition, or why there is none to be had here."""
+        partitions = self._topics.get(topic)
+        partition = partitions.get(index) if partitions is not None else None
+        if partition is not None:
+            return partition
+        if TopicPartition(topic, index) in self.logs.offline:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR)
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def partitions_of(self, topic: str) -> Collection[Partition]:
+        """What this broker holds of a topic."""
+        return self._topics.get(topic, {}).values()
+
+    def written(self, partition: Partition) -> None:
+        """Something has been written to the log: commit it now, or once it is synced."""
+        log = partition.log
+        config = log.config
+        if config.is_flushed_before_ack:
+            self._flusher.mark(log)
+            return
+        log.advance_high_watermark(log.written_end_offset)
+        if log.is_flush_due(self._clock.now_ms()):
+            self._flusher.mark(log)
+        self._on_advance(partition)
+
+    def flushed(self, log: Log) -> None:
+        """The log's recovery point has moved."""
+        partition = self._by_log.get(log)
+        if partition is None:
+            return
+        # What is staged does not count, even if the flusher has been fast.
+        offset = min(log.recovery_point, log.written_end_offset)
+        if offset > log.high_watermark:
+            log.advance_high_watermark(offset)
+            self._on_advance(partition)
+
+    def flush_overdue(self, now_ms: int) -> None:
+        """Sync the logs that their `flush.ms` or `flush.messages` asks for."""
+        for partition in self:
+            if partition.log.is_flush_due(now_ms):
+                self._flusher.mark(partition.log)
+
+    def flush_all(self) -> None:
+        """Sync everything that is written, whatever its topic's settings."""
+        for partition in self:
+            if partition.log.recovery_point < partition.log.written_end_offset:
+                self._flusher.mark(partition.log)
+
+    # The metadata has changed.
+
+    def open_all(self, image: MetadataImage, removed_ids: set[Uuid]) -> list[DroppedFiles]:
+        """At start: take every partition of the image into service; returns what may be unlinked.
+
+        A folder of a topic that the metadata log has removed is a deletion cut short and is
+        finished. A folder the metadata log has never heard of is left alone, and named.
+        """
+        dropped = []
+        for topic_partition, log in list(self.logs.logs.items()):
+            topic = image.topics.get(topic_partition.topic)
+            if topic is not None and topic.topic_id == log.topic_id:
+                continue
+            if log.topic_id in removed_ids:
+                files = self.logs.delete(topic_partition)
+                dropped.extend([files] if files is not None else [])
+            elif topic_partition.topic != "__cluster_metadata":
+                logger.warning(
+                    "folder belongs to no topic; it is left alone",
+                    extra=fields(folder=log.folder, topic_id=log.topic_id),
+                )
+        for topic in image.topics.values():
+            self._adopt(topic, image, self._make_logs(topic, image))
+        return dropped
+
+    def apply(self, delta: MetadataDelta, image: MetadataImage, done: Callable[[], None]) -> None:
+        """Follow a commit: folders are made and renamed in a thread, then `done` is called."""
+        for topic in delta.removed:
+            for partition in self._topics.pop(topic.name, {}).values():
+                self._by_log.pop(partition.log, None)
+                self._on_gone(partition)
+        touched = [image.topics[name] for name in sorted(delta.touched) if name in image.topics]
+
+        def job() -> tuple[list[DroppedFiles], list[dict[int, Log]]]:
+            dropped = []
+            for topic in delta.removed:
+                for index in range(len(topic.partitions)):
+                    files = self.logs.delete(TopicPartition(topic.name, index))
+                    dropped.extend([files] if files is not None else [])
+            return dropped, [self._make_logs(topic, image) for topic in touched]
+
+        def finish(result: tuple[list[DroppedFiles], list[dict[int, Log]]]) -> None:
+            dropped, made = result
+            for topic, logs in zip(touched, made, strict=True):
+                self._adopt(topic, image, logs)
+            for files in dropped:
+                self.unlink(files)
+            done()
+
+        def failed(error: Exception) -> None:
+            # The commit stands; what could not be made is made at the next start.
+            logger.error("partition folders", extra=fields(error=error))
+            done()
+
+        if delta.removed or touched:
+            self._worker.run(job, finish, failed)
+        else:
+            done()
+
+    def unlink(self, files: DroppedFiles) -> None:
+        """Remove dropped files in the thread: freeing a large one takes long."""
+
+        def failed(error: Exception) -> None:
+            logger.warning("files could not be removed", extra=fields(error=error))
+
+        self._worker.run(files.perform, lambda _: None, failed)
+
+    def _make_logs(self, topic: TopicImage, image: MetadataImage) -> dict[int, Log]:
+        """The logs of a topic, new ones made; those that cannot be are left out, and named."""
+        config = self.config.log_config(image.settings(TOPIC_RESOURCE, topic.name))
+        logs = {}
+        for index in range(len(topic.partitions)):
+            topic_partition = TopicPartition(topic.name, index)
+            if topic_partition in self.logs.offline:
+                continue
+            log = self.logs.get(topic_partition)
+            try:
+                if log is None or log.topic_id != topic.topic_id:
+                    log = self.logs.create(
+                        topic_partition, topic.topic_id, config, self._clock.now_ms()
+                    )
+            except (DiskError, FolderError) as error:
+                self.logs.offline[topic_partition] = str(error)
+                logger.error(
+                    "partition is offline", extra=fields(partition=topic_partition, error=error)
+                )
+                continue
+            logs[index] = log
+        return logs
+
+    def _adopt(self, topic: TopicImage, image: MetadataImage, logs: dict[int, Log]) -> None:
+        config = self.config.log_config(image.settings(TOPIC_RESOURCE, topic.name))
+        partitions = self._topics.setdefault(topic.name, {})
+        for index, log in logs.items():
+            log.config = config
+            leader_epoch = topic.partitions[index].leader_epoch
+            known = partitions.get(index)
+            if known is not None and known.log is log:
+                known.leader_epoch = leader_epoch
+                continue
+            partition = Partition(
+                TopicPartition(topic.name, index), log, leader_epoch, topic.is_internal
+            )
+            partitions[index] = partition
+            self._by_log[log] = partition
+            # What survived the restart is all there is: one replica's end is everybody's.
+            if not config.is_flushed_before_ack or log.recovery_point >= log.log_end_offset:
+                log.advance_high_watermark(log.log_end_offset)
+            else:
+                self._flusher.mark(log)

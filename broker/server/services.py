@@ -1,0 +1,41 @@
+"""What handlers and connections work with: the broker's parts, made once by `broker.py`.
+
+Floor: server. Data only. The parts know each other through here, so an attribute may be read only
+once the broker is put together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from broker.clock import Clock
+from broker.config import BrokerConfig
+
+if TYPE_CHECKING:
+    from broker.server.coordinator_driver import GroupCoordinator
+    from broker.server.fetching import Fetches
+    from broker.server.loop_timer import LoopTimer
+    from broker.server.metadata_driver import MetadataDriver
+    from broker.server.metrics import Metrics
+    from broker.server.producer_ids import ProducerIds
+    from broker.server.producing import Produces
+    from broker.server.replica_manager import ReplicaManager
+
+
+@dataclass(slots=True, init=False)
+class Services:
+    """Handed to everything that serves requests."""
+
+    config: BrokerConfig
+    clock: Clock
+    loop: asyncio.AbstractEventLoop
+    metrics: Metrics
+    metadata: MetadataDriver
+    replicas: ReplicaManager
+    produces: Produces
+    fetches: Fetches
+    groups: GroupCoordinator
+    producer_ids: ProducerIds
+    timer: LoopTimer

@@ -1,0 +1,93 @@
+"""What the broker says about itself under `/healthz`, `/status` and `/metrics`.
+
+Floor: server.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from protocol.status import PartState, PartStatus, Problem
+
+if TYPE_CHECKING:
+    from broker.server.broker import Broker
+
+
+class BrokerStatus:
+    """Looks at the broker when asked."""
+
+    def __init__(self, broker: Broker, started_at_ms: int) -> None:
+        self.state = PartState.STARTING
+        self._broker = broker
+        self._started_at_ms = started_at_ms
+
+    def status(self) -> PartStatus:
+        """The state of this moment."""
+        broker = self._broker
+        problems = self._problems() if broker.is_serving else ()
+        state = self.state
+        if state is PartState.RUNNING and problems:
+            state = PartState.DEGRADED
+        return PartStatus(
+            part=broker.config.part,
+            state=state,
+            ready=broker.is_serving,
+            started_at_ms=self._started_at_ms,
+            now_ms=broker.clock.now_ms(),
+            problems=problems,
+            details=self._details() if broker.is_serving else {},
+        )
+
+    def _problems(self) -> tuple[Problem, ...]:
+        offline = self._broker.services.replicas.logs.offline
+        return tuple(
+            Problem("partition_offline", f"{topic_partition}: {reason}")
+            for topic_partition, reason in sorted(offline.items())
+        )
+
+    def _details(self) -> dict[str, object]:
+        broker = self._broker
+        services = broker.services
+        partitions = sorted(services.replicas, key=lambda one: one.topic_partition)
+        is_ack = broker.config.log_config().is_flushed_before_ack
+        return {
+            "node_id": broker.config.node_id,
+            "cluster_id": broker.config.cluster_id,
+            "listeners": {
+                name: f"{address.advertised_host}:{address.advertised_port}"
+                for name, address in broker.config.listeners.items()
+            },
+            "flush": "ack" if is_ack else "interval",
+            "topics": len(services.metadata.image.topics),
+            "partitions": len(partitions),
+            "connections": len(broker.connections.open),
+            "requests_total": services.metrics.requests_total,
+            "fetch_completed_early": services.metrics.fetches_completed_early,
+            "log_bytes": sum(one.log.size_bytes for one in partitions),
+            "partition_list": [
+                {
+                    "topic": one.topic,
+                    "partition": one.index,
+                    "log_start_offset": one.log.log_start_offset,
+                    "log_end_offset": one.log.log_end_offset,
+                    "high_watermark": one.log.high_watermark,
+                    "size_bytes": one.log.size_bytes,
+                }
+                for one in partitions
+            ],
+        }
+
+    def metrics(self) -> str:
+        """Prometheus's text."""
+        broker = self._broker
+        if not broker.is_serving:
+            return broker.services.metrics.text({})
+        partitions = list(broker.services.replicas)
+        return broker.services.metrics.text(
+            {
+                "connections": len(broker.connections.open),
+                "topics": len(broker.services.metadata.image.topics),
+                "partitions": len(partitions),
+                "log_bytes": sum(one.log.size_bytes for one in partitions),
+            }
+        )

@@ -1,0 +1,184 @@
+"""A real broker process on ports and a folder of its own, for any test that needs one.
+
+    with BrokerProcess(tmp_path) as broker:
+        Producer({"bootstrap.servers": broker.bootstrap}) ...
+
+`kill9` and `restart` keep ports and data. What the process wrote to its log is in `log_text()`, and
+is shown when it does not come up.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from protocol.status import PartStatus, fetch_status
+from tests.harness.ports import free_port
+from tests.harness.wait import wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+
+CLUSTER_ID = "bWlsbHJhY2UtdGVzdHMtMQ"
+DIRECTORY_ID = "dGVzdC1icm9rZXItZGlyLQ"
+
+START_DEADLINE_S = 30.0
+STOP_DEADLINE_S = 20.0
+
+
+class BrokerProcess:
+    """One broker. `settings` are Kafka's broker keys, on top of the node's defaults."""
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: Mapping[str, object] | None = None,
+        node_id: int = 1,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.folder = folder
+        self.node_id = node_id
+        self.settings = dict(settings or {})
+        self.log_dir = folder / f"broker-{node_id}"
+        self.log_file = folder / f"broker-{node_id}.log"
+        self.host_port = free_port()
+        self.mill_port = free_port()
+        self.status_port = free_port()
+        self.process: subprocess.Popen[bytes] | None = None
+        self.started_s = 0.0
+        """How long the last start took until the broker was ready."""
+        self._environment = dict(environment or {})
+
+    @property
+    def bootstrap(self) -> str:
+        """Listener HOST, for `bootstrap.servers`."""
+        return f"127.0.0.1:{self.host_port}"
+
+    @property
+    def mill_bootstrap(self) -> str:
+        """Listener MILL, which the mill's own parts use."""
+        return f"127.0.0.1:{self.mill_port}"
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None, "the broker is not running"
+        return self.process.pid
+
+    def settings_object(self) -> dict[str, Any]:
+        """What the process reads from its settings descriptor."""
+        return {
+            "part": f"broker-{self.node_id}",
+            "node_id": self.node_id,
+            "cluster_id": CLUSTER_ID,
+            "directory_id": DIRECTORY_ID,
+            "log_dir": str(self.log_dir),
+            "listeners": {
+                name: {
+                    "host": "127.0.0.1",
+                    "port": port,
+                    "advertised_host": "127.0.0.1",
+                    "advertised_port": port,
+                }
+                for name, port in (("HOST", self.host_port), ("MILL", self.mill_port))
+            },
+            "status": {"host": "127.0.0.1", "port": self.status_port},
+            "settings": self.settings,
+        }
+
+    def spawn(self) -> subprocess.Popen[bytes]:
+        """Start the process and return without waiting for anything."""
+        assert self.process is None, "the broker is running already"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        reader, writer = os.pipe()
+        with self.log_file.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "broker", "--settings-fd", str(reader)],
+                cwd=ROOT,
+                pass_fds=[reader],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=os.environ | self._environment,
+            )
+        os.close(reader)
+        with os.fdopen(writer, "wb") as settings:
+            settings.write(json.dumps(self.settings_object()).encode())
+        return self.process
+
+    def start(self) -> "BrokerProcess":
+        """Start the process and wait until it serves."""
+        begin = time.monotonic()
+        self.spawn()
+        wait_until(self._is_ready, START_DEADLINE_S, f"broker ready; its log: {self.log_text()}")
+        self.started_s = time.monotonic() - begin
+        return self
+
+    def _is_ready(self) -> bool:
+        assert self.process is not None
+        code = self.process.poll()
+        if code is not None:
+            self.process = None
+            raise SystemExit(f"broker ended with {code}; its log:\n{self.log_text()}")
+        url = f"http://127.0.0.1:{self.status_port}/healthz"
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return bool(answer.status == 200)
+
+    def stop(self) -> int:
+        """SIGTERM; returns the exit code."""
+        return self._end(signal.SIGTERM)
+
+    def kill9(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, number: signal.Signals) -> int:
+        if self.process is None:
+            return 0
+        process, self.process = self.process, None
+        process.send_signal(number)
+        try:
+            return process.wait(STOP_DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise AssertionError(f"broker did not stop; its log:\n{self.log_text()}") from None
+
+    def restart(self) -> "BrokerProcess":
+        """Stop cleanly if it runs, and start again on the same ports and data."""
+        self.stop()
+        return self.start()
+
+    def status(self) -> PartStatus:
+        """What `/status` says."""
+        return fetch_status("127.0.0.1", self.status_port, 5.0)
+
+    def partition(self, topic: str, partition: int) -> dict[str, Any]:
+        """One entry of the status's partition list."""
+        found: Any = self.status().details["partition_list"]
+        return next(
+            dict(one) for one in found if one["topic"] == topic and one["partition"] == partition
+        )
+
+    def log_text(self) -> str:
+        """What the process has logged, all its lives together."""
+        return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
+
+    def __enter__(self) -> "BrokerProcess":
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
