@@ -5,13 +5,21 @@ behind the last. It is whole when its bytes end where a member ends; a growing o
 middle. Damage is found when the decompressor meets it; what came before is good.
 """
 
+from collections.abc import Callable
+
 from isal import igzip_lib, isal_zlib
+
+from collector.fingerprint import Evidence
 
 MAGIC = b"\x1f\x8b"
 CHUNK_BYTES = 64 << 10
 # Around a damage bytes are fed in small steps, since what one step gave is lost with its error.
 FINE_CHUNK_BYTES = 32
 OUT_BYTES = 256 << 10
+WORK_BYTES = 8 << 20  # most bytes decompressed in one turn
+
+ReadRaw = Callable[[int, int], bytes]
+"""Reads so many compressed bytes at an offset; fewer only at the end of the file."""
 
 
 class Inflater:
@@ -82,3 +90,95 @@ class Inflater:
             return False
         self._member = isal_zlib.decompressobj(wbits=31)
         return True
+
+
+class Archive:
+    """One archive on its way: first examined as it grows, then read like a plain file.
+
+    Both passes do a bounded piece of work per call. `raw` is the evidence of the compressed bytes
+    examined so far: by them the file is known again. `content_size` is what can be read: None
+    until the archive was whole once; up to the damage when there is one.
+    """
+
+    def __init__(self) -> None:
+        self.raw = Evidence()
+        self.content_size: int | None = None
+        self.damage: str | None = None
+        self._exam = Inflater()
+        self._fine_from: int | None = None
+        self._last_fed = 0
+        self._reader = Inflater()
+        self._window = b""
+        self._window_start = 0
+
+    def examine(self, read_raw: ReadRaw, raw_size: int) -> bool:
+        """Look at compressed bytes not seen yet; False when there are none (at the moment)."""
+        work = 0
+        exam = self._exam
+        while work < WORK_BYTES and self.damage is None:
+            is_starved = exam.wants_input and exam.raw_position >= raw_size
+            if is_starved or (exam.wants_input and not self._feed(exam, read_raw, raw_size)):
+                break
+            work += len(exam.inflate()) + FINE_CHUNK_BYTES
+            if exam.damage is not None:
+                self._note_damage(exam)
+                return True
+        if exam.is_between_members and exam.raw_position == raw_size:
+            self.content_size = exam.position
+        return work > 0
+
+    def read(self, read_raw: ReadRaw, offset: int, length: int) -> bytes | None:
+        """Decompressed bytes at `offset`; None when it takes another call to get there.
+
+        Cheap when offsets rise; going back starts over. Nothing beyond `content_size` is given.
+        """
+        end = min(offset + length, self.content_size or 0)
+        if offset < self._window_start:
+            self._reader = Inflater(self._fine_from)
+            self._window, self._window_start = b"", 0
+        self._forget_before(offset)
+        work, parts, reached = 0, [self._window], self._window_start + len(self._window)
+        reader = self._reader
+        while reached < end and work < WORK_BYTES:
+            if reader.wants_input and not self._feed(reader, read_raw, self.raw.position):
+                break
+            out = reader.inflate()
+            work += len(out) + FINE_CHUNK_BYTES
+            reached += len(out)
+            if reached <= offset:
+                parts, self._window_start = [], reached
+            else:
+                parts.append(out)
+        self._window = b"".join(parts)
+        self._forget_before(offset)
+        if reached < end and work >= WORK_BYTES:
+            return None
+        return self._window[: max(0, end - offset)]
+
+    def _forget_before(self, offset: int) -> None:
+        skip = min(max(0, offset - self._window_start), len(self._window))
+        self._window = self._window[skip:]
+        self._window_start += skip
+
+    def _feed(self, inflater: Inflater, read_raw: ReadRaw, raw_size: int) -> bool:
+        start = inflater.raw_position
+        raw = read_raw(start, min(inflater.wanted_bytes(), raw_size - start))
+        if not raw:
+            return False
+        if inflater is self._exam:
+            self._last_fed = start
+        inflater.feed(raw)
+        if inflater.raw_position > self.raw.position:
+            self.raw = self.raw.advance(raw[self.raw.position - start :])
+        return True
+
+    def _note_damage(self, exam: Inflater) -> None:
+        """Go over it again in small steps; the second time the damage's place is known."""
+        if self._fine_from is None:
+            self._fine_from = self._last_fed
+            self._exam = Inflater(self._fine_from)
+            self._reader = Inflater(self._fine_from)
+            self._window, self._window_start = b"", 0
+        else:
+            self.damage = exam.damage
+            self.content_size = exam.position

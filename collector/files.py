@@ -62,13 +62,16 @@ class Handle:
         self.file = file
 
     def read(self, offset: int, length: int) -> bytes:
-        """At most `length` bytes at `offset`; fewer only at the end of the file."""
-        data = os.pread(self._descriptor, length, offset)
-        while data and len(data) < length:
-            more = os.pread(self._descriptor, length - len(data), offset + len(data))
-            if not more:
-                break
-            data += more
+        """At most `length` bytes at `offset`; fewer only at the end. Raises Unreadable."""
+        try:
+            data = os.pread(self._descriptor, length, offset)
+            while data and len(data) < length:
+                more = os.pread(self._descriptor, length - len(data), offset + len(data))
+                if not more:
+                    break
+                data += more
+        except OSError as error:
+            raise Unreadable(f"{error.strerror} at byte {offset}") from error
         return data
 
     def look(self) -> Held:

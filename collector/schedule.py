@@ -81,6 +81,10 @@ class Schedule(Generic[Name, Place]):
             del self._place[name]
         return names
 
+    def places(self) -> list[Place]:
+        """Where files are parked."""
+        return list(self._parked)
+
     def delay(self, name: Name, until_ms: int) -> None:
         """Keep a file back until a time."""
         self.drop(name)

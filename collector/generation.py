@@ -1,0 +1,194 @@
+"""One generation: a life of one file's content, and how far the collector is with it.
+
+Floor: above `tailer`, `delivery`, `archive` and `checkpoints`. Pure. A generation is asleep (known
+only by its fingerprint, as after a start) until there is something to read of it; then it has a
+tailer, which moves with what is handed out, and a delivery, which moves with what is acknowledged.
+"""
+
+from dataclasses import dataclass, field
+
+from collector.archive import Archive
+from collector.checkpoints import Checkpoint
+from collector.config import BACKFILL_BYTES, RETRY_MS
+from collector.delivery import Delivery
+from collector.fingerprint import (
+    Evidence,
+    FileId,
+    Fingerprint,
+    Mark,
+    extend_trail,
+)
+from collector.schedule import Backoff, Lane
+from collector.sightings import Stamp, State, Stored, Verdict
+from collector.tailer import Tailer
+from protocol.types import TopicPartition
+
+EMPTY = Evidence().fingerprint()
+
+
+@dataclass(slots=True, eq=False)
+class Generation:
+    """What is known of one generation. `size` and `position` count content, decompressed."""
+
+    name: str
+    input_index: int
+    topic: str
+    record_key: str
+    path: str
+    first_path: str
+    file: FileId
+    birth_ns: int | None
+    state: State = State.LIVE
+    verdict: Verdict | None = None
+    fingerprint: Fingerprint = EMPTY  # of the position read up to, as long as it is asleep
+    archive_print: Fingerprint | None = None
+    trail: tuple[Mark, ...] = ()
+    lines: int = 0
+    size: int = 0
+    stamp: Stamp | None = None
+    tailer: Tailer | None = None
+    delivery: Delivery | None = None
+    archive: Archive | None = None
+    partition: TopicPartition | None = None
+    begins_at_end: bool = False
+    error: str = ""
+    backoff: Backoff = field(default_factory=lambda: Backoff(*RETRY_MS))
+    still_since_ms: int | None = None
+    ended_ms: int | None = None
+    changes: int = 0  # since its position record was written
+    saved_at_ms: int = 0
+    last_mark: Mark | None = None
+
+    @property
+    def position(self) -> int:
+        """Where the next line to be handed out begins."""
+        return self.fingerprint.position if self.tailer is None else self.tailer.position
+
+    @property
+    def safe_position(self) -> int:
+        """Everything before it is acknowledged."""
+        return self.position if self.delivery is None else self.delivery.safe.position
+
+    @property
+    def acknowledged_lines(self) -> int:
+        """Lines acknowledged since its start."""
+        return self.lines if self.delivery is None else self.delivery.lines
+
+    @property
+    def lag_bytes(self) -> int:
+        """Bytes of content that are not acknowledged yet."""
+        return max(0, self.size - self.safe_position)
+
+    @property
+    def lane(self) -> Lane:
+        """Far behind files are read in the backfill lane."""
+        return Lane.BACKFILL if self.size - self.position > BACKFILL_BYTES else Lane.LIVE
+
+    @property
+    def is_archive(self) -> bool:
+        """Its content is decompressed."""
+        return self.archive is not None or self.archive_print is not None
+
+    @property
+    def is_settled(self) -> bool:
+        """Nothing of it is on its way."""
+        return self.delivery is None or not self.delivery.outstanding
+
+    def read_print(self) -> Fingerprint:
+        """The fingerprint of the position read up to."""
+        if self.tailer is not None and self.fingerprint.position != self.tailer.position:
+            self.fingerprint = self.tailer.evidence.fingerprint()
+        return self.fingerprint
+
+    def raw_print(self) -> Fingerprint | None:
+        """An archive's fingerprint, of its compressed bytes; None for a plain file."""
+        raw = None if self.archive is None else self.archive.raw
+        if raw is not None and (
+            self.archive_print is None or self.archive_print.position < raw.position
+        ):
+            self.archive_print = raw.fingerprint()
+        return self.archive_print
+
+    def stored(self) -> Stored:
+        """The generation as it is judged."""
+        return Stored(
+            self.name,
+            self.path,
+            self.file,
+            self.birth_ns,
+            self.raw_print() or self.read_print(),
+            self.state,
+            self.stamp,
+            self.position < self.size,
+        )
+
+    def wake(self, tailer: Tailer) -> None:
+        """Begin or resume reading at the tailer's evidence."""
+        self.tailer = tailer
+        self.delivery = Delivery(tailer.evidence, self.lines)
+
+    def touch(self) -> None:
+        """Something changed that its position record should say."""
+        self.changes += 1
+
+    def end(self, state: State, now_ms: int) -> None:
+        """Nothing more is read of it."""
+        self.state = state
+        self.ended_ms = now_ms
+        self.touch()
+
+    def revive(self, state: State) -> None:
+        """Its file is there (again)."""
+        if self.state is not state or self.ended_ms is not None:
+            self.state = state
+            self.ended_ms = None
+            self.still_since_ms = None
+            self.touch()
+
+    def checkpoint(self, now_ms: int) -> Checkpoint:
+        """The position record of what is acknowledged."""
+        safe = self.read_print() if self.delivery is None else self.delivery.safe.fingerprint()
+        if self.last_mark is not None and self.last_mark.position < safe.position:
+            self.trail = extend_trail(self.trail, self.last_mark, safe.position)
+        self.last_mark = Mark(safe.position, safe.marker)
+        return Checkpoint(
+            self.name,
+            self.path,
+            self.first_path,
+            self.record_key,
+            self.topic,
+            self.file,
+            self.birth_ns,
+            safe,
+            self.acknowledged_lines,
+            self.trail,
+            self.size,
+            self.state,
+            self.raw_print(),
+            now_ms,
+            self.ended_ms,
+        )
+
+
+def restored(checkpoint: Checkpoint, input_index: int, topic: str) -> Generation:
+    """A generation as its position record tells it, asleep."""
+    c = checkpoint
+    return Generation(
+        c.generation,
+        input_index,
+        topic,
+        c.record_key,
+        c.path,
+        c.first_path,
+        c.file,
+        c.birth_ns,
+        State.LIVE if c.state is State.DRAINING else c.state,
+        None,
+        c.fingerprint,
+        c.archive,
+        c.trail,
+        c.lines,
+        c.size,
+        ended_ms=c.ended_ms,
+        last_mark=Mark(c.fingerprint.position, c.fingerprint.marker),
+    )

@@ -1,0 +1,376 @@
+"""Reads the known files: judges what a scan saw, opens what there is to read, gives out lines.
+
+Floor: above `registry` and `files`. Synchronous; touches the disk through `files` only. One turn
+reads at most one block of one file. Before each read the bytes just before the position are
+compared with what was there before: where they differ, the file was rewritten, nothing is read,
+and the next scan decides.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from collector.archive import MAGIC, Archive
+from collector.config import BLOCK_BYTES, DRAIN_QUIET_MS, MARKER_BYTES, PREFIX_BYTES
+from collector.decide import decide
+from collector.files import Handle, Handles, Scan, Unreadable, Vanished, open_file
+from collector.fingerprint import Evidence, FileId, digest_of, resume
+from collector.generation import Generation
+from collector.lines import Block, Kind, LineRules, Overlong
+from collector.registry import Registry
+from collector.sightings import Held, Probe, State
+from collector.tailer import Request, Tailer
+
+PROBE_ROUNDS = 4
+ARCHIVE_SUFFIX = ".gz"
+
+LineLimit = Callable[[Generation], int]
+"""The longest line, without its line end, that a generation's topic takes in one record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one turn gave: blocks to hand out, and whether another turn is worth taking."""
+
+    blocks: tuple[Block, ...] = ()
+    has_more: bool = False
+
+
+class _Waking(Enum):
+    """What came of waking a generation."""
+
+    AWAKE = "awake"
+    AGAIN = "again"  # another turn goes on with it
+    WAITING = "waiting"  # until the file changes
+
+
+class Reader:
+    """The files of one collector. `wants_scan` says that only a scan can tell what happened."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        handles: Handles,
+        line_limit: LineLimit,
+        drain_quiet_ms: int = DRAIN_QUIET_MS,
+    ):
+        self.registry = registry
+        self.handles = handles
+        self.wants_scan = False
+        self._line_limit = line_limit
+        self._drain_quiet_ms = drain_quiet_ms
+
+    def judge(self, scan: Scan, now_ms: int) -> list[Generation]:
+        """Apply a scan; returns the generations that may have something to read."""
+        self.wants_scan = False
+        held = self._look_at_handles()
+        stored = self.registry.stored()
+        answers: dict[Probe, bytes | None] = {}
+        for _ in range(PROBE_ROUNDS):
+            decision = decide(stored, scan.seen, held, answers, is_complete=scan.is_complete)
+            if not decision.probes:
+                break
+            paths = {seen.file: seen.path for seen in scan.seen}
+            answers.update(self._answer(decision.probes, paths))
+        touched: dict[str, Generation] = {}
+        for judgement in decision.judgements:
+            is_held = judgement.generation in held
+            for generation in self.registry.apply(judgement, is_held, now_ms):
+                touched[generation.name] = generation
+        if scan.is_complete:
+            self.registry.first_look_done()
+        for generation in touched.values():
+            self._settle_handle(generation, now_ms)
+        return [
+            generation
+            for generation in self.registry.generations.values()
+            if generation.state is State.DRAINING
+            or (generation.name in touched and self.has_work(generation))
+        ]
+
+    def has_work(self, generation: Generation) -> bool:
+        """Whether a turn may give something."""
+        if generation.state is State.DRAINING:
+            return True
+        if generation.state.has_ended:
+            return False
+        raw = generation.raw_print()
+        if raw is not None and (generation.stamp is None or generation.stamp.size > raw.position):
+            return True
+        return generation.size > generation.position
+
+    def turn(self, generation: Generation, now_ms: int) -> Turn:
+        """Read on; raises Unreadable. Blocks are to be handed out by the generation's tailer."""
+        try:
+            handle = self._handle(generation)
+            if handle is None:
+                return Turn()
+            held = handle.look()
+            turn = self._read(generation, handle, held)
+        except Vanished:
+            self.wants_scan = True
+            return Turn()
+        generation.error = ""
+        generation.backoff.reset()
+        if generation.state is State.DRAINING and not turn.blocks and not turn.has_more:
+            return self._drained(generation, held, now_ms)
+        return turn
+
+    def finish(self, generation: Generation) -> Block | None:
+        """The unfinished last line, once the file is closed for good or a one-shot run ends."""
+        handle = self.handles.get(generation.name)
+        if generation.tailer is None or handle is None:
+            return None
+        size = self._content_size(generation, handle.look())
+        request = generation.tailer.final_request(size)
+        if request is None:
+            return None
+        data = self._content(generation, handle, request.offset, request.length)
+        if not data:
+            return None
+        block = generation.tailer.take_final(memoryview(data), size)
+        if generation.archive is not None and generation.archive.damage is not None:
+            # What precedes the damage is no line, and never will be one.
+            return Block(
+                block.data,
+                block.newlines,
+                block.start,
+                block.end,
+                block.cut_cr,
+                Kind.DEAD_LETTER,
+                None,
+                block.evidence,
+            )
+        return block
+
+    def close(self, generation: Generation) -> None:
+        """Let a generation's handle go."""
+        self.handles.close(generation.name)
+
+    # --- judging ------------------------------------------------------------------------------
+
+    def _look_at_handles(self) -> dict[str, Held]:
+        return {name: handle.look() for name, handle in self.handles}
+
+    def _answer(
+        self, probes: frozenset[Probe], paths: Mapping[FileId, str]
+    ) -> dict[Probe, bytes | None]:
+        """Read and hash what `decide` asked for, opening each file once."""
+        open_handles = {handle.file: handle for _, handle in self.handles}
+        answers: dict[Probe, bytes | None] = {}
+        for file in {probe.file for probe in probes}:
+            mine = [probe for probe in probes if probe.file == file]
+            handle, is_own = open_handles.get(file), False
+            try:
+                if handle is None:
+                    handle, is_own = open_file(paths[file], file), True
+                for probe in mine:
+                    answers[probe] = _digest(handle, probe)
+            except (Vanished, Unreadable, KeyError):
+                answers.update(dict.fromkeys(mine))
+            finally:
+                if handle is not None and is_own:
+                    handle.close()
+        return answers
+
+    def _settle_handle(self, generation: Generation, now_ms: int) -> None:
+        """Keep the handle of what is to be drained, close that of what has ended."""
+        if generation.state is State.DRAINING:
+            self.handles.pin(generation.name)
+            generation.still_since_ms = generation.still_since_ms or now_ms
+        elif generation.state.has_ended:
+            self.handles.close(generation.name)
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def _handle(self, generation: Generation) -> Handle | None:
+        handle = self.handles.get(generation.name)
+        if handle is None and generation.state.has_ended:
+            return None
+        if handle is None:
+            handle = self.handles.open(generation.name, generation.path, generation.file)
+        return handle
+
+    def _read(self, generation: Generation, handle: Handle, held: Held) -> Turn:
+        if generation.tailer is None:
+            waking = self._wake(generation, handle, held)
+            if waking is not _Waking.AWAKE:
+                return Turn(has_more=waking is _Waking.AGAIN)
+        tailer = generation.tailer
+        assert tailer is not None
+        if generation.archive is not None:
+            if held.size < generation.archive.raw.position:
+                self.wants_scan = True
+                return Turn()
+            if self._examine(generation, generation.archive, handle, held):
+                return Turn(has_more=True)
+        size = self._content_size(generation, held)
+        if size < tailer.position:
+            self.wants_scan = True
+            return Turn()
+        generation.size = size
+        request = tailer.request(size)
+        if request is None:
+            generation.stamp = held.stamp
+            return self._at_end(generation)
+        return self._take(generation, handle, held, request)
+
+    def _take(self, generation: Generation, handle: Handle, held: Held, request: Request) -> Turn:
+        tailer = generation.tailer
+        assert tailer is not None
+        before = tailer.evidence.tail if request.offset == tailer.position else b""
+        if generation.archive is not None:
+            data = generation.archive.read(handle.read, request.offset, request.length)
+            if data is None:
+                return Turn(has_more=True)
+        else:
+            data = handle.read(request.offset - len(before), request.length + len(before))
+            if not data.startswith(before):
+                generation.stamp = None
+                self.wants_scan = True
+                return Turn()
+            data = data[len(before) :]
+        generation.stamp = held.stamp
+        skipped = tailer.nul_bytes_skipped
+        blocks = tailer.take(request, memoryview(data))
+        self.registry.counters["nul_bytes_skipped"] += tailer.nul_bytes_skipped - skipped
+        return Turn(tuple(blocks), has_more=bool(data))
+
+    def _at_end(self, generation: Generation) -> Turn:
+        """Nothing to read; the rest of a damaged archive is closed for good."""
+        archive = generation.archive
+        if archive is not None and archive.damage is not None:
+            block = self.finish(generation)
+            if block is not None:
+                return Turn((block,), has_more=True)
+        return Turn()
+
+    def _drained(self, generation: Generation, held: Held, now_ms: int) -> Turn:
+        """The end of a file without a name, once it stood still long enough."""
+        if generation.stamp != held.stamp or generation.still_since_ms is None:
+            generation.stamp = held.stamp
+            generation.still_since_ms = now_ms
+        if now_ms - generation.still_since_ms < self._drain_quiet_ms:
+            return Turn()
+        if held.links > 0:
+            generation.end(State.MOVED_OUT, now_ms)
+        else:
+            block = self.finish(generation)
+            if block is not None:
+                return Turn((block,), has_more=True)
+            generation.end(State.DONE, now_ms)
+        self.handles.close(generation.name)
+        return Turn()
+
+    def _content_size(self, generation: Generation, held: Held) -> int:
+        if generation.archive is not None:
+            return generation.archive.content_size or 0
+        return held.size
+
+    def _content(
+        self, generation: Generation, handle: Handle, offset: int, length: int
+    ) -> bytes | None:
+        if generation.archive is not None:
+            return generation.archive.read(handle.read, offset, length)
+        return handle.read(offset, length)
+
+    # --- waking -------------------------------------------------------------------------------
+
+    def _wake(self, generation: Generation, handle: Handle, held: Held) -> "_Waking":
+        """Give a sleeping generation its tailer, once it is known what kind of file it is."""
+        if generation.archive is None and generation.is_archive:
+            generation.archive = Archive()
+        elif generation.archive is None and generation.position == 0:
+            head = handle.read(0, len(MAGIC))
+            if head == MAGIC:
+                generation.archive = Archive()
+            elif len(head) < len(MAGIC) and generation.path.endswith(ARCHIVE_SUFFIX):
+                return _Waking.WAITING
+        if generation.archive is not None:
+            waking = self._wake_archive(generation, generation.archive, handle, held)
+            if waking is not _Waking.AWAKE:
+                return waking
+        evidence = self._evidence(generation, handle, held)
+        if evidence is None:
+            return _Waking.WAITING if self.wants_scan else _Waking.AGAIN
+        section = self.registry.inputs[generation.input_index]
+        limit = min(section.max_line_bytes, self._line_limit(generation))
+        rules = LineRules(limit, section.line_end == "cut", Overlong(section.on_overlong))
+        generation.wake(Tailer(rules, evidence, BLOCK_BYTES))
+        return _Waking.AWAKE
+
+    def _wake_archive(
+        self, generation: Generation, archive: Archive, handle: Handle, held: Held
+    ) -> "_Waking":
+        """An archive is read from the moment on that it was whole once."""
+        if generation.begins_at_end:
+            self._skip_archive(generation, handle, held)
+            return _Waking.WAITING
+        if self._examine(generation, archive, handle, held):
+            return _Waking.AGAIN
+        if archive.content_size is None:
+            generation.stamp = held.stamp
+            return _Waking.WAITING
+        return _Waking.AWAKE
+
+    def _examine(
+        self, generation: Generation, archive: Archive, handle: Handle, held: Held
+    ) -> bool:
+        was_sound = archive.damage is None
+        progressed = archive.examine(handle.read, held.size)
+        if was_sound and archive.damage is not None:
+            self.registry.counters["files_damaged"] += 1
+        generation.size = archive.content_size or 0
+        return progressed
+
+    def _evidence(self, generation: Generation, handle: Handle, held: Held) -> Evidence | None:
+        """Where reading begins, its bytes confirmed; None when they differ or take another turn."""
+        if generation.begins_at_end:
+            generation.begins_at_end = False
+            generation.touch()
+            return _evidence_at_end(handle, held.size)
+        print_ = generation.fingerprint
+        if print_.position == 0:
+            return Evidence()
+        head = self._content(generation, handle, 0, min(print_.position, PREFIX_BYTES))
+        if head is None:
+            return None
+        length = print_.marker_length
+        tail = self._content(generation, handle, print_.position - length, length)
+        if tail is None:
+            return None
+        if digest_of(head) != print_.heads[-1].digest or digest_of(tail) != print_.marker:
+            generation.stamp = None
+            self.wants_scan = True
+            return None
+        return resume(print_, head, tail)
+
+    def _skip_archive(self, generation: Generation, handle: Handle, held: Held) -> None:
+        """An archive that was there before the first start, where only new lines are wanted."""
+        generation.begins_at_end = False
+        generation.archive = None
+        generation.archive_print = _evidence_at(handle, held.size).fingerprint()
+        generation.size = 0
+        generation.stamp = held.stamp
+        generation.touch()
+
+
+def _digest(handle: Handle, probe: Probe) -> bytes | None:
+    data = handle.read(probe.offset, probe.length)
+    return digest_of(data) if len(data) == probe.length else None
+
+
+def _evidence_at(handle: Handle, position: int) -> Evidence:
+    """The evidence of a position whose bytes before it are not read: without a CRC."""
+    head = handle.read(0, min(position, PREFIX_BYTES))
+    length = min(position, MARKER_BYTES)
+    tail = handle.read(position - length, length)
+    print_ = Evidence(position, head, (), tail, None).fingerprint()
+    return resume(print_, head, tail)
+
+
+def _evidence_at_end(handle: Handle, size: int) -> Evidence:
+    """The evidence of the last line start in a file: what it holds so far is not read."""
+    start = max(0, size - BLOCK_BYTES)
+    newline = handle.read(start, size - start).rfind(b"\n")
+    return _evidence_at(handle, start + newline + 1 if newline >= 0 or not start else size)

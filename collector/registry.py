@@ -1,0 +1,153 @@
+"""All generations the collector knows, and what each verdict does to them.
+
+Floor: above `generation` and `decide`. Pure: files are opened by `reader`. A verdict either
+changes a known generation, or ends it and begins another, or begins one.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from collector.checkpoints import Checkpoint
+from collector.config import InputSection
+from collector.discovery import record_key
+from collector.generation import Generation, restored
+from collector.sightings import BEGINNINGS, Judgement, Seen, State, Stored, Verdict
+
+# Verdicts that are the ordinary course of things, not events to be counted.
+_ORDINARY = frozenset({Verdict.UNCHANGED, Verdict.GROWN})
+
+
+class Registry:
+    """Generations by name and by path. `new_name` gives each generation a name of its own."""
+
+    def __init__(self, inputs: Sequence[InputSection], home: str, new_name: Callable[[], str]):
+        self.inputs = inputs
+        self.generations: dict[str, Generation] = {}
+        self.counters: Counter[str] = Counter()
+        self._home = home
+        self._new_name = new_name
+        self._by_path: dict[str, Generation] = {}
+        self._links: set[str] = set()
+        # Until the first scan of a collector that has no positions, `start: end` holds.
+        self._is_first_look = True
+
+    def restore(self, checkpoints: Iterable[Checkpoint]) -> None:
+        """Take over what the topic of positions holds; once, before the first scan."""
+        for checkpoint in checkpoints:
+            generation = restored(checkpoint, 0, checkpoint.topic)
+            self.generations[generation.name] = generation
+            if generation.state is not State.DONE:
+                self._by_path[generation.path] = generation
+            self._is_first_look = False
+
+    def at_path(self, path: str) -> Generation | None:
+        """The generation that was last seen under a name and is still read."""
+        found = self._by_path.get(path)
+        return None if found is None or found.state.has_ended else found
+
+    def stored(self) -> Collection[Stored]:
+        """All generations as they are judged."""
+        return [generation.stored() for generation in self.generations.values()]
+
+    def first_look_done(self) -> None:
+        """A complete scan was applied: files that turn up later are read from their start."""
+        self._is_first_look = False
+
+    def apply(self, judgement: Judgement, is_held: bool, now_ms: int) -> list[Generation]:
+        """Carry out one verdict; returns the generations it touched, those that ended included.
+
+        `is_held` tells whether the judged generation has an open handle to be drained.
+        """
+        verdict, seen = judgement.verdict, judgement.seen
+        known = self.generations.get(judgement.generation or "")
+        if verdict is Verdict.LINKED:
+            self._note_link(seen)
+            return []
+        if verdict not in _ORDINARY:
+            self.counters[verdict] += 1
+        if judgement.lost_possible:
+            self.counters["lost_possible"] += 1
+        touched = []
+        if known is not None:
+            known.verdict = verdict
+            self._change(known, judgement, is_held, now_ms)
+            touched.append(known)
+        if verdict in BEGINNINGS:
+            assert seen is not None
+            touched.append(self._begin(seen, verdict))
+        return touched
+
+    def forget(self, now_ms: int, forget_after_ms: int) -> list[str]:
+        """Drop what ended long ago; returns the names whose position records are to go."""
+        old = [
+            generation.name
+            for generation in self.generations.values()
+            if generation.ended_ms is not None
+            and now_ms - generation.ended_ms >= forget_after_ms
+            and generation.is_settled
+        ]
+        for name in old:
+            generation = self.generations.pop(name)
+            if self._by_path.get(generation.path) is generation:
+                del self._by_path[generation.path]
+        return old
+
+    def _change(self, known: Generation, judgement: Judgement, is_held: bool, now_ms: int) -> None:
+        """What a verdict does to the generation it is about."""
+        verdict, seen = judgement.verdict, judgement.seen
+        if verdict in (Verdict.UNCHANGED, Verdict.GROWN, Verdict.RENAMED, Verdict.RENUMBERED):
+            assert seen is not None
+            self._follow(known, seen)
+        elif verdict in (Verdict.TRUNCATED, Verdict.REWRITTEN):
+            known.end(State.DONE, now_ms)
+        elif verdict is Verdict.GONE_WHILE_DOWN:
+            known.end(State.GONE, now_ms)
+        elif verdict in (Verdict.DELETED, Verdict.MOVED_OUT) or (
+            verdict is Verdict.REPLACED and is_held
+        ):
+            known.state = State.DRAINING
+            known.touch()
+
+    def _follow(self, known: Generation, seen: Seen) -> None:
+        """The generation's file was seen under a name: take over where and which it is."""
+        if known.path != seen.path:
+            if self._by_path.get(known.path) is known:
+                del self._by_path[known.path]
+            known.path = seen.path
+            known.touch()
+        if known.file != seen.file:
+            known.file = seen.file
+            known.touch()
+        known.birth_ns = seen.birth_ns if known.birth_ns is None else known.birth_ns
+        known.input_index = seen.input_index
+        known.topic = self.inputs[seen.input_index].topic
+        known.stamp = seen.stamp
+        if not known.is_archive:
+            known.size = max(seen.size, known.position)
+        known.revive(State.LIVE if seen.path == known.first_path else State.ROTATED)
+        self._by_path[seen.path] = known
+
+    def _begin(self, seen: Seen, verdict: Verdict) -> Generation:
+        section = self.inputs[seen.input_index]
+        generation = Generation(
+            self._new_name(),
+            seen.input_index,
+            section.topic,
+            record_key(seen.path, self._home),
+            seen.path,
+            seen.path,
+            seen.file,
+            seen.birth_ns,
+            verdict=verdict,
+            size=seen.size,
+            begins_at_end=self._is_first_look and section.start == "end",
+        )
+        self.generations[generation.name] = generation
+        self._by_path[seen.path] = generation
+        return generation
+
+    def _note_link(self, seen: Seen | None) -> None:
+        assert seen is not None
+        if seen.path not in self._links:
+            self._links.add(seen.path)
+            self.counters[Verdict.LINKED] += 1

@@ -1,0 +1,155 @@
+"""A collector on a real folder with a broker in memory: what was sent, and what is stored."""
+
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from collector.checkpoints import decode, encode
+from collector.config import DRAIN_QUIET_MS, InputSection
+from collector.discovery import plan
+from collector.feeder import Feeder
+from collector.files import Handles, Walker
+from collector.outbox import Batch, Outbox
+from collector.reader import Reader
+from collector.registry import Registry
+from collector.sightings import State
+from protocol.types import TopicPartition
+from tests.unit.collector.blocks import values_of
+
+BATCH_LIMIT = 1 << 20
+
+
+class World:
+    """Globs `a* b* cur` of one folder, as in the list of scenarios, unless told otherwise.
+
+    `W n f` of that list is `write(n, f)`, LOOK is `look()`, DOWN and UP are `down()` and `up()`.
+    """
+
+    def __init__(self, folder: Path, **keys: object):
+        self.folder = folder
+        section = {"paths": [f"{folder}/{glob}" for glob in ("a*", "b*", "cur")], "topic": "t"}
+        self.inputs = [InputSection.model_validate(section | keys)]
+        self.now_ms = 1_000_000
+        self.sent: list[tuple[str, bytes]] = []  # topic and value, in order
+        self.keys: list[bytes | None] = []
+        self.stored: dict[str, bytes] = {}
+        self.limit = BATCH_LIMIT
+        self._numbers = itertools.count(1)
+        self._names = itertools.count(1)
+        self.up()
+
+    # --- the folder ---------------------------------------------------------------------------
+
+    def path(self, name: str) -> Path:
+        return self.folder / name
+
+    def new_lines(self, count: int) -> bytes:
+        return b"".join(b"%099d\n" % next(self._numbers) for _ in range(count))
+
+    def write(self, count: int, name: str) -> bytes:
+        """Append numbered lines of 100 bytes."""
+        data = self.new_lines(count)
+        self.append(name, data)
+        return data
+
+    def append(self, name: str, data: bytes) -> None:
+        with self.path(name).open("ab") as out:
+            out.write(data)
+
+    # --- the collector ------------------------------------------------------------------------
+
+    def up(self) -> None:
+        self.registry = Registry(self.inputs, str(self.folder), lambda: f"g{next(self._names)}")
+        self.registry.restore(decode(name, value) for name, value in self.stored.items())
+        self.handles = Handles(64)
+        reader = Reader(self.registry, self.handles, lambda generation: self.limit - 1000)
+        self.feeder = Feeder(
+            reader,
+            Outbox(lambda topic: self.limit, 1 << 24),
+            lambda topic, key: TopicPartition(topic, 0),
+            lambda generation: generation.record_key.encode(),
+        )
+        self.walker = Walker(plan(self.inputs, str(self.folder)))
+
+    def down(self) -> None:
+        self.store()
+        self.handles.close_all()
+
+    def kill(self) -> None:
+        """The end without a last word: what was not stored is not known."""
+        self.handles.close_all()
+
+    def store(self) -> None:
+        for name, generation in self.registry.generations.items():
+            if generation.changes and generation.is_settled:
+                self.stored[name] = encode(generation.checkpoint(self.now_ms))
+
+    def scan(self) -> None:
+        self.feeder.wake(self.feeder.reader.judge(self.walker.scan(), self.now_ms))
+
+    def look(self) -> None:
+        """Scan, and read to the end, all of it acknowledged; a second scan if one is asked for."""
+        for _ in range(3):
+            self.scan()
+            self.read()
+            self.now_ms += 100
+            if not self.feeder.reader.wants_scan:
+                break
+        assert not self.feeder.reader.wants_scan
+        assert self.feeder.outbox.is_empty
+        before = dict(self.registry.counters)
+        self.scan()
+        assert dict(self.registry.counters) == before, "deciding again finds nothing new"
+        self.read()
+        self.store()
+
+    def read(self) -> None:
+        while True:
+            batches = self.feeder.step(self.now_ms, flush=True)
+            for batch in batches:
+                self._take(batch)
+            if not batches and not self.feeder.is_busy:
+                return
+
+    def quiet(self) -> None:
+        """Long enough for files without a name to be closed."""
+        for _ in range(2):
+            self.now_ms += DRAIN_QUIET_MS
+            self.look()
+
+    def _take(self, batch: Batch) -> None:
+        for key, value in values_of([entry.piece for entry in batch.entries]):
+            assert value is not None
+            self.sent.append((batch.partition.topic, value))
+            self.keys.append(key)
+        self.feeder.delivered(batch)
+
+    # --- what came of it ----------------------------------------------------------------------
+
+    @property
+    def lines(self) -> list[bytes]:
+        return [value for topic, value in self.sent if topic == "t"]
+
+    @property
+    def numbers(self) -> list[int]:
+        return [int(line) for line in self.lines]
+
+    def count(self, name: str) -> int:
+        return self.registry.counters[name]
+
+    def states(self) -> dict[str, State]:
+        return {g.path.rpartition("/")[2]: g.state for g in self.registry.generations.values()}
+
+    def expect(self, lines: int, **counters: int) -> None:
+        """So many different lines, each once, all that were written; and these counters."""
+        assert len(self.lines) == lines
+        assert len(set(self.lines)) == lines
+        found = {name: self.count(name) for name in counters}
+        assert found == counters
+
+    def move(self, old: str, new: str) -> None:
+        self.path(old).rename(self.path(new))
+
+    def inodes(self) -> Iterator[int]:
+        return (os.stat(entry).st_ino for entry in self.folder.iterdir())
