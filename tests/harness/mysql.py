@@ -61,6 +61,7 @@ class MySqlServer:
             "--bind-address=127.0.0.1",
             f"--socket={self._socket}",
             f"--pid-file={self._folder / 'mysql.pid'}",
+            "--skip-name-resolve",
             "--innodb-buffer-pool-size=64M",
             "--innodb-log-file-size=16M",
             f"--user={getpass.getuser()}",

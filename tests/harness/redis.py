@@ -15,10 +15,10 @@ from tests.harness.ports import free_port
 from tests.harness.wait import wait_until
 
 PASSWORD = "a-test's-own"
-DEFAULT_USER = (
-    "default on nopass ~mill:* &mill:* -@all +@read +@connection +subscribe +psubscribe "
+DEFAULT_RIGHTS = (
+    "on nopass ~mill:* &mill:* -@all +@read +@connection +subscribe +psubscribe "
     "+unsubscribe +punsubscribe -@dangerous"
-)
+).split()
 
 
 class RedisServer:
@@ -53,8 +53,11 @@ class RedisServer:
         """Start and wait until it answers."""
         self._folder.mkdir(parents=True, exist_ok=True)
         users = self._folder / "users.acl"
+        # Redis loads its append-only file with the default user's rights, and drops what that user
+        # may not write: so the rights are taken away only once the server answers.
         users.write_text(
-            f"user {DEFAULT_USER}\nuser mill on >{PASSWORD} ~* &* +@all\n", encoding="utf-8"
+            f"user default on >{PASSWORD} ~* &* +@all\nuser mill on >{PASSWORD} ~* &* +@all\n",
+            encoding="utf-8",
         )
         durable = "yes" if self._durable else "no"
         arguments = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._folder)]
@@ -63,6 +66,7 @@ class RedisServer:
         with (self._folder / "redis.log").open("ab") as log:
             self.process = subprocess.Popen([self._program, *arguments], stdout=log, stderr=log)
         wait_until(lambda: self.client().ping(), 20, "redis answers")
+        self.client().execute_command("ACL", "SETUSER", "default", "reset", *DEFAULT_RIGHTS)
 
     def kill9(self) -> None:
         """SIGKILL, and wait until it is gone."""
