@@ -2,7 +2,7 @@
 
 Floor: storage. The only file of the broker that opens, writes, renames or deletes. Every method
 raises `DiskError` for whatever the operating system refuses; a missing file is a refusal too. All
-calls return when the page cache has the bytes; only `datasync`, `sync_folder` and
+calls return when the page cache has the bytes; only `datasync`, `sync_folder`, `make_folder` and
 `replace(…, is_durable=True)` wait for the device. Paths are texts, files are written and read by
 position, so no call depends on the one before.
 """
@@ -76,7 +76,7 @@ class Disk(Protocol):
         """The names in a folder, sorted."""
 
     def make_folder(self, path: str) -> None:
-        """Make a folder with mode 0700, and its parents; one that exists is left alone."""
+        """Make a folder with mode 0700, and its parents, durably; one that exists is left alone."""
 
     def rename(self, source: str, target: str) -> None: ...
 
@@ -258,8 +258,12 @@ class OsDisk:
             raise _disk_error(path, "list", error) from error
 
     def make_folder(self, path: str) -> None:
+        folder = Path(path)
+        missing = [one for one in (folder, *folder.parents) if not one.exists()]
         try:
-            Path(path).mkdir(mode=0o700, parents=True, exist_ok=True)
+            for one in reversed(missing):
+                one.mkdir(mode=0o700, exist_ok=True)
+                self.sync_folder(str(one.parent))
         except OSError as error:
             raise _disk_error(path, "make folder", error) from error
 

@@ -73,8 +73,7 @@ class Log:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.folder = folder
-        self.config = config
-        """May be replaced at any time; the segments that exist keep their index interval."""
+        self._config = config
         self._disk = disk
         self._adopt(loaded)
         self.high_watermark = min(max(high_watermark, self.log_start_offset), self.log_end_offset)
@@ -95,6 +94,16 @@ class Log:
         self._reset_tail()
 
     @property
+    def config(self) -> LogConfig:
+        """The topic's settings; may be replaced at any time."""
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        self.segments.active.interval_bytes = config.index_interval_bytes
+
+    @property
     def size_bytes(self) -> int:
         return self.segments.closed_bytes + self.segments.active.size_bytes
 
@@ -113,7 +122,7 @@ class Log:
         `batch` must be writable and is everything the request holds for this partition. Refuses by
         `ApiError` (with `record_errors` when it is an `InvalidRecords`) before anything changes.
         """
-        check_client_batch(batch, header, self.config, now_ms)
+        check_client_batch(batch, header, self._config, now_ms)
         if header.producer_id >= 0:
             known = self.producer_state.check(header)
             if known is not None:
@@ -124,7 +133,7 @@ class Log:
         self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int
     ) -> Appended:
         """The same for a batch the broker made itself: metadata, offsets, control records."""
-        check_own_batch(batch, header, self.config)
+        check_own_batch(batch, header, self._config)
         return self._stage(batch, header, leader_epoch, now_ms)
 
     def _stage(
@@ -135,7 +144,7 @@ class Log:
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
         max_timestamp_ms, log_append_time_ms = header.max_timestamp, -1
-        if self.config.message_timestamp_type == LOG_APPEND_TIME:
+        if self._config.message_timestamp_type == LOG_APPEND_TIME:
             stamp_log_append_time(batch, now_ms)
             max_timestamp_ms = log_append_time_ms = now_ms
         patch(batch, base_offset, leader_epoch)
@@ -158,7 +167,7 @@ class Log:
         self, size_bytes: int, max_timestamp_ms: int, last_offset: int, now_ms: int
     ) -> bool:
         """Whether a batch needs a new segment, seen from the end of what is staged."""
-        tail_bytes, config = self._tail_bytes, self.config
+        tail_bytes, config = self._tail_bytes, self._config
         if not tail_bytes:
             return False
         if tail_bytes + size_bytes > config.segment_bytes:
@@ -226,7 +235,7 @@ class Log:
         if starts[0]:
             self._write_run(staged[: starts[0]])
         for start, end in zip(starts, [*starts[1:], len(staged)], strict=True):
-            self.segments.roll(self.config.index_interval_bytes, now_ms)
+            self.segments.roll(self._config.index_interval_bytes, now_ms)
             self._write_run(staged[start:end])
 
     def _note_epochs(self, staged: list[Staged], base_offset: int) -> None:
@@ -335,10 +344,10 @@ class Log:
     def is_flush_due(self, now_ms: int) -> bool:
         """Whether `flush.messages` or `flush.ms` asks for a flush of what is written."""
         unflushed = self.written_end_offset - self.recovery_point
-        if unflushed >= self.config.flush_messages:
+        if unflushed >= self._config.flush_messages:
             return True
         since_ms = self._unflushed_since_ms
-        return unflushed > 0 and since_ms >= 0 and now_ms - since_ms >= self.config.flush_ms
+        return unflushed > 0 and since_ms >= 0 and now_ms - since_ms >= self._config.flush_ms
 
     # Giving up the old.
 
@@ -348,19 +357,19 @@ class Log:
         A log whose every record is too old rolls first, so that an idle topic empties as well.
         """
         count = expired_count(
-            self.segments, self.config, self.log_start_offset, self.high_watermark, now_ms
+            self.segments, self._config, self.log_start_offset, self.high_watermark, now_ms
         )
         if not count or self._staged:
             return None
         self.segments.repair()
         if count == len(self.segments):
-            self.segments.roll(self.config.index_interval_bytes, now_ms)
+            self.segments.roll(self._config.index_interval_bytes, now_ms)
             self._reset_tail()
         paths, held = self.segments.drop_oldest(count)
         self.log_start_offset = max(self.log_start_offset, self.segments.start_offset)
         self.recovery_point = max(self.recovery_point, self.log_start_offset)
         self.leader_epochs.truncate_from_start(self.log_start_offset)
-        due_ms = now_ms + self.config.file_delete_delay_ms
+        due_ms = now_ms + self._config.file_delete_delay_ms
         return DroppedFiles(self._disk, paths, held=held, due_ms=due_ms)
 
     def expire_producers(self, now_ms: int) -> None:
@@ -390,7 +399,7 @@ class Log:
                     log_start_offset=self.log_start_offset,
                     recovery_point=min(self.recovery_point, self.segments.last_base_offset),
                     epochs=self.leader_epochs.entries,
-                    interval_bytes=self.config.index_interval_bytes,
+                    interval_bytes=self._config.index_interval_bytes,
                     expiration_ms=self.producer_state.expiration_ms,
                     is_clean=False,
                     now_ms=now_ms,

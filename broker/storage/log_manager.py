@@ -185,7 +185,6 @@ class LogManager:
         loaded = recovery.load(disk, path, rules)
         metadata = checkpoint.encode_partition_metadata(topic_id)
         disk.replace(f"{path}/{checkpoint.PARTITION_METADATA}", metadata, is_durable=True)
-        disk.sync_folder(self._folder)
         log = Log(disk, path, topic_partition, topic_id, config, loaded, 0)
         self.logs[topic_partition] = log
         return log

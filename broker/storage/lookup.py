@@ -6,7 +6,7 @@ batch is opened, decompressed if need be.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from broker.storage.segment import Segment
@@ -38,16 +38,13 @@ def first_not_older(
                 return None
             if header.max_timestamp < timestamp_ms or header.last_offset < start_offset:
                 continue
-            found = _first_in_batch(
-                segment,
-                walk.position,
-                header,
-                lambda record: (
-                    record.timestamp_ms >= timestamp_ms and record.offset >= start_offset
-                ),
-            )
-            if found is not None:
-                return found if found.offset < limit_offset else None
+            for record in _records(segment, walk.position, header):
+                if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
+                    if record.offset >= limit_offset:
+                        return None
+                    return TimestampOffset(
+                        record.offset, record.timestamp_ms, header.partition_leader_epoch
+                    )
     return None
 
 
@@ -69,35 +66,33 @@ def largest_timestamp(
     timestamp_ms, last_offset, segment = best
     walk = BatchWalk(segment.file, segment.locate(last_offset), segment.size_bytes)
     for header in walk:
-        found = _first_in_batch(
-            segment,
-            walk.position,
-            header,
-            lambda record: record.timestamp_ms == timestamp_ms and record.offset >= start_offset,
-        )
-        # A producer may have written a header that none of its records bears out.
-        return found or TimestampOffset(last_offset, timestamp_ms, header.partition_leader_epoch)
+        for record in _records(segment, walk.position, header):
+            if record.timestamp_ms == timestamp_ms and record.offset >= start_offset:
+                return TimestampOffset(record.offset, timestamp_ms, header.partition_leader_epoch)
+        # A producer wrote a header that none of its records bears out.
+        return TimestampOffset(last_offset, timestamp_ms, header.partition_leader_epoch)
     return None
 
 
 def _largest_between(segment: Segment, start_offset: int, limit_offset: int) -> tuple[int, int]:
+    """Largest timestamp in a part of a segment, and the last offset of its batch or its own."""
     largest = -1, -1
     walk = BatchWalk(segment.file, segment.locate(start_offset), segment.size_bytes)
     for header in walk:
         if header.base_offset >= limit_offset:
             break
-        if header.max_timestamp > largest[0]:
-            largest = header.max_timestamp, header.last_offset
+        found = header.max_timestamp, header.last_offset
+        if header.base_offset < start_offset or header.last_offset >= limit_offset:
+            inside = [
+                (record.timestamp_ms, record.offset)
+                for record in _records(segment, walk.position, header)
+                if start_offset <= record.offset < limit_offset
+            ]
+            found = max(inside, key=lambda one: one[0], default=(-1, -1))
+        if found[0] > largest[0]:
+            largest = found
     return largest
 
 
-def _first_in_batch(
-    segment: Segment, position: int, header: BatchHeader, is_wanted: Callable[[Record], bool]
-) -> TimestampOffset | None:
-    batch = memoryview(segment.file.read(header.size_bytes, position))
-    for record in iterate_records(batch):
-        if is_wanted(record):
-            return TimestampOffset(
-                record.offset, record.timestamp_ms, header.partition_leader_epoch
-            )
-    return None
+def _records(segment: Segment, position: int, header: BatchHeader) -> Iterator[Record]:
+    return iterate_records(segment.file.read(header.size_bytes, position))

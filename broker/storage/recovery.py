@@ -216,8 +216,9 @@ class _Loading:
 def adopt(segment: Segment, size_bytes: int, next_base: int) -> None:
     """Take a closed segment with its index files; CorruptionError when they do not fit it.
 
-    The files prove themselves by the stretch behind their last entry: it must hold no place where
-    an entry is missing, end with the file, and lead to the next segment's base offset.
+    The files prove themselves by the stretch behind their last entry: it must begin with that
+    entry's batch, hold no place where an entry is missing, end with the file, and lead to the next
+    segment's base offset.
     """
     segment.adopt_indexes(size_bytes, next_base)
     index, times = segment.index, segment.time_index
@@ -226,7 +227,10 @@ def adopt(segment: Segment, size_bytes: int, next_base: int) -> None:
     walk = BatchWalk(segment.file, start, size_bytes)
     since_entry, last_offset, largest_ms = 0, segment.base_offset - 1, -1
     for header in walk:
-        if since_entry > segment.interval_bytes:
+        if index.offsets and not since_entry:
+            if header.last_offset != segment.base_offset + index.offsets[-1]:
+                raise CorruptionError(segment.log_path, walk.position, "the last entry is wrong")
+        elif since_entry > segment.interval_bytes:
             raise CorruptionError(segment.log_path, walk.position, "index entries are missing")
         since_entry += header.size_bytes
         last_offset = header.last_offset

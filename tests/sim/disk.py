@@ -1,0 +1,317 @@
+"""A disk in memory that behaves as badly as a real one may: the double of `broker/storage/disk`.
+
+What was written but not synced is in doubt: `crash` keeps some of it, tears some of it and forgets
+the rest, names as well as contents. `fail_at` makes the n-th call fail, `capacity_bytes` lets the
+disk fill up. Every call is counted in `calls`, so a test can fail each of them in turn.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from broker.storage.disk import Buffer
+from broker.storage.errors import DiskError, FolderError
+
+
+@dataclass(eq=False)
+class Inode:
+    """One file: what readers see, what would survive, and the changes in between."""
+
+    modified_ms: int
+    content: bytearray = field(default_factory=bytearray)
+    durable: bytes = b""
+    pending: list[tuple[int, bytes | int]] = field(default_factory=list)
+    """Position and bytes written there, or -1 and the size it was cut or stretched to."""
+
+    def change(self, position: int, data: bytes | int) -> None:
+        self.pending.append((position, data))
+        _apply(self.content, position, data)
+
+    def sync(self) -> None:
+        self.durable = bytes(self.content)
+        self.pending.clear()
+
+    def crash(self, chance: random.Random) -> None:
+        kept = bytearray(self.durable)
+        in_order = chance.random() < 0.5
+        stop = chance.randint(0, len(self.pending))
+        for number, (position, data) in enumerate(self.pending):
+            is_kept = number < stop if in_order else chance.random() < 0.5
+            if is_kept:
+                _apply(kept, position, data)
+            elif isinstance(data, bytes) and chance.random() < 0.5:
+                _apply(kept, position, data[: chance.randint(0, len(data))])
+        self.content = kept
+        self.sync()
+
+
+def _apply(content: bytearray, position: int, data: bytes | int) -> None:
+    """Write bytes at a position, or cut or stretch to a size given as a number."""
+    if isinstance(data, int):
+        del content[data:]
+        content.extend(bytes(data - len(content)))
+    elif data:
+        content.extend(bytes(max(position - len(content), 0)))
+        content[position : position + len(data)] = data
+
+
+NameChange = tuple[str, str | None, "Inode | Folder | None"]
+"""(name, None, node) makes, (name, None, None) removes, (name, other, None) renames."""
+
+
+@dataclass(eq=False)
+class Folder:
+    """A folder: the names as seen, the names that would survive, and the changes in between."""
+
+    names: dict[str, Inode | Folder] = field(default_factory=dict)
+    durable: dict[str, Inode | Folder] = field(default_factory=dict)
+    pending: list[NameChange] = field(default_factory=list)
+
+    def change(self, change: NameChange) -> None:
+        self.pending.append(change)
+        _rename(self.names, change)
+
+    def sync(self) -> None:
+        self.durable = dict(self.names)
+        self.pending.clear()
+
+    def crash(self, chance: random.Random) -> None:
+        # A file system keeps the order of the changes to one folder.
+        kept = dict(self.durable)
+        for change in self.pending[: chance.randint(0, len(self.pending))]:
+            _rename(kept, change)
+        self.names = kept
+        self.sync()
+        for node in self.names.values():
+            node.crash(chance)
+
+
+def _rename(names: dict[str, Inode | Folder], change: NameChange) -> None:
+    name, other, node = change
+    if node is not None:
+        names[name] = node
+    elif other is None:
+        names.pop(name, None)
+    else:
+        names[other] = names.pop(name)
+
+
+class SimFile:
+    """An open file of the simulated disk; it works on after its name is gone."""
+
+    fd = -1
+
+    def __init__(self, disk: SimDisk, path: str, inode: Inode) -> None:
+        self.path = path
+        self._disk = disk
+        self._inode = inode
+
+    def write(self, buffers: Sequence[Buffer], position: int) -> None:
+        data = b"".join(buffers)
+        try:
+            self._disk.step(self.path, "write")
+        except DiskError:
+            # A write that fails may have happened in part.
+            self._inode.change(position, data[: len(data) // 2])
+            raise
+        room = self._disk.room_bytes() + max(len(self._inode.content) - position, 0)
+        self._inode.change(position, data[:room])
+        self._inode.modified_ms = self._disk.now_ms
+        if room < len(data):
+            raise DiskError(self.path, "write", errno.ENOSPC)
+
+    def read(self, size_bytes: int, position: int) -> bytes:
+        self._disk.step(self.path, "read")
+        return bytes(self._inode.content[position : position + size_bytes])
+
+    def read_into(self, buffer: memoryview, position: int) -> int:
+        data = self.read(len(buffer), position)
+        buffer[: len(data)] = data
+        return len(data)
+
+    def truncate(self, size_bytes: int) -> None:
+        self._disk.step(self.path, "truncate")
+        if size_bytes != len(self._inode.content):
+            self._inode.change(-1, size_bytes)
+
+    def size_bytes(self) -> int:
+        self._disk.step(self.path, "stat")
+        return len(self._inode.content)
+
+    def datasync(self) -> None:
+        self._disk.step(self.path, "fdatasync")
+        self._inode.sync()
+
+
+class SimLock:
+    def __init__(self, disk: SimDisk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+
+    def release(self) -> None:
+        self._disk.locked.discard(self._path)
+
+
+class SimDisk:
+    """A file system whose root is `/`."""
+
+    def __init__(self, *, capacity_bytes: int | None = None) -> None:
+        self.now_ms = 0
+        """What files are stamped with when they are written."""
+        self.calls = 0
+        self.fail_at: int | None = None
+        """The call that fails, counted from 1."""
+        self.fails_on = False
+        """Whether every call from `fail_at` on fails."""
+        self.capacity_bytes = capacity_bytes
+        self.locked: set[str] = set()
+        self._root = Folder()
+
+    # What tests do.
+
+    def crash(self, chance: random.Random) -> None:
+        """The power goes: what was not synced survives in part, if at all."""
+        self._root.crash(chance)
+        self.locked.clear()
+
+    def step(self, path: str, operation: str) -> None:
+        self.calls += 1
+        if self.fail_at is not None and (
+            self.calls == self.fail_at or (self.fails_on and self.calls > self.fail_at)
+        ):
+            raise DiskError(path, operation, errno.EIO)
+
+    def room_bytes(self) -> int:
+        if self.capacity_bytes is None:
+            return 2**62
+        return max(self.capacity_bytes - _total(self._root), 0)
+
+    def contents(self, path: str) -> bytearray:
+        """A file's bytes, to look at or to damage behind the storage's back."""
+        inode = self._file(path, "open")
+        return inode.content
+
+    # What the storage floor does.
+
+    def open(self, path: str, *, create: bool = False) -> SimFile:
+        self.step(path, "open")
+        folder, name = self._parent(path, "open")
+        if name not in folder.names and create:
+            folder.change((name, None, Inode(self.now_ms)))
+        return SimFile(self, path, self._file(path, "open"))
+
+    def read_all(self, path: str) -> bytes:
+        self.step(path, "read")
+        return bytes(self._file(path, "open").content)
+
+    def replace(self, path: str, data: bytes, *, is_durable: bool) -> None:
+        temporary = f"{path}.tmp"
+        file = self.open(temporary, create=True)
+        file.truncate(0)
+        file.write([data], 0)
+        if is_durable:
+            file.datasync()
+        self.rename(temporary, path)
+        if is_durable:
+            self.sync_folder(path.rpartition("/")[0])
+
+    def exists(self, path: str) -> bool:
+        try:
+            folder, name = self._parent(path, "stat")
+        except DiskError:
+            return False
+        return name in folder.names
+
+    def is_folder(self, path: str) -> bool:
+        return self.exists(path) and isinstance(self._node(path, "stat"), Folder)
+
+    def size_bytes(self, path: str) -> int:
+        self.step(path, "stat")
+        return len(self._file(path, "stat").content)
+
+    def modified_ms(self, path: str) -> int:
+        self.step(path, "stat")
+        return self._file(path, "stat").modified_ms
+
+    def list_folder(self, path: str) -> list[str]:
+        self.step(path, "list")
+        return sorted(self._folder(path, "list").names)
+
+    def make_folder(self, path: str) -> None:
+        self.step(path, "make folder")
+        folder = self._root
+        for name in path.strip("/").split("/"):
+            if name not in folder.names:
+                folder.change((name, None, Folder()))
+                folder.sync()
+            child = folder.names[name]
+            assert isinstance(child, Folder)
+            folder = child
+
+    def rename(self, source: str, target: str) -> None:
+        self.step(source, "rename")
+        folder, name = self._parent(source, "rename")
+        other_folder, other = self._parent(target, "rename")
+        assert folder is other_folder, "renames stay within one folder"
+        if name not in folder.names:
+            raise DiskError(source, "rename", errno.ENOENT)
+        folder.change((name, other, None))
+
+    def unlink(self, path: str) -> None:
+        self.step(path, "unlink")
+        self._file(path, "unlink")
+        folder, name = self._parent(path, "unlink")
+        folder.change((name, None, None))
+
+    def remove_folder(self, path: str) -> None:
+        for name in self.list_folder(path):
+            self.unlink(f"{path}/{name}")
+        self.step(path, "remove folder")
+        folder, name = self._parent(path, "remove folder")
+        folder.change((name, None, None))
+
+    def sync_folder(self, path: str) -> None:
+        self.step(path, "sync folder")
+        self._folder(path, "sync folder").sync()
+
+    def lock(self, path: str) -> SimLock:
+        self.open(path, create=True)
+        if path in self.locked:
+            folder = path.rpartition("/")[0]
+            raise FolderError(folder, "another broker is running on this data folder")
+        self.locked.add(path)
+        return SimLock(self, path)
+
+    def _parent(self, path: str, operation: str) -> tuple[Folder, str]:
+        above, _, name = path.rstrip("/").rpartition("/")
+        return self._folder(above, operation), name
+
+    def _folder(self, path: str, operation: str) -> Folder:
+        node = self._node(path, operation)
+        if not isinstance(node, Folder):
+            raise DiskError(path, operation, errno.ENOTDIR)
+        return node
+
+    def _file(self, path: str, operation: str) -> Inode:
+        node = self._node(path, operation)
+        if not isinstance(node, Inode):
+            raise DiskError(path, operation, errno.EISDIR)
+        return node
+
+    def _node(self, path: str, operation: str) -> Inode | Folder:
+        node: Inode | Folder = self._root
+        for name in path.strip("/").split("/") if path.strip("/") else ():
+            if not isinstance(node, Folder) or name not in node.names:
+                raise DiskError(path, operation, errno.ENOENT)
+            node = node.names[name]
+        return node
+
+
+def _total(folder: Folder) -> int:
+    return sum(
+        _total(node) if isinstance(node, Folder) else len(node.content)
+        for node in folder.names.values()
+    )

@@ -1,0 +1,150 @@
+"""What the storage tests share: batches made by hand, a node on a simulated disk."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Mapping, Sequence
+
+from broker.config import BrokerConfig, LogConfig
+from broker.storage.disk import Disk
+from broker.storage.log import Appended, Log
+from broker.storage.log_manager import LogManager, OpenReport
+from protocol.types import TopicPartition
+from protocol.wire.record import NewRecord, Record
+from protocol.wire.records import build_batch, iterate_batches, iterate_records, read_header
+from tests.sim.disk import SimDisk
+
+NOW = 1_800_000_000_000
+FOLDER = "/data"
+TP = TopicPartition("logs.access", 0)
+TOPIC_ID = uuid.UUID("5f0c2e0e-9d3e-4f60-9b3a-0a8f0e6a7c11")
+EVERYTHING = 2**62
+
+
+def broker_config(
+    settings: Mapping[str, object] | None = None, *, log_dir: str = FOLDER, **changes: object
+) -> BrokerConfig:
+    raw: dict[str, object] = {
+        "part": "broker-1",
+        "node_id": 1,
+        "cluster_id": "AAAAAAAAAAAAAAAAAAAAAA",
+        "directory_id": "BBBBBBBBBBBBBBBBBBBBBA",
+        "log_dir": log_dir,
+        "listeners": {},
+        "settings": settings or {},
+    }
+    return BrokerConfig.from_json(raw | changes)
+
+
+def batch(
+    *values: bytes | None,
+    timestamp_ms: int = NOW,
+    timestamps: Sequence[int] | None = None,
+    key: bytes | None = None,
+    producer: tuple[int, int, int] = (-1, -1, -1),
+    codec: int = 0,
+    is_transactional: bool = False,
+) -> memoryview:
+    """A client's batch; `producer` is id, epoch and base sequence."""
+    stamps = timestamps or [timestamp_ms] * len(values)
+    records = [NewRecord(key, value, at) for value, at in zip(values, stamps, strict=True)]
+    return memoryview(
+        build_batch(
+            records,
+            codec=codec,
+            producer_id=producer[0],
+            producer_epoch=producer[1],
+            base_sequence=producer[2],
+            is_transactional=is_transactional,
+        )
+    )
+
+
+class Node:
+    """A node with one log on a disk; `reopen` starts it again, `crash` pulls the plug first."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, object] | None = None,
+        *,
+        topic: Mapping[str, str] | None = None,
+        disk: Disk | None = None,
+    ) -> None:
+        self.sim = SimDisk()
+        self.sim.now_ms = NOW
+        self.disk: Disk = disk or self.sim
+        self.config = broker_config(settings)
+        self.topic = dict(topic or {})
+        self.manager = LogManager(self.disk, self.config)
+        self.manager.open_all(NOW)
+        self.log = self.manager.create(TP, TOPIC_ID, self.log_config, NOW)
+
+    @property
+    def log_config(self) -> LogConfig:
+        return self.config.log_config(self.topic)
+
+    def reopen(self, now_ms: int = NOW) -> OpenReport:
+        """Start again over what is on the disk, without a clean stop."""
+        self.manager.release()
+        self.manager = LogManager(self.disk, self.config)
+        report = self.manager.open_all(now_ms)
+        found = self.manager.get(TP)
+        if found is not None:
+            self.log = found
+            self.log.config = self.log_config
+        return report
+
+    def restart(self, now_ms: int = NOW) -> OpenReport:
+        """Stop cleanly and start again."""
+        self.manager.close_clean()
+        return self.reopen(now_ms)
+
+    def crash(self, chance: random.Random, now_ms: int = NOW) -> OpenReport:
+        """The power goes, then it comes back."""
+        self.sim.crash(chance)
+        return self.reopen(now_ms)
+
+    def path(self, name: str) -> str:
+        return f"{FOLDER}/{TP}/{name}"
+
+    def segment_path(self, base_offset: int = 0, suffix: str = ".log") -> str:
+        return self.path(f"{base_offset:020d}{suffix}")
+
+    def names(self) -> list[str]:
+        return self.disk.list_folder(f"{FOLDER}/{TP}")
+
+    def put(self, *batches: memoryview, leader_epoch: int = 0, now_ms: int = NOW) -> list[Appended]:
+        """Append batches and write them together."""
+        done = [self.log.append(one, read_header(one), leader_epoch, now_ms) for one in batches]
+        self.log.write_staged(now_ms)
+        return done
+
+    def flush(self) -> int:
+        target = self.log.flush_target()
+        if target is not None:
+            target.perform()
+            self.log.flushed(target)
+        self.log.advance_high_watermark(self.log.recovery_point)
+        return self.log.recovery_point
+
+
+def batches_of(log: Log, offset: int | None = None, max_bytes: int = EVERYTHING) -> list[bytes]:
+    """Every whole batch from an offset on, read as a consumer would."""
+    at = log.log_start_offset if offset is None else offset
+    found: list[bytes] = []
+    while True:
+        region = log.read(at, max_bytes, EVERYTHING).region
+        if region is None:
+            return found
+        for header, view in iterate_batches(region.read()):
+            found.append(bytes(view))
+            at = header.last_offset + 1
+
+
+def records_of(log: Log, offset: int | None = None) -> list[Record]:
+    return [record for one in batches_of(log, offset) for record in iterate_records(one)]
+
+
+def values_of(log: Log, offset: int | None = None) -> list[bytes | None]:
+    return [record.value for record in records_of(log, offset)]

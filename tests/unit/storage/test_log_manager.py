@@ -1,0 +1,283 @@
+"""All logs of a node: identity, lock, checkpoints, creation and deletion."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.storage.disk import OsDisk
+from broker.storage.errors import CorruptionError, FolderError
+from broker.storage.folder import folder_name, parse_folder_name
+from broker.storage.log_manager import LogManager
+from protocol.types import TopicPartition
+from protocol.wire.records import read_header
+from tests.sim.disk import SimDisk
+from tests.unit.storage.kit import (
+    FOLDER,
+    NOW,
+    TOPIC_ID,
+    TP,
+    Node,
+    batch,
+    broker_config,
+    values_of,
+)
+
+
+def test_the_folder_holds_what_kafkas_would() -> None:
+    node = Node()
+    node.put(batch(b"a"))
+    node.flush()
+    node.manager.close_clean()
+    assert set(node.disk.list_folder(FOLDER)) == {
+        ".kafka_cleanshutdown",
+        ".lock",
+        "log-start-offset-checkpoint",
+        "logs.access-0",
+        "meta.properties",
+        "recovery-point-offset-checkpoint",
+        "replication-offset-checkpoint",
+    }
+    assert set(node.names()) == {
+        "00000000000000000000.index",
+        "00000000000000000000.log",
+        "00000000000000000000.timeindex",
+        "leader-epoch-checkpoint",
+        "partition.metadata",
+    }
+    read = node.disk.read_all
+    assert read(f"{FOLDER}/meta.properties") == (
+        b"cluster.id=AAAAAAAAAAAAAAAAAAAAAA\ndirectory.id=BBBBBBBBBBBBBBBBBBBBBA\n"
+        b"node.id=1\nversion=1\n"
+    )
+    assert read(f"{FOLDER}/recovery-point-offset-checkpoint") == b"0\n1\nlogs.access 0 1\n"
+    assert read(f"{FOLDER}/replication-offset-checkpoint") == b"0\n1\nlogs.access 0 1\n"
+    assert read(f"{FOLDER}/log-start-offset-checkpoint") == b"0\n0\n"
+    assert read(f"{FOLDER}/.kafka_cleanshutdown") == b'{"version":0,"brokerEpoch":-1}'
+
+
+def test_the_clean_marker_is_good_for_one_start() -> None:
+    node = Node()
+    node.put(batch(b"a"))
+    assert node.restart().was_clean
+    assert not node.disk.exists(f"{FOLDER}/.kafka_cleanshutdown")
+    assert not node.reopen().was_clean
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"cluster_id": "CCCCCCCCCCCCCCCCCCCCCA"}, r"cluster\.id A+.*C+"),
+        ({"node_id": 2}, r"node\.id 1, the configuration 2"),
+        ({"directory_id": "CCCCCCCCCCCCCCCCCCCCCA"}, r"directory\.id"),
+    ],
+)
+def test_another_nodes_folder_is_refused_by_name(change: dict[str, Any], named: str) -> None:
+    disk = SimDisk()
+    LogManager(disk, broker_config()).release()
+    with pytest.raises(FolderError, match=named):
+        LogManager(disk, broker_config(**change))
+    # The refusal has let go of the lock.
+    LogManager(disk, broker_config()).release()
+
+
+@pytest.mark.parametrize("data", [b"", b"version=2\n", b"nonsense\n"])
+def test_a_damaged_identity_is_refused(data: bytes) -> None:
+    disk = SimDisk()
+    LogManager(disk, broker_config()).release()
+    disk.replace(f"{FOLDER}/meta.properties", data, is_durable=True)
+    with pytest.raises(FolderError):
+        LogManager(disk, broker_config())
+
+
+def test_partitions_without_an_identity_are_not_adopted() -> None:
+    node = Node()
+    node.manager.release()
+    node.disk.unlink(f"{FOLDER}/meta.properties")
+    with pytest.raises(FolderError, match=r"no meta\.properties"):
+        LogManager(node.disk, node.config)
+
+
+def test_a_second_process_is_kept_out_of_the_folder(tmp_path: Path) -> None:
+    config = broker_config(log_dir=str(tmp_path / "data"))
+    manager = LogManager(OsDisk(), config)
+    attempt = (
+        "from broker.storage.disk import OsDisk\n"
+        "from broker.storage.errors import FolderError\n"
+        "from broker.storage.log_manager import LogManager\n"
+        "from tests.unit.storage.kit import broker_config\n"
+        "import sys\n"
+        "try:\n    LogManager(OsDisk(), broker_config(log_dir=sys.argv[1]))\n"
+        "except FolderError as error:\n    sys.exit(f'refused: {error.reason}')\n"
+    )
+    root = Path(__file__).parents[3]
+    command = [sys.executable, "-c", attempt, config.log_dir]
+    held = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert "refused: another broker is running" in held.stderr
+    manager.release()
+    free = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert (free.returncode, free.stderr) == (0, "")
+
+
+def test_creating_twice_gives_the_same_log() -> None:
+    node = Node()
+    node.put(batch(b"a"))
+    assert node.manager.create(TP, TOPIC_ID, node.log_config, NOW) is node.log
+    with pytest.raises(FolderError, match="another topic id"):
+        node.manager.create(TP, uuid.uuid4(), node.log_config, NOW)
+
+
+def test_a_topic_name_never_becomes_a_path() -> None:
+    node = Node()
+    for topic in ("", ".", "..", "a/b", "a\0b", "ü", "x" * 250):
+        with pytest.raises(ValueError, match="not a partition"):
+            node.manager.create(TopicPartition(topic, 0), TOPIC_ID, node.log_config, NOW)
+    node.manager.create(TopicPartition("x" * 249, 0), TOPIC_ID, node.log_config, NOW)
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("a-0", TopicPartition("a", 0)),
+        ("a-b-12", TopicPartition("a-b", 12)),
+        ("__consumer_offsets-5", TopicPartition("__consumer_offsets", 5)),
+        ("a", None),
+        ("-0", None),
+        ("a-", None),
+        ("a-01", None),
+        ("a-0.2f1e-delete", None),
+        ("a--1", TopicPartition("a-", 1)),
+        ("meta.properties", None),
+    ],
+)
+def test_only_a_partitions_folder_is_taken_for_one(name: str, found: TopicPartition | None) -> None:
+    assert parse_folder_name(name) == found
+    if found is not None:
+        assert folder_name(found) == name
+
+
+def test_a_deleted_partition_is_gone_at_once_and_its_files_later() -> None:
+    node = Node()
+    node.put(batch(b"a"))
+    region = node.log.read(0, 1000, 1000).region
+    assert region is not None
+    dropped = node.manager.delete(TP)
+    assert dropped is not None
+    assert node.manager.get(TP) is None
+    assert not node.disk.exists(f"{FOLDER}/{TP}")
+    assert node.manager.delete(TP) is None
+    dropped.perform()
+    assert not [name for name in node.disk.list_folder(FOLDER) if name.endswith("-delete")]
+    assert read_header(region.read()).base_offset == 0
+
+
+def test_a_deletion_cut_short_is_finished_at_the_next_start() -> None:
+    node = Node()
+    node.manager.delete(TP)
+    report = node.reopen()
+    assert node.manager.get(TP) is None
+    assert report.dropped is not None
+    report.dropped.perform()
+    assert not [name for name in node.disk.list_folder(FOLDER) if name.endswith("-delete")]
+
+
+def test_a_namesake_of_a_deleted_partition_begins_anew() -> None:
+    node = Node()
+    for _ in range(3):
+        node.put(batch(b"a"), leader_epoch=5)
+    node.flush()
+    node.manager.checkpoint().perform()
+    node.manager.delete(TP)
+    node.log = node.manager.create(TP, uuid.uuid4(), node.log_config, NOW)
+    node.put(batch(b"new"))
+    report = node.reopen()
+    assert report.offline == {}
+    assert values_of(node.log) == [b"new"]
+    assert node.log.leader_epochs.entries == [(0, 0)]
+
+
+def test_an_older_checkpoint_never_overwrites_a_newer_one() -> None:
+    node = Node()
+    node.put(batch(b"a"))
+    older = node.manager.checkpoint()
+    node.flush()
+    node.manager.checkpoint().perform()
+    older.perform()
+    data = node.disk.read_all(f"{FOLDER}/recovery-point-offset-checkpoint")
+    assert data == b"0\n1\nlogs.access 0 1\n"
+
+
+def test_a_checkpoint_survives_the_deletion_of_a_partition_it_names() -> None:
+    node = Node()
+    node.put(batch(b"a"))
+    late = node.manager.checkpoint()
+    node.manager.delete(TP)
+    late.perform()
+    assert node.reopen().offline == {}
+
+
+def test_the_high_watermark_comes_back_from_its_checkpoint() -> None:
+    node = Node()
+    for _ in range(5):
+        node.put(batch(b"a"))
+    node.log.advance_high_watermark(3)
+    node.restart()
+    assert node.log.high_watermark == 3
+
+
+def test_a_damaged_checkpoint_stops_the_start() -> None:
+    node = Node()
+    node.manager.close_clean()
+    node.disk.replace(f"{FOLDER}/recovery-point-offset-checkpoint", b"0\n2\n", is_durable=True)
+    manager = LogManager(node.disk, node.config)
+    with pytest.raises(CorruptionError, match="recovery-point"):
+        manager.open_all(NOW)
+
+
+def test_an_interrupted_creation_leaves_nothing() -> None:
+    node = Node()
+    node.disk.make_folder(f"{FOLDER}/half-0")
+    node.disk.open(f"{FOLDER}/half-0/00000000000000000000.log", create=True)
+    node.reopen()
+    assert not node.disk.exists(f"{FOLDER}/half-0")
+    node.manager.create(TopicPartition("half", 0), TOPIC_ID, node.log_config, NOW)
+
+
+def test_data_without_a_topic_id_goes_offline() -> None:
+    node = Node()
+    node.put(batch(b"a"))
+    node.disk.unlink(node.path("partition.metadata"))
+    assert "no topic id" in node.reopen().offline[TP]
+    with pytest.raises(FolderError, match="no topic id"):
+        node.manager.create(TP, TOPIC_ID, node.log_config, NOW)
+    node.manager.close_clean()
+    assert not node.reopen().was_clean
+    assert node.manager.delete(TP) is not None
+    node.manager.create(TP, TOPIC_ID, node.log_config, NOW)
+
+
+def test_one_damaged_partition_does_not_keep_the_others_down() -> None:
+    node = Node()
+    other = node.manager.create(TopicPartition("other", 0), TOPIC_ID, node.log_config, NOW)
+    node.put(batch(b"a"))
+    node.flush()
+    node.manager.checkpoint().perform()
+    node.sim.contents(node.segment_path())[20] ^= 1
+    report = node.reopen()
+    assert set(report.offline) == {TP}
+    assert set(node.manager.logs) == {other.topic_partition}
+
+
+def test_a_created_log_is_there_after_a_power_cut() -> None:
+    for seed in range(20):
+        node = Node()
+        report = node.crash(random.Random(seed))
+        assert report.offline == {}
+        assert node.manager.get(TP) is not None
+        assert node.log.topic_id == TOPIC_ID

@@ -1,0 +1,110 @@
+"""Records found by their time, to the record, beside a search through everything."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+
+from broker.storage.lookup import TimestampOffset
+from protocol.wire.records import Codec
+from tests.unit.storage.kit import EVERYTHING, NOW, Node, batch, batches_of, records_of
+
+SEED = int(os.environ.get("MILLRACE_SEED", "0")) or random.randrange(1, 2**32)
+
+
+def first_by_hand(node: Node, timestamp_ms: int, limit: int) -> tuple[int, int] | None:
+    for record in records_of(node.log):
+        if record.timestamp_ms >= timestamp_ms and record.offset >= node.log.log_start_offset:
+            return (record.offset, record.timestamp_ms) if record.offset < limit else None
+    return None
+
+
+def largest_by_hand(node: Node, limit: int) -> tuple[int, int] | None:
+    inside = [
+        record
+        for record in records_of(node.log)
+        if node.log.log_start_offset <= record.offset < limit and record.timestamp_ms >= 0
+    ]
+    best = max(inside, key=lambda record: (record.timestamp_ms, -record.offset), default=None)
+    return (best.offset, best.timestamp_ms) if best else None
+
+
+def pair(found: TimestampOffset | None) -> tuple[int, int] | None:
+    return (found.offset, found.timestamp_ms) if found else None
+
+
+def test_an_empty_log_has_no_record_of_any_time() -> None:
+    node = Node()
+    assert node.log.offset_for_timestamp(0, EVERYTHING) is None
+    assert node.log.max_timestamp_record(EVERYTHING) is None
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_the_record_is_found_inside_its_batch(codec: Codec) -> None:
+    node = Node()
+    node.put(batch(b"a", b"b", b"c", timestamps=[NOW, NOW + 10, NOW + 5], codec=codec))
+    node.put(batch(b"d", b"e", timestamps=[NOW + 7, NOW + 10], codec=codec), leader_epoch=2)
+    found = [node.log.offset_for_timestamp(NOW + at, EVERYTHING) for at in (-1, 0, 1, 10, 11)]
+    assert [pair(one) for one in found] == [(0, NOW), (0, NOW), (1, NOW + 10), (1, NOW + 10), None]
+    assert node.log.max_timestamp_record(EVERYTHING) == TimestampOffset(1, NOW + 10, 0)
+    node.put(batch(b"f", timestamp_ms=NOW + 20, codec=codec), leader_epoch=3)
+    assert node.log.offset_for_timestamp(NOW + 11, EVERYTHING) == TimestampOffset(5, NOW + 20, 3)
+
+
+def test_what_lies_beyond_the_limit_is_not_found() -> None:
+    node = Node()
+    node.put(batch(b"a", b"b", timestamps=[NOW, NOW + 10]), batch(b"c", timestamp_ms=NOW + 20))
+    assert pair(node.log.offset_for_timestamp(NOW + 10, 2)) == (1, NOW + 10)
+    assert node.log.offset_for_timestamp(NOW + 11, 2) is None
+    assert pair(node.log.max_timestamp_record(2)) == (1, NOW + 10)
+    assert node.log.max_timestamp_record(0) is None
+
+
+def test_what_lies_below_the_log_start_is_not_found() -> None:
+    node = Node()
+    node.put(batch(b"a", b"b", timestamps=[NOW + 50, NOW]), batch(b"c", timestamp_ms=NOW + 20))
+    node.flush()
+    node.log.advance_log_start(1)
+    assert pair(node.log.offset_for_timestamp(NOW, EVERYTHING)) == (1, NOW)
+    assert pair(node.log.offset_for_timestamp(NOW + 1, EVERYTHING)) == (2, NOW + 20)
+    assert pair(node.log.max_timestamp_record(EVERYTHING)) == (2, NOW + 20)
+
+
+def test_records_stamped_by_the_log_have_the_time_of_their_batch() -> None:
+    node = Node(topic={"message.timestamp.type": "LogAppendTime"})
+    node.put(batch(b"a", b"b", timestamp_ms=1), now_ms=NOW)
+    node.put(batch(b"c", timestamp_ms=1), now_ms=NOW + 5)
+    assert pair(node.log.offset_for_timestamp(NOW, EVERYTHING)) == (0, NOW)
+    assert pair(node.log.offset_for_timestamp(NOW + 1, EVERYTHING)) == (2, NOW + 5)
+    assert pair(node.log.max_timestamp_record(EVERYTHING)) == (2, NOW + 5)
+
+
+def test_records_without_time_are_passed_over() -> None:
+    node = Node()
+    node.put(batch(b"a", timestamp_ms=-1))
+    assert node.log.max_timestamp_record(EVERYTHING) is None
+    assert node.log.offset_for_timestamp(0, EVERYTHING) is None
+    node.put(batch(b"b", timestamp_ms=NOW))
+    assert pair(node.log.offset_for_timestamp(0, EVERYTHING)) == (1, NOW)
+
+
+def test_any_time_and_limit_agree_with_a_search_through_everything() -> None:
+    print(f"MILLRACE_SEED={SEED}")
+    chance = random.Random(SEED)
+    node = Node({"log.index.interval.bytes": 200}, topic={"segment.bytes": "1500"})
+    for _ in range(80):
+        stamps = [NOW + chance.randint(0, 60) * 10 for _ in range(chance.randint(1, 4))]
+        node.put(batch(*[b"v" * chance.randint(0, 60)] * len(stamps), timestamps=stamps))
+    node.flush()
+    node.log.advance_log_start(chance.randint(0, 20))
+    assert len(batches_of(node.log)) > 50
+    for again in range(2):
+        for _ in range(60):
+            at = NOW + chance.randint(-5, 620)
+            limit = chance.randint(0, node.log.log_end_offset + 3)
+            found = node.log.offset_for_timestamp(at, limit)
+            assert pair(found) == first_by_hand(node, at, limit), (again, at, limit)
+            assert pair(node.log.max_timestamp_record(limit)) == largest_by_hand(node, limit)
+        node.restart()

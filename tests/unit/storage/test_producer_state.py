@@ -1,0 +1,113 @@
+"""Idempotent producers: what is a repeat, what is next, what is refused, what is forgotten."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.storage.producer_state import ProducerState
+from protocol.errors import ApiError, ErrorCode
+from protocol.wire.records import BatchHeader, read_header
+from tests.unit.storage.kit import NOW, batch
+
+LAST_SEQUENCE = 2**31 - 1
+
+
+def header(base_sequence: int, count: int = 1, *, epoch: int = 0, producer: int = 7) -> BatchHeader:
+    return read_header(batch(*[b"v"] * count, producer=(producer, epoch, base_sequence)))
+
+
+def state_with(*batches: BatchHeader) -> ProducerState:
+    state = ProducerState(1000)
+    offset = 100
+    for one in batches:
+        assert state.check(one) is None
+        state.update(one, offset, -1, NOW)
+        offset += one.record_count
+    state.keep()
+    return state
+
+
+def refusal(state: ProducerState, one: BatchHeader) -> ErrorCode:
+    with pytest.raises(ApiError) as raised:
+        state.check(one)
+    return raised.value.code
+
+
+def test_an_unknown_producer_may_begin_anywhere() -> None:
+    assert ProducerState(1000).check(header(5)) is None
+
+
+def test_the_next_sequence_is_taken() -> None:
+    assert state_with(header(0, 3)).check(header(3)) is None
+
+
+def test_each_of_the_last_five_is_a_repeat_with_its_own_offset() -> None:
+    state = state_with(*[header(sequence * 2, 2) for sequence in range(7)])
+    for number in range(2, 7):
+        known = state.check(header(number * 2, 2))
+        assert known is not None
+        assert known[2:4] == (100 + number * 2, 101 + number * 2)
+
+
+def test_a_repeat_older_than_five_is_out_of_order() -> None:
+    state = state_with(*[header(sequence) for sequence in range(7)])
+    assert refusal(state, header(1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+@pytest.mark.parametrize("one", [header(4), header(2, 2), header(0, 2), header(0, 4)])
+def test_a_gap_or_another_cut_of_known_records_is_out_of_order(one: BatchHeader) -> None:
+    assert refusal(state_with(header(0, 3)), one) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_an_older_epoch_is_refused() -> None:
+    state = state_with(header(0, epoch=3))
+    assert refusal(state, header(1, epoch=2)) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_a_newer_epoch_begins_at_zero() -> None:
+    state = state_with(header(0, 3))
+    assert refusal(state, header(3, epoch=1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert state.check(header(0, epoch=1)) is None
+    state.update(header(0, epoch=1), 200, -1, NOW)
+    assert refusal(state, header(3)) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_sequences_wrap() -> None:
+    first = header(LAST_SEQUENCE - 1, 3)
+    state = state_with(first)
+    assert state.check(header(1)) is None
+    assert state.check(first) is not None
+    state = state_with(header(LAST_SEQUENCE))
+    assert state.check(header(0)) is None
+
+
+def test_a_failed_write_is_forgotten_as_if_it_had_not_been() -> None:
+    state = state_with(header(0), header(1))
+    state.update(header(2), 300, -1, NOW)
+    state.update(header(3), 301, -1, NOW)
+    state.update(header(0, producer=8), 302, -1, NOW)
+    state.roll_back()
+    assert 8 not in state.producers
+    assert state.check(header(2)) is None
+    assert refusal(state, header(3)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert state.check(header(1)) is not None
+
+
+def test_what_is_kept_is_not_rolled_back() -> None:
+    state = state_with(header(0))
+    state.update(header(1), 101, -1, NOW)
+    state.keep()
+    state.roll_back()
+    assert state.check(header(1)) is not None
+
+
+def test_silent_producers_are_forgotten_in_order_of_use() -> None:
+    state = ProducerState(1000)
+    for producer, at in ((1, 0), (2, 100), (3, 200)):
+        state.update(header(0, producer=producer), producer, -1, at)
+    state.update(header(1, producer=1), 9, -1, 900)
+    state.keep()
+    assert state.expire(1150) == 1
+    assert set(state.producers) == {1, 3}
+    assert state.expire(1900) == 1
+    assert state.expire(1901) == 1

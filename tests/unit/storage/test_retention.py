@@ -1,0 +1,120 @@
+"""What goes by age, by size and below the log start, and what never goes."""
+
+from __future__ import annotations
+
+from broker.storage.jobs import DroppedFiles
+from tests.unit.storage.kit import NOW, Node, batch, values_of
+
+HOUR = 3_600_000
+
+
+def filled(topic: dict[str, str], count: int = 10, *, is_flushed: bool = True) -> Node:
+    """A log with one batch per segment, an hour apart."""
+    node = Node(topic={"segment.bytes": "200", "retention.ms": "-1", **topic})
+    for number in range(count):
+        at = NOW + number * HOUR
+        node.put(batch(b"%03d" % number * 40, timestamp_ms=at, key=b"k"), now_ms=at)
+    if is_flushed:
+        node.flush()
+    return node
+
+
+def run(node: Node, now_ms: int) -> DroppedFiles | None:
+    dropped = node.log.retention(now_ms)
+    if dropped is not None:
+        dropped.perform()
+    return dropped
+
+
+def test_nothing_goes_without_limits() -> None:
+    node = filled({})
+    assert run(node, NOW + 1000 * HOUR) is None
+    assert len(values_of(node.log)) == 10
+
+
+def test_segments_go_when_their_newest_record_is_too_old() -> None:
+    node = filled({"retention.ms": str(2 * HOUR)})
+    assert run(node, NOW + 2 * HOUR) is None
+    run(node, NOW + 6 * HOUR)
+    assert node.log.log_start_offset == 4
+    assert len(values_of(node.log)) == 6
+    assert len(node.names()) == 6 * 3 - 2 + 1  # The active one has no index file yet.
+
+
+def test_an_idle_log_empties_altogether_and_goes_on() -> None:
+    node = filled({"retention.ms": str(HOUR)})
+    run(node, NOW + 1000 * HOUR)
+    assert node.log.log_start_offset == node.log.log_end_offset == 10
+    assert (values_of(node.log), node.log.size_bytes) == ([], 0)
+    assert run(node, NOW + 2000 * HOUR) is None
+    node.put(batch(b"more"), now_ms=NOW + 1000 * HOUR)
+    node.flush()
+    node.restart(NOW + 1000 * HOUR)
+    assert values_of(node.log) == [b"more"]
+    assert node.log.log_start_offset == 10
+
+
+def test_segments_go_while_enough_bytes_are_left() -> None:
+    node = filled({"retention.bytes": "600"})
+    one = node.log.segments.active.size_bytes
+    run(node, NOW)
+    assert node.log.size_bytes >= 600
+    assert node.log.size_bytes - one < 600
+
+
+def test_segments_below_the_log_start_go_whatever_the_policy() -> None:
+    node = filled({"cleanup.policy": "compact"})
+    node.log.advance_log_start(7)
+    run(node, NOW)
+    assert node.log.segments.start_offset == 7
+
+
+def test_a_compacted_log_keeps_its_old_segments() -> None:
+    node = filled({"cleanup.policy": "compact", "retention.ms": "1", "retention.bytes": "1"})
+    assert run(node, NOW + 1000 * HOUR) is None
+
+
+def test_nothing_above_the_high_watermark_goes() -> None:
+    node = filled({"retention.ms": "1"}, is_flushed=False)
+    node.log.advance_high_watermark(3)
+    run(node, NOW + 1000 * HOUR)
+    assert node.log.log_start_offset == 3
+
+
+def test_records_without_time_have_the_age_of_their_file() -> None:
+    node = Node(topic={"retention.ms": str(HOUR), "segment.bytes": "200"})
+    for number in range(3):
+        node.put(batch(b"%03d" % number * 40, timestamp_ms=-1), now_ms=NOW + number * HOUR)
+    node.flush()
+    assert run(node, NOW + HOUR) is None
+    run(node, NOW + HOUR + 1)
+    assert node.log.log_start_offset == 1
+
+
+def test_dropped_files_are_renamed_at_once_and_unlinked_later() -> None:
+    node = filled({"retention.ms": "1", "file.delete.delay.ms": "5000"})
+    dropped = node.log.retention(NOW + 5 * HOUR)
+    assert dropped is not None
+    assert dropped.due_ms == NOW + 5 * HOUR + 5000
+    assert any(name.endswith(".log.deleted") for name in node.names())
+    dropped.perform()
+    assert not any(name.endswith(".deleted") for name in node.names())
+    dropped.perform()
+
+
+def test_files_that_were_not_unlinked_go_at_the_next_start() -> None:
+    node = filled({"retention.ms": "1"})
+    assert node.log.retention(NOW + 5 * HOUR) is not None
+    node.manager.checkpoint().perform()
+    node.reopen()
+    assert node.log.log_start_offset == 5
+    assert not any(name.endswith(".deleted") for name in node.names())
+
+
+def test_the_oldest_epoch_follows_the_log_start() -> None:
+    node = Node(topic={"segment.bytes": "200", "retention.bytes": "0"})
+    for number in range(6):
+        node.put(batch(b"%03d" % number * 40), leader_epoch=number // 2)
+    node.flush()
+    run(node, NOW)
+    assert node.log.leader_epochs.entries[0] == (2, node.log.log_start_offset)

@@ -1,0 +1,131 @@
+"""What a client's batch is refused for, and with which code."""
+
+from __future__ import annotations
+
+from struct import pack_into
+
+import pytest
+
+from broker.config import LogConfig
+from broker.storage.errors import InvalidRecords
+from broker.storage.validation import check_client_batch, check_own_batch
+from protocol.errors import ApiError, ErrorCode
+from protocol.wire.crc32c import crc32c
+from protocol.wire.records import Codec, read_header
+from tests.unit.storage.kit import NOW, batch
+
+
+def refusal(view: memoryview, **topic: str) -> ApiError:
+    config = LogConfig.of({key.replace("__", "."): value for key, value in topic.items()})
+    with pytest.raises(ApiError) as raised:
+        check_client_batch(view, read_header(view), config, NOW)
+    return raised.value
+
+
+def accept(view: memoryview, **topic: str) -> None:
+    config = LogConfig.of({key.replace("__", "."): value for key, value in topic.items()})
+    check_client_batch(view, read_header(view), config, NOW)
+
+
+def changed(at: int, layout: str, value: int) -> memoryview:
+    """A good batch with one field overwritten and its checksum made right again."""
+    view = batch(b"a", b"b", producer=(7, 0, 0))
+    pack_into(layout, view, at, value)
+    pack_into(">I", view, 17, crc32c(view[21:]))
+    return view
+
+
+def test_a_good_batch_passes() -> None:
+    accept(batch(b"a", b"b"))
+    accept(batch(b"a", codec=Codec.ZSTD, producer=(7, 0, 0)))
+
+
+def test_a_wrong_checksum_is_corrupt() -> None:
+    view = batch(b"abc")
+    view[-1] ^= 1
+    assert refusal(view).code is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_a_cut_batch_is_corrupt() -> None:
+    assert refusal(batch(b"abc")[:-1]).code is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_two_batches_are_not_one() -> None:
+    view = memoryview(bytearray(bytes(batch(b"a")) + bytes(batch(b"b"))))
+    assert refusal(view).code is ErrorCode.INVALID_RECORD
+
+
+def test_a_batch_above_the_limits_is_too_large() -> None:
+    view = batch(b"x" * 1000)
+    assert refusal(view, max__message__bytes="1000").code is ErrorCode.MESSAGE_TOO_LARGE
+    assert refusal(view, segment__bytes="1000").code is ErrorCode.RECORD_LIST_TOO_LARGE
+    size = str(len(view))
+    accept(view, max__message__bytes=size, segment__bytes=size)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        changed(0, ">q", 5),  # base offset
+        changed(57, ">i", 0),  # record count
+        changed(57, ">i", 3),
+        changed(23, ">i", 0),  # last offset delta
+        changed(21, ">h", 0x20),  # control
+        changed(53, ">i", -1),  # sequence
+        changed(51, ">h", -1),  # producer epoch
+    ],
+)
+def test_what_only_a_log_may_write_is_invalid(view: memoryview) -> None:
+    assert refusal(view).code is ErrorCode.INVALID_RECORD
+
+
+def test_transactions_are_refused_in_words() -> None:
+    error = refusal(batch(b"a", producer=(7, 0, 0), is_transactional=True))
+    assert error.code is ErrorCode.INVALID_TXN_STATE
+    assert "not supported" in error.detail
+
+
+def test_a_compacted_topic_names_the_records_without_key() -> None:
+    accept(batch(b"a", b"b", key=b"k"), cleanup__policy="compact")
+    for codec in (Codec.NONE, Codec.GZIP):
+        error = refusal(batch(b"a", b"b", codec=codec), cleanup__policy="compact,delete")
+        assert isinstance(error, InvalidRecords)
+        assert error.code is ErrorCode.INVALID_RECORD
+        assert [number for number, _ in error.record_errors] == [0, 1]
+
+
+def test_bounds_of_time_name_the_records() -> None:
+    hour = 3_600_000
+    accept(batch(b"a", timestamp_ms=NOW + hour))
+    accept(batch(b"a", timestamp_ms=-1))
+    accept(batch(b"a", timestamp_ms=0))
+    error = refusal(batch(b"a", b"b", b"c", timestamps=[NOW, NOW + hour + 1, NOW]))
+    assert isinstance(error, InvalidRecords)
+    assert error.code is ErrorCode.INVALID_TIMESTAMP
+    assert [number for number, _ in error.record_errors] == [1]
+    old = batch(b"a", b"b", timestamps=[NOW - 101, NOW - 100])
+    accept(old)
+    error = refusal(old, message__timestamp__before__max__ms="100")
+    assert isinstance(error, InvalidRecords)
+    assert [number for number, _ in error.record_errors] == [0]
+
+
+def test_a_header_that_overstates_its_time_is_refused_too() -> None:
+    assert refusal(changed(35, ">q", 2**60)).code is ErrorCode.INVALID_TIMESTAMP
+
+
+def test_only_the_log_stamps_records_as_appended() -> None:
+    assert refusal(changed(21, ">h", 0x08)).code is ErrorCode.INVALID_TIMESTAMP
+
+
+def test_a_topic_that_stamps_records_itself_takes_any_time() -> None:
+    view = batch(b"a", timestamp_ms=NOW * 2)
+    accept(view, message__timestamp__type="LogAppendTime")
+
+
+def test_our_own_batches_may_be_what_clients_may_not_send() -> None:
+    control = changed(21, ">h", 0x20)
+    check_own_batch(control, read_header(control), LogConfig.of({}))
+    short = batch(b"a")[:-1]
+    with pytest.raises(ApiError):
+        check_own_batch(short, read_header(short), LogConfig.of({}))
