@@ -24,7 +24,13 @@ TAG_COUNT_MAX = 64
 """Tagged fields in one struct, known and unknown together."""
 
 ARRAY_COUNT_MAX = 100_000
-"""Elements of one array, however small: an element costs far more in memory than on the wire."""
+"""Numbers in one array."""
+
+ELEMENT_COUNT_MAX = 250_000
+"""Structs, strings and ids in all arrays of a message together.
+
+An empty struct takes three bytes on the wire and a hundred here, so bytes alone are no limit.
+"""
 
 SMALL_COUNT = 16
 """Arrays of numbers shorter than this have a compiled struct of their own."""
@@ -147,12 +153,12 @@ def fail_length(length: int, left: int, what: str) -> NoReturn:
     raise BufferUnderflow(f"{what} of {length} bytes, {left} are left")
 
 
-def fail_count(count: int, left: int, what: str) -> NoReturn:
+def fail_count(count: int, count_max: int, left: int, what: str) -> NoReturn:
     """Name what is wrong with an array's count."""
     if count == -1:
         raise NullNotAllowed(f"{what} is null")
-    if count < 0 or count > ARRAY_COUNT_MAX:
-        raise BadLength(f"{what} has {count} elements, at most {ARRAY_COUNT_MAX} are read")
+    if count < 0 or count > count_max:
+        raise BadLength(f"{what} has {count} elements, at most {count_max} are read")
     raise BufferUnderflow(f"{what} of {count} elements, {left} bytes are left")
 
 

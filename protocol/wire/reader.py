@@ -29,8 +29,11 @@ FIXED_CODES = {
     "uuid": "16s",
 }
 
+NUMBER_KINDS = frozenset(FIXED_CODES) - {"uuid"}
+
 _HELPERS = (
     "ARRAY_COUNT_MAX",
+    "ELEMENT_COUNT_MAX",
     "fail_count",
     "fail_length",
     "fail_marker",
@@ -92,6 +95,7 @@ class _ReaderSource:
             if self.keep_views
             else "if type(buf) is not bytes: buf = bytes(buf)"
         )
+        self.line("room = ELEMENT_COUNT_MAX")
         target = self.struct_fields(cls)
         self.flush()
         self.line(f"return {target}, pos")
@@ -220,13 +224,17 @@ class _ReaderSource:
             self.line("else:")
             self.depth += 1
         least = least_size(element, self.version, self.flexible)
+        is_numbers = not isinstance(element, type) and element.kind in NUMBER_KINDS
+        count_max = "ARRAY_COUNT_MAX" if is_numbers else "room"
         self.line(
-            f"if not 0 <= {count} <= ARRAY_COUNT_MAX or {count} * {least} > limit - pos: "
-            f"fail_count({count}, limit - pos, {what!r})"
+            f"if not 0 <= {count} <= {count_max} or {count} * {least} > limit - pos: "
+            f"fail_count({count}, {count_max}, limit - pos, {what!r})"
         )
-        if not isinstance(element, type) and element.kind in FIXED_CODES and element.kind != "uuid":
+        if is_numbers:
+            assert not isinstance(element, type)
             self.numbers(FIXED_CODES[element.kind], count, target)
         else:
+            self.line(f"room -= {count}")
             self.elements(element, count, target, what)
         if nullable:
             self.depth -= 1

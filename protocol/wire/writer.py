@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from protocol.errors import EncodeError
 from protocol.wire import primitives
-from protocol.wire.reader import FIXED_CODES
+from protocol.wire.reader import FIXED_CODES, NUMBER_KINDS
 
 if TYPE_CHECKING:
     from protocol.wire.schema import Field, Struct
@@ -175,26 +175,21 @@ class _WriterSource:
         if not nullable:
             self.line(f"if {values} is None: fail_null({what!r})")
         self.length(f"len({values})", f"{values} is None" if nullable else "", short=False)
-        self.run = []
         element = field.element
-        if (
-            isinstance(element, type)
-            or (element and element.kind not in FIXED_CODES)
-            or (element and element.kind == "uuid")
-        ):
-            self.line(f"if {values}:")
-            self.depth += 1
-            item = self.name("o")
-            self.line(f"for {item} in {values}:")
-            self.depth += 1
-            if isinstance(element, type):
-                self.struct_fields(element, item)
-            else:
-                self.value(element, item, what)
-            self.flush()
-            self.depth -= 2
-        elif element:
+        assert element is not None
+        if not isinstance(element, type) and element.kind in NUMBER_KINDS:
             self.numbers(FIXED_CODES[element.kind], values)
+            return
+        item = self.name("o")
+        self.line(f"for {item} in {values} or ():" if nullable else f"for {item} in {values}:")
+        self.depth += 1
+        self.line("pass")
+        if isinstance(element, type):
+            self.struct_fields(element, item)
+        else:
+            self.value(element, item, what)
+        self.flush()
+        self.depth -= 1
 
     def numbers(self, code: str, values: str) -> None:
         table = f"pack_many_{code if code != '?' else 't'}"

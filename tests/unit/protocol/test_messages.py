@@ -7,15 +7,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from protocol.errors import EncodeError, UnknownVersion, WireError
+from protocol.errors import BadLength, BufferUnderflow, EncodeError, UnknownVersion, WireError
 from protocol.messages import headers
 from protocol.messages.api import DECLARED, SERVED, ApiKey, request_class, response_class
 from protocol.messages.cluster import FindCoordinatorRequest
+from protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
 from protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from protocol.messages.list_offsets import ListOffsetsRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.types import ZERO_UUID
+from protocol.wire.primitives import ELEMENT_COUNT_MAX
 from protocol.wire.schema import CHUNK_SIZE_BYTES, Message, Struct
 from tests.unit.protocol import reference
 from tests.unit.protocol.examples import (
@@ -234,6 +236,26 @@ def test_chunks_keep_regions_and_large_records_apart() -> None:
             headers.encode_response(response, version, 1, ApiKey.FETCH)
         framed = headers.encode_response_chunks(response, version, 1, ApiKey.FETCH)
         assert int.from_bytes(framed[0][:4], "big") + 4 == sum(map(len, framed))
+
+
+def test_counts_are_bounded_however_small_the_elements_are() -> None:
+    many = (ELEMENT_COUNT_MAX + 2).to_bytes(4, "big")
+    with pytest.raises(BadLength, match="250002 elements"):
+        MetadataRequest.decode(many + bytes(2 * ELEMENT_COUNT_MAX + 4), 1)
+    # Nested arrays share one allowance: here 26 resources ask for 9,999 empty names each.
+    resource = DescribeConfigsResource(configuration_keys=[""] * 9_999)
+    allowed = DescribeConfigsRequest(resources=[resource] * 25).encode(4)
+    assert len(DescribeConfigsRequest.decode(allowed, 4)[0].resources) == 25
+    with pytest.raises(BadLength, match="at most"):
+        DescribeConfigsRequest.decode(
+            DescribeConfigsRequest(resources=[resource] * 26).encode(4), 4
+        )
+
+
+def test_more_elements_than_bytes_are_refused_before_they_are_made() -> None:
+    for version, count in ((1, "0000c350"), (9, "d18603")):
+        with pytest.raises(BufferUnderflow, match="50000 elements"):
+            MetadataRequest.decode(bytes.fromhex(count) + bytes(1000), version)
 
 
 def test_records_are_slices_of_the_frame() -> None:
