@@ -176,7 +176,8 @@ def stop(
             raise StillStopping(f"not everything has stopped within {timeout_s:.0f} s")
         time.sleep(POLL_S)
     had_leftovers = bool(_end_leftovers(home))
-    home.pid_file.unlink(missing_ok=True)
+    for stale in (home.pid_file, home.socket, *home.run.glob("*.json")):
+        stale.unlink(missing_ok=True)
     return was_running or had_leftovers
 
 

@@ -229,7 +229,11 @@ jars_part() {
     return 0
   fi
   say "Spark's Kafka connector in $folder"
-  .venv/bin/python -m stream.jars --cache $folder >&2
+  if ! .venv/bin/python -m stream.jars --cache "$PWD/$folder" >.cache/setup-jars.log 2>&1; then
+    tail -n 20 .cache/setup-jars.log >&2
+    say "the connector could not be fetched; the whole output is in .cache/setup-jars.log"
+    exit 1
+  fi
   (cd $folder && sha256sum -- *.jar >.sums)
   echo "$stamp" >$folder/.stamp
 }

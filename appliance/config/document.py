@@ -115,13 +115,16 @@ class _Reader:
     def __init__(self, document: Document) -> None:
         self.document = document
         self.count = 0
+        self.is_endless = False
 
     def read(self, node: yaml.Node, path: Path, depth: int) -> object:
         self.count += 1
         mark = self._mark(node)
         self.document.values[path] = mark
         if depth > DEPTH_MAX or self.count > NODES_MAX:
-            self._fault(node, path, "values nested or repeated without end", "a plain file")
+            if not self.is_endless:
+                self.is_endless = True
+                self._fault(node, path[:1], "values nested or repeated without end", "a plain file")
             return None
         if node.tag not in _CORE_TAGS:
             self._fault(node, path, f"the tag {node.tag}", "a plain value")

@@ -1,0 +1,203 @@
+"""Every kind of fault in the configuration file: where it is said to stand, and what is said."""
+
+from pathlib import Path
+
+import pytest
+
+from appliance.config.faults import ConfigFaults
+from appliance.config.load import load, load_text
+
+SHIPPED = Path(__file__).parents[3] / "configs" / "millrace.yaml"
+
+
+def faults_of(text: str, environ: dict[str, str] | None = None) -> list[str]:
+    with pytest.raises(ConfigFaults) as raised:
+        load_text(text, "mill.yaml", Path("/nowhere"), environ or {})
+    return [str(fault) for fault in raised.value.faults]
+
+
+TABLE = [
+    # what is written, how the one fault begins, a word that must stand in the rest
+    ("stream: {trigr: 100ms}", "mill.yaml:1:10: stream.trigr: found", "did you mean trigger?"),
+    ("colector: {}", "mill.yaml:1:1: colector: found", "did you mean collector?"),
+    ("cluster: {brokers: many}", "mill.yaml:1:20: cluster.brokers: found 'many'", "whole number"),
+    ("cluster: {brokers: 3}", "mill.yaml:1:20: cluster.brokers: found 3", "no replication"),
+    ("cluster: {brokers: 0}", "mill.yaml:1:20: cluster.brokers: found 0", "expected 1"),
+    (
+        "cluster:\n  settings:\n    num.partitons: 3",
+        "mill.yaml:3:20: cluster.settings.num.partitons: found 3",
+        "num.partitions",
+    ),
+    (
+        "cluster: {settings: {num.partitions: none}}",
+        "mill.yaml:1:38: cluster.settings.num.partitions: found 'none'",
+        "expected",
+    ),
+    (
+        "cluster: {bootstrap_servers: kafka}",
+        "mill.yaml:1:30: cluster.bootstrap_servers: found 'kafka'",
+        "host:port",
+    ),
+    (
+        "cluster: {bootstrap_servers: 'a:1', settings: {num.partitions: 3}}",
+        "mill.yaml:1:37: cluster.settings: found settings beside bootstrap_servers",
+        "changed there",
+    ),
+    (
+        "topics:\n  - {name: a}\n  - {name: a}",
+        "mill.yaml:3:12: topics[1].name: found 'a' a second time",
+        "topics[0]",
+    ),
+    ("topics: [{name: 'a b'}]", "mill.yaml:1:17: topics[0].name: found 'a b'", "topic name"),
+    (
+        "topics: [{name: a, settings: {retention: 1}}]",
+        "mill.yaml:1:42: topics[0].settings.retention: found 1",
+        "expected",
+    ),
+    (
+        "topics: [{name: a, replication: 3}]",
+        "mill.yaml:1:33: topics[0].replication: found 3",
+        "number of brokers, 1",
+    ),
+    (
+        "collector: {inputs: [{paths: [a], topic: t}, {paths: [b, a], topic: u}]}",
+        "mill.yaml:1:58: collector.inputs[1].paths[1]: found 'a' a second time",
+        "inputs[0]",
+    ),
+    (
+        "collector: {inputs: [{topic: t}]}",
+        "mill.yaml:1:22: collector.inputs[0].paths: found nothing",
+        "must be given",
+    ),
+    (
+        "collector: {compression: gzipp}",
+        "mill.yaml:1:26: collector.compression: found 'gzipp'",
+        "'gzip'",
+    ),
+    (
+        "stream: {from: {a: {topic: logs.acess, format: common}}}",
+        "mill.yaml:1:28: stream.from.a.topic: found 'logs.acess'",
+        "did you mean logs.access?",
+    ),
+    (
+        "stream: {from: {a: {topic: logs.access, format: comon}}}",
+        "mill.yaml:1:49: stream.from.a.format: found 'comon'",
+        "'common'",
+    ),
+    (
+        "stream:\n  from: {a: {topic: logs.access, format: common}}\n"
+        "  metrics:\n    - {name: m, from: a, measure: count, key: stats}",
+        "mill.yaml:4:47: stream.metrics[0].key: found unknown column 'stats'",
+        "status",
+    ),
+    ("monitor: {listen: '0.0.0.0:80'}", "mill.yaml:1:19: monitor.listen: found", "loopback"),
+    ("monitor: {listen: 'example.org:80'}", "mill.yaml:1:19: monitor.listen: found", "loopback"),
+    ("sinks: {redis: null, mysql: null}", "mill.yaml:1:8: sinks: found redis: null", "one sink"),
+    ("ports: {redis: 9092}", "mill.yaml:1:16: ports.redis: found 9092", "ports.host has it"),
+    ("ports: {redis: 70000}", "mill.yaml:1:16: ports.redis: found 70000", "65535"),
+    ("cluster: 3", "mill.yaml:1:10: cluster: found 3", "a mapping"),
+    ("topics: {}", "mill.yaml:1:9: topics: found an empty mapping", "a list"),
+    ("cluster: {brokers: 1, brokers: 1}", "mill.yaml:1:23: cluster.brokers: found", "once"),
+    ("cluster: {brokers: 1", "mill.yaml:1:21: (YAML): found", "expected"),
+    ("cluster:\n\tbrokers: 1", "mill.yaml:2:1: (YAML): found character", "YAML"),
+    ("- a", "mill.yaml:1:1: (the file): found no mapping", "sections"),
+    ("cluster: !!python/object:os.system {}", "mill.yaml:1:10: cluster: found the tag", "plain"),
+    ("a: &a [*a]", "mill.yaml:1:4: a: found values nested", "plain file"),
+    (
+        "monitor: {listen: '${NOT_SET}'}",
+        "mill.yaml:1:19: monitor.listen: found ${NOT_SET}, which is not set",
+        "environment variable",
+    ),
+    (
+        "monitor: {listen: '${file:no/such}'}",
+        "mill.yaml:1:19: monitor.listen: found ${file:no/such} (No such file",
+        "can be read",
+    ),
+    ("monitor: {listen: '${a b}'}", "mill.yaml:1:19: monitor.listen: found ${a b}", "$${"),
+]
+
+
+@pytest.mark.parametrize(("text", "beginning", "word"), TABLE, ids=[row[0][:50] for row in TABLE])
+def test_a_fault_is_told_with_its_place(text: str, beginning: str, word: str) -> None:
+    found = faults_of(text)
+    matching = [fault for fault in found if fault.startswith(beginning)]
+    assert matching, found
+    assert word in matching[0]
+
+
+def test_every_fault_is_told_at_once() -> None:
+    found = faults_of(
+        "cluster: {brokers: 3}\n"
+        "stream: {trigr: 1s, master: 17}\n"
+        "collector: {compression: rar}\n"
+        "monitor: {listen: '0.0.0.0:8090'}\n"
+        "ports: {redis: 9092}\n"
+    )
+    assert [fault.split(": ")[1] for fault in found] == [
+        "cluster.brokers",
+        "stream.trigr",
+        "stream.master",
+        "collector.compression",
+        "monitor.listen",
+        "ports.redis",
+    ]
+
+
+def test_a_section_with_faults_causes_no_others() -> None:
+    """The topics of `stream.from` cannot be judged while the collector's inputs are wrong."""
+    found = faults_of(
+        "collector: {inputs: [{paths: x, topic: mine}]}\n"
+        "stream: {from: {a: {topic: mine, format: raw}}}\n"
+    )
+    assert len(found) == 1
+    assert "collector.inputs[0].paths" in found[0]
+
+
+def test_a_secret_is_never_told() -> None:
+    found = faults_of("sinks: {redis: {password: [hunter2]}}")
+    assert len(found) == 1
+    assert "hunter2" not in found[0]
+    behind = faults_of("monitor: {listen: '${SECRET}'}", {"SECRET": "hunter2"})
+    assert "hunter2" not in behind[0].split("expected")[0]
+
+
+def test_the_shipped_file_has_no_fault() -> None:
+    loaded = load(SHIPPED, SHIPPED.parents[1], {})
+    names = [metric.name for metric in loaded.config.stream.metrics]
+    assert names == [
+        "requests_by_status",
+        "top_paths",
+        "bytes_by_status",
+        "visitors",
+        "lines_by_file",
+    ]
+    assert loaded.config.cluster.brokers == 1
+
+
+def test_a_missing_file_is_a_fault(tmp_path: Path) -> None:
+    with pytest.raises(ConfigFaults, match="no such file"):
+        load(tmp_path / "no.yaml", tmp_path, {})
+
+
+def test_a_file_that_is_no_text_is_a_fault(tmp_path: Path) -> None:
+    path = tmp_path / "binary.yaml"
+    path.write_bytes(b"cluster: \xff\xfe")
+    with pytest.raises(ConfigFaults, match="UTF-8"):
+        load(path, tmp_path, {})
+
+
+def test_published_parts_may_listen_anywhere() -> None:
+    text = "monitor: {listen: '0.0.0.0:8090'}"
+    loaded = load_text(text, "m", Path("/nowhere"), {"MILLRACE_PUBLISHED": "loopback"})
+    assert loaded.config.monitor.listen == "0.0.0.0:8090"
+    assert "loopback" in faults_of(text, {"MILLRACE_PUBLISHED": "yes"})[0]
+
+
+def test_a_foreign_cluster_may_know_more_keys() -> None:
+    text = (
+        "cluster: {bootstrap_servers: 'kafka-1:9092, kafka-2:9092'}\n"
+        "topics: [{name: t, replication: 3, settings: {remote.storage.enable: true}}]\n"
+        "stream: {from: {a: {topic: elsewhere, format: raw}}}\n"
+    )
+    config = load_text(text, "m", Path("/nowhere"), {}).config
+    assert config.cluster.bootstrap_servers == "kafka-1:9092,kafka-2:9092"
