@@ -86,7 +86,7 @@ class _Loading:
             next_base = bases[number + 1] if number + 1 < len(bases) else None
             fault = self._load_segment(base_offset, next_base)
             if fault is not None:
-                self._cut(fault, bases[number + 1 :])
+                self._cut(fault, bases[len(self.segments) :])
                 break
         if self.expected < max(rules.recovery_point, log_start_offset):
             raise CorruptionError(
