@@ -21,15 +21,21 @@ from monitor.reading import (
     TopicReading,
 )
 from monitor.snapshot import SourceError
-from protocol.client.admin import EARLIEST, LATEST, Admin
+from protocol.client.admin import Admin
 from protocol.client.cluster import Cluster
 from protocol.client.errors import ClientError
-from protocol.client.group import fetch_offsets
+from protocol.client.group import OffsetAndMetadata, fetch_offsets_of_groups
 from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.messages.cluster import ApiVersionsRequest
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.status import StatusUnavailable, fetch_status
-from protocol.types import TopicPartition
+from protocol.types import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    ZERO_UUID,
+    TopicPartition,
+    uuid_to_base64,
+)
 from protocol.wire.records import iterate_batches
 
 PART_TIMEOUT_S = 1.5
@@ -39,6 +45,7 @@ TIMESTAMPS_KEPT_MAX = 10_000
 GROUPS_MAX = 500
 
 Answer = TypeVar("Answer")
+GroupOffsets = Mapping[TopicPartition, OffsetAndMetadata] | ApiError | ClientError
 FAILURES = (ApiError, ClientError, WireError, OSError, TimeoutError)
 
 
@@ -104,7 +111,7 @@ class Collector:
         topics = tuple(
             TopicReading(
                 name=name,
-                topic_id=str(topic.topic_id) if topic.topic_id else None,
+                topic_id=None if topic.topic_id == ZERO_UUID else uuid_to_base64(topic.topic_id),
                 internal=topic.is_internal,
                 partitions=tuple(
                     PartitionReading(
@@ -119,8 +126,8 @@ class Collector:
             for name, topic in sorted(metadata.topics.items())
         )
         rows = [part.topic_partition for topic in topics for part in topic.partitions]
-        starts, _ = await self._offsets(admin, rows, EARLIEST)
-        ends, errors = await self._offsets(admin, rows, LATEST)
+        starts, _ = await self._offsets(admin, rows, EARLIEST_TIMESTAMP)
+        ends, errors = await self._offsets(admin, rows, LATEST_TIMESTAMP)
         nodes = await asyncio.gather(
             *(
                 self._ask_node(cluster, node.node_id, f"{node.host}:{node.port}")
@@ -146,29 +153,16 @@ class Collector:
         return NodeReading(node_id, address, error)
 
     async def _read_groups(self, cluster: Cluster, admin: Admin) -> tuple[GroupReading, ...]:
-        listed = sorted(await admin.list_groups(), key=lambda group: group.group_id)[:GROUPS_MAX]
-        return tuple(
-            await asyncio.gather(
-                *(self._read_group(cluster, g.group_id, g.state or "Unknown") for g in listed)
-            )
-        )
-
-    async def _read_group(self, cluster: Cluster, group_id: str, state: str) -> GroupReading:
-        try:
-            offsets = await fetch_offsets(cluster, group_id, None)
-        except FAILURES as error:
-            return GroupReading(group_id, state, None, {}, _say(error))
-        commits = {
-            row: Commit(commit.offset, commit.metadata)
-            for row, commit in offsets.items()
-            if commit is not None
-        }
-        return GroupReading(group_id, state, None, commits)
+        listed = await admin.list_groups(timeout_ms=KAFKA_TIMEOUT_MS)
+        states = {group.group_id: group.state or "Unknown" for group in listed.groups}
+        ids = sorted(states)[:GROUPS_MAX]
+        offsets = await fetch_offsets_of_groups(cluster, ids, timeout_ms=KAFKA_TIMEOUT_MS)
+        return tuple(_group_reading(group_id, states[group_id], offsets) for group_id in ids)
 
     async def _offsets(
         self, admin: Admin, rows: list[TopicPartition], which: int
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, str]]:
-        answers = await admin.list_offsets(dict.fromkeys(rows, which))
+        answers = await admin.list_offsets(dict.fromkeys(rows, which), timeout_ms=KAFKA_TIMEOUT_MS)
         found = {row: at.offset for row, at in answers.items() if at.error is ErrorCode.NONE}
         errors = {
             row: at.error.name for row, at in answers.items() if at.error is not ErrorCode.NONE
@@ -233,6 +227,14 @@ class Collector:
                     if header.last_offset >= offset:
                         return header.base_timestamp
         return None
+
+
+def _group_reading(group_id: str, state: str, offsets: Mapping[str, GroupOffsets]) -> GroupReading:
+    found = offsets.get(group_id, {})
+    if isinstance(found, Exception):
+        return GroupReading(group_id, state, None, {}, _say(found))
+    commits = {row: Commit(commit.offset, commit.metadata) for row, commit in found.items()}
+    return GroupReading(group_id, state, None, commits)
 
 
 def _ask_part(name: str, host: str, port: int) -> PartAnswer:
