@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import pytest
 import redis
@@ -15,10 +16,20 @@ from tests.harness.ports import free_port
 from tests.harness.wait import wait_until
 
 PASSWORD = "a-test's-own"
-DEFAULT_RIGHTS = (
-    "on nopass ~mill:* &mill:* -@all +@read +@connection +subscribe +psubscribe "
-    "+unsubscribe +punsubscribe -@dangerous"
-).split()
+DEFAULT_RIGHTS = [
+    "on",
+    "nopass",
+    "~mill:*",
+    "&mill:*",
+    "-@all",
+    "+@read",
+    "+@connection",
+    "+subscribe",
+    "+psubscribe",
+    "+unsubscribe",
+    "+punsubscribe",
+    "-@dangerous",
+]
 
 
 class RedisServer:
@@ -66,7 +77,8 @@ class RedisServer:
         with (self._folder / "redis.log").open("ab") as log:
             self.process = subprocess.Popen([self._program, *arguments], stdout=log, stderr=log)
         wait_until(lambda: self.client().ping(), 20, "redis answers")
-        self.client().execute_command("ACL", "SETUSER", "default", "reset", *DEFAULT_RIGHTS)
+        writer: Any = self.client()
+        writer.execute_command("ACL", "SETUSER", "default", "reset", *DEFAULT_RIGHTS)
 
     def kill9(self) -> None:
         """SIGKILL, and wait until it is gone."""

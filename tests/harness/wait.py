@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 def wait_until(condition: Callable[[], T], deadline_s: float, what: str) -> T:
-    """Poll `condition` until it is true and return its value; fail naming `what` after the deadline.
+    """Poll `condition` until it is true and return its value; fail naming `what` when time is up.
 
     An exception of the condition counts as "not yet" and is shown when time is up.
     """

@@ -4,7 +4,7 @@ The same expectations hold for rows folded by hand and for rows that Spark folde
 day lies a century ahead, because Redis expires keys by the real clock.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -83,7 +83,8 @@ def _measured(
     )
 
 
-def _counts(metric: str, clock: str, **keys: int) -> list[FoldRow]:
+def counts(metric: str, clock: str, keys: Mapping[str, int]) -> list[FoldRow]:
+    """Rows of a counting metric in one slice."""
     return [FoldRow(metric, at(clock), (key,), count) for key, count in keys.items()]
 
 
@@ -100,15 +101,15 @@ BATCH_7 = Batch(
     query_id=QUERY,
     batch_id=7,
     rows=[
-        *_counts("requests_by_status", "10:00:00", **{"200": 2, "304": 1}),
-        *_counts("hits_by_path", "10:00:00", **{"/": 2, "/cart": 1}),
+        *counts("requests_by_status", "10:00:00", {"200": 2, "304": 1}),
+        *counts("hits_by_path", "10:00:00", {"/": 2, "/cart": 1}),
         _measured("bytes_by_host", "10:00:00", ("eu.example",), ["2000", "3000"]),
         _measured("bytes_by_host", "10:00:00", ("us.example",), ["150"]),
         _visitors("10:00:00", V1, V1, V2),
         _measured("latency", "10:00:00", (), ["0.020", "0.040", "1.500"], kll=kll(0.02, 0.04, 1.5)),
         _measured("error_rate", "10:00:00", (), ["0", "0", "1"]),
-        *_counts("upstream_5xx", "10:00:00", **{"10.0.0.21:8080": 1}),
-        *_counts("lines_by_file", "10:00:00", **{ACCESS: 3, API: 3}),
+        *counts("upstream_5xx", "10:00:00", {"10.0.0.21:8080": 1}),
+        *counts("lines_by_file", "10:00:00", {ACCESS: 3, API: 3}),
     ],
     unparsed=[],
     ranges=[OffsetRange("logs.access", 0, 0, 4), OffsetRange("logs.api", 0, 0, 4)],
@@ -119,19 +120,19 @@ BATCH_8 = Batch(
     query_id=QUERY,
     batch_id=8,
     rows=[
-        *_counts("requests_by_status", "10:00:10", **{"404": 1}),
-        *_counts("requests_by_status", "09:59:50", **{"200": 1}),
-        *_counts("hits_by_path", "10:00:10", **{"/old": 1}),
-        *_counts("hits_by_path", "09:59:50", **{"/": 1}),
+        *counts("requests_by_status", "10:00:10", {"404": 1}),
+        *counts("requests_by_status", "09:59:50", {"200": 1}),
+        *counts("hits_by_path", "10:00:10", {"/old": 1}),
+        *counts("hits_by_path", "09:59:50", {"/": 1}),
         _measured("bytes_by_host", "10:00:10", ("us.example",), ["1000"]),
         _measured("bytes_by_host", "10:00:10", ("eu.example",), ["90"]),
         _visitors("10:00:10", V1),
         _visitors("09:59:50", V3),
         _measured("latency", "10:00:10", (), ["0.030", "0.010"], kll=kll(0.03, 0.01)),
         _measured("error_rate", "10:00:10", (), ["0", "1"]),
-        *_counts("upstream_5xx", "10:00:10", **{"10.0.0.11:8080": 1}),
-        *_counts("lines_by_file", "10:00:10", **{ACCESS: 1, API: 2}),
-        *_counts("lines_by_file", "09:59:50", **{ACCESS: 1}),
+        *counts("upstream_5xx", "10:00:10", {"10.0.0.11:8080": 1}),
+        *counts("lines_by_file", "10:00:10", {ACCESS: 1, API: 2}),
+        *counts("lines_by_file", "09:59:50", {ACCESS: 1}),
     ],
     unparsed=[],
     ranges=[OffsetRange("logs.access", 0, 4, 7), OffsetRange("logs.api", 0, 4, 7)],

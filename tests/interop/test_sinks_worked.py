@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator
 from datetime import datetime
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -70,7 +71,7 @@ class Mill:
     def everything(self) -> object:
         """All that a change could show in, of both servers."""
         tables = ["sink_guard", "ledger", "windows", "window_keys", "metrics", "unparsed"]
-        client = self.redis.client()
+        client: Any = self.redis.client()
         keys = sorted(client.scan_iter("*"))
         read = {"hash": client.hgetall, "zset": lambda k: client.zrange(k, 0, -1, withscores=True)}
         values = {key: read[client.type(key)](key) for key in keys}
@@ -104,7 +105,7 @@ def test_at_the_end_every_cell_key_and_expiry_stands(mill: Mill) -> None:
     assert mill.cells() == worked.AFTER_8
     assert mill.ledger() == {"logs.access": 7, "logs.api": 7}
     assert mill.guard() == (worked.QUERY, 1, 8, 2)
-    client = mill.redis.client()
+    client: Any = mill.redis.client()
     for key, fields in worked.REDIS_AFTER_8.items():
         assert client.hgetall(key) == fields, key
     for key, ranking in worked.REDIS_TOPS_AFTER_8.items():
@@ -235,7 +236,7 @@ def test_a_redis_that_missed_a_merge_is_caught_up_by_the_next(mill: Mill) -> Non
     only_mysql.apply(worked.BATCH_8)
     later = mill.driver()
     later.open(worked.QUERY)
-    client = mill.redis.client()
+    client: Any = mill.redis.client()
     for key, fields in worked.REDIS_AFTER_8.items():
         assert client.hgetall(key) == fields, key
 

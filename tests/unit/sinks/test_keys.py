@@ -1,0 +1,80 @@
+"""Keys are told apart by their full values, whatever they look like when shown."""
+
+import itertools
+
+from sinks.keys import cut, is_other, key_hash, other_key, redis_field, shown_columns
+from tests.harness.seed import seeded
+
+LOOKALIKES = [
+    (),
+    ("*",),
+    ("",),
+    (None,),
+    ("(null)",),
+    ("(other)",),
+    other_key(1),
+    other_key(2),
+    ("/A",),
+    ("/a",),
+    ("/a ",),
+    ("a", "b"),
+    ("a|b",),
+    ("a\\", "b"),
+    ("a\\|b",),
+    ("ab", ""),
+    ("", "ab"),
+    (None, "ab"),
+    ("@start",),
+    ("\\@start",),
+    ("é",),
+    ("e\u0301",),
+    ("x" * 600,),
+    ("x" * 599 + "y",),
+]
+
+
+def test_no_two_keys_share_a_hash() -> None:
+    # Overflow keys differ by their metric, never by their columns.
+    keys = [key for key in LOOKALIKES if key != other_key(2)]
+    assert len({key_hash(key) for key in keys}) == len(keys)
+    assert key_hash(other_key(1)) == key_hash(other_key(2))
+
+
+def test_no_two_keys_of_one_width_share_a_redis_field() -> None:
+    for width, keys in itertools.groupby(sorted(LOOKALIKES, key=len), key=len):
+        listed = list(keys)
+        assert len({redis_field(key) for key in listed}) == len(listed), width
+
+
+def test_random_keys_never_meet_in_a_field() -> None:
+    rng = seeded("redis fields")
+    alphabet = ["|", "\\", "@", "a", "(null)", "(other)", "*"]
+    seen: dict[str, tuple[str | None, ...]] = {}
+    for _ in range(20_000):
+        key = tuple(
+            None if rng.random() < 0.1 else "".join(rng.choices(alphabet, k=rng.randrange(4)))
+            for _ in range(2)
+        )
+        assert seen.setdefault(redis_field(key), key) == key
+
+
+def test_fields_read_as_documented() -> None:
+    assert redis_field(("GET", "/a|b")) == "GET|/a\\|b"
+    assert redis_field(("@start",)) == "\\@start"
+    assert redis_field((None, "x")) == "(null)|x"
+    assert redis_field(other_key(2)) == "(other)"
+    assert redis_field(()) == "*"
+    assert redis_field(("(other)",)) == "\\(other)"
+
+
+def test_columns_for_people_are_cut_and_stay_apart() -> None:
+    long, other = "x" * 600, "x" * 599 + "y"
+    assert shown_columns((long,))[0] != shown_columns((other,))[0]
+    assert len(cut(long)) == 512
+    assert cut("y" * 512) == "y" * 512
+    # What was cut once stays as it is, so that a rebuilt view has the same fields.
+    assert cut(cut(long)) == cut(long)
+    assert shown_columns(()) == ("*", None, None)
+    assert shown_columns(other_key(3)) == ("(other)", None, None)
+    assert is_other(other_key(2))
+    assert not is_other(("(other)",))

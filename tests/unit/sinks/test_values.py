@@ -1,0 +1,94 @@
+"""Merging is exact and does not depend on its order; values follow the documented rules."""
+
+from decimal import Decimal
+
+import pytest
+
+from sinks.values import Aggregate, plain, quantiles_of, unite_hll, unite_kll, value_of
+from tests.harness.seed import seeded
+from tests.harness.worked import hll, kll
+
+
+def test_numbers_add_and_extremes_compare_with_missing_values() -> None:
+    left = Aggregate(2, Decimal(5), Decimal(1), Decimal(4))
+    right = Aggregate(1)
+    assert (
+        left.merged(right) == right.merged(left) == Aggregate(3, Decimal(5), Decimal(1), Decimal(4))
+    )
+
+
+def test_sums_keep_all_digits_a_column_holds() -> None:
+    total = Aggregate(1, Decimal("1" + "0" * 30)).merged(Aggregate(1, Decimal("0.000001"))).sum
+    assert str(total) == "1" + "0" * 30 + ".000001"
+
+
+def test_the_order_of_merging_does_not_matter() -> None:
+    rng = seeded("merge order")
+    parts = [
+        Aggregate(1, Decimal(rng.randrange(10**9)).scaleb(-6), Decimal(n), Decimal(n))
+        for n in range(50)
+    ]
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = whole.merged(part)
+    rng.shuffle(parts)
+    again = parts[0]
+    for part in parts[1:]:
+        again = again.merged(part)
+    assert again == whole
+
+
+@pytest.mark.parametrize(
+    ("measure", "aggregate", "value"),
+    [
+        ("count", Aggregate(3), "3"),
+        ("sum", Aggregate(3, Decimal("1.5")), "1.5"),
+        ("sum", Aggregate(0), None),
+        ("min", Aggregate(1, min=Decimal(-2)), "-2"),
+        ("max", Aggregate(1, max=Decimal(7)), "7"),
+        ("mean", Aggregate(3, Decimal(10)), "3.333333"),
+        ("share", Aggregate(3, Decimal(1)), "0.333333"),
+        ("share", Aggregate(0, Decimal(0)), None),
+        ("unique", Aggregate(4, hll=hll("a", "b")), "2"),
+        ("percentile", Aggregate(3, kll=kll(0.02, 0.04, 1.5)), "0.04"),
+        ("percentile", Aggregate(0), None),
+    ],
+)
+def test_values_by_measure(measure: str, aggregate: Aggregate, value: str | None) -> None:
+    found = value_of(measure, aggregate)
+    assert (None if found is None else plain(found)) == value
+
+
+def test_quantiles_are_inclusive_nearest_ranks() -> None:
+    found = quantiles_of(Aggregate(2, kll=kll(0.03, 0.01)))
+    assert found is not None
+    assert {name: plain(value) for name, value in found.items()} == {
+        "p50": "0.01",
+        "p95": "0.03",
+        "p99": "0.03",
+    }
+
+
+def test_sketches_unite() -> None:
+    assert value_of("unique", Aggregate(0, hll=unite_hll([hll("a", "b"), hll("b", "c")]))) == 3
+    assert unite_hll([]) is None
+    assert unite_kll([]) is None
+    united = unite_kll([kll(1.0), kll(3.0), kll(2.0)])
+    assert value_of("percentile", Aggregate(3, kll=united)) == 2
+
+
+def test_many_distinct_values_stay_within_the_promised_error() -> None:
+    half = [f"visitor-{n}" for n in range(10_000)]
+    other = [f"visitor-{n}" for n in range(5_000, 15_000)]
+    found = value_of("unique", Aggregate(0, hll=unite_hll([hll(*half), hll(*other)])))
+    assert found is not None
+    # Three standard errors of 1.6 %.
+    assert abs(int(found) - 15_000) < 15_000 * 0.016 * 3
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [("1E+3", "1000"), ("0.500000", "0.5"), ("100", "100"), ("0E-6", "0"), ("-0.10", "-0.1")],
+)
+def test_numbers_are_written_plainly(value: str, text: str) -> None:
+    assert plain(Decimal(value)) == text
