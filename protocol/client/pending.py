@@ -4,7 +4,8 @@ Floor: client. Pure; `producer_core` decides, this file keeps order. Invariants 
 
 - `waiting` and `in_flight` are each in the order of creation, which is the order of sequences;
 - batches that have a sequence come before those that have none;
-- at most `max_in_flight` batches have a sequence and no outcome, which is what a broker remembers.
+- from the oldest batch without an outcome on, at most `max_in_flight` have a sequence: a broker
+  remembers five.
 """
 
 from collections import deque
@@ -54,6 +55,7 @@ class PendingBatch:
         "created_ms",
         "order",
         "payload",
+        "place",
         "producer_epoch",
         "producer_id",
         "record_count",
@@ -82,6 +84,8 @@ class PendingBatch:
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = NO_PRODUCER_EPOCH
         self.base_sequence = NO_SEQUENCE
+        self.place = 0
+        """How many batches got a sequence before this one."""
 
     @property
     def has_sequence(self) -> bool:
@@ -121,6 +125,7 @@ class PendingBatch:
                 half.producer_id = self.producer_id
                 half.producer_epoch = self.producer_epoch
                 half.base_sequence = sequence_after(self.base_sequence, start)
+                half.place = self.place
         return halves
 
     def __repr__(self) -> str:
@@ -165,6 +170,7 @@ class PartitionLine:
         "acknowledged",
         "backoff",
         "in_flight",
+        "next_place",
         "next_sequence",
         "producer_epoch",
         "producer_id",
@@ -183,6 +189,7 @@ class PartitionLine:
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = NO_PRODUCER_EPOCH
         self.next_sequence = 0
+        self.next_place = 0
         self.acknowledged = False
         """The leader has confirmed a batch under these ids since the last trouble."""
         self.restart_sequences = False
@@ -194,6 +201,17 @@ class PartitionLine:
     def has_outstanding(self) -> bool:
         """Whether any batch has a sequence and no outcome."""
         return bool(self.in_flight) or bool(self.waiting and self.waiting[0].has_sequence)
+
+    def may_overlap(self, remembered_count: int) -> bool:
+        """Whether the first waiting batch may follow those in flight before they are answered."""
+        if self.restart_sequences or not self.acknowledged:
+            return False
+        if self.waiting[0].has_sequence or self.in_flight[0].attempts > 1:
+            # One of them is being retried. A split one counts twice at the broker, so the order of
+            # places alone would not do.
+            return False
+        # The oldest may be stuck at a former leader while its successor confirms the others.
+        return self.next_place - self.in_flight[0].place < remembered_count
 
     def is_first_outstanding(self, batch: PendingBatch) -> bool:
         """Whether no earlier batch is without an outcome; `batch` itself is taken out."""
@@ -234,6 +252,8 @@ class PartitionLine:
         batch.producer_id = self.producer_id
         batch.producer_epoch = self.producer_epoch
         batch.base_sequence = self.next_sequence
+        batch.place = self.next_place
+        self.next_place += 1
         self.next_sequence = sequence_after(self.next_sequence, batch.record_count)
 
     def wait_before_retry(self, now_ms: int) -> None:

@@ -4,10 +4,11 @@ answer means for it.
 Floor: client. Pure: time and chance are arguments, outcomes are returned as effects for the driver
 (`producer.py`) to perform. The rules that keep an idempotent stream whole, in Java's manner:
 
-- A batch keeps its producer id, epoch and sequence through all retries, so that the broker knows
-  it again. While one is being retried nothing else of that partition is in flight.
-- Until the leader has confirmed one batch under the ids in use, one is in flight: a leader that
-  knows nothing of the producer takes any sequence, so a second one could overtake the first.
+- A batch keeps its producer id, epoch and sequence through all retries. The broker knows it again
+  among the last five, so no further batch gets a sequence that would push it out of them, and
+  while one is being retried nothing else of that partition is in flight.
+- Until the leader has confirmed a batch, at the start and after every trouble, one is in flight: a
+  leader that knows nothing of the producer takes any sequence, so a second could overtake it.
 - OUT_OF_ORDER_SEQUENCE_NUMBER for a batch that is not the first outstanding one is the echo of an
   earlier failure: it waits for its turn. For the first outstanding one it means that the log has a
   gap below it (a batch was refused or given up): it is not in the log, nor is any behind it, so
@@ -237,6 +238,7 @@ class ProducerCore:
         line.wait_before_retry(now_ms)
         if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return self.on_leader_unknown(batch.tp, code, now_ms)
+        line.unknown_since_ms = None
         return []
 
     def on_leader_unknown(self, tp: TopicPartition, code: ErrorCode, now_ms: int) -> list[Effect]:
@@ -309,9 +311,7 @@ class ProducerCore:
             return False
         head = line.waiting[0]
         if self.settings.idempotent:
-            if line.in_flight and (
-                head.has_sequence or not line.acknowledged or line.restart_sequences
-            ):
+            if line.in_flight and not line.may_overlap(self.settings.max_in_flight):
                 return False
             if not head.has_sequence and self.needs_producer_id:
                 return False
@@ -376,7 +376,7 @@ class ProducerCore:
     def _on_sequence_refused(
         self, line: PartitionLine, batch: PendingBatch, code: ErrorCode, now_ms: int
     ) -> list[Effect]:
-        echo = not line.is_first_outstanding(batch) or line.restart_sequences
+        echo = not line.is_first_outstanding(batch)
         line.put_back(batch)
         line.wait_before_retry(now_ms)
         if echo:
