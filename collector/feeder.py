@@ -20,11 +20,16 @@ LIVE_TURNS = 64  # live files read before one backfill turn and before the loop 
 
 UNFINISHED_HEADERS: tuple[Header, ...] = ((b"millrace.unfinished", b"1"),)
 
-Partitioner = Callable[[str, str], TopicPartition]
-"""The partition of a topic for a generation's record key."""
+Partitioner = Callable[[str, bytes], TopicPartition]
+"""The partition of a topic for a key."""
 
 KeyOf = Callable[[Generation], bytes | None]
 """The key of a generation's records."""
+
+
+def file_key(generation: Generation) -> bytes:
+    """The path a generation's records are keyed by; a keyless file still has one partition."""
+    return generation.record_key.encode(errors="surrogateescape")
 
 
 class Feeder:
@@ -103,7 +108,8 @@ class Feeder:
         if generation is None:
             return
         if generation.partition is None or generation.partition.topic != generation.topic:
-            generation.partition = self._partition_of(generation.topic, generation.record_key)
+            key = self._key_of(generation) or file_key(generation)
+            generation.partition = self._partition_of(generation.topic, key)
         if not self.outbox.has_room(generation.partition, lane):
             self._schedule.park(name, generation.partition)
             return
@@ -161,10 +167,8 @@ class Feeder:
             (b"offset", str(block.start).encode()),
             (b"length", str(block.end - block.start).encode()),
         )
-        partition = self._partition_of(DEAD_LETTERS_TOPIC, generation.record_key)
-        return partition, Piece(
-            generation.record_key.encode(errors="surrogateescape"), block, headers
-        )
+        partition = self._partition_of(DEAD_LETTERS_TOPIC, file_key(generation))
+        return partition, Piece(file_key(generation), block, headers)
 
     def _count(self, block: Block) -> None:
         if block.kind is Kind.UNFINISHED:

@@ -48,7 +48,6 @@ class Scan:
     seen: tuple[Seen, ...]
     problems: tuple[str, ...]
     is_complete: bool
-    roots: frozenset[str]
 
 
 class Handle:
@@ -205,16 +204,28 @@ class Walker:
         """Walk all roots once. Folders behind symlinks are not entered, files are."""
         seen: dict[str, Seen] = {}
         problems: dict[str, None] = {}
-        roots = set()
         for pattern in self._patterns:
             if pattern.segments:
-                roots.add(pattern.root)
                 self._walk(pattern, seen, problems)
             else:
-                roots.add(pattern.root.rpartition("/")[0] or "/")
                 self._add(pattern, pattern.root, seen, problems)
-        is_complete = not problems
-        return Scan(tuple(seen.values()), tuple(problems), is_complete, frozenset(roots))
+        return Scan(tuple(seen.values()), tuple(problems), not problems)
+
+    def roots(self) -> dict[str, tuple[FileId, bool]]:
+        """The folders to watch that are there: which one each is, and whether all below counts."""
+        wanted: dict[str, bool] = {}
+        for pattern in self._patterns:
+            path, recursive = pattern.root, pattern.depth != 1
+            if not pattern.segments:
+                path, recursive = path.rpartition("/")[0] or "/", False
+            wanted[path] = wanted.get(path, False) or recursive
+        found: dict[str, tuple[FileId, bool]] = {}
+        for path, recursive in wanted.items():
+            with contextlib.suppress(OSError):
+                folder = Path(path).stat()
+                if stat.S_ISDIR(folder.st_mode):
+                    found[path] = FileId(folder.st_dev, folder.st_ino), recursive
+        return found
 
     def _walk(self, pattern: Pattern, seen: dict[str, Seen], problems: dict[str, None]) -> None:
         folders = [(pattern.root, "", 0)]

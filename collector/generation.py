@@ -54,6 +54,7 @@ class Generation:
     error: str = ""
     backoff: Backoff = field(default_factory=lambda: Backoff(*RETRY_MS))
     still_since_ms: int | None = None
+    read_at_ms: int = 0
     ended_ms: int | None = None
     changes: int = 0  # since its position record was written
     saved_at_ms: int = 0

@@ -112,6 +112,8 @@ class Reader:
             return Turn()
         generation.error = ""
         generation.backoff.reset()
+        if turn.blocks:
+            generation.read_at_ms = now_ms
         if generation.state is State.DRAINING and not turn.blocks and not turn.has_more:
             return self._drained(generation, held, now_ms)
         return turn

@@ -8,7 +8,7 @@ from pathlib import Path
 from collector.checkpoints import decode, encode
 from collector.config import DRAIN_QUIET_MS, InputSection
 from collector.discovery import plan
-from collector.feeder import Feeder
+from collector.feeder import Feeder, file_key
 from collector.files import Handles, Walker
 from collector.outbox import Batch, Outbox
 from collector.reader import Reader
@@ -68,7 +68,7 @@ class World:
             reader,
             Outbox(lambda topic: self.limit, 1 << 24),
             lambda topic, key: TopicPartition(topic, 0),
-            lambda generation: generation.record_key.encode(),
+            file_key,
         )
         self.walker = Walker(plan(self.inputs, str(self.folder)))
 

@@ -1,0 +1,360 @@
+"""The loop: wakes up, scans, lets the feeder read, sends, and stores positions.
+
+Floor: top of the room but for the process. The only file with tasks and a clock. Start order: the
+cluster, the topics, the stored positions to their end, one scan that matches files with them, and
+only then the first byte is read. Positions are written after the lines they cover are
+acknowledged, at most once a second and file, and at stop.
+"""
+
+import asyncio
+import logging
+import socket
+import time
+import uuid
+from collections import deque
+from collections.abc import Coroutine
+from typing import Any
+
+from collector.config import (
+    RESCAN_GAP_MS,
+    RETRY_MS,
+    STOP_DEADLINE_MS,
+    CollectorSettings,
+)
+from collector.discovery import plan
+from collector.encode import record_overhead_max
+from collector.feeder import Feeder, file_key
+from collector.files import Handles, Scan, Walker
+from collector.generation import Generation
+from collector.outbox import Batch, Outbox
+from collector.positions import Positions
+from collector.producer import Brokers
+from collector.reader import Reader
+from collector.registry import Registry
+from collector.schedule import Backoff
+from collector.watch import Watch
+from protocol.client.errors import ClientClosed, ClientError
+from protocol.client.producer import BatchMetadata
+from protocol.errors import ApiError, ErrorCode
+from protocol.log import fields
+from protocol.status import PartState, Problem
+
+SAVE_TICK_MS = 250
+SILENT_MS = 5_000  # so long without an acknowledgement is a problem to be shown
+HOT_MS = 10_000  # without a watch, files read in this time are looked at between scans
+HOT_TICK_MS = 200
+IDLE_MS = 1_000
+RATE_SAMPLES = 40  # one each save tick
+HEADER_BYTES = 61
+
+logger = logging.getLogger(__name__)
+
+
+class Clock:
+    """Milliseconds since the epoch at the start, going on monotonously whatever the wall does."""
+
+    def __init__(self) -> None:
+        self._base_ns = time.time_ns() - time.monotonic_ns()
+
+    def __call__(self) -> int:
+        """The time in milliseconds."""
+        return (self._base_ns + time.monotonic_ns()) // 1_000_000
+
+
+class Rate:
+    """Lines a second over the last ten seconds."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[int, int]] = deque(maxlen=RATE_SAMPLES)
+
+    def note(self, now_ms: int, count: int) -> None:
+        """Take a sample of a count that only grows."""
+        self._samples.append((now_ms, count))
+
+    def per_second(self) -> float:
+        """The rate between the oldest and the newest sample."""
+        if len(self._samples) < 2:
+            return 0.0
+        (first_ms, first), (last_ms, last) = self._samples[0], self._samples[-1]
+        return (last - first) * 1000 / max(1, last_ms - first_ms)
+
+
+class Agent:
+    """One collector between its files and its cluster."""
+
+    def __init__(self, settings: CollectorSettings, instance: str, clock: Clock):
+        section = settings.section
+        self.settings = settings
+        self.instance = instance
+        self.clock = clock
+        self.state = PartState.STARTING
+        self.is_ready = False
+        self.brokers = Brokers(settings, f"millrace-collector-{instance}")
+        self.registry = Registry(section.inputs, settings.home, lambda: uuid.uuid4().hex)
+        self.handles = Handles(section.open_files)
+        self.reader = Reader(self.registry, self.handles, self._line_limit)
+        self.outbox = Outbox(self.brokers.batch_limit, section.in_flight_bytes)
+        self.feeder = Feeder(self.reader, self.outbox, self.brokers.partition_of, self._key_of)
+        self.scan = Scan((), (), True)
+        self.positions = Positions(self.brokers, self.registry, instance, section.forget_after)
+        self._walker = Walker(plan(section.inputs, settings.home))
+        self.rate = Rate()
+        self._host = socket.gethostname().encode()
+        self._wake = asyncio.Event()
+        self._stopping = False
+        self._problems: dict[str, str] = {}
+        self._in_flight: dict[int, int] = {}
+        self._watch: Watch | None = None
+        self._refreshing: asyncio.Task[None] | None = None
+        self._due = {"scan": 0, "save": 0, "hot": 0}
+        self._last_scan_ms = 0
+
+    # --- for the process ----------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Ask the agent to come to a clean end."""
+        self._stopping = True
+        self._wake.set()
+
+    async def start(self) -> bool:
+        """Reach the cluster and match files with stored positions; False when stopped meanwhile."""
+        backoff = Backoff(*RETRY_MS)
+        while not self._stopping:
+            try:
+                await self._stoppable(self._connect())
+                break
+            except (ClientError, ApiError) as error:
+                self._problems["broker"] = f"{self.settings.bootstrap_servers}: {error}"
+                logger.warning("cluster not reached", extra=fields(reason=str(error)))
+                await self._pause(backoff.next_ms())
+        if self._stopping:
+            return False
+        self._problems.pop("broker", None)
+        self._watch = Watch(asyncio.get_running_loop(), self._changed)
+        self._watch.start()
+        await self._scan()
+        self.is_ready = True
+        self.state = PartState.RUNNING
+        logger.info(
+            "collector runs",
+            extra=fields(instance=self.instance, files=len(self.registry.generations)),
+        )
+        return True
+
+    async def run(self) -> None:
+        """Read and send until `stop` is called."""
+        while not self._stopping:
+            await self.step()
+            if self.feeder.is_busy:
+                await asyncio.sleep(0)
+            else:
+                await self._sleep()
+
+    async def step(self, *, flush: bool = False) -> None:
+        """One round: whatever is due at this moment."""
+        now_ms = self.clock()
+        if now_ms >= self._due["scan"] and not self._stopping:
+            await self._scan()
+        if self._is_watch_short and now_ms >= self._due["hot"]:
+            self._due["hot"] = now_ms + HOT_TICK_MS
+            self.feeder.wake(self._hot(now_ms))
+        for batch in self.feeder.step(self.clock(), flush=flush):
+            await self._send(batch)
+        if self.reader.wants_scan:
+            self._due["scan"] = min(self._due["scan"], now_ms + RESCAN_GAP_MS)
+        if now_ms >= self._due["save"]:
+            self._due["save"] = now_ms + SAVE_TICK_MS
+            self.rate.note(now_ms, self.registry.counters["lines_total"])
+            self.positions.save_in_background(now_ms)
+
+    async def finish(self) -> None:
+        """Send what is read, store the positions, close everything. For at most ten seconds."""
+        self._stopping = True
+        self.state = PartState.STOPPING
+        self.is_ready = False
+        if self._watch is not None:
+            self._watch.stop()
+        deadline_ms = self.clock() + STOP_DEADLINE_MS
+        await self.drain(deadline_ms)
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+        await self.positions.finish(self.clock(), deadline_ms)
+        await self.brokers.close(max(1, deadline_ms - self.clock()))
+        self.handles.close_all()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Somebody asked it to stop."""
+        return self._stopping
+
+    async def finish_file(self, generation: Generation) -> None:
+        """Send a file's unfinished last line."""
+        for batch in self.feeder.finish(generation, self.clock()):
+            await self._send(batch)
+
+    async def drain(self, deadline_ms: int | None) -> bool:
+        """Send what is in the outbox and wait for the acknowledgements; False when it took long."""
+        while not self.outbox.is_empty:
+            if deadline_ms is not None and self.clock() >= deadline_ms:
+                return False
+            for batch in self.outbox.seal(self.clock(), flush=True):
+                await self._send(batch)
+            await self._pause(20)
+        return True
+
+    def problems(self) -> tuple[Problem, ...]:
+        """What is wrong at this moment."""
+        found = dict(self._problems)
+        now_ms = self.clock()
+        if self._in_flight and now_ms - min(self._in_flight.values()) > SILENT_MS:
+            waited_s = (now_ms - min(self._in_flight.values())) // 1000
+            found["broker"] = f"no acknowledgement for {waited_s} s; lines wait in their files"
+        found.update(self.positions.problems)
+        for place in self.scan.problems[:10]:
+            found[f"unreadable {place}"] = place
+        for path, text in (self._watch.problems if self._watch is not None else {}).items():
+            found[f"watch {path}"] = f"{path}: {text}; changes are found by looking instead"
+        return tuple(Problem(code.split(" ")[0], text) for code, text in found.items())
+
+    # --- starting -----------------------------------------------------------------------------
+
+    async def _connect(self) -> None:
+        await self.brokers.reach()
+        await self.brokers.prepare()
+        self.registry.restore(await self.positions.read())
+
+    async def _stoppable(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something that may take long, unless the agent is asked to stop."""
+        task = asyncio.create_task(work)
+        try:
+            while not task.done() and not self._stopping:
+                await asyncio.wait([task], timeout=0.1)
+            if task.done():
+                task.result()
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+    def _line_limit(self, generation: Generation) -> int:
+        key = self._key_of(generation)
+        limit = self.brokers.batch_limit(generation.topic)
+        return limit - HEADER_BYTES - record_overhead_max(key) - HEADER_BYTES
+
+    def _key_of(self, generation: Generation) -> bytes | None:
+        kind = self.registry.inputs[generation.input_index].key
+        if kind == "none":
+            return None
+        return self._host if kind == "host" else file_key(generation)
+
+    # --- waking up ----------------------------------------------------------------------------
+
+    def _changed(self, paths: frozenset[str], names_changed: bool) -> None:
+        known = [self.registry.at_path(path) for path in paths]
+        self.feeder.wake(generation for generation in known if generation is not None)
+        if names_changed or None in known:
+            self._due["scan"] = min(
+                self._due["scan"], max(self.clock(), self._last_scan_ms + RESCAN_GAP_MS)
+            )
+        self._wake.set()
+
+    @property
+    def _is_watch_short(self) -> bool:
+        return self._watch is not None and bool(self._watch.problems)
+
+    def _hot(self, now_ms: int) -> list[Generation]:
+        return [
+            generation
+            for name, _ in self.handles
+            if (generation := self.registry.generations.get(name)) is not None
+            and generation.read_at_ms + HOT_MS > now_ms
+        ]
+
+    async def _scan(self) -> None:
+        started_ms = self.clock()
+        overflows = 0 if self._watch is None else self._watch.overflows
+        self.scan = await asyncio.to_thread(self._walker.scan)
+        if overflows != self.registry.counters["rescans_forced"]:
+            self.registry.counters["rescans_forced"] = overflows
+        self.feeder.wake(self.reader.judge(self.scan, self.clock()))
+        if self._watch is not None:
+            folders = await asyncio.to_thread(self._walker.roots)
+            before = set(self._watch.problems)
+            self._watch.sync(folders)
+            for path in set(self._watch.problems) - before:
+                logger.warning(
+                    "folder not watched, looking instead",
+                    extra=fields(path=path, reason=self._watch.problems[path]),
+                )
+        self._last_scan_ms = self.clock()
+        took_ms = self._last_scan_ms - started_ms
+        # A scan that takes long is not allowed to take more than a tenth of the time.
+        self._due["scan"] = self._last_scan_ms + max(
+            self.settings.section.scan_interval, 10 * took_ms
+        )
+
+    async def _sleep(self) -> None:
+        now_ms = self.clock()
+        times = [self._due["scan"], self._due["save"], now_ms + IDLE_MS]
+        if self._is_watch_short:
+            times.append(self._due["hot"])
+        deadline_ms = self.feeder.deadline_ms
+        if deadline_ms is not None:
+            times.append(deadline_ms)
+        await self._pause(max(1, min(times) - now_ms))
+
+    async def _pause(self, wait_ms: int) -> None:
+        """Wait for a wake-up, at most so long."""
+        if not self._wake.is_set():
+            handle = asyncio.get_running_loop().call_later(wait_ms / 1000, self._wake.set)
+            try:
+                await self._wake.wait()
+            finally:
+                handle.cancel()
+        self._wake.clear()
+
+    # --- sending ------------------------------------------------------------------------------
+
+    async def _send(self, batch: Batch) -> None:
+        self._in_flight[batch.number] = self.clock()
+        try:
+            future = await self.brokers.send(batch)
+        except (ClientError, ApiError) as error:
+            self._refused(batch, error)
+            return
+        future.add_done_callback(lambda done: self._answered(batch, done))
+
+    def _answered(self, batch: Batch, done: "asyncio.Future[BatchMetadata]") -> None:
+        error = None if done.cancelled() else done.exception()
+        if done.cancelled() or error is not None:
+            self._refused(batch, error or ClientClosed("stopped"))
+            return
+        self._in_flight.pop(batch.number, None)
+        self._problems.pop(f"refused {batch.partition}", None)
+        self.feeder.delivered(batch)
+        self._wake.set()
+
+    def _refused(self, batch: Batch, error: BaseException) -> None:
+        """The lines stay in memory and go again; what can be done about the reason is done."""
+        self._in_flight.pop(batch.number, None)
+        self.feeder.refused(batch, self.clock())
+        self._wake.set()
+        if isinstance(error, ClientClosed):
+            return
+        self.registry.counters["batches_refused"] += 1
+        self._problems[f"refused {batch.partition}"] = f"{batch.partition}: {error}"
+        logger.warning(
+            "batch refused, will be sent again",
+            extra=fields(partition=batch.partition, reason=str(error)),
+        )
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.create_task(self._refresh(error))
+
+    async def _refresh(self, error: BaseException) -> None:
+        """Learn what has changed on the brokers' side: limits, or a topic that is gone."""
+        try:
+            if isinstance(error, ApiError) and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                await self.brokers.ensure_topics()
+            await self.brokers.learn_limits()
+        except (ClientError, ApiError) as problem:
+            logger.warning("topics not refreshed", extra=fields(reason=str(problem)))

@@ -1,0 +1,85 @@
+"""What the collector would read: matching files, which is which, stored positions, lag.
+
+Floor: above `reader`. Reads files and stored positions, writes nothing, sends nothing and takes no
+lock, so it runs beside the collector.
+"""
+
+import asyncio
+
+from collector.checkpoints import UnreadableCheckpoint, decode
+from collector.config import CollectorSettings
+from collector.discovery import plan
+from collector.files import DataFolder, Handles, Walker
+from collector.generation import Generation
+from collector.producer import Brokers
+from collector.reader import Reader
+from collector.registry import Registry
+from protocol.client.errors import ClientError
+from protocol.errors import ApiError
+
+REACH_TIMEOUT_MS = 5_000
+
+
+async def check(settings: CollectorSettings, now_ms: int) -> dict[str, object]:
+    """The report as plain JSON values."""
+    instance = settings.section.instance or DataFolder(settings.data_dir).stored_instance()
+    stored, reached, why = await _stored(settings, instance)
+    names = iter(range(1 << 30))
+    registry = Registry(settings.section.inputs, settings.home, lambda: f"new-{next(names)}")
+    problems = []
+    for generation, value in stored.items():
+        try:
+            registry.restore([decode(generation, value)])
+        except UnreadableCheckpoint as error:
+            problems.append(f"position of {generation}: {error}")
+    walker = Walker(plan(settings.section.inputs, settings.home))
+    scan = await asyncio.to_thread(walker.scan)
+    reader = Reader(registry, Handles(settings.section.open_files), lambda generation: 1 << 20)
+    reader.judge(scan, now_ms)
+    return {
+        "instance": instance,
+        "broker": {"address": settings.bootstrap_servers, "reached": reached, "reason": why},
+        "files": [_row(generation, generation.name in stored) for generation in _living(registry)],
+        "problems": [*problems, *scan.problems],
+    }
+
+
+async def _stored(
+    settings: CollectorSettings, instance: str | None
+) -> tuple[dict[str, bytes], bool, str | None]:
+    """Stored positions, whether a broker was reached, and why they could not be read."""
+    brokers = Brokers(settings, "millrace-collector-check")
+    try:
+        await brokers.reach(REACH_TIMEOUT_MS)
+        if instance is None:
+            return {}, True, "no collector has run here yet"
+        async with asyncio.timeout(30):
+            return await brokers.read_positions(instance), True, None
+    except TimeoutError:
+        return {}, False, "the stored positions could not be read in time"
+    except (ClientError, ApiError) as error:
+        return {}, False, str(error)
+    finally:
+        await brokers.close(1)
+
+
+def _living(registry: Registry) -> list[Generation]:
+    alive = [g for g in registry.generations.values() if not g.state.has_ended]
+    return sorted(alive, key=lambda generation: generation.path)
+
+
+def _row(generation: Generation, is_stored: bool) -> dict[str, object]:
+    return {
+        "path": generation.path.encode(errors="surrogateescape").decode(errors="replace"),
+        "topic": generation.topic,
+        "key": generation.record_key.encode(errors="surrogateescape").decode(errors="replace"),
+        "device": generation.file.device,
+        "inode": generation.file.inode,
+        "generation": generation.name if is_stored else None,
+        "verdict": None if generation.verdict is None else str(generation.verdict),
+        "state": str(generation.state),
+        "size_bytes": generation.size,
+        "position": generation.position,
+        "lag_bytes": generation.lag_bytes,
+        "lines": generation.lines,
+    }

@@ -1,0 +1,79 @@
+"""A one-shot run: everything that matches, read to its end, acknowledged, and the process ends.
+
+Floor: above `agent`. The unfinished last line of a file is sent too, as a record of its own with
+the header `millrace.unfinished`, since nobody will wait for its end.
+"""
+
+import asyncio
+
+from collector.agent import Agent
+from collector.generation import Generation
+from collector.progress import Reporter, Standing
+from collector.sightings import State
+from collector.status import file_error
+
+REPORT_MS = 500
+
+
+class OneShot:
+    """Runs an agent to the end of its files."""
+
+    def __init__(self, agent: Agent, reporter: Reporter):
+        self._agent = agent
+        self._reporter = reporter
+        self._started_ms = agent.clock()
+        self._report_at_ms = 0
+        self._begun: dict[str, int] = {}
+
+    async def run(self) -> list[str]:
+        """Returns the files that could not be read to their end, each with the reason."""
+        agent = self._agent
+        for generation in agent.registry.generations.values():
+            self._begun[generation.name] = generation.safe_position
+        while not agent.is_stopping and not self._is_at_end():
+            await agent.step(flush=True)
+            self._report()
+            await asyncio.sleep(0 if agent.feeder.is_busy else 0.01)
+        for generation in list(agent.registry.generations.values()):
+            if generation.state in (State.LIVE, State.ROTATED):
+                await agent.finish_file(generation)
+        await agent.drain(None)
+        incomplete = self._incomplete()
+        self._reporter.done(self._standing(), incomplete)
+        return incomplete
+
+    def _is_at_end(self) -> bool:
+        agent = self._agent
+        return not agent.feeder.is_busy and agent.outbox.is_empty
+
+    def _incomplete(self) -> list[str]:
+        found = [
+            f"{generation.path}: {file_error(generation)}"
+            for generation in self._alive()
+            if file_error(generation) is not None
+        ]
+        if self._agent.is_stopping:
+            found.append("stopped before the end")
+        return [*found, *self._agent.scan.problems]
+
+    def _alive(self) -> list[Generation]:
+        known = self._agent.registry.generations.values()
+        return [generation for generation in known if not generation.state.has_ended]
+
+    def _standing(self) -> Standing:
+        alive = self._alive()
+        done = sum(g.safe_position - self._begun.get(g.name, 0) for g in alive)
+        return Standing(
+            files=len(alive),
+            files_done=sum(not generation.lag_bytes for generation in alive),
+            bytes_total=done + sum(generation.lag_bytes for generation in alive),
+            bytes_done=done,
+            lines=self._agent.registry.counters["lines_total"],
+            elapsed_s=(self._agent.clock() - self._started_ms) / 1000,
+        )
+
+    def _report(self) -> None:
+        now_ms = self._agent.clock()
+        if now_ms >= self._report_at_ms:
+            self._report_at_ms = now_ms + REPORT_MS
+            self._reporter.show(self._standing())

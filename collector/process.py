@@ -1,0 +1,102 @@
+"""The process around a collector: from settings to the exit code.
+
+Floor: top. Exit codes: 0 after a clean stop or a complete one-shot run, 1 when the data folder is
+in use or a one-shot run is not complete, 2 for wrong settings.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from enum import Enum
+
+from pydantic import ValidationError
+
+from collector.agent import Agent, Clock
+from collector.check import check
+from collector.config import CollectorSettings
+from collector.files import DataFolder, InUse
+from collector.once import OneShot
+from collector.progress import reporter
+from collector.status import metrics, part_status
+from protocol.log import configure, fields
+from protocol.status_http import StatusServer
+
+EXIT_CLEAN = 0
+EXIT_FAILED = 1
+EXIT_SETTINGS = 2
+
+logger = logging.getLogger(__name__)
+
+
+class Mode(Enum):
+    """What the process is for."""
+
+    RUN = "run"
+    ONCE = "once"
+    CHECK = "check"
+
+
+def main(descriptor: int, mode: Mode) -> int:
+    """Read the settings, do the work, return the exit code."""
+    try:
+        with os.fdopen(descriptor, "rb") as source:
+            settings = CollectorSettings.model_validate_json(source.read())
+    except (OSError, ValidationError) as error:
+        configure("collector")
+        logger.error("settings are wrong: %s", error)
+        return EXIT_SETTINGS
+    configure(settings.part)
+    if mode is Mode.CHECK:
+        report = asyncio.run(check(settings, time.time_ns() // 1_000_000))
+        sys.stdout.write(json.dumps(report, indent=2) + "\n")
+        return EXIT_CLEAN
+    folder = DataFolder(settings.data_dir)
+    try:
+        folder.lock()
+    except InUse as error:
+        logger.error("%s", error)
+        return EXIT_FAILED
+    try:
+        instance = settings.section.instance or folder.instance()
+        return asyncio.run(_serve(settings, instance, mode))
+    finally:
+        folder.unlock()
+
+
+async def _serve(settings: CollectorSettings, instance: str, mode: Mode) -> int:
+    """Run until told to stop, or to the end of the files."""
+    agent = Agent(settings, instance, Clock())
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, agent.stop)
+    started_at_ms = agent.clock()
+    server = StatusServer(
+        settings.status.host,
+        settings.status.port,
+        lambda: part_status(agent, started_at_ms, agent.clock()),
+        lambda: metrics(agent),
+    )
+    if mode is Mode.RUN:
+        try:
+            await server.start()
+        except OSError as error:
+            address = f"{settings.status.host}:{settings.status.port}"
+            logger.error("status port not available", extra=fields(address=address, reason=error))
+            return EXIT_FAILED
+    code = EXIT_CLEAN
+    try:
+        if await agent.start():
+            if mode is Mode.ONCE:
+                incomplete = await OneShot(agent, reporter(sys.stdout)).run()
+                code = EXIT_FAILED if incomplete else EXIT_CLEAN
+            else:
+                await agent.run()
+    finally:
+        await agent.finish()
+        await server.close()
+    logger.info("collector stopped")
+    return code

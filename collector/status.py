@@ -1,0 +1,147 @@
+"""What the collector says of itself: the details of `/status` and the text of `/metrics`.
+
+Floor: above `agent`. Reads only. Files are listed with the largest lag first, at most a thousand;
+the totals count all.
+"""
+
+import heapq
+from collections.abc import Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from collector.agent import Agent
+from collector.config import STATUS_FILES_MAX
+from collector.generation import Generation
+from collector.sightings import State
+from protocol.status import PartState, PartStatus, Problem
+
+
+def file_state(generation: Generation) -> str:
+    """One word for what is going on with a file."""
+    archive = generation.archive
+    if generation.error:
+        return "unreadable"
+    if generation.state is State.DRAINING:
+        return "draining"
+    if archive is not None and archive.damage is not None:
+        return "damaged"
+    if archive is not None and archive.content_size is None:
+        return "waiting"
+    return "reading" if generation.lag_bytes else "idle"
+
+
+def file_error(generation: Generation) -> str | None:
+    """What is wrong with a file, in words."""
+    archive = generation.archive
+    if archive is not None and archive.damage is not None:
+        return f"damaged after byte {archive.content_size} of its content: {archive.damage}"
+    if archive is not None and archive.content_size is None:
+        return "the archive is not whole yet"
+    return generation.error or None
+
+
+def file_row(generation: Generation) -> dict[str, object]:
+    """One file as the status shows it."""
+    return {
+        "path": generation.path.encode(errors="surrogateescape").decode(errors="replace"),
+        "topic": generation.topic,
+        "size_bytes": generation.size,
+        "position": generation.safe_position,
+        "lag_bytes": generation.lag_bytes,
+        "lines": generation.acknowledged_lines,
+        "state": file_state(generation),
+        "verdict": None if generation.verdict is None else str(generation.verdict),
+        "error": file_error(generation),
+    }
+
+
+def living(agent: Agent) -> list[Generation]:
+    """The generations that are read or could be."""
+    found = agent.registry.generations.values()
+    return [generation for generation in found if not generation.state.has_ended]
+
+
+def details(agent: Agent) -> dict[str, object]:
+    """The collector's part of its status."""
+    alive = living(agent)
+    shown = heapq.nlargest(STATUS_FILES_MAX, alive, key=lambda generation: generation.lag_bytes)
+    counters = agent.registry.counters
+    return {
+        "instance": agent.instance,
+        "files": [file_row(generation) for generation in shown],
+        "files_total": len(alive),
+        "lag_bytes_total": sum(generation.lag_bytes for generation in alive),
+        "lines_total": counters["lines_total"],
+        "bytes_total": counters["bytes_total"],
+        "rate_lines_s": round(agent.rate.per_second(), 1),
+        "inputs": len(agent.registry.inputs),
+        "counters": dict(sorted(counters.items())),
+    }
+
+
+def part_status(agent: Agent, started_at_ms: int, now_ms: int) -> PartStatus:
+    """The whole status."""
+    problems = agent.problems()
+    unreadable = [generation for generation in living(agent) if generation.error]
+    if unreadable:
+        first = unreadable[0]
+        text = f"{len(unreadable)} files cannot be read, among them {first.path}: {first.error}"
+        problems = (*problems, Problem("files", text))
+    state = agent.state
+    if state is PartState.RUNNING and problems:
+        state = PartState.DEGRADED
+    return PartStatus(
+        part=agent.settings.part,
+        state=state,
+        ready=agent.is_ready,
+        started_at_ms=started_at_ms,
+        now_ms=now_ms,
+        problems=problems,
+        details=details(agent),
+    )
+
+
+class _AgentMetrics(Collector):
+    """The agent's figures in Prometheus' words, gathered when asked."""
+
+    def __init__(self, agent: Agent):
+        self._agent = agent
+
+    def collect(self) -> Iterable[Metric]:
+        """All families."""
+        return self._families()
+
+    def _families(self) -> Iterator[Metric]:
+        agent, counters = self._agent, self._agent.registry.counters
+        for name, text in (
+            ("lines", "Lines acknowledged by the brokers"),
+            ("bytes", "Bytes of files acknowledged by the brokers"),
+        ):
+            yield CounterMetricFamily(f"millrace_collector_{name}", text, counters[f"{name}_total"])
+        events = CounterMetricFamily(
+            "millrace_collector_events", "Things that happened to files", labels=["event"]
+        )
+        for name, value in sorted(counters.items()):
+            if not name.endswith("_total"):
+                events.add_metric([str(name)], value)
+        yield events
+        alive = living(agent)
+        for name, text, value in (
+            ("files", "Files known and read", len(alive)),
+            ("open_files", "Open handles", len(agent.handles)),
+            ("lag_bytes", "Bytes not acknowledged", sum(g.lag_bytes for g in alive)),
+            ("held_deleted_files", "Files without a name being read to their end",
+             sum(g.state is State.DRAINING for g in alive)),
+            ("held_bytes", "Bytes of lines in memory", agent.outbox.bytes_held),
+            ("ready", "Whether the collector is at work", int(agent.is_ready)),
+        ):  # fmt: skip
+            yield GaugeMetricFamily(f"millrace_collector_{name}", text, value)
+
+
+def metrics(agent: Agent) -> bytes:
+    """The text of `/metrics`."""
+    registry = CollectorRegistry()
+    registry.register(_AgentMetrics(agent))
+    return generate_latest(registry)

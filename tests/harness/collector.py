@@ -1,0 +1,160 @@
+"""A real collector process on folders of its own, and what has arrived at the broker.
+
+with CollectorProcess(tmp_path, broker.mill_bootstrap) as collector:
+    (collector.home / "watched/text/a.log").write_bytes(b"a line\n")
+    wait_until(lambda: read_topic(broker.bootstrap, "logs.text"), 10, "the line")
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from protocol.status import PartStatus, fetch_status
+from tests.harness.ports import free_port
+from tests.harness.wait import wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+
+START_DEADLINE_S = 30.0
+STOP_DEADLINE_S = 20.0
+
+
+class CollectorProcess:
+    """One collector; `section` are keys of the configuration's `collector:`."""
+
+    def __init__(
+        self, folder: Path, bootstrap_servers: str, section: Mapping[str, object] | None = None
+    ):
+        self.home = folder / "home"
+        self.data_dir = folder / "collector"
+        self.log_file = folder / "collector.log"
+        self.bootstrap_servers = bootstrap_servers
+        self.section = dict(section or {})
+        self.topics: list[dict[str, object]] = []
+        self.status_port = free_port()
+        self.process: subprocess.Popen[bytes] | None = None
+        for name in ("access", "json", "text"):
+            (self.home / "watched" / name).mkdir(parents=True, exist_ok=True)
+
+    def settings_object(self) -> dict[str, Any]:
+        """What the process reads from its settings descriptor."""
+        return {
+            "part": "collector",
+            "section": self.section,
+            "bootstrap_servers": self.bootstrap_servers,
+            "home": str(self.home),
+            "data_dir": str(self.data_dir),
+            "topics": self.topics,
+            "status": {"host": "127.0.0.1", "port": self.status_port},
+        }
+
+    def spawn(self, *arguments: str, stdout: Any = None) -> subprocess.Popen[bytes]:
+        """Start a process with these settings and return without waiting for anything."""
+        reader, writer = os.pipe()
+        with self.log_file.open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "collector", "--settings-fd", str(reader), *arguments],
+                cwd=ROOT,
+                pass_fds=[reader],
+                stdin=subprocess.DEVNULL,
+                stdout=log if stdout is None else stdout,
+                stderr=log,
+            )
+        os.close(reader)
+        with os.fdopen(writer, "wb") as settings:
+            settings.write(json.dumps(self.settings_object()).encode())
+        return process
+
+    def start(self) -> "CollectorProcess":
+        """Start and wait until it is at work."""
+        assert self.process is None, "the collector is running already"
+        self.process = self.spawn()
+        wait_until(lambda: self.status().ready, START_DEADLINE_S, "collector ready")
+        return self
+
+    def run(self, *arguments: str) -> tuple[int, str]:
+        """Run to the end with arguments such as --once; the exit code and what it printed."""
+        process = self.spawn(*arguments, stdout=subprocess.PIPE)
+        out, _ = process.communicate(timeout=120)
+        return process.returncode, out.decode()
+
+    def status(self) -> PartStatus:
+        return fetch_status("127.0.0.1", self.status_port, 2.0)
+
+    def details(self) -> Mapping[str, Any]:
+        return self.status().details
+
+    def stop(self) -> int:
+        """End it cleanly; its exit code."""
+        return self._end(signal.SIGTERM)
+
+    def kill9(self) -> None:
+        """The end without a last word."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, number: signal.Signals) -> int:
+        assert self.process is not None
+        self.process.send_signal(number)
+        code = self.process.wait(STOP_DEADLINE_S)
+        self.process = None
+        return code
+
+    def log_text(self) -> str:
+        return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
+
+    def __enter__(self) -> "CollectorProcess":
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self.process is not None:
+            self._end(signal.SIGKILL if kind else signal.SIGTERM)
+        if kind is not None:
+            print(self.log_text()[-8000:])
+
+
+class TopicReader:
+    """Reads a topic from its start with librdkafka, by assignment; grows with each `poll`."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: Sequence[int] = (0, 1, 2)):
+        self.records: list[tuple[int, bytes | None, bytes]] = []
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": "reader-of-a-test",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 20,
+            }
+        )
+        self._consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+
+    def poll(self) -> list[tuple[int, bytes | None, bytes]]:
+        """Everything so far: partition, key, value."""
+        for message in self._consumer.consume(10_000, timeout=0.05):
+            if message.error() is not None:
+                raise KafkaException(message.error())
+            value, partition = message.value(), message.partition()
+            assert value is not None and partition is not None
+            self.records.append((partition, message.key(), value))
+        return self.records
+
+    def values(self, count: int, deadline_s: float = 30) -> list[bytes]:
+        """The values, as soon as there are at least so many."""
+        wait_until(lambda: len(self.poll()) >= count, deadline_s, f"{count} records")
+        return [value for _, _, value in self.records]
+
+    def close(self) -> None:
+        self._consumer.close()

@@ -1,0 +1,191 @@
+"""The collector as a process before a real broker."""
+
+import gzip
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.harness.broker import BrokerProcess
+from tests.harness.collector import CollectorProcess, TopicReader
+from tests.harness.logs import shared_log
+from tests.harness.wait import wait_until
+
+pytestmark = pytest.mark.live
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("broker")) as running:
+        yield running
+
+
+def inputs(topic: str, **keys: object) -> dict[str, object]:
+    return {"inputs": [{"paths": ["watched/**"], "topic": topic, **keys}], "scan_interval": "1s"}
+
+
+def drop(source: Path, target: Path) -> bytes:
+    """Put a file there as a person does; returns its content."""
+    data = source.read_bytes()
+    target.write_bytes(data)
+    return data
+
+
+def test_a_real_access_log_arrives_line_by_line(broker: BrokerProcess, tmp_path: Path) -> None:
+    reader = TopicReader(broker.bootstrap, "t.access")
+    with CollectorProcess(tmp_path, broker.mill_bootstrap, inputs("t.access")) as collector:
+        log = shared_log("apache_access.log")
+        data = drop(log, collector.home / "watched/access/access.log")
+        lines = data.split(b"\n")[:-1]
+        assert reader.values(10_000) == lines
+        assert {key for _, key, _ in reader.records} == {b"access/access.log"}
+        assert len({partition for partition, _, _ in reader.records}) == 1
+        wait_until(lambda: collector.details()["lag_bytes_total"] == 0, 10, "no lag")
+        (row,) = collector.details()["files"]
+        assert (row["position"], row["lines"], row["state"]) == (len(data), 10_000, "idle")
+    with CollectorProcess(tmp_path, broker.mill_bootstrap, inputs("t.access")) as collector:
+        drop(log, collector.home / "watched/access/again.log")
+        assert sorted(reader.values(20_000)) == sorted(lines * 2)
+    reader.close()
+
+
+def test_crlf_and_a_last_line_without_an_end(broker: BrokerProcess, tmp_path: Path) -> None:
+    reader = TopicReader(broker.bootstrap, "t.ssh")
+    with CollectorProcess(tmp_path, broker.mill_bootstrap, inputs("t.ssh")) as collector:
+        target = collector.home / "watched/text/ssh.log"
+        data = drop(shared_log("OpenSSH_2k.log"), target)
+        expected = data.split(b"\r\n")
+        assert reader.values(1_999) == expected[:1999]
+        wait_until(lambda: collector.details()["files"][0]["lines"] == 1999, 10, "1,999 lines")
+        assert collector.details()["lag_bytes_total"] == len(expected[-1])
+        with target.open("ab") as writer:
+            writer.write(b"\r\n")
+        assert reader.values(2_000) == expected
+    reader.close()
+
+
+def test_once_reads_everything_and_ends(broker: BrokerProcess, tmp_path: Path) -> None:
+    reader = TopicReader(broker.bootstrap, "t.once")
+    collector = CollectorProcess(tmp_path, broker.mill_bootstrap, inputs("t.once"))
+    folder = collector.home / "watched/text"
+    (folder / "a.log").write_bytes(b"one\ntwo\nhalf")
+    (folder / "b.log.gz").write_bytes(gzip.compress(b"zip\n" * 1000))
+    (folder / "c.log").write_bytes(b"x" * 3_000_000 + b"\nafter\n")
+    code, out = collector.run("--once")
+    assert code == 0, collector.log_text()
+    events = [json.loads(line) for line in out.splitlines()]
+    assert events[-1]["event"] == "done"
+    assert events[-1]["incomplete"] == []
+    assert events[-1]["files_done"] == 3
+    values = reader.values(3 + 1000 + 4)
+    assert values.count(b"zip") == 1000
+    assert b"half" in values
+    assert b"after" in values
+    assert b"".join(value for value in values if b"xx" in value) == b"x" * 3_000_000
+    code, out = collector.run("--once")
+    assert code == 0
+    assert json.loads(out.splitlines()[-1])["lines"] == 0
+    (folder / "d.gz").write_bytes(gzip.compress(b"zip\n" * 1000)[:-20])
+    code, out = collector.run("--once")
+    assert code == 1
+    assert "not whole yet" in json.loads(out.splitlines()[-1])["incomplete"][0]
+    reader.close()
+
+
+def test_check_shows_files_positions_and_lag(broker: BrokerProcess, tmp_path: Path) -> None:
+    collector = CollectorProcess(tmp_path, broker.mill_bootstrap, inputs("t.check"))
+    path = collector.home / "watched/text/a.log"
+    path.write_bytes(b"one\ntwo\n")
+    code, out = collector.run("--check")
+    report = json.loads(out)
+    assert (code, report["instance"], report["broker"]["reached"]) == (0, None, True)
+    assert [(f["verdict"], f["position"], f["lag_bytes"]) for f in report["files"]] == [
+        ("new", 0, 8)
+    ]
+    assert not collector.data_dir.exists()
+    assert collector.run("--once")[0] == 0
+    with path.open("ab") as out_file:
+        out_file.write(b"three\n")
+    report = json.loads(collector.run("--check")[1])
+    (row,) = report["files"]
+    assert (row["verdict"], row["position"], row["lag_bytes"]) == ("grown", 8, 6)
+    assert row["inode"] == path.stat().st_ino
+    assert row["key"] == "text/a.log"
+
+
+def test_two_collectors_never_share_a_data_folder(broker: BrokerProcess, tmp_path: Path) -> None:
+    with CollectorProcess(tmp_path, broker.mill_bootstrap, inputs("t.lock")) as collector:
+        assert collector.process is not None
+        code, _ = collector.run("--once")
+        assert code == 1
+        assert f"in use by the collector with pid {collector.process.pid}" in collector.log_text()
+
+
+def test_overlong_lines_go_to_the_dead_letters(broker: BrokerProcess, tmp_path: Path) -> None:
+    section = inputs("t.dead", max_line_bytes=1024, on_overlong="dead_letter")
+    dead = TopicReader(broker.bootstrap, "millrace.dead-letters", [0])
+    reader = TopicReader(broker.bootstrap, "t.dead")
+    with CollectorProcess(tmp_path, broker.mill_bootstrap, section) as collector:
+        path = collector.home / "watched/text/a.log"
+        path.write_bytes(b"short\n" + b"y" * 5000 + b"\nend\n")
+        assert reader.values(2) == [b"short", b"end"]
+        assert dead.values(1)[-1] == b"y" * 1024
+        wait_until(lambda: collector.details()["lag_bytes_total"] == 0, 10, "no lag")
+        assert collector.details()["counters"]["dead_lettered"] == 1
+    reader.close()
+    dead.close()
+
+
+def test_a_rotation_under_load_keeps_every_line_in_order(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
+    reader = TopicReader(broker.bootstrap, "t.rotate")
+    with CollectorProcess(tmp_path, broker.mill_bootstrap, inputs("t.rotate")) as collector:
+        folder = collector.home / "watched/access"
+        written, number = [], 0
+        for rotation in range(8):
+            with (folder / "access.log").open("ab") as writer:
+                for _ in range(40):
+                    lines = [b"%07d" % n for n in range(number, number + 100)]
+                    number += 100
+                    written += lines
+                    writer.write(b"\n".join(lines) + b"\n")
+                    writer.flush()
+                    time.sleep(0.002)
+                for index in range(rotation, 0, -1):
+                    os.rename(folder / f"access.log.{index}", folder / f"access.log.{index + 1}")
+                os.rename(folder / "access.log", folder / "access.log.1")
+                writer.write(b"%07d\n" % number)
+                written.append(b"%07d" % number)
+                number += 1
+        values = reader.values(len(written))
+        assert sorted(values) == written
+        assert {key for _, key, _ in reader.records} == {b"access/access.log"}
+        assert collector.details()["counters"].get("lost_possible", 0) == 0
+    reader.close()
+
+
+def test_a_thousand_files_renamed_at_once_are_all_followed(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
+    reader = TopicReader(broker.bootstrap, "t.many")
+    with CollectorProcess(tmp_path, broker.mill_bootstrap, inputs("t.many")) as collector:
+        folder = collector.home / "watched/text"
+        for index in range(1000):
+            (folder / f"a{index}.log").write_bytes(b"first %d\n" % index)
+        reader.values(1000)
+        wait_until(lambda: collector.details()["files_total"] == 1000, 20, "1,000 files")
+        wait_until(lambda: collector.details()["lag_bytes_total"] == 0, 20, "no lag")
+        for index in range(1000):
+            os.rename(folder / f"a{index}.log", folder / f"b{index}.log")
+            (folder / f"a{index}.log").write_bytes(b"second %d\n" % index)
+        values = reader.values(2000)
+        assert len(values) == len(set(values)) == 2000
+        wait_until(lambda: collector.details()["files_total"] == 2000, 20, "2,000 files")
+        assert collector.details()["counters"]["renamed"] == 1000
+        assert len(collector.details()["files"]) == 1000
+        assert collector.details()["counters"].get("lost_possible", 0) == 0
+    reader.close()
