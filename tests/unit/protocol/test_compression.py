@@ -115,6 +115,12 @@ def test_zstd_as_java_writes_it_without_a_content_size() -> None:
         decompress(Codec.ZSTD, packed[:-1], len(TEXT))
 
 
+def test_lz4_blocks_are_independent_because_java_demands_it() -> None:
+    info = lz4.frame.get_frame_info(bytes(compress(Codec.LZ4, TEXT)))
+    assert info["block_linked"] is False
+    assert info["block_size"] == 64 << 10
+
+
 def test_zstd_windows_above_8_mib_are_refused() -> None:
     parameters = zstandard.ZstdCompressionParameters(window_log=24, compression_level=1)
     stream = zstandard.ZstdCompressor(compression_params=parameters).compressobj()

@@ -132,6 +132,13 @@ def test_a_large_frame_is_read_exactly_to_its_end() -> None:
     assert sum(asked) == len(large) - 500
 
 
+def test_a_grown_buffer_still_ends_reads_where_a_large_frame_ends() -> None:
+    buffer = FrameBuffer(1 << 20, read_bytes=1024)
+    feed(buffer, framed(bytes(50_000)))
+    feed(buffer, framed(bytes(3000))[:100])
+    assert len(buffer.get_buffer()) == 3004 - 100
+
+
 def test_a_grown_buffer_shrinks_by_itself_or_at_once() -> None:
     buffer = FrameBuffer(1 << 20, read_bytes=1024)
     large = framed(bytes(100_000))

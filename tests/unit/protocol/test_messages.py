@@ -7,18 +7,31 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from protocol.errors import BadLength, BufferUnderflow, EncodeError, UnknownVersion, WireError
+from protocol.errors import (
+    BadLength,
+    BadTags,
+    BufferUnderflow,
+    EncodeError,
+    UnknownVersion,
+    WireError,
+)
 from protocol.messages import headers
 from protocol.messages.api import DECLARED, SERVED, ApiKey, request_class, response_class
 from protocol.messages.cluster import FindCoordinatorRequest
 from protocol.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
-from protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    PartitionData,
+)
 from protocol.messages.list_offsets import ListOffsetsRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.types import ZERO_UUID
 from protocol.wire.primitives import ELEMENT_COUNT_MAX
-from protocol.wire.schema import CHUNK_SIZE_BYTES, Message, Struct
+from protocol.wire.schema import CHUNK_SIZE_BYTES, Message, Struct, int8
 from tests.unit.protocol import reference
 from tests.unit.protocol.examples import (
     SEED,
@@ -256,6 +269,35 @@ def test_more_elements_than_bytes_are_refused_before_they_are_made() -> None:
     for version, count in ((1, "0000c350"), (9, "d18603")):
         with pytest.raises(BufferUnderflow, match="50000 elements"):
             MetadataRequest.decode(bytes.fromhex(count) + bytes(1000), version)
+
+
+def test_a_tagged_field_must_fill_its_size() -> None:
+    whole = FetchRequest(cluster_id="abc").encode(12)
+    assert whole.endswith(b"\x01\x00\x04\x04abc")
+    for size in (b"\x03", b"\x05"):
+        with pytest.raises(BadTags):
+            FetchRequest.decode(whole[:-5] + size + whole[-4:] + b"rest", 12)
+
+
+def test_a_tagged_struct_at_its_defaults_is_left_out() -> None:
+    def encoded(leader: LeaderIdAndEpoch | None) -> bytes:
+        partition = PartitionData(current_leader=leader, records=b"")
+        topic = FetchableTopicResponse(topic="t", partitions=[partition])
+        return FetchResponse(responses=[topic]).encode(12)
+
+    assert encoded(LeaderIdAndEpoch()) == encoded(None)
+    assert encoded(LeaderIdAndEpoch(leader_id=1)) != encoded(None)
+
+
+def test_tags_are_written_in_ascending_order_however_they_are_declared() -> None:
+    class Disorder(Message, api_key=-1, versions=(0, 0), flexible=0):
+        """A message whose tags are declared backwards."""
+
+        last: int = int8(tag=9)
+        first: int = int8(tag=2)
+
+    assert Disorder(last=1, first=2).encode(0) == bytes.fromhex("02 0201 02 0901 01")
+    assert Disorder.decode(bytes.fromhex("02 0901 01 0201 02"), 0)[0] == Disorder(last=1, first=2)
 
 
 def test_records_are_slices_of_the_frame() -> None:
