@@ -31,6 +31,8 @@ from protocol.types import (
 MAX_TIMESTAMP_SINCE = 7
 """ListOffsets -3; the special timestamps below it are not served in any version offered."""
 
+LEADER_EPOCH_SINCE = 4
+
 
 def fetch(services: Services, call: Call, request: FetchRequest) -> FetchResponse | None:
     """Answer with what there is, or park."""
@@ -78,12 +80,13 @@ def _list_one(
     log = partition.log
     limit_offset = partition.last_stable_offset
     timestamp = asked.timestamp
+    leader_epoch = NO_LEADER_EPOCH
     if timestamp == LATEST_TIMESTAMP:
         answer.offset = limit_offset
-        answer.leader_epoch = epoch_of(log, limit_offset - 1)
+        leader_epoch = epoch_of(log, limit_offset - 1)
     elif timestamp == EARLIEST_TIMESTAMP:
         answer.offset = log.log_start_offset
-        answer.leader_epoch = epoch_of(log, log.log_start_offset)
+        leader_epoch = epoch_of(log, log.log_start_offset)
     elif timestamp >= 0 or (timestamp == MAX_TIMESTAMP and version >= MAX_TIMESTAMP_SINCE):
         found = (
             log.max_timestamp_record(limit_offset)
@@ -94,9 +97,11 @@ def _list_one(
             answer.offset, answer.timestamp = NO_OFFSET, NO_TIMESTAMP
             return
         answer.offset, answer.timestamp = found.offset, found.timestamp_ms
-        answer.leader_epoch = found.leader_epoch
+        leader_epoch = found.leader_epoch
     else:
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp}")
+    if version >= LEADER_EPOCH_SINCE:
+        answer.leader_epoch = leader_epoch
 
 
 def epoch_of(log: Log, offset: int) -> int:

@@ -9,6 +9,14 @@ from protocol.messages.produce import ProduceRequest
 from protocol.messages.producer_ids import InitProducerIdRequest, InitProducerIdResponse
 from protocol.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
+NO_TRANSACTIONS = ErrorCode.UNSUPPORTED_VERSION
+"""For a transactional id, here and in FindCoordinator.
+
+Tried with the clients: aiokafka, kafka-python and Java fail at once and name it; librdkafka waits
+for its time-out, as it does with every code but the one for a lacking authorisation, which would be
+untrue. A retriable code would let all of them wait.
+"""
+
 
 def produce(services: Services, call: Call, request: ProduceRequest) -> None:
     """Stage the batches; they are written at the end of this read."""
@@ -29,7 +37,3 @@ def init_producer_id(
         )
     services.producer_ids.give(call)
     return None
-
-
-NO_TRANSACTIONS = ErrorCode.UNSUPPORTED_VERSION
-"""What clients turn into a clear, final error; a retriable code would only make them wait."""

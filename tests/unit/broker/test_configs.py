@@ -1,0 +1,159 @@
+"""Settings: what holds, where it comes from, and how it changes."""
+
+from typing import Any
+
+import pytest
+
+from broker.controller.configs import Operation, describe_configs
+from protocol.errors import ErrorCode
+from protocol.messages.configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from tests.unit.broker.cluster import Cluster
+
+TOPIC, BROKER, LOGGER = 2, 4, 8
+
+
+def describe(
+    cluster: Cluster,
+    name: str = "logs",
+    kind: int = TOPIC,
+    keys: list[str] | None = None,
+    **options: bool,
+) -> Any:
+    resource = DescribeConfigsResource(
+        resource_type=kind, resource_name=name, configuration_keys=keys
+    )
+    request = DescribeConfigsRequest(resources=[resource], **options)
+    return describe_configs(request, cluster.image, cluster.config).results[0]
+
+
+def entries(result: Any) -> dict[str, Any]:
+    assert result.error_code == ErrorCode.NONE
+    return {one.name: one for one in result.configs}
+
+
+def alter(
+    cluster: Cluster,
+    *changes: tuple[str, Operation, str | None],
+    name: str = "logs",
+    kind: int = TOPIC,
+    validate_only: bool = False,
+) -> ErrorCode:
+    resource = AlterConfigsResource(
+        resource_type=kind,
+        resource_name=name,
+        configs=[
+            AlterableConfig(name=key, config_operation=operation, value=value)
+            for key, operation, value in changes
+        ],
+    )
+    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
+    return ErrorCode(cluster.submit(request).responses[0].error_code)
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    cluster = Cluster(log_retention_hours=24)
+    cluster.create("logs", segment_ms="604800000")
+    return cluster
+
+
+def test_pitfall_32_all_settings_come_with_source_and_synonyms(cluster: Cluster) -> None:
+    found = entries(describe(cluster, include_synonyms=True, include_documentation=True))
+    assert len(found) >= 20
+    retention = found["retention.ms"]
+    assert (retention.value, retention.config_source) == ("86400000", 4)
+    assert [(one.name, one.value, one.source) for one in retention.synonyms] == [
+        ("log.retention.hours", "24", 4),
+        ("log.retention.hours", "168", 5),
+    ]
+    assert all(one.synonyms and one.documentation for one in found.values())
+    assert all(one.config_type in range(1, 10) for one in found.values())
+
+
+def test_pitfall_32_a_value_set_to_its_default_stays_the_topics_own(cluster: Cluster) -> None:
+    segment = entries(describe(cluster, include_synonyms=True))["segment.ms"]
+    assert segment.config_source == 1
+    assert [one.source for one in segment.synonyms] == [1, 5]
+
+
+def test_pitfall_32_no_names_are_invented(cluster: Cluster) -> None:
+    assert "partition_count" not in entries(describe(cluster))
+    assert list(entries(describe(cluster, keys=["retention.ms", "partition_count"]))) == [
+        "retention.ms"
+    ]
+
+
+def test_the_broker_describes_itself_and_no_other(cluster: Cluster) -> None:
+    found = entries(describe(cluster, name="1", kind=BROKER))
+    hours = found["log.retention.hours"]
+    assert (hours.value, hours.config_source, hours.read_only) == ("24", 4, True)
+    assert found["log.roll.hours"].value == "168"
+    assert entries(describe(cluster, name="", kind=BROKER)) == {}
+    assert describe(cluster, name="2", kind=BROKER).error_code == ErrorCode.INVALID_REQUEST
+    assert describe(cluster, kind=LOGGER).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_an_unknown_topic_has_no_settings(cluster: Cluster) -> None:
+    assert describe(cluster, name="none").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    code = alter(cluster, ("retention.ms", Operation.SET, "1"), name="none")
+    assert code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_settings_are_set_and_given_back(cluster: Cluster) -> None:
+    assert alter(cluster, ("retention.ms", Operation.SET, "77")) is ErrorCode.NONE
+    assert entries(describe(cluster))["retention.ms"].value == "77"
+    assert alter(cluster, ("retention.ms", Operation.DELETE, None)) is ErrorCode.NONE
+    assert entries(describe(cluster))["retention.ms"].value == "86400000"
+
+
+def test_pitfall_13_append_and_subtract_start_from_the_effective_default(cluster: Cluster) -> None:
+    assert alter(cluster, ("cleanup.policy", Operation.APPEND, "compact")) is ErrorCode.NONE
+    assert entries(describe(cluster))["cleanup.policy"].value == "delete,compact"
+    assert alter(cluster, ("cleanup.policy", Operation.APPEND, "compact")) is ErrorCode.NONE
+    assert entries(describe(cluster))["cleanup.policy"].value == "delete,compact"
+    assert alter(cluster, ("cleanup.policy", Operation.SUBTRACT, "delete")) is ErrorCode.NONE
+    assert entries(describe(cluster))["cleanup.policy"].value == "compact"
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (("nonsense", Operation.SET, "1"), ErrorCode.INVALID_CONFIG),
+        (("retention.ms", Operation.SET, "soon"), ErrorCode.INVALID_CONFIG),
+        (("retention.ms", Operation.SET, None), ErrorCode.INVALID_CONFIG),
+        (("retention.ms", Operation.APPEND, "1"), ErrorCode.INVALID_CONFIG),
+        (("cleanup.policy", Operation.SUBTRACT, "delete"), ErrorCode.INVALID_CONFIG),
+        (("cleanup.policy", 7, "delete"), ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_a_wrong_change_changes_nothing(
+    cluster: Cluster, change: tuple[str, Operation, str | None], code: ErrorCode
+) -> None:
+    before = cluster.image.settings(TOPIC, "logs")
+    assert alter(cluster, ("delete.retention.ms", Operation.SET, "5"), change) is code
+    assert cluster.image.settings(TOPIC, "logs") == before
+
+
+def test_the_same_key_or_resource_twice_is_refused(cluster: Cluster) -> None:
+    twice = ("retention.ms", Operation.SET, "1")
+    assert alter(cluster, twice, twice) is ErrorCode.INVALID_REQUEST
+    resource = AlterConfigsResource(resource_type=TOPIC, resource_name="logs")
+    reply = cluster.submit(IncrementalAlterConfigsRequest(resources=[resource, resource]))
+    assert {one.error_code for one in reply.responses} == {ErrorCode.INVALID_REQUEST}
+
+
+def test_brokers_do_not_change_at_run_time(cluster: Cluster) -> None:
+    change = ("log.retention.ms", Operation.SET, "1")
+    assert alter(cluster, change, name="1", kind=BROKER) is ErrorCode.INVALID_REQUEST
+
+
+def test_validate_only_changes_nothing(cluster: Cluster) -> None:
+    change = ("retention.ms", Operation.SET, "1")
+    assert alter(cluster, change, validate_only=True) is ErrorCode.NONE
+    assert "retention.ms" not in cluster.image.settings(TOPIC, "logs")

@@ -1,0 +1,226 @@
+"""Committed offsets of groups without members: what is taken, given back, and forgotten."""
+
+import pytest
+
+from broker.coordinators.group_records import (
+    CommittedOffset,
+    decode_offset_key,
+    decode_offset_value,
+    encode_offset_key,
+    encode_offset_value,
+)
+from broker.coordinators.offsets import GROUP_COUNT_MAX, GroupShard, GroupState, shard_of
+from broker.coordinators.outcome import CoordinatorRecord
+from protocol.errors import CorruptBatch, ErrorCode
+from protocol.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from protocol.types import TopicPartition
+
+RETENTION_MS = 10_000
+NOTE_BYTES_MAX = 8
+
+
+def new_shard() -> GroupShard:
+    return GroupShard(NOTE_BYTES_MAX, RETENTION_MS)
+
+
+def has_partition(topic: str, index: int) -> bool:
+    return topic == "logs" and index < 3
+
+
+def request(
+    offset: int = 5,
+    *,
+    group_id: str = "g",
+    partition: int = 0,
+    topic: str = "logs",
+    metadata: str | None = "note",
+    leader_epoch: int = 2,
+    generation_id: int = -1,
+    member_id: str = "",
+    retention_ms: int = -1,
+) -> OffsetCommitRequest:
+    return OffsetCommitRequest(
+        group_id=group_id,
+        generation_id_or_member_epoch=generation_id,
+        member_id=member_id,
+        retention_time_ms=retention_ms,
+        topics=[
+            OffsetCommitRequestTopic(
+                name=topic,
+                partitions=[
+                    OffsetCommitRequestPartition(
+                        partition_index=partition,
+                        committed_offset=offset,
+                        committed_leader_epoch=leader_epoch,
+                        committed_metadata=metadata,
+                    )
+                ],
+            )
+        ],
+    )
+
+
+def commit(shard: GroupShard, wanted: OffsetCommitRequest, now_ms: int = 100) -> ErrorCode:
+    """Judge, and replay what would be written."""
+    outcome = shard.commit(wanted, now_ms, has_partition)
+    for record in outcome.records:
+        shard.replay(record.key, record.value)
+    return ErrorCode(outcome.reply.topics[0].partitions[0].error_code)
+
+
+def committed(shard: GroupShard, partition: int = 0) -> CommittedOffset | None:
+    return shard.committed("g", TopicPartition("logs", partition))
+
+
+def test_pitfall_30_metadata_and_leader_epoch_come_back_unchanged() -> None:
+    shard = new_shard()
+    assert commit(shard, request(5, metadata="ä|x", leader_epoch=7)) is ErrorCode.NONE
+    assert committed(shard) == CommittedOffset(5, 7, "ä|x", 100)
+
+
+def test_a_commit_is_visible_only_when_replayed() -> None:
+    shard = new_shard()
+    outcome = shard.commit(request(5), 100, has_partition)
+    assert committed(shard) is None
+    shard.replay(*outcome.records[0])
+    assert committed(shard) is not None
+
+
+def test_no_metadata_is_empty_metadata() -> None:
+    shard = new_shard()
+    commit(shard, request(metadata=None))
+    found = committed(shard)
+    assert found is not None
+    assert found.metadata == ""
+
+
+@pytest.mark.parametrize(
+    ("wanted", "code"),
+    [
+        (request(topic="none"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (request(partition=3), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (request(metadata="ääääx"), ErrorCode.OFFSET_METADATA_TOO_LARGE),
+        (request(generation_id=4, member_id="m"), ErrorCode.UNKNOWN_MEMBER_ID),
+        (request(group_id="new", generation_id=0, member_id="m"), ErrorCode.ILLEGAL_GENERATION),
+    ],
+)
+def test_refused_commits_write_nothing(wanted: OffsetCommitRequest, code: ErrorCode) -> None:
+    shard = new_shard()
+    commit(shard, request(1))
+    outcome = shard.commit(wanted, 100, has_partition)
+    assert outcome.reply.topics[0].partitions[0].error_code == code
+    assert not outcome.records
+
+
+def test_one_bad_partition_does_not_refuse_the_others() -> None:
+    shard = new_shard()
+    wanted = request()
+    wanted.topics += request(topic="none").topics
+    outcome = shard.commit(wanted, 100, has_partition)
+    assert [one.partitions[0].error_code for one in outcome.reply.topics] == [0, 3]
+    assert len(outcome.records) == 1
+
+
+def test_a_shard_has_a_limit_of_groups() -> None:
+    shard = new_shard()
+    shard.groups = {f"g{number}": {} for number in range(GROUP_COUNT_MAX)}
+    assert commit(shard, request(group_id="one more")) is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert commit(shard, request(group_id="g7")) is ErrorCode.NONE
+
+
+def test_pitfall_08_an_unknown_group_has_nothing_and_is_dead() -> None:
+    shard = new_shard()
+    assert committed(shard) is None
+    assert shard.state("g") is GroupState.DEAD
+    commit(shard, request())
+    assert shard.state("g") is GroupState.EMPTY
+
+
+def test_offsets_expire_from_their_commit_and_the_group_with_the_last() -> None:
+    shard = new_shard()
+    commit(shard, request(partition=0), now_ms=1_000)
+    commit(shard, request(partition=1), now_ms=2_000)
+    assert shard.expired(1_000 + RETENTION_MS - 1) == []
+    for end_ms in (1_000 + RETENTION_MS, 2_000 + RETENTION_MS):
+        tombstones = shard.expired(end_ms)
+        assert len(tombstones) == 1
+        for record in tombstones:
+            shard.replay(record.key, record.value)
+    assert shard.state("g") is GroupState.DEAD
+
+
+def test_a_commit_may_bring_its_own_expiry() -> None:
+    shard = new_shard()
+    commit(shard, request(retention_ms=50), now_ms=1_000)
+    assert shard.expired(1_049) == []
+    assert len(shard.expired(1_050)) == 1
+
+
+def test_pitfall_45_offsets_of_a_deleted_topic_are_void() -> None:
+    shard = new_shard()
+    commit(shard, request())
+    for record in shard.of_topics({"logs"}):
+        shard.replay(record.key, record.value)
+    assert committed(shard) is None
+
+
+def test_groups_are_listed_by_state_whatever_the_case() -> None:
+    shard = new_shard()
+    commit(shard, request())
+    assert shard.listed([]) == ["g"]
+    assert shard.listed(["empty", "Stable"]) == ["g"]
+    assert shard.listed(["Stable"]) == []
+
+
+def test_keys_and_values_are_kafkas_bytes() -> None:
+    assert encode_offset_key("grp", "t", 3) == (b"\x00\x01\x00\x03grp\x00\x01t\x00\x00\x00\x03")
+    assert encode_offset_value(CommittedOffset(9, 2, "m", 256)) == (
+        b"\x00\x03" b"\x00\x00\x00\x00\x00\x00\x00\x09" b"\x00\x00\x00\x02" b"\x00\x01m"
+        b"\x00\x00\x00\x00\x00\x00\x01\x00"
+    )  # fmt: skip
+
+
+def test_what_is_written_is_read_back() -> None:
+    key = decode_offset_key(encode_offset_key("grp", "t", 3))
+    assert key is not None
+    assert (key.group, key.topic, key.partition) == ("grp", "t", 3)
+    plain = CommittedOffset(9, 2, "m", 256)
+    expiring = CommittedOffset(9, -1, "m", 256, 999)
+    for committed_offset in (plain, expiring):
+        assert decode_offset_value(encode_offset_value(committed_offset)) == committed_offset
+
+
+def test_other_kinds_of_keys_are_skipped_and_broken_ones_are_not() -> None:
+    shard = new_shard()
+    shard.replay(b"\x00\x02\x00\x01g", b"whatever")
+    assert not shard.groups
+    with pytest.raises(CorruptBatch):
+        shard.replay(b"\x00\x01\x00\x09g", b"")
+
+
+def test_a_tombstone_for_what_is_not_there_changes_nothing() -> None:
+    shard = new_shard()
+    shard.replay(*CoordinatorRecord(encode_offset_key("g", "logs", 0), None))
+    assert not shard.groups
+
+
+@pytest.mark.parametrize(
+    ("group_id", "java_hash"),
+    [
+        ("", 0),
+        ("a", 97),
+        ("hello", 99162322),
+        ("millrace-stream", 199443552),
+        # Java's smallest number, which has no absolute value.
+        ("polygenelubricants", -(2**31)),
+        ("grüße", 98768023),
+        ("😀", 1772899),
+    ],
+)
+def test_a_group_lies_where_javas_hash_puts_it(group_id: str, java_hash: int) -> None:
+    expected = 0 if java_hash == -(2**31) else abs(java_hash) % 50
+    assert shard_of(group_id, 50) == expected

@@ -1,0 +1,126 @@
+"""The order of one connection's requests, tried by hand and by a random program beside a model."""
+
+from random import Random
+
+from broker.server.pipeline import REQUEST_BYTES_MAX, REQUEST_COUNT_MAX, Pipeline, Slot
+from tests.harness.seed import seeded
+
+PRODUCE = b"\x00\x00"
+FETCH = b"\x00\x01"
+
+
+def start(pipeline: Pipeline, *, is_produce: bool) -> Slot:
+    assert pipeline.admits(is_produce)
+    return pipeline.start(is_produce, 10)
+
+
+def test_produce_overlaps_produce_and_answers_leave_in_order() -> None:
+    pipeline = Pipeline()
+    first, second = (start(pipeline, is_produce=True) for _ in range(2))
+    second.answer = [b"2"]
+    assert pipeline.take_answers() == []
+    first.answer = [b"1"]
+    assert pipeline.take_answers() == [b"1", b"2"]
+    assert pipeline.is_idle
+
+
+def test_anything_else_waits_for_all_before_it() -> None:
+    pipeline = Pipeline()
+    produce = start(pipeline, is_produce=True)
+    assert not pipeline.admits(False)
+    pipeline.wait(FETCH)
+    assert pipeline.next_waiting() is None
+    produce.answer = [b"p"]
+    # Ready is not enough: it must have left the line, so that order is kept.
+    assert pipeline.take_answers() == [b"p"]
+    assert pipeline.next_waiting() == FETCH
+
+
+def test_produce_waits_behind_anything_else() -> None:
+    pipeline = Pipeline()
+    fetch = start(pipeline, is_produce=False)
+    assert not pipeline.admits(True)
+    pipeline.wait(PRODUCE)
+    pipeline.wait(PRODUCE)
+    fetch.answer = []
+    assert pipeline.take_answers() == []
+    assert pipeline.next_waiting() == PRODUCE
+    pipeline.start(True, 10)
+    assert pipeline.next_waiting() == PRODUCE
+
+
+def test_nobody_overtakes_what_waits() -> None:
+    pipeline = Pipeline()
+    start(pipeline, is_produce=True)
+    pipeline.wait(FETCH)
+    assert not pipeline.admits(True)
+
+
+def test_a_request_without_an_answer_frees_its_place() -> None:
+    pipeline = Pipeline()
+    silent, loud = (start(pipeline, is_produce=True) for _ in range(2))
+    loud.answer = [b"2"]
+    silent.answer = ()
+    assert pipeline.take_answers() == [b"2"]
+
+
+def test_the_line_is_full_at_its_limits() -> None:
+    pipeline = Pipeline()
+    was_full, slots = [], []
+    for _ in range(REQUEST_COUNT_MAX):
+        was_full.append(pipeline.is_full)
+        slots.append(start(pipeline, is_produce=True))
+    was_full.append(pipeline.is_full)
+    slots[0].answer = []
+    pipeline.take_answers()
+    was_full.append(pipeline.is_full)
+    assert was_full == [False] * REQUEST_COUNT_MAX + [True, False]
+    large = Pipeline()
+    large.start(True, REQUEST_BYTES_MAX)
+    assert large.is_full
+
+
+def test_any_program_keeps_the_order() -> None:
+    random = seeded("pipeline")
+    for _ in range(300):
+        run_program(random)
+
+
+def run_program(random: Random) -> None:
+    """Requests arrive and answers come in any order; the model is a plain list of what arrived."""
+    pipeline = Pipeline()
+    kinds = [random.random() < 0.6 for _ in range(random.randint(1, 30))]
+    arrived = 0
+    started: list[int] = []
+    open_slots: dict[int, Slot] = {}
+    sent: list[object] = []
+
+    def begin(number: int) -> None:
+        before = [one for one in range(number) if one in open_slots or one not in started]
+        if kinds[number]:
+            assert all(one in started and kinds[one] for one in before)
+        else:
+            assert not before
+        started.append(number)
+        open_slots[number] = pipeline.start(kinds[number], 1)
+
+    def settle() -> None:
+        sent.extend(pipeline.take_answers())
+        while (frame := pipeline.next_waiting()) is not None:
+            begin(int.from_bytes(frame[2:4], "big"))
+
+    while len(sent) < len(kinds):
+        if arrived < len(kinds) and (not open_slots or random.random() < 0.5):
+            number = arrived
+            arrived += 1
+            if pipeline.admits(kinds[number]):
+                begin(number)
+            else:
+                pipeline.wait((PRODUCE if kinds[number] else FETCH) + number.to_bytes(2, "big"))
+        else:
+            number = random.choice(list(open_slots))
+            open_slots.pop(number).answer = [number]
+            settle()
+    assert sent == list(range(len(kinds)))
+    assert started == sorted(started)
+    assert pipeline.is_idle

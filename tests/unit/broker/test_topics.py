@@ -1,0 +1,286 @@
+"""Topics come, go and grow by the rules, each topic of a request for itself."""
+
+from typing import Any
+
+import pytest
+
+from broker.controller.image import OFFSETS_TOPIC
+from broker.controller.outcome import AllocateProducerIds, CreateOwnTopic
+from broker.controller.placement import place
+from broker.controller.topics import PARTITION_COUNT_MAX, TOPIC_COUNT_MAX, check_topic_name
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
+from protocol.types import ZERO_UUID, Uuid
+from tests.unit.broker.cluster import Cluster, create_request
+
+
+def code_of(result: Any) -> ErrorCode:
+    return ErrorCode(result.error_code)
+
+
+def test_a_topic_gets_an_id_partitions_and_its_settings() -> None:
+    cluster = Cluster()
+    result = cluster.create("logs", 3, retention_ms="1000")
+    topic = cluster.image.topics["logs"]
+    assert code_of(result) is ErrorCode.NONE
+    assert (result.num_partitions, result.replication_factor) == (3, 1)
+    assert result.topic_id == topic.topic_id
+    assert [one.leader for one in topic.partitions] == [1, 1, 1]
+    assert cluster.image.settings(2, "logs") == {"retention.ms": "1000"}
+
+
+def test_pitfall_39_every_topic_has_an_id_of_its_own() -> None:
+    cluster = Cluster()
+    ids = {cluster.create(f"t{number}").topic_id for number in range(50)}
+    cluster.submit(CreateOwnTopic("auto"))
+    cluster.submit(CreateOwnTopic(OFFSETS_TOPIC))
+    assert len(ids) == 50
+    assert ZERO_UUID not in ids
+    assert all(topic.topic_id != ZERO_UUID for topic in cluster.image.topics.values())
+
+
+def test_defaults_of_the_node_stand_in_for_minus_one() -> None:
+    cluster = Cluster(num_partitions=4)
+    assert cluster.create("logs", -1).num_partitions == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "is_good"),
+    [
+        ("a", True), ("A.b_c-9", True), ("x" * 249, True), ("", False), (".", False),
+        ("..", False), ("x" * 250, False), ("a b", False), ("a/b", False), ("ä", False),
+        ("a\n", False), ("a\x00", False),
+    ],
+)  # fmt: skip
+def test_pitfall_14_names_that_cannot_be_folders_are_refused(name: str, is_good: bool) -> None:
+    if is_good:
+        assert check_topic_name(name) == name
+        return
+    with pytest.raises(ApiError) as refused:
+        check_topic_name(name)
+    assert refused.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert code_of(Cluster().create(name)) is ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_pitfall_14_a_wrong_setting_is_invalid_config_and_names_every_fault() -> None:
+    result = Cluster().create("logs", retention_ms="soon", nonsense="1")
+    assert code_of(result) is ErrorCode.INVALID_CONFIG
+    assert "retention.ms" in result.error_message
+    assert "nonsense" in result.error_message
+
+
+@pytest.mark.parametrize(
+    ("topic", "code"),
+    [
+        ({"num_partitions": 0}, ErrorCode.INVALID_PARTITIONS),
+        ({"num_partitions": -2}, ErrorCode.INVALID_PARTITIONS),
+        ({"num_partitions": 2**31 - 1}, ErrorCode.POLICY_VIOLATION),
+        ({"replication_factor": 0}, ErrorCode.INVALID_REPLICATION_FACTOR),
+        ({"replication_factor": 2}, ErrorCode.INVALID_REPLICATION_FACTOR),
+        (
+            {"configs": [CreatableTopicConfig(name="retention.ms", value=None)]},
+            ErrorCode.INVALID_CONFIG,
+        ),
+        (
+            {"assignments": [CreatableReplicaAssignment(partition_index=0, broker_ids=[1])]},
+            ErrorCode.INVALID_REQUEST,
+        ),
+    ],
+)
+def test_a_wrong_topic_is_refused(topic: dict[str, Any], code: ErrorCode) -> None:
+    cluster = Cluster()
+    wanted = CreatableTopic(name="t", **({"num_partitions": 1, "replication_factor": 1} | topic))
+    reply = cluster.submit(CreateTopicsRequest(topics=[wanted]))
+    assert code_of(reply.topics[0]) is code
+    assert not cluster.image.topics
+
+
+@pytest.mark.parametrize(
+    ("assignments", "code"),
+    [
+        ({0: [1, 2], 1: [2, 3]}, ErrorCode.NONE),
+        ({0: [1], 2: [1]}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ({0: [1], 1: [1, 2]}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ({0: [1, 1]}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ({0: [9]}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ({0: []}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    ],
+)
+def test_replicas_chosen_by_hand(assignments: dict[int, list[int]], code: ErrorCode) -> None:
+    cluster = Cluster(brokers=(1, 2, 3))
+    topic = CreatableTopic(
+        name="t",
+        num_partitions=-1,
+        replication_factor=-1,
+        assignments=[
+            CreatableReplicaAssignment(partition_index=index, broker_ids=ids)
+            for index, ids in assignments.items()
+        ],
+    )
+    reply = cluster.submit(CreateTopicsRequest(topics=[topic]))
+    assert code_of(reply.topics[0]) is code
+
+
+def test_one_refusal_leaves_the_others_of_a_request_alone() -> None:
+    cluster = Cluster()
+    cluster.create("old")
+    topics = [
+        CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+        for name in ("old", "twice", "twice", "new")
+    ]
+    reply = cluster.submit(CreateTopicsRequest(topics=topics))
+    assert [code_of(one) for one in reply.topics] == [
+        ErrorCode.TOPIC_ALREADY_EXISTS,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.NONE,
+    ]
+    assert sorted(cluster.image.topics) == ["new", "old"]
+
+
+def test_pitfall_05_created_settings_have_real_sources() -> None:
+    cluster = Cluster(log_retention_hours=24)
+    configs = {one.name: one for one in cluster.create("logs", segment_ms="5000").configs}
+    assert (configs["segment.ms"].value, configs["segment.ms"].config_source) == ("5000", 1)
+    assert (configs["retention.ms"].value, configs["retention.ms"].config_source) == (
+        "86400000",
+        4,
+    )
+    assert (configs["cleanup.policy"].value, configs["cleanup.policy"].config_source) == (
+        "delete",
+        5,
+    )
+    refused = cluster.create("logs")
+    assert refused.configs == []
+
+
+def test_validate_only_answers_the_same_and_changes_nothing() -> None:
+    cluster = Cluster()
+    request = create_request("logs", 2)
+    request.validate_only = True
+    result = cluster.submit(request).topics[0]
+    assert (code_of(result), result.num_partitions) == (ErrorCode.NONE, 2)
+    assert result.topic_id == ZERO_UUID
+    assert not cluster.image.topics
+
+
+def test_the_cluster_has_a_limit_of_topics_and_of_partitions() -> None:
+    cluster = Cluster()
+    many = [
+        CreatableTopic(name=f"t{number}", num_partitions=1, replication_factor=1)
+        for number in range(TOPIC_COUNT_MAX + 1)
+    ]
+    codes = [code_of(one) for one in cluster.submit(CreateTopicsRequest(topics=many)).topics]
+    assert codes[-1] is ErrorCode.POLICY_VIOLATION
+    assert set(codes[:-1]) == {ErrorCode.NONE}
+
+    wide = Cluster()
+    assert code_of(wide.create("a", PARTITION_COUNT_MAX - 1)) is ErrorCode.NONE
+    assert code_of(wide.create("b", 2)) is ErrorCode.POLICY_VIOLATION
+    assert code_of(wide.create("b", 1)) is ErrorCode.NONE
+
+
+def test_topics_are_deleted_by_name_and_by_id() -> None:
+    cluster = Cluster()
+    cluster.create("a")
+    topic_id = cluster.create("b").topic_id
+    asked = [
+        DeleteTopicState(name="a"),
+        DeleteTopicState(topic_id=topic_id),
+        DeleteTopicState(name="c"),
+        DeleteTopicState(topic_id=Uuid(int=99)),
+        DeleteTopicState(),
+    ]
+    reply = cluster.submit(DeleteTopicsRequest(topics=asked))
+    assert [code_of(one) for one in reply.responses] == [
+        ErrorCode.NONE,
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INVALID_REQUEST,
+    ]
+    assert reply.responses[1].name == "b"
+    assert not cluster.image.topics
+
+
+def test_deleting_may_be_switched_off_and_internal_topics_stay() -> None:
+    cluster = Cluster()
+    cluster.submit(CreateOwnTopic(OFFSETS_TOPIC))
+    reply = cluster.submit(DeleteTopicsRequest(topic_names=[OFFSETS_TOPIC]))
+    assert code_of(reply.responses[0]) is ErrorCode.INVALID_REQUEST
+    fixed = Cluster(delete_topic_enable=False)
+    fixed.create("a")
+    reply = fixed.submit(DeleteTopicsRequest(topic_names=["a"]))
+    assert code_of(reply.responses[0]) is ErrorCode.TOPIC_DELETION_DISABLED
+
+
+def grow(cluster: Cluster, *topics: CreatePartitionsTopic) -> list[ErrorCode]:
+    reply = cluster.submit(CreatePartitionsRequest(topics=list(topics)))
+    assert [one.name for one in reply.results] == [one.name for one in topics]
+    return [code_of(one) for one in reply.results]
+
+
+def test_pitfall_31_growing_answers_for_every_topic_asked() -> None:
+    cluster = Cluster()
+    cluster.create("a", 2)
+    cluster.create("b", 1)
+    codes = grow(
+        cluster,
+        CreatePartitionsTopic(name="a", count=5, assignments=None),
+        CreatePartitionsTopic(name="b", count=1, assignments=None),
+        CreatePartitionsTopic(name="c", count=2, assignments=None),
+    )
+    assert codes == [
+        ErrorCode.NONE,
+        ErrorCode.INVALID_PARTITIONS,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+    assert len(cluster.image.topics["a"].partitions) == 5
+    assert [one.leader_epoch for one in cluster.image.topics["a"].partitions] == [0] * 5
+
+
+def test_growing_by_hand_must_name_all_new_partitions() -> None:
+    cluster = Cluster()
+    cluster.create("a", 1)
+    one = [CreatePartitionsAssignment(broker_ids=[1])]
+    wrong = CreatePartitionsTopic(name="a", count=3, assignments=one)
+    right = CreatePartitionsTopic(name="a", count=2, assignments=one)
+    assert grow(cluster, wrong) == [ErrorCode.INVALID_REPLICA_ASSIGNMENT]
+    assert grow(cluster, right) == [ErrorCode.NONE]
+
+
+def test_own_topics_are_made_once_and_the_offsets_topic_is_compacted() -> None:
+    cluster = Cluster(offsets_topic_num_partitions=4)
+    assert cluster.submit(CreateOwnTopic(OFFSETS_TOPIC)) is ErrorCode.NONE
+    assert not cluster.decide(CreateOwnTopic(OFFSETS_TOPIC)).records
+    topic = cluster.image.topics[OFFSETS_TOPIC]
+    assert topic.is_internal
+    assert len(topic.partitions) == 4
+    assert cluster.image.settings(2, OFFSETS_TOPIC)["cleanup.policy"] == "compact"
+    assert cluster.submit(CreateOwnTopic("no good")) is ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_producer_ids_come_in_blocks_that_never_overlap() -> None:
+    cluster = Cluster()
+    first = cluster.submit(AllocateProducerIds(1, 0))
+    second = cluster.submit(AllocateProducerIds(1, 0))
+    assert first.stop == second.start
+    assert cluster.image.next_producer_id == second.stop
+
+
+def test_leaders_are_dealt_round_and_replicas_are_distinct() -> None:
+    placed = place([3, 1, 2], 6, 2, start=1)
+    assert [one[0] for one in placed] == [2, 3, 1, 2, 3, 1]
+    assert all(len(set(one)) == 2 for one in placed)
+    # The followers of one leader's partitions are not all on one broker.
+    assert {one[1] for one in placed if one[0] == 2} == {1, 3}
