@@ -39,13 +39,11 @@ class Made:
     names: tuple[str, ...]
 
 
-def initialise(
-    home: Home, broker_count: int, owners: Mapping[str, tuple[int, int]] | None = None
-) -> Made:
-    """Make what is missing. `owners` maps a part to the user and group its files belong to."""
+def initialise(home: Home, broker_count: int) -> Made:
+    """Make what is missing."""
     made: list[str] = []
     parts = [f"broker-{number}" for number in range(1, broker_count + 1)]
-    folders = [*parts, "mysql", "redis", "stream", "monitor"]
+    folders = [*parts, "collector", "stream", "monitor", "mysql", "redis"]
     _make_folder(home.data, 0o755)
     _make_folder(home.secrets, 0o755)
     for name in folders:
@@ -62,9 +60,6 @@ def initialise(
     _create(home, "redis/password", _new_password(), made)
     for copy, original in COPIES.items():
         _create(home, copy, read_secret(home, original), made)
-    for name in folders:
-        if owners and name in owners:
-            _give(home.secrets / name, *owners[name])
     return Made(tuple(made))
 
 
@@ -117,9 +112,12 @@ def _make_folder(folder: Path, mode: int) -> None:
         raise InitError(f"{folder}: {error.strerror}") from error
 
 
-def _give(folder: Path, user: int, group: int) -> None:
-    for path in (*folder.iterdir(), folder):
-        os.chown(path, user, group, follow_symlinks=False)
+def give(home: Home, owners: Mapping[str, tuple[int, int]]) -> None:
+    """Let each part's secrets belong to the user and group it runs as. Needs root."""
+    for part, (user, group) in owners.items():
+        folder = home.part_secrets(part)
+        for path in (*folder.iterdir(), folder):
+            os.chown(path, user, group, follow_symlinks=False)
 
 
 def _new_id() -> str:

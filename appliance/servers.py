@@ -49,19 +49,23 @@ def redis_command(mill: Mill) -> list[str]:
     password = read_secret(mill.home, "redis/password")
     configuration = folder / "redis.conf"
     text = redis_configuration(
-        folder, mill.config.ports.redis, password, is_only_sink=mill.config.sinks.mysql is None
+        str(folder), mill.config.ports.redis, password, is_only_sink=mill.config.sinks.mysql is None
     )
     write_atomically(configuration, text.encode(), mode=PRIVATE)
     return [program, str(configuration)]
 
 
-def redis_configuration(folder: Path, port: int, password: str, *, is_only_sink: bool) -> str:
+def redis_configuration(
+    folder: str, port: int, password: str, *, is_only_sink: bool, host: str = parts.LOOPBACK
+) -> str:
     """Redis's configuration file. As the only sink it must keep everything over a power cut."""
     digest = hashlib.sha256(password.encode()).hexdigest()
     durability = ["appendonly yes", "appendfsync always"] if is_only_sink else ["appendonly no"]
     lines = [
-        f"bind {parts.LOOPBACK}",
+        f"bind {host}",
         f"port {port}",
+        # Its rule counts a user without password as no protection; ours may read and nothing else.
+        f"protected-mode {'yes' if host == parts.LOOPBACK else 'no'}",
         f'dir "{folder}"',
         "daemonize no",
         'logfile ""',
@@ -75,6 +79,21 @@ def redis_configuration(folder: Path, port: int, password: str, *, is_only_sink:
         f"user {SINK_USER} {SINK_RULES} #{digest}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def write_container_files(mill: Mill) -> None:
+    """What the official Redis and MySQL images read beside their secrets; rewritten each time."""
+    home = mill.home
+    text = redis_configuration(
+        "/data",
+        parts.REDIS_IN_CONTAINER,
+        read_secret(home, "redis/password"),
+        is_only_sink=mill.config.sinks.mysql is None,
+        host=parts.ANYWHERE,
+    )
+    write_atomically(home.part_secrets("redis") / "redis.conf", text.encode(), mode=PRIVATE)
+    users = users_sql(home, with_root=False)
+    write_atomically(home.part_secrets("mysql") / "users.sql", users.encode(), mode=PRIVATE)
 
 
 def mysql_command(mill: Mill) -> list[str]:
@@ -168,10 +187,11 @@ def make_database(program: str, folder: Path, database: Path) -> None:
     partial.rename(database)
 
 
-def users_sql(home: Home) -> str:
+def users_sql(home: Home, *, with_root: bool = True) -> str:
     """Statements the server runs at every start, before anybody can connect; one a line.
 
-    So the passwords always are those in `data/secrets`, also after those were replaced.
+    So the passwords always are those in `data/secrets`, also after those were replaced. In
+    containers the image itself takes care of root.
     """
     root, mill, reader = (
         read_secret(home, f"mysql/{name}").replace("\\", "\\\\").replace("'", "''")
@@ -179,8 +199,9 @@ def users_sql(home: Home) -> str:
     )
     lines = [
         f"CREATE DATABASE IF NOT EXISTS {DATABASE} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;",
-        f"ALTER USER 'root'@'localhost' IDENTIFIED BY '{root}';",
     ]
+    if with_root:
+        lines.append(f"ALTER USER 'root'@'localhost' IDENTIFIED BY '{root}';")
     grants = {
         SINK_USER: (mill, "ALL PRIVILEGES"),
         READER: (reader, "SELECT, SHOW VIEW"),

@@ -1,7 +1,6 @@
 """The command tree, and the one place that turns errors into exit codes."""
 
 import os
-import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -46,7 +45,6 @@ for command in (
     room_commands.lag,
     part_commands.run,
     part_commands.init,
-    part_commands.healthz,
     mill_commands.version,
 ):
     app.command()(command)
@@ -101,6 +99,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run_main() -> None:
-    """The process's entry: a closed pipe is an exit code here, not a signal."""
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    """The process's entry."""
     sys.exit(main())

@@ -1,8 +1,7 @@
-"""Commands that become a part, or ask about one: run, supervise, init, healthz."""
+"""Commands that become a part, or ask about one: run, supervise, init."""
 
 import asyncio
 import logging
-import os
 import pwd
 from typing import Annotated
 
@@ -10,8 +9,9 @@ import typer
 
 from appliance.cli import context
 from appliance.cli.output import CommandError, Exit, out, say
-from appliance.init import initialise
+from appliance.init import give, initialise
 from appliance.parts import broker_names
+from appliance.servers import write_container_files
 
 
 def run(part: Annotated[str, typer.Argument(help="broker-1, collector, stream, …")]) -> None:
@@ -52,7 +52,10 @@ def init(
     """Make ids and secrets that are missing; changes nothing that exists."""
     mill, _ = context.load_mill()
     owners = dict(_owner(text) for text in owner or [])
-    made = initialise(mill.home, max(1, len(broker_names(mill.config))), owners)
+    made = initialise(mill.home, len(broker_names(mill.config)))
+    if mill.placement.in_containers:
+        write_container_files(mill)
+    give(mill.home, owners)
     for name in made.names:
         out(f"data/secrets/{name}")
     say(f"made {len(made.names)} files" if made.names else "everything is there already")
@@ -68,26 +71,3 @@ def _owner(text: str) -> tuple[str, tuple[int, int]]:
     except (KeyError, ValueError) as error:
         expected = "expected PART=USER, such as mysql=999"
         raise CommandError(f"--owner {text}: {expected}", Exit.USAGE) from error
-
-
-def healthz(part: Annotated[str, typer.Argument(help="broker-1, collector, stream, …")]) -> None:
-    """Exit code 0 when a part is healthy, 3 when it is not: for container health checks."""
-    from appliance.parts import LOOPBACK
-    from appliance.supervisor.core import Answer
-    from appliance.supervisor.probes import probe_http
-
-    # Light on purpose: a container runs this every few seconds, so nothing is loaded or checked.
-    port = int(os.environ.get("MILLRACE_HEALTH_PORT") or _status_port(part))
-    answer, reason = asyncio.run(probe_http(LOOPBACK, port))
-    if answer is not Answer.OK:
-        say(f"{part}: {reason}")
-        raise typer.Exit(Exit.CONDITION)
-    out("ok")
-
-
-def _status_port(part: str) -> int:
-    mill, _ = context.load_mill()
-    found = mill.part(part)
-    if found is None:
-        raise CommandError(f"no part {part!r} in this configuration", Exit.USAGE)
-    return found.port

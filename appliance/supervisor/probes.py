@@ -44,7 +44,9 @@ async def probe_http(host: str, port: int) -> Found:
 
 def _silent(host: str, port: int, error: Exception) -> Found:
     if isinstance(error, OSError) and error.errno is not None:
-        return Answer.SILENT, f"{host}:{port}: {os.strerror(error.errno)}"
+        # The loop's own text repeats the address; a name that is not known has a negative number.
+        reason = os.strerror(error.errno) if error.errno > 0 else error.strerror
+        return Answer.SILENT, f"{host}:{port}: {reason}"
     return Answer.SILENT, f"no answer from {host}:{port} within {TIMEOUT_S:.0f} s"
 
 

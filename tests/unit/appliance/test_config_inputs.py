@@ -10,8 +10,8 @@ from appliance.config.faults import ConfigFaults
 from appliance.config.load import Loaded, load_text
 
 
-def loaded(text: str, home: Path = Path("/nowhere"), **environ: str) -> Loaded:
-    return load_text(text, "mill.yaml", home, environ)
+def loaded(text: str, home: Path | None = None, /, **environ: str) -> Loaded:
+    return load_text(text, "mill.yaml", home or Path("/nowhere"), environ)
 
 
 def test_a_variable_overrides_the_file() -> None:
@@ -49,7 +49,7 @@ def test_a_fault_in_a_variable_names_the_variable() -> None:
     "name", ["MILLRACE_HOME", "MILLRACE_SEED", "MILLRACE_SHARED", "MILLRACE_OF_SOMEBODY_ELSE"]
 )
 def test_other_variables_are_left_alone(name: str) -> None:
-    assert loaded("", **{name: "7"}).config == loaded("").config
+    assert load_text("", "m", Path("/nowhere"), {name: "7"}).config == loaded("").config
 
 
 def test_an_impossible_place_is_a_fault() -> None:

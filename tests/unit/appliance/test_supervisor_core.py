@@ -45,11 +45,15 @@ def deeds(effects: list[Effect]) -> list[Effect]:
     return [effect for effect in effects if not isinstance(effect, Note)]
 
 
+def state_of(mill: Supervisor, name: str = "a") -> State:
+    return mill.parts[name].state
+
+
 def bring_up(mill: Supervisor, name: str = "a", now_ms: int = 0) -> None:
     mill.tick(now_ms)
     mill.on_started(name, 100, now_ms)
     mill.on_probe(name, Answer.OK, "", now_ms)
-    assert mill.parts[name].state is State.HEALTHY
+    assert state_of(mill, name) is State.HEALTHY
 
 
 def test_a_part_starts_is_asked_and_is_healthy() -> None:
@@ -70,7 +74,7 @@ def test_later_ranks_wait_for_earlier_ones() -> None:
     assert mill.tick(0) == [Start("sink"), Start("broker")]
     assert mill.parts["collector"].reason == "waits for sink, broker"
     mill.on_probe("sink", Answer.OK, "", 10)
-    assert mill.parts["collector"].state is State.WAITING
+    assert state_of(mill, "collector") is State.WAITING
     assert Start("collector") in mill.on_probe("broker", Answer.OK, "", 20)
 
 
@@ -79,7 +83,7 @@ def test_a_dead_dependency_does_not_stop_what_runs() -> None:
     bring_up(mill, "broker")
     mill.on_probe("collector", Answer.OK, "", 1)
     mill.on_exit("broker", -9, 5)
-    assert mill.parts["collector"].state is State.HEALTHY
+    assert state_of(mill, "collector") is State.HEALTHY
     # Nor does it keep a crashed dependent from starting again.
     mill.on_exit("collector", 1, 6)
     assert Start("collector") in mill.tick(6 + core.BACK_OFF_MS_MIN * 2)
@@ -123,7 +127,7 @@ def test_some_exits_are_final(code: int, word: str) -> None:
     mill = supervisor()
     bring_up(mill)
     mill.on_exit("a", code, 10)
-    assert mill.parts["a"].state is State.FAILED
+    assert state_of(mill, "a") is State.FAILED
     assert word in mill.parts["a"].reason
     assert mill.tick(10_000_000) == []
     assert Start("a") in mill.restart("a", 10_000_001)
@@ -135,10 +139,10 @@ def test_not_ready_is_shown_but_never_killed() -> None:
     for number in range(200):
         effects = mill.on_probe("a", Answer.NOT_READY, "waits for MySQL", number * 5_000)
         assert not any(isinstance(effect, Terminate) for effect in effects)
-    assert mill.parts["a"].state is State.UNHEALTHY
+    assert state_of(mill, "a") is State.UNHEALTHY
     assert mill.parts["a"].reason == "waits for MySQL"
     mill.on_probe("a", Answer.OK, "", 1_000_000)
-    assert mill.parts["a"].state is State.HEALTHY
+    assert state_of(mill, "a") is State.HEALTHY
 
 
 def test_one_missed_probe_is_no_illness() -> None:
@@ -146,9 +150,9 @@ def test_one_missed_probe_is_no_illness() -> None:
     bring_up(mill)
     for _ in range(core.FAILURES_TO_UNHEALTHY - 1):
         mill.on_probe("a", Answer.SILENT, "time-out", 1_000)
-    assert mill.parts["a"].state is State.HEALTHY
+    assert state_of(mill, "a") is State.HEALTHY
     mill.on_probe("a", Answer.SILENT, "time-out", 3_000)
-    assert mill.parts["a"].state is State.UNHEALTHY
+    assert state_of(mill, "a") is State.UNHEALTHY
 
 
 def test_silence_for_long_is_a_hang_and_is_ended() -> None:
@@ -160,7 +164,7 @@ def test_silence_for_long_is_a_hang_and_is_ended() -> None:
     effects = mill.on_probe("a", Answer.SILENT, "time-out", 1_000 + core.HANG_MS)
     assert Terminate("a", force=True) in effects
     mill.on_exit("a", -9, 70_000)
-    assert mill.parts["a"].state is State.BACKING_OFF
+    assert state_of(mill, "a") is State.BACKING_OFF
 
 
 def test_an_answer_ends_a_silence() -> None:
@@ -218,7 +222,7 @@ def test_a_crash_while_stopping_is_a_stop() -> None:
     mill.on_probe("b", Answer.OK, "", 1)
     mill.stop(2)
     mill.on_exit("b", -11, 3)
-    assert mill.parts["b"].state is State.STOPPED
+    assert state_of(mill, "b") is State.STOPPED
     assert deeds(mill.on_exit("a", 0, 4)) == [AllStopped()]
 
 
@@ -245,7 +249,7 @@ def test_a_late_answer_about_a_dead_process_changes_nothing() -> None:
     bring_up(mill)
     mill.on_exit("a", 1, 10)
     assert mill.on_probe("a", Answer.OK, "", 11) == []
-    assert mill.parts["a"].state is State.BACKING_OFF
+    assert state_of(mill, "a") is State.BACKING_OFF
 
 
 # ------------------------------------------------------------------ random lives

@@ -1,0 +1,73 @@
+# Two images: `mill` (brokers, collector, monitor, command line) and `stream`, which adds PySpark,
+# Java and Spark's Kafka connector. Each part runs as a user of its own; see docker-compose.yml.
+
+FROM python:3.11-slim-bookworm AS base
+ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=/opt/millrace \
+    PATH=/opt/millrace/.venv/bin:$PATH MILLRACE_HOME=/mill
+WORKDIR /opt/millrace
+# The folders exist with their owners, so that fresh volumes take these over.
+RUN set -eu; \
+    groupadd --gid 10000 mill; \
+    user=10001; \
+    for part in broker-1 broker-2 broker-3 collector stream monitor; do \
+      uid=$user; \
+      case $part in broker-2 | broker-3) uid=10001 ;; *) user=$((user + 1)) ;; esac; \
+      id "mill-${part%-[0-9]}" >/dev/null 2>&1 || \
+        useradd --uid "$uid" --gid mill --no-create-home --home-dir /tmp "mill-${part%-[0-9]}"; \
+      install -d -o "$uid" -g mill -m 750 "/mill/data/$part"; \
+      install -d -o "$uid" -g mill -m 700 "/mill/data/secrets/$part"; \
+    done; \
+    install -d /mill/configs /mill/watched /mill/data/secrets/mysql /mill/data/secrets/redis
+
+FROM base AS packages
+COPY requirements/build.txt requirements/runtime.txt requirements/
+# Everything but PySpark, which weighs half a gigabyte and only the stream needs.
+RUN awk '/^[a-zA-Z0-9]/ {skip = /^(pyspark|py4j)==/} !skip' requirements/runtime.txt >requirements/light.txt \
+ && python -m venv .venv \
+ && pip install --no-cache-dir --disable-pip-version-check --require-hashes -r requirements/build.txt \
+ && pip install --no-cache-dir --disable-pip-version-check --require-hashes --no-build-isolation \
+      -r requirements/light.txt
+
+FROM packages AS packages-stream
+RUN pip install --no-cache-dir --disable-pip-version-check --require-hashes --no-build-isolation \
+      -r requirements/runtime.txt
+
+FROM base AS java
+RUN apt-get update -q \
+ && mkdir -p /usr/share/man/man1 \
+ && apt-get install -y -q --no-install-recommends openjdk-17-jre-headless procps \
+ && rm -rf /var/lib/apt/lists/*
+
+# The connector: taken from .cache/jars when `make setup` has been run here, else fetched; either
+# way checked against the pinned sums.
+FROM java AS jars
+COPY --from=packages-stream /opt/millrace/.venv .venv
+COPY protocol protocol
+COPY stream stream
+COPY sinks sinks
+COPY Makefile .cache/jar[s] .cache/jars/
+RUN rm -f .cache/jars/Makefile && python -m stream.jars --cache /opt/millrace/.cache/jars
+
+FROM base AS mill
+COPY --from=packages /opt/millrace/.venv .venv
+COPY protocol protocol
+COPY broker broker
+COPY collector collector
+COPY sinks sinks
+COPY stream stream
+COPY monitor monitor
+COPY appliance appliance
+RUN python -m compileall -q . -x '\.venv'
+ENTRYPOINT ["python", "-m", "appliance"]
+
+FROM java AS stream
+COPY --from=packages-stream /opt/millrace/.venv .venv
+COPY --from=jars /opt/millrace/.cache/jars .cache/jars
+COPY --from=mill /opt/millrace/protocol protocol
+COPY --from=mill /opt/millrace/broker broker
+COPY --from=mill /opt/millrace/collector collector
+COPY --from=mill /opt/millrace/sinks sinks
+COPY --from=mill /opt/millrace/stream stream
+COPY --from=mill /opt/millrace/monitor monitor
+COPY --from=mill /opt/millrace/appliance appliance
+ENTRYPOINT ["python", "-m", "appliance"]

@@ -1,0 +1,115 @@
+"""Processes named beyond doubt, ports with their holders, logs within bounds."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from appliance.processes import (
+    ProcessRecord,
+    boot_id,
+    holder_of,
+    port_is_free,
+    read_record,
+    record_of,
+)
+from appliance.supervisor.logs import numbered, open_log, rotate, tail
+from tests.harness.ports import free_port
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_a_record_names_a_living_process(sleeper: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    record = record_of(sleeper.pid)
+    assert record is not None
+    assert record.is_alive()
+    record.write(tmp_path / "a.json")
+    assert read_record(tmp_path / "a.json") == record
+
+
+def test_a_dead_process_is_dead_also_as_a_zombie(sleeper: subprocess.Popen[bytes]) -> None:
+    record = record_of(sleeper.pid)
+    assert record is not None
+    assert record.signal(signal.SIGKILL)
+    os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
+    assert not record.is_alive()
+    assert not record.signal(signal.SIGTERM)
+
+
+def test_a_stranger_with_the_same_id_is_not_ours(sleeper: subprocess.Popen[bytes]) -> None:
+    record = record_of(sleeper.pid)
+    assert record is not None
+    earlier = ProcessRecord(record.pid, record.start_ticks - 1, record.boot_id)
+    assert not earlier.is_alive()
+    assert not earlier.signal(signal.SIGKILL)
+    assert sleeper.poll() is None
+
+
+def test_a_record_of_an_earlier_boot_is_nobody(sleeper: subprocess.Popen[bytes]) -> None:
+    record = record_of(sleeper.pid)
+    assert record is not None
+    assert not ProcessRecord(record.pid, record.start_ticks, "another-boot").is_alive()
+    assert record.boot_id == boot_id()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", json.dumps({"pid": 1}), "17"])
+def test_a_damaged_record_is_no_record(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(text)
+    assert read_record(path) is None
+    assert read_record(tmp_path / "missing.json") is None
+
+
+def test_a_port_is_free_or_has_a_holder() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        assert not port_is_free("127.0.0.1", port)
+        holder = holder_of(port)
+        assert holder.pid == os.getpid()
+        assert f"process {os.getpid()} (" in str(holder)
+    assert port_is_free("127.0.0.1", free_port())
+
+
+def test_a_log_is_cut_in_place_and_kept_aside(tmp_path: Path) -> None:
+    path = tmp_path / "part.log"
+    descriptor = open_log(path)
+    try:
+        os.write(descriptor, b"a" * 100)
+        assert not rotate(path, bytes_max=100)
+        os.write(descriptor, b"b")
+        assert rotate(path, bytes_max=100, old_files=2)
+        # The part goes on with the descriptor it has.
+        os.write(descriptor, b"later\n")
+        assert path.read_bytes() == b"later\n"
+        assert numbered(path, 1).read_bytes() == b"a" * 100 + b"b"
+        for _ in range(3):
+            os.write(descriptor, b"c" * 101)
+            assert rotate(path, bytes_max=100, old_files=2)
+    finally:
+        os.close(descriptor)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == [
+        "part.log",
+        "part.log.1",
+        "part.log.2",
+    ]
+
+
+def test_a_log_that_is_not_there_has_no_end(tmp_path: Path) -> None:
+    assert tail(tmp_path / "no.log", 5) == []
+    assert not rotate(tmp_path / "no.log")
+    (tmp_path / "x.log").write_bytes(b"one\ntwo\nthree \xff\n")
+    assert tail(tmp_path / "x.log", 2) == ["two", "three \ufffd"]

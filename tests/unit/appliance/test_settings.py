@@ -1,0 +1,188 @@
+"""What each part is told: accepted by its own model, complete, and without surplus secrets."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from appliance.config.load import load_text
+from appliance.home import find_home
+from appliance.init import initialise, read_secret
+from appliance.parts import Placement
+from appliance.run import UnknownPart, become, settings_descriptor
+from appliance.settings import Mill, encode_settings, settings_for, stream_check_settings
+from broker.config import BrokerConfig
+from collector.config import CollectorSettings
+from monitor.config import MonitorSettings
+from stream.config import StreamSettings
+
+SHIPPED = (Path(__file__).parents[3] / "configs" / "millrace.yaml").read_text()
+
+
+def mill(tmp_path: Path, text: str = SHIPPED, *, in_containers: bool = False) -> Mill:
+    home = find_home({"MILLRACE_HOME": str(tmp_path)})
+    config = load_text(text, "mill.yaml", tmp_path, {}).config
+    initialise(home, 1)
+    return Mill(home, config, Placement(in_containers))
+
+
+def as_sent(of: Mill, part: str) -> dict[str, object]:
+    """What arrives on the descriptor."""
+    settings: dict[str, object] = json.loads(encode_settings(settings_for(of, part)))
+    return settings
+
+
+def test_the_shipped_file_asks_for_these_parts_in_this_order(tmp_path: Path) -> None:
+    parts = mill(tmp_path).parts
+    by_rank: dict[int, set[str]] = {}
+    for part in parts:
+        by_rank.setdefault(part.start_rank, set()).add(part.name)
+    assert by_rank == {
+        0: {"mysql", "redis", "broker-1"},
+        1: {"collector", "stream"},
+        2: {"monitor"},
+    }
+    stops = {part.name: part.stop_rank for part in parts}
+    assert stops["collector"] < stops["stream"] < stops["broker-1"] < stops["mysql"]
+    assert stops["redis"] == stops["mysql"]
+
+
+def test_the_addresses_are_those_of_the_surface(tmp_path: Path) -> None:
+    addresses = {part.name: part.address for part in mill(tmp_path).parts}
+    assert addresses == {
+        "mysql": "127.0.0.1:3307",
+        "redis": "127.0.0.1:6380",
+        "broker-1": "127.0.0.1:8093",
+        "collector": "127.0.0.1:8091",
+        "stream": "127.0.0.1:8092",
+        "monitor": "127.0.0.1:8090",
+    }
+
+
+@pytest.mark.parametrize("in_containers", [False, True])
+def test_every_part_accepts_its_settings(tmp_path: Path, in_containers: bool) -> None:
+    of = mill(tmp_path, in_containers=in_containers)
+    config = BrokerConfig.from_json(as_sent(of, "broker-1"))
+    assert (config.listeners["HOST"].port, config.listeners["MILL"].port) == (9092, 19092)
+    assert config.num_partitions == 3
+    for model, part in (
+        (CollectorSettings, "collector"),
+        (StreamSettings, "stream"),
+        (MonitorSettings, "monitor"),
+    ):
+        parsed = model.model_validate(as_sent(of, part))
+        assert parsed.part == part
+        expected = "broker-1:19092" if in_containers else "127.0.0.1:19092"
+        assert parsed.bootstrap_servers == expected
+
+
+def test_the_sections_survive_the_way(tmp_path: Path) -> None:
+    of = mill(tmp_path)
+    stream = StreamSettings.model_validate(as_sent(of, "stream"))
+    assert stream.section == of.config.stream
+    collector = CollectorSettings.model_validate(as_sent(of, "collector"))
+    assert collector.section == of.config.collector
+    assert collector.home == str(tmp_path)
+    assert [topic.name for topic in collector.topics] == ["logs.access", "logs.json", "logs.text"]
+    assert collector.topics[0].settings == {"retention.ms": "604800000"}
+
+
+def test_containers_listen_everywhere_and_are_called_by_name(tmp_path: Path) -> None:
+    of = mill(tmp_path, in_containers=True)
+    listeners = as_sent(of, "broker-1")["listeners"]
+    assert isinstance(listeners, dict)
+    assert listeners["HOST"] == {
+        "host": "0.0.0.0",
+        "port": 9092,
+        "advertised_host": "127.0.0.1",
+        "advertised_port": 9092,
+    }
+    assert listeners["MILL"]["advertised_host"] == "broker-1"
+    stream = StreamSettings.model_validate(as_sent(of, "stream"))
+    assert stream.sinks.redis is not None
+    assert stream.sinks.mysql is not None
+    assert (stream.sinks.redis.host, stream.sinks.redis.port) == ("redis", 6379)
+    assert (stream.sinks.mysql.host, stream.sinks.mysql.port) == ("mysql", 3306)
+    monitor = MonitorSettings.model_validate(as_sent(of, "monitor"))
+    assert monitor.section.listen == "0.0.0.0:8090"
+    assert monitor.parts["stream"] == "http://stream:8092"
+
+
+def test_without_containers_everything_is_on_loopback(tmp_path: Path) -> None:
+    of = mill(tmp_path)
+    for part in ("broker-1", "collector", "stream", "monitor"):
+        assert "0.0.0.0" not in json.dumps(as_sent(of, part))
+
+
+def test_who_gets_which_secret(tmp_path: Path) -> None:
+    of = mill(tmp_path)
+    secrets = {
+        name: read_secret(of.home, name)
+        for name in ("mysql/root", "mysql/mill", "mysql/reader", "redis/password")
+    }
+    holders = {
+        part: {name for name, secret in secrets.items() if secret in json.dumps(as_sent(of, part))}
+        for part in ("broker-1", "collector", "stream", "monitor")
+    }
+    assert holders == {
+        "broker-1": set(),
+        "collector": set(),
+        "stream": {"mysql/mill", "redis/password"},
+        "monitor": {"mysql/reader"},
+    }
+    assert not any(secret in json.dumps(stream_check_settings(of)) for secret in secrets.values())
+
+
+def test_servers_of_somebody_else_are_used_and_not_run(tmp_path: Path) -> None:
+    of = mill(
+        tmp_path,
+        "cluster: {bootstrap_servers: 'k1:9092,k2:9092'}\n"
+        "topics: [{name: logs.access, settings: {some.new.key: true}}]\n"
+        "sinks:\n  redis: {host: r, password: rp}\n  mysql: {host: m, port: 3310, user: u}\n"
+        "stream:\n  from: {a: {topic: logs.access, format: common}}\n"
+        "  metrics: [{name: n, from: a, measure: count}]\n",
+    )
+    assert {part.name for part in of.parts} == {"collector", "stream", "monitor"}
+    stream = StreamSettings.model_validate(as_sent(of, "stream"))
+    assert stream.bootstrap_servers == "k1:9092,k2:9092"
+    assert stream.sinks.redis is not None
+    assert stream.sinks.mysql is not None
+    assert (stream.sinks.redis.host, stream.sinks.redis.port) == ("r", 6379)
+    assert stream.sinks.redis.password == "rp"
+    assert (stream.sinks.mysql.host, stream.sinks.mysql.port) == ("m", 3310)
+    assert stream.sinks.mysql.user == "u"
+    assert stream.topics[0].settings == {"some.new.key": "true"}
+
+
+def test_a_sink_that_is_off_is_none(tmp_path: Path) -> None:
+    of = mill(tmp_path, "sinks: {mysql: null}")
+    assert {part.name for part in of.parts} == {"redis", "broker-1", "collector", "monitor"}
+    monitor = MonitorSettings.model_validate(as_sent(of, "monitor"))
+    assert monitor.sinks is not None
+    assert monitor.sinks.mysql is None
+
+
+def test_a_part_nobody_asked_for_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnknownPart, match="broker-1, collector"):
+        become(mill(tmp_path, "sinks: {mysql: null}"), "mysql")
+
+
+def test_the_descriptor_gives_the_settings_once_and_lies_on_no_disk() -> None:
+    descriptor = settings_descriptor(b'{"a": 1}')
+    try:
+        assert os.get_inheritable(descriptor)
+        assert os.readlink(f"/proc/self/fd/{descriptor}").startswith("/memfd:")
+        with os.fdopen(os.dup(descriptor), "rb") as file:
+            assert json.load(file) == {"a": 1}
+    finally:
+        os.close(descriptor)
+
+
+def test_home_follows_the_environment(tmp_path: Path) -> None:
+    assert find_home({}).folder == find_home({}).code
+    moved = find_home({"MILLRACE_HOME": str(tmp_path)})
+    assert moved.config_file == tmp_path / "configs" / "millrace.yaml"
+    named = find_home({"MILLRACE_HOME": str(tmp_path), "MILLRACE_CONFIG": str(tmp_path / "x.yaml")})
+    assert named.config_file == tmp_path / "x.yaml"
+    assert find_home({}, tmp_path / "y.yaml").config_file == tmp_path / "y.yaml"
