@@ -35,7 +35,7 @@ RETRY_BACKOFF_MS = (50, 1_000)
 DEFAULT_PORT = 9092
 
 GENERAL = "general"
-"""The connections that short requests share; those that may wait long have their own."""
+"""The purpose of the connections that short requests share."""
 
 T = TypeVar("T")
 
@@ -89,6 +89,7 @@ class Cluster:
         self._links: dict[tuple[int, str], Link] = {}
         self._bootstrap = [self._new_link(host, port) for host, port in self.bootstrap_servers]
         self._coordinators: dict[str, int] = {}
+        self._purposes = 0
         self._refresher = Refresher(self._ask_any, self._take, self.new_backoff())
         self._is_closed = False
 
@@ -244,6 +245,19 @@ class Cluster:
     def new_backoff(self) -> Backoff:
         """The waits between attempts of one request."""
         return Backoff(*RETRY_BACKOFF_MS, self.rng)
+
+    def new_purpose(self, name: str) -> str:
+        """A purpose of its own for somebody whose requests may wait long.
+
+        Answers come in order, so they would hold up everybody else's. To be given back.
+        """
+        self._purposes += 1
+        return f"{name} {self._purposes}"
+
+    async def release(self, purpose: str) -> None:
+        """Close the connections that were made for a purpose."""
+        for key in [key for key in self._links if key[1] == purpose]:
+            await self._links.pop(key).close()
 
     # --- inside -------------------------------------------------------------------------------
 

@@ -36,9 +36,6 @@ from protocol.types import (
     TopicPartition,
 )
 
-FETCH = "fetch"
-"""Connections of our own: a Fetch that waits for data holds up everything behind it."""
-
 NO_SESSION = 0
 SESSION_EPOCH_NONE = -1
 
@@ -95,6 +92,7 @@ class Fetcher:
         self.isolation_level = IsolationLevel(isolation_level)
         self.out_of_range = OutOfRange(out_of_range)
         self._cluster = cluster
+        self._purpose = cluster.new_purpose("fetch")
         self._min_bytes = min_bytes
         self._max_bytes = max_bytes
         self._partition_max_bytes = partition_max_bytes
@@ -141,6 +139,7 @@ class Fetcher:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._fetches.clear()
+        await self._cluster.release(self._purpose)
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -171,17 +170,23 @@ class Fetcher:
             await self._wait(left_ms)
 
     async def _wait(self, left_ms: int) -> None:
+        """Return when an answer is there or something can be asked, at the latest at the end."""
         now_ms = self._cluster.now_ms()
-        retries = [
-            r.retry_at_ms - now_ms for r in self._readings.values() if r.retry_at_ms > now_ms
-        ]
-        wait_s = min([left_ms, *retries]) / 1000
+        wait_ms = left_ms
+        for tp, reading in self._readings.items():
+            is_busy = reading.offset >= 0 and self._cluster.current.leader(tp) in self._fetches
+            if reading.failure is None and not is_busy:
+                wait_ms = min(wait_ms, reading.retry_at_ms - now_ms)
+        if wait_ms <= 0:
+            return
         if self._fetches:
             await asyncio.wait(
-                self._fetches.values(), timeout=wait_s, return_when=asyncio.FIRST_COMPLETED
+                self._fetches.values(),
+                timeout=wait_ms / 1000,
+                return_when=asyncio.FIRST_COMPLETED,
             )
         else:
-            await asyncio.sleep(wait_s)
+            await asyncio.sleep(wait_ms / 1000)
 
     def _send(self, max_wait_ms: int) -> None:
         now_ms = self._cluster.now_ms()
@@ -204,7 +209,7 @@ class Fetcher:
         """One request; returns for each partition the offset asked for and what came back."""
         request = self._request(offsets, max_wait_ms)
         try:
-            connection = await self._cluster.connection(node_id, FETCH)
+            connection = await self._cluster.connection(node_id, self._purpose)
             response: FetchResponse = await connection.request(
                 request, timeout_ms=max_wait_ms + self._cluster.request_timeout_ms
             )

@@ -187,6 +187,7 @@ class Producer:
             if self._task is not None:
                 self._task.cancel()
                 await asyncio.gather(self._task, return_exceptions=True)
+            await self._sender.release()
 
     @property
     def buffered_bytes(self) -> int:

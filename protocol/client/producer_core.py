@@ -17,7 +17,7 @@ Floor: client. Pure: time and chance are arguments, outcomes are returned as eff
 """
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from protocol.client.backoff import Backoff
@@ -305,32 +305,28 @@ class ProducerCore:
         return batch
 
     def _is_ready(self, line: PartitionLine, now_ms: int) -> bool:
-        if not line.waiting or now_ms < line.retry_at_ms:
+        if not line.waiting or now_ms < self._due_at_ms(line):
             return False
         if len(line.in_flight) >= self.settings.max_in_flight:
             return False
-        head = line.waiting[0]
-        if self.settings.idempotent:
-            if line.in_flight and not line.may_overlap(self.settings.max_in_flight):
-                return False
-            if not head.has_sequence and self.needs_producer_id:
-                return False
-        return (
-            self.pressed
-            or head.closed
-            or len(line.waiting) > 1
-            or head.size_bytes >= self.settings.batch_bytes
-            or now_ms - head.created_ms >= self.settings.linger_ms
-        )
+        if not self.settings.idempotent:
+            return True
+        if line.in_flight and not line.may_overlap(self.settings.max_in_flight):
+            return False
+        return line.waiting[0].has_sequence or not self.needs_producer_id
 
-    def _deadlines(self, line: PartitionLine) -> Sequence[int]:
+    def _due_at_ms(self, line: PartitionLine) -> int:
+        """From when on the line's first batch wants to leave."""
         head = line.waiting[0]
-        sendable_at = line.retry_at_ms
-        if not (self.pressed or head.closed or len(line.waiting) > 1):
-            sendable_at = max(sendable_at, head.created_ms + self.settings.linger_ms)
-        if self.settings.delivery_timeout_ms is None:
-            return (sendable_at,)
-        return (sendable_at, head.created_ms + self.settings.delivery_timeout_ms)
+        is_full = head.closed or head.size_bytes >= self.settings.batch_bytes
+        if self.pressed or is_full or len(line.waiting) > 1:
+            return line.retry_at_ms
+        return max(line.retry_at_ms, head.created_ms + self.settings.linger_ms)
+
+    def _deadlines(self, line: PartitionLine) -> tuple[int, ...]:
+        timeout_ms = self.settings.delivery_timeout_ms
+        expiry = () if timeout_ms is None else (line.waiting[0].created_ms + timeout_ms,)
+        return (self._due_at_ms(line), *expiry)
 
     def _sequence(self, line: PartitionLine) -> bool:
         """Give the line's first batch its sequence; False while only a producer id would help."""

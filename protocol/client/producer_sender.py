@@ -32,9 +32,6 @@ from protocol.messages.producer_ids import InitProducerIdRequest, InitProducerId
 from protocol.types import NO_OFFSET, NO_TIMESTAMP, TopicPartition
 from protocol.wire.records import build_batch, stamp_producer
 
-PRODUCE = "produce"
-"""Connections of our own: an answer that waits for replicas holds up everything behind it."""
-
 NO_TRANSACTION_TIMEOUT_MS = 2**31 - 1
 
 
@@ -47,6 +44,7 @@ class ProducerSender:
         self._cluster = cluster
         self._core = core
         self._settings = core.settings
+        self._purpose = cluster.new_purpose("produce")
         self._perform = perform
         self._wake = asyncio.Event()
         self._in_flight: dict[int, int] = defaultdict(int)
@@ -82,6 +80,10 @@ class ProducerSender:
         for helper in self._helpers.values():
             helper.cancel()
 
+    async def release(self) -> None:
+        """Close the connections of this sender."""
+        await self._cluster.release(self._purpose)
+
     # --- sending ------------------------------------------------------------------------------
 
     def _send_ready(self, now_ms: int) -> None:
@@ -98,7 +100,7 @@ class ProducerSender:
         if self._leaderless:
             self._help("leaders", self._find_leaders)
         for node_id, tps in by_leader.items():
-            connection = self._cluster.ready_connection(node_id, PRODUCE)
+            connection = self._cluster.ready_connection(node_id, self._purpose)
             if connection is None:
                 self._help(node_id, partial(self._connect, node_id))
                 continue
@@ -223,7 +225,7 @@ class ProducerSender:
 
     async def _connect(self, node_id: int) -> None:
         try:
-            await self._cluster.connection(node_id, PRODUCE)
+            await self._cluster.connection(node_id, self._purpose)
         except ClientError:
             # Its leaderships are forgotten by now: the next look asks for leaders.
             return
