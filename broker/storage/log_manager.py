@@ -264,7 +264,8 @@ class LogManager:
             if (target := log.flush_target()) is not None:
                 target.perform()
                 log.flushed(target)
-            log.segments.active.write_indexes()
+            for segment in log.segments:
+                segment.write_indexes()
         self.checkpoint().perform()
         if not self.offline:
             marker = f"{self._folder}/{checkpoint.CLEAN_SHUTDOWN}"

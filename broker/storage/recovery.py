@@ -186,8 +186,7 @@ class _Loading:
         self.truncated_reason = f"{last.log_path} at byte {last.size_bytes}: {fault}"
         self.truncated_bytes = last.file.size_bytes() - last.size_bytes
         last.file.truncate(last.size_bytes)
-        # Newest first: a crash in between must not leave a gap.
-        for base_offset in reversed(later):
+        for base_offset in later:
             segment = Segment(self.disk, self.folder, base_offset, self.rules.interval_bytes, 0)
             self.truncated_bytes += self.disk.size_bytes(segment.log_path)
             self._unlink_segment(base_offset)

@@ -206,7 +206,9 @@ class Segment:
 
     def write_indexes(self) -> None:
         """Bring the index files up to date, as far as the disk lets us."""
-        index, time_index = self.index, self.time_index
+        index, time_index = self._index, self._time_index
+        if index is None or time_index is None:
+            return
         try:
             file = self._disk.open(self._stem + INDEX_SUFFIX, create=True)
             file.write(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from broker.storage.disk import Buffer
@@ -166,6 +166,8 @@ class SimDisk:
         """The call that fails, counted from 1."""
         self.fails_on = False
         """Whether every call from `fail_at` on fails."""
+        self.refuses: Callable[[str, str], bool] | None = None
+        """Whether to fail a call, by its path and operation."""
         self.capacity_bytes = capacity_bytes
         self.locked: set[str] = set()
         self._root = Folder()
@@ -182,6 +184,8 @@ class SimDisk:
         if self.fail_at is not None and (
             self.calls == self.fail_at or (self.fails_on and self.calls > self.fail_at)
         ):
+            raise DiskError(path, operation, errno.EIO)
+        if self.refuses is not None and self.refuses(path, operation):
             raise DiskError(path, operation, errno.EIO)
 
     def room_bytes(self) -> int:

@@ -1,0 +1,129 @@
+"""What one failed write leaves behind, looked at closely."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from broker.storage.errors import DiskError
+from protocol.wire.records import iterate_batches, read_header
+from tests.unit.storage.kit import EVERYTHING, NOW, TP, Node, batch, batches_of, values_of
+
+SETTINGS = {"log.index.interval.bytes": 100, "log.segment.bytes": 700}
+
+
+def stage(node: Node, values: Sequence[bytes]) -> None:
+    for value in values:
+        view = batch(value)
+        node.log.append(view, read_header(view), 0, NOW)
+
+
+def fail_write_number(node: Node, number: int, values: Sequence[bytes]) -> None:
+    """Write `values` so that the n-th write to a log file fails; nothing else does."""
+    writes = 0
+
+    def refuses(path: str, operation: str) -> bool:
+        nonlocal writes
+        writes += operation == "write" and path.endswith(".log")
+        return writes == number and operation == "write" and path.endswith(".log")
+
+    stage(node, values)
+    node.sim.refuses = refuses
+    with pytest.raises(DiskError):
+        node.log.write_staged(NOW)
+    node.sim.refuses = None
+
+
+def sizes(node: Node) -> int:
+    return sum(len(node.sim.contents(node.path(n))) for n in node.names() if n.endswith(".log"))
+
+
+def test_a_failed_write_is_cut_off_at_once() -> None:
+    node = Node(SETTINGS)
+    node.put(batch(b"good"))
+    stage(node, [b"bad" * 20])
+    node.sim.fail_at = node.sim.calls + 1
+    with pytest.raises(DiskError):
+        node.log.write_staged(NOW)
+    assert sizes(node) == node.log.size_bytes
+    assert values_of(node.log) == [b"good"]
+
+
+def test_segments_of_a_failed_write_are_removed_at_once() -> None:
+    node = Node(SETTINGS)
+    node.put(batch(b"good"))
+    fail_write_number(node, 3, [b"bad" * 100] * 6)
+    assert [name for name in node.names() if name.endswith(".log")] == [f"{0:020d}.log"]
+    assert sizes(node) == node.log.size_bytes
+    assert len(node.log.segments) == 1
+
+
+def test_nothing_is_written_over_left_overs_that_could_not_be_cut() -> None:
+    node = Node(SETTINGS)
+    node.put(batch(b"good"))
+    stage(node, [b"bad" * 60])
+    node.sim.fail_at, node.sim.fails_on = node.sim.calls + 1, True
+    with pytest.raises(DiskError):
+        node.log.write_staged(NOW)
+    assert len(node.sim.contents(node.segment_path())) > node.log.size_bytes
+    stage(node, [b"no"])
+    with pytest.raises(DiskError):
+        node.log.write_staged(NOW)
+    node.sim.fail_at = None
+    node.put(batch(b"short"))
+    assert sizes(node) == node.log.size_bytes
+    assert values_of(node.log) == [b"good", b"short"]
+    assert node.reopen().truncated == []
+
+
+def test_indexes_and_boundaries_of_a_failed_write_are_forgotten() -> None:
+    node = Node(SETTINGS)
+    node.put(batch(b"good"))
+    # The first segment takes some batches and is closed; the write of the next one fails.
+    fail_write_number(node, 2, [b"bad%d" % number * 20 for number in range(9)])
+    node.put(batch(*[b"wide"] * 12))
+    for offset in range(node.log.log_end_offset):
+        region = node.log.read(offset, EVERYTHING, EVERYTHING).region
+        assert region is not None
+        first, _ = next(iterate_batches(region.read()))
+        assert first.base_offset <= offset <= first.last_offset
+    for number in range(30):
+        node.put(batch(b"%03d" % number * 15))
+    node.flush()
+    stored = batches_of(node.log)
+    node.manager.close_clean()
+    written = {
+        name: bytes(node.sim.contents(node.path(name)))
+        for name in node.names()
+        if name.endswith("index")
+    }
+    for name in written:
+        node.disk.unlink(node.path(name))
+    node.reopen()
+    assert batches_of(node.log) == stored
+    for name, data in written.items():
+        assert bytes(node.sim.contents(node.path(name))) == data, name
+
+
+def test_what_a_recovery_vouches_for_survives_the_next_power_cut() -> None:
+    for seed in range(30):
+        node = Node(SETTINGS)
+        for number in range(8):
+            node.put(batch(b"%d" % number * 50))
+        node.reopen()
+        assert node.log.recovery_point == 8
+        node.crash(random.Random(seed))
+        assert len(values_of(node.log)) == 8
+
+
+def test_a_power_cut_after_a_clean_start_is_not_taken_for_a_clean_stop() -> None:
+    for seed in range(30):
+        node = Node(SETTINGS)
+        node.put(batch(b"a"))
+        assert node.restart().was_clean
+        node.put(batch(b"b"))
+        report = node.crash(random.Random(seed))
+        assert not report.was_clean
+        assert TP not in report.offline
