@@ -15,6 +15,12 @@ NUMBER_BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 TEXTS = ("", "a", "logs.access", "größe", "日本", "x" * 126, "x" * 127, "ü" * 100, "y" * 300)
 
 
+def seeded_random(seed: int = SEED) -> random.Random:
+    """Chance that can be replayed: pytest shows the line printed here when the test fails."""
+    print(f"replay with MILLRACE_SEED={seed}")
+    return random.Random(seed)
+
+
 def message_classes() -> list[type[Message]]:
     """Every request and response that is declared."""
     return [of(key) for key in DECLARED for of in (request_class, response_class)]
@@ -28,11 +34,10 @@ def classes_and_versions() -> Iterator[tuple[type[Message], int]]:
 
 
 class Examples:
-    """A source of random messages; say `seed` in whatever fails."""
+    """A source of random messages."""
 
     def __init__(self, seed: int) -> None:
-        self.seed = seed
-        self.random = random.Random(seed)
+        self.random = seeded_random(seed)
 
     def message(self, cls: type[Message], version: int) -> Any:
         """A message whose fields are random where the version has them, else at their default."""

@@ -17,7 +17,7 @@ from protocol.errors import (
     UnsupportedCodec,
 )
 from protocol.wire.compression import Codec, compress, decompress
-from tests.unit.protocol.examples import SEED
+from tests.unit.protocol.examples import SEED, seeded_random
 
 PACKED = [codec for codec in Codec if codec]
 TEXT = b"".join(b"10.0.0.%d GET /page/%d HTTP/1.1 200\n" % (n % 256, n * 7919) for n in range(8000))
@@ -56,7 +56,7 @@ def test_cut_data_fails(codec: Codec) -> None:
 
 @pytest.mark.parametrize("codec", PACKED)
 def test_damaged_data_is_a_corrupt_batch_and_nothing_else(codec: Codec) -> None:
-    pick = random.Random(SEED)
+    pick = seeded_random()
     for data in (b"abc", TEXT[:3000]):
         packed = bytes(compress(codec, data))
         for _ in range(300):

@@ -6,7 +6,7 @@ import pytest
 
 from protocol.errors import FrameTooLarge
 from protocol.wire.frame import FrameBuffer
-from tests.unit.protocol.examples import SEED
+from tests.unit.protocol.examples import SEED, seeded_random
 
 
 def framed(*frames: bytes) -> bytes:
@@ -42,7 +42,7 @@ def test_byte_by_byte() -> None:
 @pytest.mark.parametrize("read_bytes", [16, 64, 100, 1000])
 def test_any_cutting_and_any_holding(read_bytes: int) -> None:
     for seed in range(SEED, SEED + 40):
-        pick = random.Random(seed)
+        pick = seeded_random(seed)
         sizes = [
             pick.choice((0, 1, 5, pick.randrange(60), pick.randrange(5000))) for _ in range(40)
         ]

@@ -1,7 +1,5 @@
 """Record batches: built, read, patched, stamped and broken."""
 
-import random
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,7 +8,7 @@ from protocol.errors import BufferUnderflow, CorruptBatch, UnsupportedMagic, Wir
 from protocol.wire import records as r
 from protocol.wire.compression import Codec
 from protocol.wire.records import NewRecord
-from tests.unit.protocol.examples import SEED
+from tests.unit.protocol.examples import SEED, seeded_random
 
 TIME_MS = 1_785_571_200_000
 
@@ -219,7 +217,7 @@ def test_sizes_must_match_exactly() -> None:
 
 @pytest.mark.parametrize("codec", Codec)
 def test_damaged_records_are_wire_errors_and_nothing_else(codec: Codec) -> None:
-    pick = random.Random(SEED)
+    pick = seeded_random()
     batch = r.build_batch(some_records(12), codec=codec)
     for _ in range(400):
         broken = bytearray(batch)
