@@ -1,0 +1,155 @@
+"""The broker's settings: one table, read, checked and merged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.config import (
+    BROKER_ROWS,
+    TOPIC_ROWS,
+    BrokerConfig,
+    LogConfig,
+    check_settings,
+    check_topic_settings,
+    topic_settings_text,
+)
+from broker.settings import LONG_MAX, ConfigError, Kind, WrongValue, parse, rows, text
+
+RAW: dict[str, Any] = {
+    "part": "broker-1",
+    "node_id": 1,
+    "cluster_id": "AAAAAAAAAAAAAAAAAAAAAA",
+    "directory_id": "BBBBBBBBBBBBBBBBBBBBBA",
+    "log_dir": "data/broker-1",
+    "listeners": {
+        "HOST": {
+            "host": "127.0.0.1",
+            "port": 9092,
+            "advertised_host": "127.0.0.1",
+            "advertised_port": 9092,
+        }
+    },
+    "status": {"host": "127.0.0.1", "port": 8093},
+    "settings": {"num.partitions": 3, "log.retention.hours": 2},
+}
+
+
+def config(**settings: object) -> BrokerConfig:
+    named = {key.replace("__", "."): value for key, value in settings.items()}
+    return BrokerConfig.from_json({**RAW, "settings": named})
+
+
+def test_the_object_on_the_descriptor_becomes_a_frozen_configuration() -> None:
+    ours = BrokerConfig.from_json(RAW)
+    assert (ours.part, ours.node_id, ours.log_dir) == ("broker-1", 1, "data/broker-1")
+    assert ours.listeners["HOST"].advertised_port == 9092
+    assert (ours.status_host, ours.status_port) == ("127.0.0.1", 8093)
+    assert ours.num_partitions == 3
+    assert ours.auto_create_topics_enable is True
+    with pytest.raises(AttributeError):
+        ours.num_partitions = 4  # type: ignore[misc]  # that is the point
+
+
+def test_a_topic_setting_comes_from_topic_then_broker_then_default() -> None:
+    assert LogConfig.of({}).retention_ms == 604_800_000
+    assert config(log__retention__hours=2).log_config().retention_ms == 7_200_000
+    both = config(log__retention__hours=2, log__retention__ms=5)
+    assert both.log_config().retention_ms == 5
+    assert both.log_config({"retention.ms": "-1"}).retention_ms == -1
+
+
+def test_a_synonym_in_other_units_keeps_its_meaning_of_no_limit() -> None:
+    assert config(log__retention__hours=-1).log_config().retention_ms == -1
+    assert config(log__roll__hours=1).log_config().segment_ms == 3_600_000
+
+
+def test_acknowledged_means_on_the_disk_by_default() -> None:
+    assert LogConfig.of({}).is_flushed_before_ack
+    assert not LogConfig.of({"flush.messages": "1000"}).is_flushed_before_ack
+    assert not config(log__flush__interval__messages=2).log_config().is_flushed_before_ack
+
+
+def test_policies_are_a_list() -> None:
+    assert LogConfig.of({}).is_deleted
+    both = LogConfig.of({"cleanup.policy": "delete, compact"})
+    assert both.cleanup_policy == "compact,delete"
+    assert (both.is_compacted, both.is_deleted) == (True, True)
+    assert not LogConfig.of({"cleanup.policy": "compact"}).is_deleted
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"num.partitons": 3}, "did you mean num.partitions?"),
+        ({"num.partitions": 0}, "from 1 to 10000"),
+        ({"num.partitions": "many"}, "a whole number of partitions"),
+        ({"num.partitions": True}, "a whole number"),
+        ({"num.partitions": 1.5}, "a whole number"),
+        ({"num.partitions": None}, "a whole number"),
+        ({"auto.create.topics.enable": "maybe"}, "true or false"),
+        ({"log.cleanup.policy": "shred"}, "a list of: compact, delete"),
+        ({"compression.type": "zstd"}, "one of: producer"),
+        ({"log.cleaner.min.cleanable.ratio": 1.1}, "a number from 0 to 1"),
+        ({"log.cleaner.min.cleanable.ratio": float("nan")}, "a number from 0 to 1"),
+        ({"log.segment.bytes": 2**31}, "from 14 to 2147483647"),
+        ({"log.retention.hours": 2**31}, "a whole number of hours from -1 to 2147483647"),
+    ],
+)
+def test_a_wrong_broker_setting_is_named_with_what_was_expected(
+    settings: dict[str, object], expected: str
+) -> None:
+    ((key, found, want),) = check_settings(settings)
+    assert key in settings
+    assert found is settings[key]
+    assert expected in want
+    with pytest.raises(ConfigError, match=key.replace(".", r"\.")):
+        BrokerConfig.from_json({**RAW, "settings": settings})
+
+
+def test_every_fault_is_listed_at_once() -> None:
+    wrong = {"num.partitions": 0, "no.such.key": 1, "log.segment.bytes": 20}
+    assert [key for key, _, _ in check_settings(wrong)] == ["num.partitions", "no.such.key"]
+
+
+def test_topic_settings_are_checked_by_their_own_table() -> None:
+    assert check_topic_settings({"retention.ms": 1, "segment.bytes": "2000"}) == []
+    ((key, _, want),) = check_topic_settings({"log.retention.ms": 1})
+    assert (key, "a topic setting" in want) == ("log.retention.ms", True)
+
+
+def test_an_incomplete_object_is_a_fault_not_a_crash() -> None:
+    for missing in ("node_id", "log_dir", "listeners", "cluster_id"):
+        with pytest.raises(ConfigError):
+            BrokerConfig.from_json({key: RAW[key] for key in RAW if key != missing})
+
+
+def test_the_metadata_log_keeps_kafkas_spelling() -> None:
+    settings = {"retention.ms": 5, "cleanup.policy": ["delete", "compact"], "flush.ms": "07"}
+    assert topic_settings_text(settings) == {
+        "retention.ms": "5",
+        "cleanup.policy": "compact,delete",
+        "flush.ms": "7",
+    }
+
+
+def test_every_row_is_whole_and_its_default_passes_its_own_check() -> None:
+    for key, (attribute, row) in {**BROKER_ROWS, **TOPIC_ROWS}.items():
+        assert row.key == key
+        assert row.why
+        assert row.unit or row.kind not in (Kind.INT, Kind.LONG, Kind.SHORT)
+        if attribute:
+            assert parse(row, text(row.default)) == row.default
+    for attribute, row in rows(LogConfig):
+        assert row.synonyms, attribute
+        assert getattr(LogConfig.of({}), attribute) == row.default
+
+
+def test_values_are_read_from_the_wire_as_from_the_file() -> None:
+    row = BROKER_ROWS["auto.create.topics.enable"][1]
+    assert parse(row, "False") is False
+    assert parse(TOPIC_ROWS["flush.ms"][1], str(LONG_MAX)) == LONG_MAX
+    with pytest.raises(WrongValue):
+        parse(TOPIC_ROWS["flush.ms"][1], str(LONG_MAX + 1))
+    assert (text(True), text(0.5), text(7)) == ("true", "0.5", "7")
