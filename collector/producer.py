@@ -33,6 +33,7 @@ INPUT_PARTITIONS = 3  # of an input's topic that the configuration says nothing 
 MAX_MESSAGE_BYTES = "max.message.bytes"
 DEFAULT_MESSAGE_BYTES = 1_048_588
 REQUEST_BYTES_MAX = 8 << 20
+REACH_TIMEOUT_MS = 3_000
 START_TIMEOUT_MS = 10_000
 POLL_MS = 500
 
@@ -77,7 +78,7 @@ class Brokers:
         self._is_producing = False
         self._limits: dict[str, int] = {}
 
-    async def reach(self, timeout_ms: int = START_TIMEOUT_MS) -> None:
+    async def reach(self, timeout_ms: int = REACH_TIMEOUT_MS) -> None:
         """Find the cluster; raises ClientError when none of its brokers answers in time."""
         await self._cluster.start(timeout_ms)
 

@@ -33,6 +33,7 @@ class World:
         self.now_ms = 1_000_000
         self.sent: list[tuple[str, bytes]] = []  # topic and value, in order
         self.keys: list[bytes | None] = []
+        self.owners: list[str] = []  # the generation of each
         self.stored: dict[str, bytes] = {}
         self.limit = BATCH_LIMIT
         self._numbers = itertools.count(1)
@@ -123,6 +124,8 @@ class World:
             assert value is not None
             self.sent.append((batch.partition.topic, value))
             self.keys.append(key)
+        for entry in batch.entries:
+            self.owners += [entry.generation] * entry.piece.block.count
         self.feeder.delivered(batch)
 
     # --- what came of it ----------------------------------------------------------------------

@@ -1,0 +1,192 @@
+"""The decision table row by row, on hand-made stored and seen files."""
+
+from dataclasses import replace
+
+import pytest
+
+from collector.decide import decide
+from collector.fingerprint import Evidence, FileId, digest_of
+from collector.sightings import (
+    Decision,
+    Held,
+    Probe,
+    Seen,
+    Stamp,
+    State,
+    Stored,
+    Verdict,
+)
+
+OLD = b"".join(b"line %06d\n" % n for n in range(600))  # 7,200 bytes
+A, B = FileId(1, 10), FileId(1, 11)
+G = Stored("g", "/w/a", A, 7, Evidence().advance(OLD).fingerprint(), is_behind=True)
+
+
+def seen(path: str, file: FileId, content: bytes, birth_ns: int | None = 7) -> Seen:
+    return Seen(path, file, len(content), 100, birth_ns)
+
+
+def judge(
+    known: list[Stored],
+    files: dict[FileId, bytes],
+    names: list[Seen],
+    held: dict[str, Held] | None = None,
+    *,
+    is_complete: bool = True,
+) -> list[tuple[Verdict, str | None, str | None, bool]]:
+    """Decide with all probes answered from `files`, and what came of it."""
+    answers: dict[Probe, bytes | None] = {}
+    while True:
+        decision: Decision = decide(known, names, held or {}, answers, is_complete=is_complete)
+        if not decision.probes:
+            break
+        for probe in decision.probes:
+            data = files[probe.file][probe.offset : probe.offset + probe.length]
+            answers[probe] = digest_of(data)
+    return [
+        (j.verdict, j.generation, None if j.seen is None else j.seen.path, j.lost_possible)
+        for j in decision.judgements
+    ]
+
+
+def same(
+    path: str, content: bytes, **keys: object
+) -> list[tuple[Verdict, str | None, str | None, bool]]:
+    return judge([G], {A: content}, [seen(path, A, content)])
+
+
+OTHER = bytes(reversed(OLD))
+
+
+@pytest.mark.parametrize(
+    ("content", "path", "verdict", "lost"),
+    [
+        (OLD, "/w/a", Verdict.UNCHANGED, False),
+        (OLD + b"more\n", "/w/a", Verdict.GROWN, False),
+        (OLD, "/w/a.1", Verdict.RENAMED, False),
+        (OLD + b"more\n", "/w/a.1", Verdict.RENAMED, False),
+        (OLD[:5000], "/w/a", Verdict.TRUNCATED, True),
+        (b"", "/w/a", Verdict.TRUNCATED, True),
+        (OTHER, "/w/a", Verdict.REWRITTEN, True),
+        (OLD[:4096] + OTHER[4096:], "/w/a", Verdict.REWRITTEN, True),
+        (b"x" + OLD[1:], "/w/a", Verdict.REWRITTEN, True),
+    ],
+)
+def test_the_same_inode(content: bytes, path: str, verdict: Verdict, lost: bool) -> None:
+    assert same(path, content) == [(verdict, "g", path, lost)]
+
+
+def test_a_known_stamp_needs_no_probe() -> None:
+    known = replace(G, stamp=Stamp(len(OLD), 100))
+    decision = decide([known], [seen("/w/a", A, OLD)], {}, {})
+    assert decision.probes == frozenset()
+    assert [j.verdict for j in decision.judgements] == [Verdict.UNCHANGED]
+
+
+def test_without_answers_there_is_no_verdict() -> None:
+    decision = decide([G], [seen("/w/a", A, OLD)], {}, {})
+    assert decision.judgements == ()
+    assert len(decision.probes) == 2
+    unreadable = dict.fromkeys(decision.probes)
+    assert decide([G], [seen("/w/a", A, OLD)], {}, unreadable).judgements == ()
+
+
+def test_another_birth_is_another_file_whatever_it_holds() -> None:
+    found = judge([G], {A: OLD}, [seen("/w/a", A, OLD, birth_ns=8)])
+    assert found == [
+        (Verdict.INODE_REUSED, "g", "/w/a", False),
+        (Verdict.GONE_WHILE_DOWN, "g", None, True),
+    ]
+
+
+def test_an_open_handle_means_the_inode_was_not_reused() -> None:
+    held = {"g": Held(len(OLD), 100, 1)}
+    found = judge([G], {A: OLD}, [seen("/w/a", A, OLD, birth_ns=8)], held)
+    assert found == [(Verdict.UNCHANGED, "g", "/w/a", False)]
+
+
+@pytest.mark.parametrize("content", [OTHER, OTHER[:2000]])
+def test_another_name_with_another_head_is_a_reused_inode(content: bytes) -> None:
+    found = judge([replace(G, birth_ns=None)], {A: content}, [seen("/w/b", A, content)])
+    assert found[0] == (Verdict.INODE_REUSED, "g", "/w/b", False)
+
+
+def test_rotation_with_a_new_file_at_the_old_name() -> None:
+    names = [seen("/w/a", B, b"new\n"), seen("/w/a.1", A, OLD)]
+    assert judge([G], {A: OLD, B: b"new\n"}, names) == [
+        (Verdict.RENAMED, "g", "/w/a.1", False),
+        (Verdict.NEW, None, "/w/a", False),
+    ]
+
+
+def test_more_names_are_links_and_the_known_one_is_kept() -> None:
+    names = [seen("/w/Z", A, OLD), seen("/w/a", A, OLD)]
+    assert judge([G], {A: OLD}, names) == [
+        (Verdict.UNCHANGED, "g", "/w/a", False),
+        (Verdict.LINKED, None, "/w/Z", False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("links", "newcomer", "expected"),
+    [
+        (0, False, [(Verdict.DELETED, "g", None, False)]),
+        (1, False, [(Verdict.MOVED_OUT, "g", None, False)]),
+        (0, True, [(Verdict.REPLACED, "g", "/w/a", False)]),
+        (1, True, [(Verdict.MOVED_OUT, "g", None, False), (Verdict.NEW, None, "/w/a", False)]),
+    ],
+)
+def test_a_held_file_without_a_name(
+    links: int, newcomer: bool, expected: list[tuple[Verdict, str | None, str | None, bool]]
+) -> None:
+    names = [seen("/w/a", B, b"new\n")] if newcomer else []
+    held = {"g": Held(len(OLD), 100, links)}
+    assert judge([G], {A: OLD, B: b"new\n"}, names, held) == expected
+    draining = replace(G, state=State.DRAINING)
+    again = judge([draining], {A: OLD, B: b"new\n"}, [], held)
+    assert again == []
+
+
+def test_a_vanished_file_is_gone_once_and_only_after_a_complete_scan() -> None:
+    assert judge([G], {}, []) == [(Verdict.GONE_WHILE_DOWN, "g", None, True)]
+    assert judge([replace(G, is_behind=False)], {}, []) == [
+        (Verdict.GONE_WHILE_DOWN, "g", None, False)
+    ]
+    assert judge([G], {}, [], is_complete=False) == []
+    assert judge([replace(G, state=State.GONE)], {}, []) == []
+
+
+def test_another_file_at_the_name_of_a_vanished_one() -> None:
+    assert judge([G], {B: OLD}, [seen("/w/a", B, OLD)]) == [
+        (Verdict.REPLACED, "g", "/w/a", False),
+        (Verdict.GONE_WHILE_DOWN, "g", None, True),
+    ]
+
+
+def test_another_device_number_with_the_same_content_is_the_same_file() -> None:
+    moved = FileId(2, 10)
+    assert judge([G], {moved: OLD}, [seen("/w/a", moved, OLD)]) == [
+        (Verdict.RENUMBERED, "g", "/w/a", False)
+    ]
+    other = judge([G], {moved: OTHER}, [seen("/w/a", moved, OTHER)])
+    assert other[0] == (Verdict.REPLACED, "g", "/w/a", False)
+
+
+def test_what_has_ended_comes_back_under_its_inode() -> None:
+    for state in (State.GONE, State.MOVED_OUT):
+        known = replace(G, state=state)
+        assert judge([known], {A: OLD}, [seen("/w/b", A, OLD)])[0][0] is Verdict.RENAMED
+    done = replace(G, state=State.DONE)
+    assert judge([done], {A: OLD}, [seen("/w/a", A, OLD)]) == [(Verdict.NEW, None, "/w/a", False)]
+
+
+def test_the_living_owner_of_an_inode_goes_before_the_dead() -> None:
+    dead = replace(G, generation="old", state=State.GONE, birth_ns=None)
+    living = replace(G, generation="new", fingerprint=Evidence().advance(OTHER).fingerprint())
+    found = judge([dead, living], {A: OTHER}, [seen("/w/a", A, OTHER)])
+    assert found == [(Verdict.UNCHANGED, "new", "/w/a", False)]
+
+
+def test_nothing_read_yet_proves_nothing() -> None:
+    fresh = replace(G, fingerprint=Evidence().fingerprint())
+    assert judge([fresh], {A: OTHER}, [seen("/w/a", A, OTHER)])[0][0] is Verdict.GROWN

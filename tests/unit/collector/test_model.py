@@ -1,0 +1,169 @@
+"""Random programs of appends, rotations and deaths beside a model that knows the truth.
+
+The model: every complete line that stood in a matching file for one look is sent exactly once; the
+lines of one generation come in order under one key; nothing is sent that was never written. What
+cannot be told apart by the rows that are built (copies) is not in the programs.
+"""
+
+import gzip
+import random
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.unit.collector.blocks import seed
+from tests.unit.collector.world import World
+
+PROGRAMS = 8
+STEPS = 40
+
+
+class Program:
+    """One program; the names are `a`, `a.1` …, `b…`."""
+
+    def __init__(self, folder: Path, rng: random.Random):
+        folder.mkdir()
+        self.world = World(folder)
+        self.rng = rng
+        self.halves: dict[str, bytes] = {}  # the unfinished line of each name
+        self.unsent: list[bytes] = []  # written since the last look
+        self.expected: list[bytes] = []
+        self.next_file = 0
+
+    def names(self) -> list[str]:
+        return sorted(
+            path.name for path in self.world.folder.iterdir() if path.suffix not in (".gz", ".off")
+        )
+
+    def pick(self) -> str:
+        return self.rng.choice(self.names() or ["a"])
+
+    # --- steps --------------------------------------------------------------------------------
+
+    def append(self, name: str | None = None) -> None:
+        name = name or self.pick()
+        lines = self.world.new_lines(self.rng.randint(1, 30))
+        data = self.halves.pop(name, b"") + lines
+        self.world.append(name, lines)
+        self.unsent += data.split(b"\n")[:-1]
+
+    def half(self) -> None:
+        name = self.pick()
+        part = b"h%d" % self.rng.randrange(10**9)
+        self.world.append(name, part)
+        self.halves[name] = self.halves.get(name, b"") + part
+
+    def create(self) -> None:
+        self.next_file += 1
+        self.append(f"b{self.next_file}")
+
+    def rotate(self) -> None:
+        if not self.world.path("a").exists():
+            return
+        for index in range(5, 0, -1):
+            if self.world.path(f"a.{index}").exists():
+                self.move(f"a.{index}", f"a.{index + 1}")
+        self.move("a", "a.1")
+        self.append("a")
+
+    def move(self, old: str, new: str) -> None:
+        # A look before a name is taken over: else the file that had it would die unseen.
+        if self.world.path(new).exists():
+            self.look()
+            self.close(new)
+        self.world.move(old, new)
+        if old in self.halves:
+            self.halves[new] = self.halves.pop(old)
+
+    def delete(self) -> None:
+        self.look()
+        name = self.pick()
+        if self.world.path(name).exists():
+            self.world.path(name).unlink()
+            self.close(name)
+            self.look()
+
+    def truncate(self) -> None:
+        self.look()
+        name = self.pick()
+        if self.world.path(name).exists():
+            self.halves.pop(name, None)
+            self.world.path(name).write_bytes(b"")
+            if self.rng.random() < 0.5:
+                self.append(name)
+
+    def replace(self) -> None:
+        self.look()
+        name = self.pick()
+        lines = self.world.new_lines(self.rng.randint(1, 30))
+        self.world.path("x.off").write_bytes(lines)
+        if self.world.path(name).exists():
+            self.close(name)
+        self.world.move("x.off", name)
+        self.unsent += lines.split(b"\n")[:-1]
+
+    def zip(self) -> None:
+        self.next_file += 1
+        lines = self.world.new_lines(self.rng.randint(1, 50))
+        self.world.path(f"b{self.next_file}.gz").write_bytes(gzip.compress(lines))
+        self.unsent += lines.split(b"\n")[:-1]
+
+    def restart(self) -> None:
+        self.look()
+        self.world.quiet()
+        self.world.down()
+        self.world.up()
+
+    def look(self) -> None:
+        self.world.look()
+        self.expected += self.unsent
+        self.unsent = []
+
+    def close(self, name: str) -> None:
+        """The file dies: its unfinished line is sent as it is."""
+        half = self.halves.pop(name, None)
+        if half is not None:
+            self.expected.append(half)
+
+    def run(self) -> None:
+        steps: list[Callable[[], None]] = [
+            self.append, self.append, self.append, self.half, self.create, self.rotate, self.delete,
+            self.truncate, self.replace, self.zip, self.look, self.look, self.restart,
+        ]  # fmt: skip
+        for _ in range(STEPS):
+            self.rng.choice(steps)()
+        self.look()
+        self.world.quiet()
+        assert sorted(self.world.lines) == sorted(self.expected)
+        self.check_order()
+
+    def check_order(self) -> None:
+        world = self.world
+        last: dict[str, int] = defaultdict(int)
+        keys: dict[str, set[bytes | None]] = defaultdict(set)
+        for owner, key, line in zip(world.owners, world.keys, world.lines, strict=True):
+            keys[owner].add(key)
+            if not line.startswith(b"h"):  # half lines have no number
+                assert int(line) > last[owner]
+                last[owner] = int(line)
+        assert all(len(found) == 1 for found in keys.values())
+
+
+@pytest.mark.parametrize("index", range(PROGRAMS))
+def test_a_random_program_gives_what_the_model_says(tmp_path: Path, index: int) -> None:
+    number = seed()
+    program = Program(tmp_path / "w", random.Random(number * 1000 + index))
+    try:
+        program.run()
+    except AssertionError as error:
+        raise AssertionError(f"MILLRACE_SEED={number} index {index}: {error}") from error
+    finally:
+        program.world.handles.close_all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("index", range(PROGRAMS, 400))
+def test_many_random_programs(tmp_path: Path, index: int) -> None:
+    test_a_random_program_gives_what_the_model_says(tmp_path, index)
