@@ -20,6 +20,7 @@ from appliance.supervisor.logs import open_log
 from protocol.log import fields
 
 LEFTOVER_STOP_S = 40.0
+"""How long a part of an earlier run may take to end before it is killed."""
 KILLED_WAIT_S = 5.0
 POLL_S = 0.05
 

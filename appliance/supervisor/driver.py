@@ -69,6 +69,7 @@ class Driver:
         version: str,
         config_digest: str,
         commands: dict[str, list[str]] | None = None,
+        leftover_stop_s: float = children.LEFTOVER_STOP_S,
     ) -> None:
         self.home = home
         self.core = Supervisor(parts, random.Random())
@@ -76,6 +77,7 @@ class Driver:
         self.config_digest = config_digest
         self.started_at_ms = round(time.time() * 1000)
         self._commands = commands or {}
+        self._leftover_stop_s = leftover_stop_s
         self._processes: dict[str, Process] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._effects: asyncio.Queue[Effect] = asyncio.Queue()
@@ -94,7 +96,7 @@ class Driver:
         server = await asyncio.start_unix_server(self._converse, sock=listener)
         rotating = asyncio.create_task(self._keep_logs_small())
         try:
-            await children.end_leftovers(self.home)
+            await children.end_leftovers(self.home, self._leftover_stop_s)
             performing = asyncio.create_task(self._perform_in_order())
             performing.add_done_callback(self._finished)
             self._enqueue(self.core.tick(self._now_ms()))

@@ -1,0 +1,65 @@
+"""The real supervisor over fake parts, as a process of its own.
+
+`python -m tests.e2e.fake_mill SPEC`, SPEC a JSON list of parts: name, port, modes, start_rank,
+stop_rank, stop_timeout_ms.
+"""
+
+import asyncio
+import json
+import sys
+from typing import Any
+
+from appliance.home import find_home
+from appliance.parts import Part, Probe
+from appliance.supervisor.driver import AlreadyRunning, Driver, take_lock
+from protocol.log import configure
+
+ALREADY_RUNNING = 17
+
+
+def part_of(entry: dict[str, Any]) -> Part:
+    """A fake part as the supervisor sees it."""
+    return Part(
+        name=entry["name"],
+        probe=Probe.HTTP,
+        host="127.0.0.1",
+        port=entry["port"],
+        ports=(),
+        start_rank=entry.get("start_rank", 0),
+        stop_rank=entry.get("stop_rank", 0),
+        start_timeout_ms=30_000,
+        stop_timeout_ms=entry.get("stop_timeout_ms", 20_000),
+    )
+
+
+def main(spec: list[dict[str, Any]]) -> int:
+    """Run the parts until the supervisor is told to stop."""
+    configure("supervisor")
+    home = find_home()
+    try:
+        take_lock(home)
+    except AlreadyRunning:
+        return ALREADY_RUNNING
+    driver = Driver(
+        home,
+        [part_of(entry) for entry in spec],
+        version="test",
+        config_digest="test",
+        commands={
+            entry["name"]: [
+                sys.executable,
+                "-m",
+                "tests.e2e.fake_part",
+                str(entry["port"]),
+                *entry.get("modes", []),
+            ]
+            for entry in spec
+        },
+        leftover_stop_s=1.0,
+    )
+    asyncio.run(driver.run())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(json.loads(sys.argv[1])))

@@ -1,0 +1,53 @@
+"""A part for tests of the supervisor: answers /healthz, and misbehaves as it is told.
+
+`python -m tests.e2e.fake_part PORT [MODE…]`. Modes: `deaf` ignores SIGTERM, `exit=N` ends with that
+code at once, `orphan` outlives its supervisor, `child=FILE` starts a process of its own and writes
+its id there, `unready` answers 503. Every start and stop adds a line to the log.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+from appliance.processes import die_with_parent
+from appliance.run import PARENT_VARIABLE
+
+
+def main(port: int, modes: list[str]) -> int:
+    """Serve until SIGTERM comes."""
+    print(f"begun {port}", flush=True)
+    for mode in modes:
+        name, _, value = mode.partition("=")
+        if name == "exit":
+            return int(value)
+        if name == "child":
+            child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+            Path(value).write_text(str(child.pid))
+    parent = os.environ.get(PARENT_VARIABLE)
+    if "orphan" not in modes and parent:
+        die_with_parent(int(parent))
+    action = signal.SIG_IGN if "deaf" in modes else lambda *_: sys.exit(0)
+    signal.signal(signal.SIGTERM, action)
+    code = 503 if "unready" in modes else 200
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(code)
+            self.end_headers()
+            self.wfile.write(b"waits for something\n" if code == 503 else b"ok\n")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    try:
+        HTTPServer(("127.0.0.1", port), Handler).serve_forever()
+    finally:
+        print(f"ended {port}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), sys.argv[2:]))
