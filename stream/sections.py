@@ -54,7 +54,6 @@ _FORMAT_KEYS = {
     "pattern": ("regex",),
     "delimiter": ("csv",),
     "quote": ("csv",),
-    "header": ("csv",),
 }
 
 
@@ -145,7 +144,6 @@ class InputSection(Section):
     tz: str = "UTC"
     delimiter: str | None = None
     quote: str | None = None
-    header: bool | None = None
     pattern: str | None = Field(default=None, validate_default=True)
     columns: dict[str, str] | None = None
     time: str | None = None
@@ -168,7 +166,7 @@ class InputSection(Section):
             raise fault(repr(value), "a time zone such as UTC, Europe/Berlin or +02:00") from None
         return value
 
-    @field_validator("columns", "time", "pattern", "delimiter", "quote", "header")
+    @field_validator("columns", "time", "pattern", "delimiter", "quote")
     @classmethod
     def _check_belongs(cls, value: object, info: ValidationInfo) -> object:
         line_format = info.data.get("format")

@@ -1,0 +1,316 @@
+"""From a line's text to columns, as SQL expressions of Spark.
+
+Floor: pure, no JVM. Every input becomes a `ParsedInput`, three steps of expressions: `fields` takes
+the line apart (once a line, and only for lines of its topic), `texts` cuts single texts out of it,
+`columns` gives them their types. Each step reads the columns of the step before, so that nothing
+expensive stands in a plan twice. Text that does not fit a column's type is NULL; `raw` tells such
+a fault from a field that is absent (missing, null, `-`, or empty where the type is not text).
+
+Java's regular expressions recurse on a repeated group, and the stack then bounds the length of a
+field: repeats of groups are possessive here, which Java runs as a loop.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from stream.expression import quote_name, quote_text
+from stream.formats import Declared, parse_address
+from stream.json_paths import json_fields, json_text, json_tree
+from stream.sections import InputSection
+
+# Stands between the fields when a pattern's groups are written out in one replacement; it cannot
+# be part of a field, because it is blanked in the line before.
+_SEPARATOR = "\x01"
+
+# Times outside of these are unreadable: MySQL's DATETIME ends there, and no log is older.
+_TIME_MAX_S = 253_402_300_800
+
+_QUOTED = r'([^"\\]*+(?:\\.[^"\\]*+)*+)'
+
+_ACCESS_HEAD = r"(?s)^(\S++) (\S++) (.+?) \[([^\[\]]++)\] " rf'"{_QUOTED}" (\d{{3}}|-) (\d++|-)'
+_COMMON = _ACCESS_HEAD + r"(?:\s.*)?$"
+_COMBINED = _ACCESS_HEAD + rf'(?: "{_QUOTED}"?(?: "{_QUOTED}"?)?)?\s*$'
+
+_STRUCTURED_DATA = r"(?:-|(?:\[[^\]\\]*+(?:\\.[^\]\\]*+)*+\])++)"
+_SYSLOG = (
+    r"(?s)^(?:"
+    # RFC 5424: priority, version 1, time, host, program, pid, message id, data, message.
+    rf"<\d{{1,3}}>1 (\S++) (\S++) (\S++) (\S++) \S++ {_STRUCTURED_DATA}(?: (.*?))?"
+    # RFC 3164 and what is written to files: time, host, program[pid]: message.
+    r"|(?:<\d{1,3}>)?(?:([A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d)|(\d{4}-\d\d-\d\dT\S++)) (\S++)"
+    r" ([^\s:\[]++)(?:\[([^\]\s]*+)\])?:? ?(.*?)"
+    r")\s*$"
+)
+
+_LOGFMT_PAIR = r'[^\s="]++(?:=(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^\s"]*+))?'
+
+_ESCAPED = r"\\(.)"
+
+_CORRUPT = "_millrace_corrupt"
+
+_ACCESS_TIME = "dd/MMM/yyyy:HH:mm:ss Z"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSql:
+    """A column: its typed value, and the text it was made from (None where it is text itself)."""
+
+    value: str
+    raw: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedInput:
+    """How one input's lines become columns. Expressions name `line`, `arrival`, and each other.
+
+    `fields` takes the line apart and stands as the column `<name>.fields`; `texts` are columns
+    over it, under their own names; `matches` says whether taking apart succeeded; `time` is NULL
+    where the line's time is absent or unreadable.
+    """
+
+    name: str
+    topic: str
+    reason: str
+    fields: str
+    texts: Mapping[str, str]
+    matches: str
+    time: str
+    columns: Mapping[str, ColumnSql]
+
+
+def parse_input(name: str, section: InputSection) -> ParsedInput:
+    """The expressions of one input."""
+    builders: dict[str, Callable[[_Texts], _Built]] = {
+        "combined": _access,
+        "common": _access,
+        "json": _json,
+        "logfmt": _logfmt,
+        "syslog": _syslog,
+        "csv": _csv,
+        "regex": _regex,
+        "raw": _raw,
+    }
+    texts = _Texts(name, section)
+    fields, matches, time, columns = builders[section.format](texts)
+    reason = f"format:{section.format}"
+    return ParsedInput(name, section.topic, reason, fields, texts.held, matches, time, columns)
+
+
+def plausible_time(time: str) -> str:
+    """A time that can be stored, else NULL."""
+    return f"CASE WHEN unix_seconds({time}) BETWEEN 0 AND {_TIME_MAX_S - 1} THEN {time} END"
+
+
+_Built = tuple[str, str, str, dict[str, ColumnSql]]
+
+
+class _Texts:
+    """Collects the texts that are cut out of one input's fields, and types them."""
+
+    def __init__(self, name: str, section: InputSection) -> None:
+        self.name = name
+        self.section = section
+        self.fields = quote_name(f"{name}.fields")
+        self.held: dict[str, str] = {}
+
+    def hold(self, what: str, text: str) -> str:
+        """Make a text a column of its own and return the name it then has."""
+        column = f"{self.name}.{what}.text"
+        self.held[column] = text
+        return quote_name(column)
+
+    def typed(self, name: str, text: str, column_type: str) -> ColumnSql:
+        """A text as a column of a type, NULL where it does not fit."""
+        if column_type == "string":
+            return ColumnSql(f"nullif({text}, '-')")
+        held = self.hold(name, f"nullif(nullif(trim({text}), '-'), '')")
+        if column_type == "timestamp":
+            return ColumnSql(parse_time(held, self.section.tz), held)
+        return ColumnSql(f"try_cast({held} AS {column_type})", held)
+
+    def declared(self, text_of: Callable[[Declared], str]) -> dict[str, ColumnSql]:
+        """The declared columns, given how to find the text of each."""
+        return {
+            column.name: self.typed(column.name, text_of(column), column.type)
+            for column in self.section.declared()
+        }
+
+    def time(self, text_of: Callable[[Declared], str]) -> str:
+        """The line's time: the field that `time:` names, or else its arrival."""
+        section = self.section
+        if section.time is None:
+            return "arrival"
+        steps = parse_address(section.time, section.format)
+        return parse_time(self.hold("time", text_of(Declared("time", steps, "string"))), section.tz)
+
+
+def _access(texts: _Texts) -> _Built:
+    combined = texts.section.format == "combined"
+    groups = 9 if combined else 7
+    field = [f"{texts.fields}[{index}]" for index in range(groups + 1)]
+    request = texts.hold("request", field[5])
+    first = f"locate(' ', {request})"
+    last = f"(length({request}) - locate(' ', reverse({request})) + 1)"
+    three = f"({first} > 0 AND {last} > {first})"
+    target = f"substring({request}, {first} + 1, {last} - {first} - 1)"
+    mark = f"locate('?', {target})"
+    columns = {
+        "remote_addr": ColumnSql(f"nullif({field[1]}, '-')"),
+        "ident": ColumnSql(f"nullif({field[2]}, '-')"),
+        "user": ColumnSql(f"nullif({field[3]}, '-')"),
+        "method": ColumnSql(f"IF({three}, substring_index({request}, ' ', 1), NULL)"),
+        "path": ColumnSql(f"IF({three}, substring_index({target}, '?', 1), {request})"),
+        "query": ColumnSql(f"IF({three} AND {mark} > 0, substring({target}, {mark} + 1), NULL)"),
+        "protocol": ColumnSql(f"IF({three}, substring_index({request}, ' ', -1), NULL)"),
+        "status": texts.typed("status", field[6], "int"),
+        "bytes": texts.typed("bytes", field[7], "bigint"),
+    }
+    if combined:
+        # An optional field that is not there leaves an empty text behind.
+        columns["referer"] = ColumnSql(f"nullif(nullif({field[8]}, '-'), '')")
+        columns["user_agent"] = ColumnSql(f"nullif(nullif({field[9]}, '-'), '')")
+    time = f"try_to_timestamp({field[4]}, {quote_text(_ACCESS_TIME)})"
+    pattern = _COMBINED if combined else _COMMON
+    taken, matches = _by_groups(pattern, [str(i + 1) for i in range(groups)], texts.fields)
+    return taken, matches, time, columns
+
+
+def _json(texts: _Texts) -> _Built:
+    section, fields = texts.section, texts.fields
+    paths = [column.steps for column in section.declared()]
+    if section.time is not None:
+        paths.append(parse_address(section.time, "json"))
+    tree = json_tree(paths)
+    schema = f"{json_fields(tree)}{', ' if tree else ''}{_CORRUPT} STRING"
+    options = f"map('columnNameOfCorruptRecord', '{_CORRUPT}', 'allowNonNumericNumbers', 'false')"
+    whole = r"trim(BOTH ' \t\r\n' FROM line)"
+    taken = (
+        f"IF(startswith({whole}, '{{') AND endswith({whole}, '}}'),"
+        f" from_json(line, {quote_text(schema)}, {options}), NULL)"
+    )
+    # A field of another shape than declared is absent; the line is broken only if no JSON.
+    sound = f"({fields}.{_CORRUPT} IS NULL OR json_object_keys(line) IS NOT NULL)"
+
+    def text(column: Declared) -> str:
+        return json_text(tree, fields, column.steps)
+
+    return taken, f"({fields} IS NOT NULL AND {sound})", texts.time(text), texts.declared(text)
+
+
+def _logfmt(texts: _Texts) -> _Built:
+    fields = texts.fields
+    taken = f"regexp_extract_all(line, {quote_text(_LOGFMT_PAIR)}, 0)"
+    matches = f"coalesce(exists({fields}, pair -> contains(pair, '=')), false)"
+
+    def text(column: Declared) -> str:
+        head = f"{column.steps[0]}="
+        pair = f"get(filter({fields}, pair -> startswith(pair, {quote_text(head)})), 0)"
+        value = f"substring({pair}, {len(head) + 1})"
+        inner = f"substring({value}, 2, length({value}) - 2)"
+        plain = f"regexp_replace({inner}, {quote_text(_ESCAPED)}, '$1')"
+        return f"IF(startswith({value}, '\"'), {plain}, {value})"
+
+    return taken, matches, texts.time(text), texts.declared(text)
+
+
+def _syslog(texts: _Texts) -> _Built:
+    taken, matches = _by_groups(_SYSLOG, [str(i + 1) for i in range(11)], texts.fields)
+    field = [f"nullif({texts.fields}[{index}], '')" for index in range(12)]
+    short = texts.hold("short_time", field[6])
+    iso = texts.hold("iso_time", f"coalesce({field[1]}, {field[7]})")
+    columns = {
+        "host": ColumnSql(f"nullif(coalesce({field[2]}, {field[8]}), '-')"),
+        "program": ColumnSql(f"nullif(coalesce({field[3]}, {field[9]}), '-')"),
+        "pid": texts.typed("pid", f"coalesce({field[4]}, {field[10]})", "int"),
+        "message": ColumnSql(f"coalesce({field[5]}, {field[11]}, '')"),
+    }
+    tz = texts.section.tz
+    time = f"IF({short} IS NULL, {parse_time(iso, tz)}, {_yearless(short, tz)})"
+    return taken, matches, time, columns
+
+
+def _yearless(text: str, tz: str) -> str:
+    """A time without a year: the latest year that puts it at most one day after arrival."""
+    zone = quote_text(tz)
+    limit = "(arrival + INTERVAL 1 DAY)"
+    year = f"year(from_utc_timestamp({limit}, {zone}))"
+
+    def in_year(back: int) -> str:
+        spelled = f"concat({year} - {back}, ' ', replace({text}, '  ', ' '))"
+        return f"to_utc_timestamp(try_to_timestamp({spelled}, 'yyyy MMM d HH:mm:ss'), {zone})"
+
+    # The further years are for the 29th of February alone.
+    earlier = ", ".join(in_year(back) for back in range(1, 9))
+    return f"IF({in_year(0)} <= {limit}, {in_year(0)}, coalesce({earlier}))"
+
+
+def _csv(texts: _Texts) -> _Built:
+    section, fields = texts.section, texts.fields
+    positions = [int(column.steps[0]) for column in section.declared()]
+    if section.time is not None:
+        positions.append(int(section.time))
+    quote = section.quote or '"'
+    schema = ", ".join(f"c{place} STRING" for place in range(1, max(positions, default=1) + 1))
+    options = {"sep": section.delimiter or ",", "quote": quote, "escape": quote}
+    listed = ", ".join(f"{quote_text(key)}, {quote_text(text)}" for key, text in options.items())
+    # An odd number of quotes is a field that never ends.
+    whole = f"(length(line) - length(replace(line, {quote_text(quote)}, ''))) % 2 = 0"
+    taken = f"IF({whole}, from_csv(line, {quote_text(schema)}, map({listed})), NULL)"
+
+    def text(column: Declared) -> str:
+        return f"{fields}.c{column.steps[0]}"
+
+    return taken, f"({fields} IS NOT NULL)", texts.time(text), texts.declared(text)
+
+
+def _regex(texts: _Texts) -> _Built:
+    section = texts.section
+    assert section.pattern is not None
+    names = sorted({str(column.steps[0]) for column in section.declared()})
+    if section.time is not None and section.time not in names:
+        names.append(section.time)
+    groups = [f"{{{name}}}" for name in names]
+    taken, matches = _by_groups(section.pattern, groups, texts.fields)
+
+    def text(column: Declared) -> str:
+        # A group that took no part leaves an empty text behind, too.
+        return f"nullif({texts.fields}[{names.index(str(column.steps[0])) + 1}], '')"
+
+    return taken, matches, texts.time(text), texts.declared(text)
+
+
+def _raw(texts: _Texts) -> _Built:
+    return "line", "(line IS NOT NULL)", "arrival", {}
+
+
+def _by_groups(pattern: str, groups: list[str], fields: str) -> tuple[str, str]:
+    """Match once and cut the groups out of one replacement: fields 1 to n; fewer if no match."""
+    separator = quote_text(_SEPARATOR)
+    replacement = "".join(f"{_SEPARATOR}${group}" for group in groups) + _SEPARATOR
+    blanked = f"replace(line, {separator}, ' ')"
+    replaced = f"regexp_replace({blanked}, {quote_text(pattern)}, {quote_text(replacement)})"
+    return f"split({replaced}, {separator})", f"(size({fields}) > {len(groups) + 1})"
+
+
+def parse_time(text: str, tz: str) -> str:
+    """Epoch seconds, milliseconds or microseconds (told apart by size), or ISO 8601.
+
+    A text without zone is in `tz`. The access log's own spelling is understood, too.
+    """
+    number = f"try_cast({text} AS DECIMAL(26,6))"
+    scaled = (
+        f"CASE WHEN abs({number}) < 100000000000 THEN {number} * 1000000"
+        f" WHEN abs({number}) < 100000000000000 THEN {number} * 1000 ELSE {number} END"
+    )
+    # Spark would read 10:00 as today's.
+    dated = f"{text} RLIKE '^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}'"
+    iso = f"try_cast(replace({text}, ',', '.') AS TIMESTAMP)"
+    basic = f"try_to_timestamp({text}, 'yyyyMMdd\\'T\\'HHmmssX')"
+    access = f"try_to_timestamp({text}, {quote_text(_ACCESS_TIME)})"
+    if tz != "UTC":
+        zoned = quote_text(r":[0-9]{2}.*?(?:[zZ]|[+-][0-9]{2}:?[0-9]{2}|[A-Za-z]\]?)$")
+        iso = f"IF({text} RLIKE {zoned}, {iso}, to_utc_timestamp({iso}, {quote_text(tz)}))"
+    return (
+        f"CASE WHEN {number} IS NOT NULL THEN timestamp_micros(try_cast({scaled} AS BIGINT))"
+        f" WHEN {dated} THEN {iso} ELSE coalesce({basic}, {access}) END"
+    )

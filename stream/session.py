@@ -1,0 +1,113 @@
+"""The Spark session of the stream: every setting, each with its reason.
+
+`spark_options` is pure; `start_session` starts the JVM. Nothing else in this room configures Spark.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from protocol.units import parse_size_bytes
+from stream.config import StreamSettings
+
+LOGGING = Path(__file__).with_name("log4j2.properties")
+
+# Batches whose files Spark keeps; each costs some files, and only the last two are ever read.
+BATCHES_KEPT = 12
+
+# Deep enough for a pattern of a user's that recurses on a long line; unused stack costs nothing.
+_STACK = "-Xss8m"
+
+_JVM_OPTIONS = (
+    _STACK,
+    "-XX:+UseSerialGC",
+    "-XX:-DontCompileHugeMethods",
+    "-XX:ReservedCodeCacheSize=96m",
+    "-XX:MaxMetaspaceSize=320m",
+    "-XX:MaxDirectMemorySize=96m",
+    "-Djava.awt.headless=true",
+)
+
+
+def spark_options(settings: StreamSettings) -> dict[str, str]:
+    """All of Spark's settings for these settings of ours."""
+    section = settings.section
+    local = section.master.startswith("local")
+    options = {
+        "spark.app.name": "millrace-stream",
+        "spark.master": section.master,
+        "spark.driver.memory": f"{parse_size_bytes(section.heap) >> 20}m",
+        "spark.driver.extraJavaOptions": " ".join(jvm_options(settings)),
+        "spark.jars": ",".join(str(path) for path in settings.jars),
+        # The default manager runs some twenty small commands a batch.
+        "spark.sql.streaming.checkpointFileManagerClass": (
+            "org.apache.spark.sql.execution.streaming.checkpointing"
+            ".FileSystemBasedCheckpointFileManager"
+        ),
+        "spark.sql.streaming.minBatchesToRetain": str(BATCHES_KEPT),
+        "spark.sql.streaming.stopTimeout": "30s",
+        "spark.sql.streaming.numRecentProgressUpdates": "5",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",
+        # A faulty expression is NULL for its line, never a stopped stream.
+        "spark.sql.ansi.enabled": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.caseSensitive": "false",
+        # Or ${name} in a pattern of a user's would be taken for a variable of Spark's.
+        "spark.sql.variable.substitute": "false",
+        "spark.sql.debug.maxToStringFields": "8",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.warehouse.dir": str(settings.data_dir / "stream" / "warehouse"),
+        "spark.log.structuredLogging.enabled": "false",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.ui.retainedJobs": "5",
+        "spark.ui.retainedStages": "5",
+        "spark.ui.retainedTasks": "50",
+        "spark.sql.ui.retainedExecutions": "2",
+        "spark.sql.streaming.ui.enabled": "false",
+        "spark.worker.ui.retainedExecutors": "1",
+        "spark.cleaner.periodicGC.interval": "15min",
+    }
+    if local:
+        options["spark.driver.host"] = "127.0.0.1"
+        options["spark.driver.bindAddress"] = "127.0.0.1"
+    return {**options, **section.spark}
+
+
+def jvm_options(settings: StreamSettings) -> list[str]:
+    """The JVM's own options, with the class data archive when there is one."""
+    options = [*_JVM_OPTIONS, f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"]
+    archive = settings.class_data_archive
+    if archive is not None and Path(archive).exists():
+        # An archive of another JVM or class path is passed over in silence.
+        options += [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-Xlog:disable"]
+    return options
+
+
+def environment(settings: StreamSettings) -> dict[str, str]:
+    """What the JVM's process needs in its environment."""
+    wanted = {
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "MALLOC_ARENA_MAX": "2",
+    }
+    if settings.section.master.startswith("local"):
+        wanted["SPARK_LOCAL_IP"] = "127.0.0.1"
+    if settings.java_home is not None:
+        wanted["JAVA_HOME"] = settings.java_home
+    return wanted
+
+
+def start_session(settings: StreamSettings, more: Mapping[str, str] | None = None) -> SparkSession:
+    """Start the JVM and return its session; raises whatever PySpark does when that fails."""
+    os.environ.update(environment(settings))
+    builder = SparkSession.builder
+    for key, value in {**spark_options(settings), **(more or {})}.items():
+        builder = builder.config(key, value)
+    session: SparkSession = builder.getOrCreate()
+    return session

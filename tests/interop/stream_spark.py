@@ -1,0 +1,95 @@
+"""One JVM for all tests that need Spark, and lines put through the real fold."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from sinks.config import SinksSettings
+from stream.compile import compile_plan
+from stream.config import StreamSection, StreamSettings
+from stream.counts import Counts, fold, read_rows
+from stream.session import start_session
+
+ARRIVAL = datetime(2026, 8, 1, 12, 0, 0, tzinfo=UTC)
+
+_SCHEMA = (
+    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
+)
+
+Line = str | bytes | None
+
+
+@cache
+def spark() -> SparkSession:
+    """The session of this test process, with the stream's own settings."""
+    settings = StreamSettings.model_validate(
+        {
+            "section": {"heap": "1GiB"},
+            "sinks": SinksSettings(),
+            "bootstrap_servers": "127.0.0.1:1",
+            "data_dir": Path(mkdtemp(prefix="millrace-spark-")),
+        }
+    )
+    return start_session(settings)
+
+
+def frame(
+    lines: Iterable[Line],
+    topic: str = "logs.t",
+    file: str | None = "t/t.log",
+    start: int = 0,
+    partition: int = 0,
+) -> DataFrame:
+    """Lines as Spark's Kafka source would give them."""
+    rows = [
+        (
+            bytearray(file.encode()) if file is not None else None,
+            bytearray(line.encode() if isinstance(line, str) else line)
+            if line is not None
+            else None,
+            topic,
+            partition,
+            start + place,
+            ARRIVAL,
+        )
+        for place, line in enumerate(lines)
+    ]
+    return spark().createDataFrame(rows, _SCHEMA).coalesce(1)
+
+
+def count_lines(section: dict[str, Any], lines: Iterable[Line], **where: Any) -> Counts:
+    """What the fold of a configuration makes of some lines."""
+    plan = compile_plan(StreamSection.model_validate(section))
+    return read_rows(fold(frame(lines, **where), plan).collect(), plan)
+
+
+def one_input(input_section: dict[str, Any], *metrics: dict[str, Any]) -> dict[str, Any]:
+    """A configuration with the one input `t` over the topic `logs.t`."""
+    return {
+        "from": {"t": {"topic": "logs.t", **input_section}},
+        "defaults": {"windows": ["all"]},
+        "metrics": [{"from": "t", "measure": "count", **metric} for metric in metrics],
+    }
+
+
+def keys(counts: Counts, metric: str) -> dict[Any, int]:
+    """key → count of one metric; the bare value for a key of one column, () for none."""
+    found: dict[Any, int] = {}
+    for row in counts.rows:
+        if row.metric == metric:
+            key = row.key[0] if len(row.key) == 1 else row.key
+            found[key] = found.get(key, 0) + row.count
+    return found
+
+
+def reasons(counts: Counts) -> dict[str, int]:
+    """reason → count of what did not parse."""
+    found: dict[str, int] = {}
+    for row in counts.unparsed:
+        found[row.reason] = found.get(row.reason, 0) + row.count
+    return found
