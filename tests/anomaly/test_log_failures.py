@@ -7,18 +7,14 @@ and in its place; nothing is there that was never appended; and the log takes mo
 
 from __future__ import annotations
 
-import os
-import random
-
 import pytest
 
 from broker.storage.errors import CorruptionError, DiskError
 from broker.storage.log_manager import LogManager
 from protocol.errors import ApiError
 from protocol.wire.records import read_header
+from tests.harness.seed import seeded
 from tests.unit.storage.kit import NOW, TOPIC_ID, TP, Node, batch, batches_of, values_of
-
-SEED = int(os.environ.get("MILLRACE_SEED", "0")) or random.randrange(1, 2**32)
 
 SETTINGS = {"log.index.interval.bytes": 150, "log.segment.bytes": 700}
 
@@ -92,7 +88,7 @@ def scenario(writer: Writer) -> None:
 
 def test_any_one_failing_call_leaves_a_sound_log() -> None:
     """The n-th call fails; the writer carries on as the broker would, then the power goes."""
-    print(f"MILLRACE_SEED={SEED}")
+    chance = seeded("any_one_failing_call_leaves_a_sound_log")
     failing = 0
     while True:
         failing += 1
@@ -111,7 +107,7 @@ def test_any_one_failing_call_leaves_a_sound_log() -> None:
         if node.sim.calls < failing_call:
             break
         node.sim.fail_at = None
-        report = node.crash(random.Random(SEED + failing))
+        report = node.crash(chance)
         assert report.offline == {}, (failing, report)
         writer.check()
         writer.write(3)
@@ -143,7 +139,7 @@ def test_a_disk_that_refuses_everything_for_a_while_leaves_a_sound_log() -> None
 
 
 def test_any_failing_call_while_opening_is_survived_by_opening_again() -> None:
-    print(f"MILLRACE_SEED={SEED}")
+    chance = seeded("any_failing_call_while_opening_is_survived_by_opening_again")
     node = Node(SETTINGS)
     writer = Writer(node)
     scenario(writer)
@@ -162,7 +158,7 @@ def test_any_failing_call_while_opening_is_survived_by_opening_again() -> None:
         if report is not None and is_through:
             break
         if failing % 2:
-            node.sim.crash(random.Random(SEED + failing))
+            node.sim.crash(chance)
             node.sim.locked.clear()
     else:
         raise AssertionError("opening never came through")
@@ -214,9 +210,8 @@ def _used(node: Node) -> int:
 
 def test_power_cuts_at_random_lose_nothing_acknowledged() -> None:
     """Random lives of a log, cut short at random, over and over."""
-    print(f"MILLRACE_SEED={SEED}")
+    chance = seeded("power_cuts_at_random_lose_nothing_acknowledged")
     for run in range(40):
-        chance = random.Random(SEED * 1000 + run)
         node = Node(SETTINGS)
         writer = Writer(node)
         for _ in range(8):
@@ -237,9 +232,8 @@ def test_power_cuts_at_random_lose_nothing_acknowledged() -> None:
 
 
 def test_power_cuts_forget_no_producer_of_an_acknowledged_batch() -> None:
-    print(f"MILLRACE_SEED={SEED}")
+    chance = seeded("power_cuts_forget_no_producer_of_an_acknowledged_batch")
     for run in range(30):
-        chance = random.Random(SEED * 1000 + run)
         node = Node(SETTINGS)
         acknowledged: dict[int, int] = {}
         written: dict[int, int] = {}
@@ -265,9 +259,8 @@ def test_power_cuts_forget_no_producer_of_an_acknowledged_batch() -> None:
 
 
 def test_a_deletion_cut_short_never_brings_half_a_partition_back() -> None:
-    print(f"MILLRACE_SEED={SEED}")
-    for run in range(60):
-        chance = random.Random(SEED * 1000 + run)
+    chance = seeded("a_deletion_cut_short_never_brings_half_a_partition_back")
+    for _ in range(60):
         node = Node(SETTINGS)
         writer = Writer(node)
         scenario(writer)
@@ -292,9 +285,8 @@ def test_a_deletion_cut_short_never_brings_half_a_partition_back() -> None:
 
 
 def test_retention_cut_short_leaves_no_gap() -> None:
-    print(f"MILLRACE_SEED={SEED}")
+    chance = seeded("retention_cut_short_leaves_no_gap")
     for run in range(80):
-        chance = random.Random(SEED * 1000 + run)
         node = Node(SETTINGS, topic={"retention.bytes": "1500"})
         writer = Writer(node)
         scenario(writer)

@@ -12,12 +12,9 @@ def test_items_come_out_by_deadline_then_in_the_order_they_went_in() -> None:
     timers: Timers[str] = Timers()
     for deadline_ms, item in ((20, "c"), (10, "a"), (20, "d"), (10, "b")):
         timers.add(deadline_ms, item)
-    assert timers.next_deadline_ms == 10
-    assert timers.due(9) == []
-    assert timers.due(19) == ["a", "b"]
-    assert timers.next_deadline_ms == 20
-    assert timers.due(1000) == ["c", "d"]
-    assert timers.next_deadline_ms is None
+    assert (timers.next_deadline_ms, timers.due(9)) == (10, [])
+    assert (timers.due(19), timers.next_deadline_ms) == (["a", "b"], 20)
+    assert (timers.due(1000), timers.next_deadline_ms) == (["c", "d"], None)
     assert len(timers) == 0
 
 

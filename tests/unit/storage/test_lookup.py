@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import random
-
 import pytest
 
 from broker.storage.lookup import TimestampOffset
 from protocol.wire.records import Codec
+from tests.harness.seed import seeded
 from tests.unit.storage.kit import EVERYTHING, NOW, Node, batch, batches_of, records_of
-
-SEED = int(os.environ.get("MILLRACE_SEED", "0")) or random.randrange(1, 2**32)
 
 
 def first_by_hand(node: Node, timestamp_ms: int, limit: int) -> tuple[int, int] | None:
@@ -91,8 +87,7 @@ def test_records_without_time_are_passed_over() -> None:
 
 
 def test_any_time_and_limit_agree_with_a_search_through_everything() -> None:
-    print(f"MILLRACE_SEED={SEED}")
-    chance = random.Random(SEED)
+    chance = seeded("any time and limit")
     node = Node({"log.index.interval.bytes": 200}, topic={"segment.bytes": "1500"})
     for _ in range(80):
         stamps = [NOW + chance.randint(0, 60) * 10 for _ in range(chance.randint(1, 4))]
