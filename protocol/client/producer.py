@@ -218,6 +218,7 @@ class Producer:
             self._give_room()
             raise
         self._room.remove(waiting)
+        self._check_open()
 
     def _queued(self, topic: str) -> None:
         self._give_room()
@@ -286,10 +287,11 @@ class Producer:
             return
         self._ended = error
         self._sender.stop()
+        for _, turn in self._room:
+            if not turn.done():
+                turn.set_exception(type(error)(*error.args))
+        # Whoever flushes is let go as well: everything has its outcome by this.
         self._perform(self._core.fail_all(error))
-        for future in (*(turn for _, turn in self._room), *(done for _, done in self._flushes)):
-            if not future.done():
-                future.set_exception(type(error)(*error.args))
 
 
 def _settle_delivered(effect: Delivered) -> None:
