@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from broker.config import LOG_APPEND_TIME, LogConfig
-from broker.settings import INT_MAX
 from broker.storage import lookup, recovery
 from broker.storage.disk import Disk, DiskFile, FileRegion
 from broker.storage.errors import DiskError
@@ -22,6 +21,7 @@ from broker.storage.jobs import DroppedFiles, FlushTarget
 from broker.storage.lookup import TimestampOffset
 from broker.storage.retention import expired_count
 from broker.storage.segments import Segments, Standing
+from broker.storage.tail import Tail
 from broker.storage.validation import check_client_batch, check_own_batch
 from protocol.errors import ApiError, ErrorCode
 from protocol.types import TopicPartition
@@ -91,7 +91,7 @@ class Log:
         """Counts what is staged; readers see only what is written."""
         self.recovery_point = loaded.recovery_point
         self._synced_roll_count = 0
-        self._reset_tail()
+        self._tail = Tail(self.segments.active)
 
     @property
     def config(self) -> LogConfig:
@@ -144,52 +144,25 @@ class Log:
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
         max_timestamp_ms, log_append_time_ms = header.max_timestamp, -1
-        if self._config.message_timestamp_type == LOG_APPEND_TIME:
+        config = self._config
+        if config.message_timestamp_type == LOG_APPEND_TIME:
             stamp_log_append_time(batch, now_ms)
             max_timestamp_ms = log_append_time_ms = now_ms
         patch(batch, base_offset, leader_epoch)
         size_bytes = len(batch)
-        rolls = self._must_roll(size_bytes, max_timestamp_ms, last_offset, now_ms)
+        tail = self._tail
+        rolls = tail.must_roll(size_bytes, max_timestamp_ms, last_offset, config, now_ms)
+        if not rolls and not self._staged:
+            rolls = self.segments.active.is_index_full(config.segment_index_bytes)
         if rolls:
             self._staged_rolls = True
-            self._tail_base_offset, self._tail_bytes = base_offset, 0
-            self._tail_created_ms = now_ms
-        if not self._tail_bytes:
-            self._tail_first_timestamp_ms = max_timestamp_ms
-        self._tail_bytes += size_bytes
+            tail.roll(base_offset, now_ms)
+        tail.add(size_bytes, max_timestamp_ms)
         self._staged.append((batch, last_offset, size_bytes, max_timestamp_ms, leader_epoch, rolls))
         self.log_end_offset = last_offset + 1
         if header.producer_id >= 0:
             self.producer_state.update(header, base_offset, log_append_time_ms, now_ms)
         return Appended(base_offset, last_offset, False, log_append_time_ms)
-
-    def _must_roll(
-        self, size_bytes: int, max_timestamp_ms: int, last_offset: int, now_ms: int
-    ) -> bool:
-        """Whether a batch needs a new segment, seen from the end of what is staged."""
-        tail_bytes, config = self._tail_bytes, self._config
-        if not tail_bytes:
-            return False
-        if tail_bytes + size_bytes > config.segment_bytes:
-            return True
-        if last_offset - self._tail_base_offset > INT_MAX:
-            return True
-        # Kafka's rule: the records' own span, or the file's age where records have no time.
-        first_ms = self._tail_first_timestamp_ms
-        if first_ms < 0 or max_timestamp_ms < 0:
-            span_ms = now_ms - self._tail_created_ms
-        else:
-            span_ms = max_timestamp_ms - first_ms
-        if span_ms > config.segment_ms:
-            return True
-        return not self._staged and self.segments.active.is_index_full(config.segment_index_bytes)
-
-    def _reset_tail(self) -> None:
-        active = self.segments.active
-        self._tail_base_offset = active.base_offset
-        self._tail_bytes = active.size_bytes
-        self._tail_first_timestamp_ms = active.first_timestamp_ms
-        self._tail_created_ms = active.created_ms
 
     # Writing what was staged.
 
@@ -249,7 +222,7 @@ class Log:
         self._staged.clear()
         self._staged_rolls = False
         self.log_end_offset = self.written_end_offset
-        self._reset_tail()
+        self._tail = Tail(self.segments.active)
 
     # Reading.
 
@@ -364,7 +337,7 @@ class Log:
         self.segments.repair()
         if count == len(self.segments):
             self.segments.roll(self._config.index_interval_bytes, now_ms)
-            self._reset_tail()
+            self._tail = Tail(self.segments.active)
         paths, held = self.segments.drop_oldest(count)
         self.log_start_offset = max(self.log_start_offset, self.segments.start_offset)
         self.recovery_point = max(self.recovery_point, self.log_start_offset)
