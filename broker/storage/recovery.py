@@ -21,10 +21,8 @@ from broker.storage.errors import CorruptionError
 from broker.storage.jobs import unlink_if_there
 from broker.storage.leader_epochs import LeaderEpochs
 from broker.storage.producer_state import ProducerState
-from broker.storage.segment import DELETED_SUFFIX, LOG_SUFFIX, SUFFIXES, Segment
+from broker.storage.segment import BASE_DIGITS, DELETED_SUFFIX, LOG_SUFFIX, SUFFIXES, Segment
 from broker.storage.walk import BatchWalk
-
-STEM_LENGTH = 20
 
 
 @dataclass(slots=True, frozen=True)
@@ -114,9 +112,9 @@ class _Loading:
         """Remove left-overs and return the base offsets of the segments that count."""
         names = self.disk.list_folder(self.folder)
         bases = sorted(
-            int(name[:STEM_LENGTH])
+            int(name[:BASE_DIGITS])
             for name in names
-            if name.endswith(LOG_SUFFIX) and name[:-4].isdigit() and len(name) == STEM_LENGTH + 4
+            if name.endswith(LOG_SUFFIX) and name[:-4].isdigit() and len(name) == BASE_DIGITS + 4
         )
         for name in names:
             stem, _, suffix = name.partition(".")

@@ -17,12 +17,15 @@ from broker.storage.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
 from broker.storage.offset_index import OffsetIndex
 from broker.storage.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from broker.storage.time_index import TimeIndex
+from broker.storage.walk import BatchWalk
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 DELETED_SUFFIX = ".deleted"
 SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+
+BASE_DIGITS = 20
 
 SCAN_BYTES = 8 * 1024
 """Read at once when looking for a batch behind an index entry."""
@@ -69,7 +72,7 @@ class Segment:
         self, disk: Disk, folder: str, base_offset: int, interval_bytes: int, created_ms: int
     ) -> None:
         self._disk = disk
-        self._stem = f"{folder}/{base_offset:020d}"
+        self._stem = f"{folder}/{base_offset:0{BASE_DIGITS}d}"
         self.base_offset = base_offset
         self.next_offset = base_offset
         self.size_bytes = 0
@@ -115,15 +118,15 @@ class Segment:
     @property
     def index(self) -> OffsetIndex:
         if self._index is None:
-            self._index = self._read_index()
-            self._index_entries_written = len(self._index)
+            self._load_index()
+        assert self._index is not None
         return self._index
 
     @property
     def time_index(self) -> TimeIndex:
         if self._time_index is None:
-            self._time_index = self._read_time_index()
-            self._time_entries_written = len(self._time_index)
+            self._load_time_index()
+        assert self._time_index is not None
         return self._time_index
 
     @property
@@ -157,10 +160,8 @@ class Segment:
         Raises CorruptionError when a file is missing or cannot belong to this segment.
         """
         self.size_bytes, self.next_offset = size_bytes, next_offset
-        self._index = self._read_index()
-        self._time_index = self._read_time_index()
-        self._index_entries_written = len(self._index)
-        self._time_entries_written = len(self._time_index)
+        self._read_index()
+        self._read_time_index()
         self.was_walked = False
 
     # Writing.
@@ -316,16 +317,45 @@ class Segment:
             end += size_bytes
         return end
 
-    def _read_index(self) -> OffsetIndex:
+    def _load_index(self) -> None:
+        try:
+            self._read_index()
+        except CorruptionError:
+            self._rebuild_indexes()
+
+    def _load_time_index(self) -> None:
+        try:
+            self._read_time_index()
+        except CorruptionError:
+            self._rebuild_indexes()
+
+    def _rebuild_indexes(self) -> None:
+        """Make both indexes of a closed segment anew, for their files were lost while it ran."""
+        walked = Segment(
+            self._disk, self._stem[: -BASE_DIGITS - 1], self.base_offset, self.interval_bytes, 0
+        )
+        walk = BatchWalk(self.file, 0, self.size_bytes)
+        for header in walk:
+            walked.take(header.last_offset, header.size_bytes, header.max_timestamp)
+        if walk.fault is not None:
+            raise CorruptionError(self.log_path, walk.position, walk.fault)
+        walked.close_for_writing()
+        self._index, self._time_index = walked.index, walked.time_index
+        self._index_entries_written = walked._index_entries_written
+        self._time_entries_written = walked._time_entries_written
+
+    def _read_index(self) -> None:
         path = self._stem + INDEX_SUFFIX
         try:
-            return OffsetIndex.decode(self._disk.read_all(path), self.size_bytes)
+            self._index = OffsetIndex.decode(self._disk.read_all(path), self.size_bytes)
         except (ValueError, DiskError) as error:
             raise CorruptionError(path, 0, str(error)) from error
+        self._index_entries_written = len(self._index)
 
-    def _read_time_index(self) -> TimeIndex:
+    def _read_time_index(self) -> None:
         path = self._stem + TIME_INDEX_SUFFIX
         try:
-            return TimeIndex.decode(self._disk.read_all(path))
+            self._time_index = TimeIndex.decode(self._disk.read_all(path))
         except (ValueError, DiskError) as error:
             raise CorruptionError(path, 0, str(error)) from error
+        self._time_entries_written = len(self._time_index)

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from struct import Struct
+from struct import Struct, unpack
+
+from broker.storage.offset_index import rises
 
 ENTRY_BYTES = 12
 _ENTRY = Struct(">qI")
@@ -54,12 +56,10 @@ class TimeIndex:
         """Read a file; ValueError when it cannot be one."""
         if len(data) % ENTRY_BYTES:
             raise ValueError(f"{len(data)} bytes are not a whole number of entries")
+        fields = unpack(">" + "qI" * (len(data) // ENTRY_BYTES), data)
         index = cls()
-        for timestamp, offset in _ENTRY.iter_unpack(data):
-            if index.timestamps and (
-                timestamp <= index.timestamps[-1] or offset <= index.offsets[-1]
-            ):
-                raise ValueError("entries do not rise")
-            index.timestamps.append(timestamp)
-            index.offsets.append(offset)
+        index.timestamps = array("q", fields[0::2])
+        index.offsets = array("I", fields[1::2])
+        if not rises(index.timestamps) or not rises(index.offsets):
+            raise ValueError("entries do not rise")
         return index

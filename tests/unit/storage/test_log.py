@@ -328,3 +328,22 @@ def test_reading_old_segments_leaves_few_files_open() -> None:
     assert len(node.log.segments) > 10
     assert sum(segment.is_loaded for segment in node.log.segments) <= 3
     assert values_of(node.log, 30) == values_of(node.log)[30:]
+
+
+@pytest.mark.parametrize("damage", [None, b"", b"odd", b"\xff" * 24])
+def test_an_index_lost_while_the_broker_runs_is_made_anew(damage: bytes | None) -> None:
+    node = Node({"log.index.interval.bytes": 100}, topic=SMALL)
+    many(node, 60)
+    stamps = node.log.offset_for_timestamp(NOW, EVERYTHING)
+    for name in node.names():
+        if name.endswith("index"):
+            if damage is None:
+                node.disk.unlink(node.path(name))
+            else:
+                node.sim.contents(node.path(name))[:] = damage
+    for offset in range(60):
+        region = node.log.read(offset, EVERYTHING, EVERYTHING).region
+        assert region is not None
+        assert read_header(region.read()).base_offset == offset
+    assert node.log.offset_for_timestamp(NOW, EVERYTHING) == stamps
+    assert node.log.offset_for_timestamp(NOW + 1, EVERYTHING) is None
