@@ -298,6 +298,9 @@ class Supervisor:
         entry.failures += 1
         if entry.state is State.STARTING:
             entry.reason = reason
+            if answer is Answer.NOT_READY:
+                # It lives and says what it waits for: the time to start begins anew.
+                entry.act_at_ms = now_ms + entry.part.start_timeout_ms
             return
         if entry.failures >= FAILURES_TO_UNHEALTHY or entry.state is State.UNHEALTHY:
             if entry.state is State.HEALTHY:

@@ -179,10 +179,20 @@ def test_an_answer_ends_a_silence() -> None:
 def test_a_start_that_never_gets_healthy_is_ended() -> None:
     mill = supervisor()
     mill.tick(0)
-    mill.on_probe("a", Answer.NOT_READY, "recovering", 59_000)
+    mill.on_probe("a", Answer.SILENT, "refused", 59_000)
     effects = mill.tick(60_000)
     assert Terminate("a", force=True) in effects
-    assert any(isinstance(e, Note) and "recovering" in e.text for e in effects)
+    assert any(isinstance(e, Note) and "refused" in e.text for e in effects)
+
+
+def test_a_start_that_says_what_it_waits_for_is_left_alone() -> None:
+    mill = supervisor()
+    mill.tick(0)
+    for now_ms in range(0, 600_000, 30_000):
+        effects = mill.on_probe("a", Answer.NOT_READY, "recovering", now_ms)
+        assert not any(isinstance(effect, Terminate) for effect in effects)
+    assert state_of(mill) is State.STARTING
+    assert Terminate("a", force=True) in mill.tick(570_000 + 60_000)
 
 
 def test_stopping_goes_rank_by_rank() -> None:

@@ -1,0 +1,137 @@
+"""A whole mill of its own for a test: its folder, its ports, its command line.
+
+Everything goes through `python -m appliance`, as a user's commands do.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from appliance.home import CODE, Home, find_home
+from appliance.processes import read_record
+from appliance.servers import find_program
+from tests.harness.ports import free_port
+
+SHIPPED = CODE / "configs" / "millrace.yaml"
+PORT_NAMES = (
+    "host",
+    "mill",
+    "broker",
+    "collector",
+    "stream",
+    "broker_status",
+    "redis",
+    "mysql",
+)
+COMMAND_TIMEOUT_S = 400.0
+
+
+class TempMill:
+    """One mill in `folder`, with the shipped configuration on ports of its own."""
+
+    def __init__(self, folder: Path, environ: Mapping[str, str] | None = None) -> None:
+        self.home: Home = find_home({"MILLRACE_HOME": str(folder)})
+        self.ports = {name: free_port() for name in (*PORT_NAMES, "monitor")}
+        self.environ = dict(environ or {})
+        for kind in ("access", "json", "text"):
+            (folder / "watched" / kind).mkdir(parents=True)
+        self.write_config(SHIPPED.read_text())
+
+    def write_config(self, text: str) -> None:
+        """Put a configuration in place, with this mill's ports laid over it."""
+        text = re.sub(r"listen: 127.0.0.1:\d+", f"listen: 127.0.0.1:{self.ports['monitor']}", text)
+        ports = ", ".join(f"{name}: {self.ports[name]}" for name in PORT_NAMES)
+        self.home.config_file.parent.mkdir(parents=True, exist_ok=True)
+        self.home.config_file.write_text(f"{text}\nports: {{{ports}}}\n")
+
+    def run(self, *arguments: str, timeout_s: float = COMMAND_TIMEOUT_S) -> "Result":
+        """One command; its output and exit code."""
+        environ = {k: v for k, v in os.environ.items() if not k.startswith("MILLRACE_")}
+        done = subprocess.run(
+            [sys.executable, "-m", "appliance", *arguments],
+            cwd=CODE,
+            env={**environ, "MILLRACE_HOME": str(self.home.folder), **self.environ},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+        )
+        return Result(done.returncode, done.stdout, done.stderr)
+
+    def up(self) -> "Result":
+        """Start it, and fail with everything the parts said when that does not work."""
+        result = self.run("up")
+        assert result.code == 0, f"{result.err}\n{self.log_ends()}"
+        return result
+
+    def status(self) -> dict[str, dict[str, Any]]:
+        """The parts by name, as `status --json` tells them."""
+        envelope = json.loads(self.run("status", "--json").out)
+        return {row["part"]: row for row in envelope["data"]}
+
+    def show(self, metric: str, *options: str) -> dict[str, str]:
+        """A metric's values as `show --json` tells them."""
+        result = self.run("show", metric, "--json", *options)
+        assert result.code == 0, result.err
+        values: dict[str, str] = json.loads(result.out)["data"]["values"]
+        return values
+
+    def drop(self, source: Path, name: str) -> None:
+        """Copy a file into `watched/`, as a person would."""
+        shutil.copyfile(source, self.home.folder / "watched" / name)
+
+    def log_ends(self, lines: int = 15) -> str:
+        """The last lines of every log."""
+        texts = []
+        for path in sorted(self.home.logs.glob("*.log")):
+            end = "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+            texts.append(f"== {path.name}\n{end}")
+        return "\n".join(texts)
+
+    def end(self) -> None:
+        """Leave nothing behind, whatever state the mill is in."""
+        self.run("down")
+        for path in (self.home.pid_file, *self.home.run.glob("*.json")):
+            if record := read_record(path):
+                record.signal(signal.SIGKILL, group=True)
+
+
+class Result:
+    """What a command printed, and its exit code."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code = code
+        self.out = out
+        self.err = err
+
+
+@contextmanager
+def temp_mill(folder: Path, environ: Mapping[str, str] | None = None) -> Iterator[TempMill]:
+    """A mill that is ended with the test."""
+    for program in (("redis-server",), ("mariadbd", "mysqld")):
+        if find_program(*program) is None:
+            pytest.skip(f"{program[0]} is not installed; make test installs it")
+    mill = TempMill(folder, environ)
+    try:
+        yield mill
+    finally:
+        mill.end()
+
+
+# Broker, Redis and MySQL without what needs a JVM or the other rooms' readiness.
+SERVERS_ONLY = """
+cluster: {settings: {num.partitions: 3}}
+collector: {inputs: []}
+stream: {metrics: []}
+monitor: {listen: 127.0.0.1:8090}
+"""
