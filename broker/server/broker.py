@@ -15,7 +15,7 @@ from random import Random
 from broker.clock import Clock
 from broker.config import BrokerConfig
 from broker.controller.controller import Controller
-from broker.controller.image import OFFSETS_TOPIC, MetadataDelta, MetadataImage
+from broker.controller.image import OFFSETS_TOPIC, MetadataDelta
 from broker.controller.outcome import RegisterBroker
 from broker.server.coordinator_driver import GroupCoordinator
 from broker.server.dispatch import Dispatcher
@@ -99,7 +99,8 @@ class Broker:
             self.clock,
             self._metadata_log,
             self.flusher,
-            self._apply,
+            lambda *commit: services.replicas.apply(*commit),
+            self._on_image,
         )
         services.metadata.load()
         broker_epoch = services.metadata.submit_now(
@@ -142,15 +143,11 @@ class Broker:
 
     # What happens inside.
 
-    def _apply(self, delta: MetadataDelta, image: MetadataImage, done: Callable[[], None]) -> None:
-        def applied(_: object = None) -> None:
-            done()
-            if delta.removed:
-                self.services.groups.topics_removed({topic.name for topic in delta.removed})
-            if OFFSETS_TOPIC in delta.touched:
-                self.services.groups.follow()
-
-        self.services.replicas.apply(delta, image, applied)
+    def _on_image(self, delta: MetadataDelta) -> None:
+        if delta.removed:
+            self.services.groups.topics_removed({topic.name for topic in delta.removed})
+        if OFFSETS_TOPIC in delta.touched:
+            self.services.groups.follow()
 
     def _flushed(self, log: Log) -> None:
         if log is self._metadata_log:

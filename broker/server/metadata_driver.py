@@ -55,7 +55,10 @@ class MetadataDriver:
         log: Log,
         flusher: Flusher,
         apply: Callable[[MetadataDelta, MetadataImage, Callable[[], None]], None],
+        on_image: Callable[[MetadataDelta], None],
     ) -> None:
+        """`apply` brings the partitions of a commit into service and then calls its last argument;
+        `on_image` comes when the image has moved, before the reply."""
         self.image = MetadataImage()
         self.removed_ids: set[Uuid] = set()
         """Topics the log has removed: their folders may go."""
@@ -64,6 +67,7 @@ class MetadataDriver:
         self._log = log
         self._flusher = flusher
         self._apply = apply
+        self._on_image = on_image
         self._decided = self.image
         self._pending: deque[tuple[MetadataDelta, MetadataImage, Callable[[], None]]] = deque()
         self._is_applying = False
@@ -143,6 +147,7 @@ class MetadataDriver:
         def done() -> None:
             self._is_applying = False
             self.image = image
+            self._on_image(delta)
             reply()
             self._commit_next()
 

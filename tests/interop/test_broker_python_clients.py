@@ -1,0 +1,145 @@
+"""aiokafka and kafka-python, unmodified, against our broker."""
+
+import asyncio
+from collections.abc import Iterator
+
+import aiokafka
+import kafka
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin import NewTopic as AioNewTopic
+from kafka.admin import (
+    ConfigResource,
+    ConfigResourceType,
+    KafkaAdminClient,
+    NewPartitions,
+    NewTopic,
+)
+from kafka.errors import TopicAlreadyExistsError
+from kafka.structs import OffsetAndMetadata
+
+from tests.harness.broker import BrokerProcess
+
+pytestmark = pytest.mark.live
+
+COUNT = 500
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("broker")) as process:
+        yield process
+
+
+@pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
+def test_aiokafka_round_trip(broker: BrokerProcess, codec: str | None) -> None:
+    topic = f"aio-{codec}"
+    values = [b"value %d" % number for number in range(COUNT)]
+
+    async def run() -> list[bytes]:
+        producer = aiokafka.AIOKafkaProducer(
+            bootstrap_servers=broker.bootstrap,
+            compression_type=codec,
+            enable_idempotence=True,
+            linger_ms=2,
+        )
+        async with producer:
+            sent = [await producer.send(topic, value) for value in values]
+            await asyncio.gather(*sent)
+        consumer = aiokafka.AIOKafkaConsumer(
+            bootstrap_servers=broker.bootstrap, isolation_level="read_committed"
+        )
+        async with consumer:
+            partition = aiokafka.TopicPartition(topic, 0)
+            consumer.assign([partition])
+            await consumer.seek_to_beginning(partition)
+            assert await consumer.end_offsets([partition]) == {partition: COUNT}
+            found: list[bytes] = []
+            async with asyncio.timeout(30):
+                while len(found) < COUNT:
+                    for records in (await consumer.getmany(timeout_ms=500)).values():
+                        found.extend(record.value for record in records)
+            return found
+
+    assert asyncio.run(run()) == values
+
+
+def test_aiokafka_commits_without_members(broker: BrokerProcess) -> None:
+    async def run() -> tuple[int, int | None]:
+        admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap)
+        await admin.start()
+        try:
+            await admin.create_topics([AioNewTopic("aio-commits", 1, 1)])
+        finally:
+            await admin.close()
+        consumer = aiokafka.AIOKafkaConsumer(
+            bootstrap_servers=broker.bootstrap, group_id="aio-group", enable_auto_commit=False
+        )
+        async with consumer:
+            partition = aiokafka.TopicPartition("aio-commits", 0)
+            consumer.assign([partition])
+            before = await consumer.committed(partition)
+            await consumer.commit({partition: (7, "note")})
+            assert before is None
+            return await consumer.committed(partition), before
+
+    assert asyncio.run(run())[0] == 7
+
+
+# Its snappy needs one more library.
+@pytest.mark.parametrize("codec", [None, "gzip", "lz4", "zstd"])
+def test_kafka_python_round_trip(broker: BrokerProcess, codec: str | None) -> None:
+    topic = f"kp-{codec}"
+    values = [b"value %d" % number for number in range(COUNT)]
+    producer = kafka.KafkaProducer(
+        bootstrap_servers=broker.bootstrap, compression_type=codec, linger_ms=2
+    )
+    sent = [producer.send(topic, value, headers=[("h", b"x")]) for value in values]
+    assert sent[-1].get(30).offset == COUNT - 1
+    producer.close()
+    consumer = kafka.KafkaConsumer(bootstrap_servers=broker.bootstrap)
+    partition = kafka.TopicPartition(topic, 0)
+    consumer.assign([partition])
+    consumer.seek_to_beginning(partition)
+    assert consumer.end_offsets([partition]) == {partition: COUNT}
+    found: list[bytes] = []
+    for _ in range(60):
+        if len(found) >= COUNT:
+            break
+        for records in consumer.poll(500).values():
+            found.extend(record.value for record in records)
+    consumer.close()
+    assert found == values
+
+
+def test_kafka_python_admin(broker: BrokerProcess) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    admin.create_topics([NewTopic("kp-admin", 2, 1, topic_configs={"retention.ms": "5000"})])
+    with pytest.raises(TopicAlreadyExistsError):
+        admin.create_topics([NewTopic("kp-admin", 2, 1)])
+    admin.create_partitions({"kp-admin": NewPartitions(total_count=3)})
+    (topic,) = admin.describe_topics(["kp-admin"])
+    assert len(topic["partitions"]) == 3
+    described = str(admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, "kp-admin")]))
+    assert "retention.ms" in described
+    assert "5000" in described
+    admin.delete_topics(["kp-admin"])
+    assert "kp-admin" not in admin.list_topics()
+    admin.close()
+
+
+def test_kafka_python_offsets(broker: BrokerProcess) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    admin.create_topics([NewTopic("kp-commits", 1, 1)])
+    partition = kafka.TopicPartition("kp-commits", 0)
+    consumer = kafka.KafkaConsumer(
+        bootstrap_servers=broker.bootstrap, group_id="kp-group", enable_auto_commit=False
+    )
+    consumer.assign([partition])
+    assert consumer.committed(partition) is None
+    consumer.commit({partition: OffsetAndMetadata(9, "note", 0)})
+    assert consumer.committed(partition) == 9
+    consumer.close()
+    assert "kp-group" in str(admin.list_groups())
+    assert "Empty" in str(admin.describe_groups(["kp-group"]))
+    admin.close()
