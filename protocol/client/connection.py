@@ -11,7 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from protocol.client.errors import (
     BrokerUnreachable,
@@ -215,10 +215,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the loop."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # A cast, not a check: other loops' transports have the methods without the base class.
+        self._transport = cast(asyncio.Transport, transport)
         if self.is_closed:
-            transport.abort()
+            self._transport.abort()
 
     def pause_writing(self) -> None:
         """Called by the loop when more is written than the network takes."""

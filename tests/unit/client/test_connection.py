@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+import uvloop
 
 from protocol.client.connection import ByVersion, Connection
 from protocol.client.errors import (
@@ -48,6 +49,7 @@ def connected(
     in_flight_max: int = 64,
     response_bytes_max: int = 1 << 20,
     server: ScriptedServer | None = None,
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
 ) -> None:
     async def run() -> None:
         async with server or ScriptedServer(script) as running:
@@ -64,7 +66,8 @@ def connected(
             finally:
                 connection.close()
 
-    asyncio.run(run())
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(run())
 
 
 def group_named_by_request(request: Received) -> Answer:
@@ -299,7 +302,10 @@ def test_produce_without_acknowledgement_has_no_answer() -> None:
     connected(answer, test)
 
 
-def test_records_outlive_the_read_buffer() -> None:
+@pytest.mark.parametrize("loop_factory", [None, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_records_outlive_the_read_buffer(
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None,
+) -> None:
     def answer(request: Received) -> Answer:
         data = PartitionData(records=bytes([request.correlation_id % 256]) * 200_000)
         return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[data])])
@@ -310,7 +316,7 @@ def test_records_outlive_the_read_buffer() -> None:
             records = response.responses[0].partitions[0].records
             assert bytes(records) == bytes([request.correlation_id % 256]) * 200_000
 
-    connected(answer, test, response_bytes_max=300_000)
+    connected(answer, test, response_bytes_max=300_000, loop_factory=loop_factory)
 
 
 def test_nobody_there_is_unreachable() -> None:

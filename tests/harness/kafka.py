@@ -1,0 +1,252 @@
+"""Apache Kafka itself, beside which our client and broker are tried and measured.
+
+    with KafkaProcess(tmp_path) as kafka:
+        Cluster(kafka.bootstrap, ...)
+
+The jars come from Maven once and stay in `.cache/kafka-<version>/lib`; without Maven or Java the
+test is skipped with a reason. Every node is broker and controller on ports of its own, with the
+flags of Kafka's own start script. `kill9` and `start` keep ports and data.
+"""
+
+import asyncio
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+import pytest
+
+from protocol.client.cluster import Cluster
+from tests.harness.ports import free_port
+from tests.harness.wait import wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+
+VERSION = "4.3.1"
+LOG4J_VERSION = "2.25.4"
+CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
+
+MAVEN_DEADLINE_S = 600.0
+FORMAT_DEADLINE_S = 120.0
+START_DEADLINE_S = 120.0
+STOP_DEADLINE_S = 60.0
+
+_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>millrace</groupId>
+  <artifactId>kafka-for-tests</artifactId>
+  <version>1</version>
+  <dependencies>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId>
+      <version>{VERSION}</version></dependency>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId>
+      <version>{VERSION}</version></dependency>
+    <dependency><groupId>org.apache.logging.log4j</groupId>
+      <artifactId>log4j-slf4j-impl</artifactId><version>{LOG4J_VERSION}</version></dependency>
+    <dependency><groupId>org.apache.logging.log4j</groupId>
+      <artifactId>log4j-1.2-api</artifactId><version>{LOG4J_VERSION}</version></dependency>
+  </dependencies>
+</project>
+"""
+
+_LOG4J = """status=error
+appender.out.type=Console
+appender.out.name=out
+appender.out.layout.type=PatternLayout
+appender.out.layout.pattern=[%d] %p %m (%c)%n
+rootLogger.level=WARN
+rootLogger.appenderRef.out.ref=out
+"""
+
+_JVM_FLAGS = (
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-XX:MaxInlineLevel=15",
+    "-Djava.awt.headless=true",
+)
+
+
+def kafka_jars() -> Path:
+    """The folder of Kafka's jars, fetched by Maven if need be; skips where that cannot be done."""
+    for tool in ("java", "mvn"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"Apache Kafka needs {tool}, which is not installed")
+    home = ROOT / ".cache" / f"kafka-{VERSION}"
+    jars = home / "lib"
+    if jars.is_dir():
+        return jars
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "pom.xml").write_text(_POM)
+    arriving = home / "arriving"
+    shutil.rmtree(arriving, ignore_errors=True)
+    fetched = subprocess.run(
+        ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={arriving}"],
+        cwd=home,
+        capture_output=True,
+        text=True,
+        timeout=MAVEN_DEADLINE_S,
+        check=False,
+    )
+    if fetched.returncode != 0:
+        pytest.skip(f"Maven could not fetch Apache Kafka: {fetched.stdout[-500:]}")
+    # Only a complete folder ever has the final name.
+    arriving.rename(jars)
+    return jars
+
+
+class KafkaProcess:
+    """A cluster of `nodes` Kafka processes. `properties` go into each server.properties."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        nodes: int = 1,
+        properties: Mapping[str, str] | None = None,
+        heap: str = "512M",
+    ) -> None:
+        self.folder = folder
+        self.node_ids = tuple(range(1, nodes + 1))
+        self.heap = heap
+        self.jars = kafka_jars()
+        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._ports = {node_id: free_port() for node_id in self.node_ids}
+        self._controller_ports = {node_id: free_port() for node_id in self.node_ids}
+        self._properties = dict(properties or {})
+
+    @property
+    def bootstrap(self) -> str:
+        """All nodes, for `bootstrap.servers`."""
+        return ",".join(f"127.0.0.1:{port}" for port in self._ports.values())
+
+    def pid(self, node_id: int = 1) -> int:
+        return self.processes[node_id].pid
+
+    def start(self) -> "KafkaProcess":
+        """Format what is new, start every node that is not running, wait until all serve."""
+        for node_id in self.node_ids:
+            if node_id not in self.processes:
+                self._start_node(node_id)
+        wait_until(self._is_ready, START_DEADLINE_S, f"Kafka ready; its log: {self.log_text()}")
+        return self
+
+    def stop(self) -> None:
+        """SIGTERM to every node, and wait."""
+        self._end(signal.SIGTERM, self.node_ids)
+
+    def kill9(self, node_id: int | None = None) -> None:
+        """SIGKILL to one node, or to all."""
+        self._end(signal.SIGKILL, self.node_ids if node_id is None else (node_id,))
+
+    def log_text(self) -> str:
+        """The end of what the processes have logged."""
+        files = sorted(self.folder.glob("kafka-*.log"))
+        return "\n".join(file.read_text(errors="replace")[-3000:] for file in files)
+
+    def _start_node(self, node_id: int) -> None:
+        home = self.folder / f"kafka-{node_id}"
+        config = home / "server.properties"
+        is_new = not config.exists()
+        if is_new:
+            home.mkdir(parents=True)
+            config.write_text(self._server_properties(node_id, home))
+            (home / "log4j2.properties").write_text(_LOG4J)
+            self._format(config)
+        log4j = f"-Dlog4j2.configurationFile={home / 'log4j2.properties'}"
+        with (self.folder / f"kafka-{node_id}.log").open("ab") as log:
+            self.processes[node_id] = subprocess.Popen(
+                [
+                    "java",
+                    f"-Xmx{self.heap}",
+                    f"-Xms{self.heap}",
+                    *_JVM_FLAGS,
+                    log4j,
+                    "-cp",
+                    f"{self.jars}/*",
+                    "kafka.Kafka",
+                    str(config),
+                ],
+                cwd=home,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def _format(self, config: Path) -> None:
+        classpath = f"{self.jars}/*"
+        command = ["java", "-cp", classpath, "kafka.tools.StorageTool", "format"]
+        subprocess.run(
+            [*command, "-t", CLUSTER_ID, "-c", str(config)],
+            check=True,
+            capture_output=True,
+            timeout=FORMAT_DEADLINE_S,
+        )
+
+    def _server_properties(self, node_id: int, home: Path) -> str:
+        voters = ",".join(
+            f"{voter}@127.0.0.1:{port}" for voter, port in self._controller_ports.items()
+        )
+        client = f"PLAINTEXT://127.0.0.1:{self._ports[node_id]}"
+        controller = f"CONTROLLER://127.0.0.1:{self._controller_ports[node_id]}"
+        copies = str(min(3, len(self.node_ids)))
+        in_sync = str(min(2, len(self.node_ids)))
+        properties = {
+            "process.roles": "broker,controller",
+            "node.id": str(node_id),
+            "controller.quorum.voters": voters,
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"{client},{controller}",
+            "advertised.listeners": client,
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": str(home / "data"),
+            "offsets.topic.replication.factor": copies,
+            "transaction.state.log.replication.factor": copies,
+            "transaction.state.log.min.isr": in_sync,
+            "share.coordinator.state.topic.replication.factor": copies,
+            "share.coordinator.state.topic.min.isr": in_sync,
+            "group.initial.rebalance.delay.ms": "0",
+            **self._properties,
+        }
+        return "".join(f"{key}={value}\n" for key, value in properties.items())
+
+    def _is_ready(self) -> bool:
+        for node_id, process in self.processes.items():
+            if process.poll() is not None:
+                raise SystemExit(f"Kafka node {node_id} ended; its log:\n{self.log_text()}")
+
+        async def ask() -> bool:
+            cluster = Cluster(self.bootstrap, client_id="harness")
+            try:
+                await cluster.start(2_000)
+                return set(cluster.current.brokers) == set(self.node_ids)
+            finally:
+                await cluster.close()
+
+        return asyncio.run(ask())
+
+    def _end(self, number: signal.Signals, node_ids: tuple[int, ...]) -> None:
+        ending = [self.processes.pop(node_id) for node_id in node_ids if node_id in self.processes]
+        for process in ending:
+            process.send_signal(number)
+        for process in ending:
+            try:
+                process.wait(STOP_DEADLINE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def __enter__(self) -> "KafkaProcess":
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.kill9()

@@ -1,0 +1,50 @@
+"""Our client against Apache Kafka: the same scenarios as against our broker."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from protocol.client.cluster import Cluster
+from tests.harness.kafka import KafkaProcess
+from tests.harness.seed import seeded
+from tests.interop import client_scenarios as scenarios
+
+pytestmark = [pytest.mark.live, pytest.mark.slow]
+
+KILLS = 2
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaProcess]:
+    with KafkaProcess(tmp_path_factory.mktemp("kafka")) as process:
+        yield process
+
+
+def connected(kafka: KafkaProcess, test: Callable[[Cluster], Awaitable[None]]) -> None:
+    async def run() -> None:
+        cluster = Cluster(kafka.bootstrap, client_id="test")
+        await cluster.start(30_000)
+        try:
+            await test(cluster)
+        finally:
+            await cluster.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("codec", scenarios.CODECS)
+def test_round_trip(kafka: KafkaProcess, codec: str) -> None:
+    connected(kafka, lambda cluster: scenarios.round_trip(cluster, codec))
+
+
+@pytest.mark.parametrize("scenario", scenarios.ALL, ids=lambda scenario: scenario.__name__)
+def test_scenario(kafka: KafkaProcess, scenario: scenarios.Scenario) -> None:
+    connected(kafka, scenario)
+
+
+def test_nothing_is_lost_doubled_or_reordered_when_kafka_is_killed(tmp_path: Path) -> None:
+    rng = seeded("killed Kafka")
+    with KafkaProcess(tmp_path) as kafka:
+        connected(kafka, lambda cluster: scenarios.load_with_kills(cluster, kafka, rng, KILLS))
