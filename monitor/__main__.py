@@ -4,6 +4,7 @@ import argparse
 import json
 import logging
 import os
+import signal
 import sys
 import time
 
@@ -25,7 +26,7 @@ def clock_ms() -> int:
 
 
 def main() -> int:
-    """Serve until SIGTERM or SIGINT; 0 when stopped, 2 for wrong settings."""
+    """Serve until SIGTERM or SIGINT: 0 stopped, 1 sampling failed, 2 settings wrong."""
     arguments = argparse.ArgumentParser(prog="python -m monitor")
     arguments.add_argument("--settings-fd", type=int, required=True)
     settings_fd: int = arguments.parse_args().settings_fd
@@ -37,9 +38,19 @@ def main() -> int:
         sys.stderr.write(f"monitor: settings: {error}\n")
         return 2
     configure(settings.part)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
     host, port = settings.address
     sampler = Sampler(settings, Collector(settings.bootstrap_servers, settings.parts), clock_ms)
-    app = create_app(settings, sampler, started_at_ms=clock_ms(), clock_ms=clock_ms)
+    failures: list[BaseException] = []
+
+    def stop(error: BaseException) -> None:
+        logger.critical("the sampler died", exc_info=error)
+        failures.append(error)
+        server.should_exit = True
+
+    app = create_app(
+        settings, sampler, started_at_ms=clock_ms(), clock_ms=clock_ms, on_failure=stop
+    )
     config = uvicorn.Config(
         app,
         host=host,
@@ -52,9 +63,13 @@ def main() -> int:
         server_header=False,
     )
     logger.info("serving", extra=fields(address=f"{host}:{port}"))
-    uvicorn.Server(config).run()
+    server = uvicorn.Server(config)
+    # The server raises the signal that ended it once more, for whoever was there before it.
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    signal.signal(signal.SIGINT, lambda *_: None)
+    server.run()
     logger.info("stopped")
-    return 0
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":

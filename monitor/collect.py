@@ -40,6 +40,7 @@ from protocol.wire.records import iterate_batches
 
 PART_TIMEOUT_S = 1.5
 KAFKA_TIMEOUT_MS = 2_000
+CYCLE_TIMEOUT_S = 8.0
 TIMESTAMP_LOOKUPS_MAX = 64
 TIMESTAMPS_KEPT_MAX = 10_000
 GROUPS_MAX = 500
@@ -86,23 +87,24 @@ class Collector:
 
     async def _read_kafka(self, now_ms: int) -> KafkaReading | str:
         try:
-            if self._cluster is None:
-                cluster = Cluster(
-                    self._bootstrap_servers,
-                    client_id="millrace-monitor",
-                    request_timeout_ms=KAFKA_TIMEOUT_MS,
-                )
-                try:
-                    await cluster.start(deadline_ms=KAFKA_TIMEOUT_MS)
-                except BaseException:
-                    await cluster.close()
-                    raise
-                self._cluster = cluster
-            return await asyncio.wait_for(
-                self._ask_kafka(self._cluster, now_ms), 5 * KAFKA_TIMEOUT_MS / 1000
-            )
+            return await asyncio.wait_for(self._ask_cluster(now_ms), CYCLE_TIMEOUT_S)
         except FAILURES as error:
             return f"{self._bootstrap_servers}: {_say(error)}"
+
+    async def _ask_cluster(self, now_ms: int) -> KafkaReading:
+        if self._cluster is None:
+            cluster = Cluster(
+                self._bootstrap_servers,
+                client_id="millrace-monitor",
+                request_timeout_ms=KAFKA_TIMEOUT_MS,
+            )
+            try:
+                await cluster.start(deadline_ms=KAFKA_TIMEOUT_MS)
+            except BaseException:
+                await cluster.close()
+                raise
+            self._cluster = cluster
+        return await self._ask_kafka(self._cluster, now_ms)
 
     async def _ask_kafka(self, cluster: Cluster, now_ms: int) -> KafkaReading:
         admin = Admin(cluster)

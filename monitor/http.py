@@ -46,13 +46,26 @@ PAGES = {
 
 
 def create_app(
-    settings: MonitorSettings, sampler: Sampler, *, started_at_ms: int, clock_ms: Callable[[], int]
+    settings: MonitorSettings,
+    sampler: Sampler,
+    *,
+    started_at_ms: int,
+    clock_ms: Callable[[], int],
+    on_failure: Callable[[BaseException], None],
 ) -> FastAPI:
-    """The whole site over one sampler, which is started and stopped with it."""
+    """The whole site over one sampler, which is started and stopped with it.
+
+    `on_failure` is told when the sampler dies: pages that quietly grow old would be a lie.
+    """
+
+    def ended(task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            on_failure(error)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         task = asyncio.create_task(sampler.run())
+        task.add_done_callback(ended)
         yield
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -54,13 +54,17 @@ def some_reading(group_id: str = GROUP) -> Reading:
     return reading(10_000, kafka, parts)
 
 
+def never(error: BaseException) -> None:
+    raise AssertionError("the sampler died") from error
+
+
 @contextmanager
 def site(one: Reading) -> Iterator[TestClient]:
     settings = MonitorSettings(
         section=MonitorSection(), bootstrap_servers="127.0.0.1:9092", data_dir="data", parts={}
     )
     sampler = Sampler(settings, Script(one), lambda: 10_000)
-    app = create_app(settings, sampler, started_at_ms=0, clock_ms=lambda: 10_000)
+    app = create_app(settings, sampler, started_at_ms=0, clock_ms=lambda: 10_000, on_failure=never)
     with TestClient(app, base_url="http://127.0.0.1:8090") as client:
         wait_until(lambda: client.get("/healthz").status_code == 200, 10, "the first snapshot")
         yield client
@@ -172,7 +176,7 @@ def test_the_api_describes_itself(client: TestClient) -> None:
 def test_before_the_first_cycle_everything_says_so() -> None:
     settings = MonitorSettings(bootstrap_servers="127.0.0.1:9092", data_dir="data", parts={})
     sampler = Sampler(settings, Script(some_reading()), lambda: 0)
-    app = create_app(settings, sampler, started_at_ms=0, clock_ms=lambda: 0)
+    app = create_app(settings, sampler, started_at_ms=0, clock_ms=lambda: 0, on_failure=never)
     quiet = TestClient(app, base_url="http://127.0.0.1:8090")
     for path in ("/", "/healthz", "/metrics", "/api/v1/lag"):
         assert quiet.get(path).status_code == 503
@@ -183,3 +187,22 @@ def test_every_static_file_a_page_uses_is_served(client: TestClient) -> None:
     folder = Path(__file__).parents[3] / "monitor" / "static"
     for file in folder.iterdir():
         assert client.get(f"/static/{file.name}").content == file.read_bytes()
+
+
+def test_a_sampler_that_dies_is_reported_and_never_hidden() -> None:
+    class Broken(Script):
+        async def read(self, now_ms: int) -> Reading:
+            raise ZeroDivisionError
+
+    settings = MonitorSettings(bootstrap_servers="127.0.0.1:9092", data_dir="data", parts={})
+    failures: list[BaseException] = []
+    app = create_app(
+        settings,
+        Sampler(settings, Broken(some_reading()), lambda: 0),
+        started_at_ms=0,
+        clock_ms=lambda: 0,
+        on_failure=failures.append,
+    )
+    with TestClient(app, base_url="http://127.0.0.1:8090"):
+        wait_until(lambda: failures, 10, "the failure is reported")
+    assert isinstance(failures[0], ZeroDivisionError)

@@ -1,0 +1,127 @@
+"""The monitor's process beside a real broker: what it reads, what it shows when the broker dies."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from protocol.client.cluster import Cluster
+from protocol.client.group import OffsetAndMetadata, commit_offsets
+from protocol.types import TopicPartition
+from tests.harness.broker import ROOT, BrokerProcess
+from tests.harness.ports import free_port
+from tests.harness.wait import wait_until
+
+pytestmark = pytest.mark.live
+
+READER = TopicPartition("logs.access", 0)
+
+
+class MonitorProcess:
+    """A monitor on a port of its own over one broker."""
+
+    def __init__(self, broker: BrokerProcess, folder: Path) -> None:
+        self.port = free_port()
+        settings = {
+            "bootstrap_servers": broker.bootstrap,
+            "data_dir": str(folder),
+            "parts": {"broker-1": f"http://127.0.0.1:{broker.status_port}"},
+            "section": {"listen": f"127.0.0.1:{self.port}", "refresh": "200ms"},
+        }
+        reading, writing = os.pipe()
+        os.write(writing, json.dumps(settings).encode())
+        os.close(writing)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "monitor", "--settings-fd", str(reading)],
+            pass_fds=[reading],
+            cwd=ROOT,
+        )
+        os.close(reading)
+
+    def get(self, path: str) -> Any:
+        """One JSON answer."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
+            return json.load(answer)
+
+    def lag(self) -> list[Any]:
+        """(state, lag, last_lag) of every cell."""
+        rows = self.get("/api/v1/lag")["data"]
+        return [(row["state"], row["lag"], row["last_lag"]) for row in rows]
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path, {"num.partitions": 1}) as running:
+        yield running
+
+
+@pytest.fixture
+def monitor(broker: BrokerProcess, tmp_path: Path) -> Iterator[MonitorProcess]:
+    running = MonitorProcess(broker, tmp_path)
+    try:
+        yield running
+    finally:
+        running.process.kill()
+        running.process.wait()
+
+
+def produce(broker: BrokerProcess, count: int) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for number in range(count):
+        producer.produce(READER.topic, f"line {number}".encode())
+    assert producer.flush(30) == 0
+
+
+def commit(broker: BrokerProcess, offset: int) -> None:
+    async def run() -> None:
+        cluster = Cluster(broker.bootstrap, client_id="test")
+        await cluster.start()
+        await commit_offsets(cluster, "millrace-stream", {READER: OffsetAndMetadata(offset, "b7")})
+        await cluster.close()
+
+    asyncio.run(run())
+
+
+def test_lag_grows_with_what_is_written_and_falls_with_what_is_committed(
+    broker: BrokerProcess, monitor: MonitorProcess
+) -> None:
+    produce(broker, 100)
+    commit(broker, 100)
+    wait_until(lambda: monitor.lag() == [("ok", 0, 0)], 20, "lag 0")
+    produce(broker, 250)
+    wait_until(lambda: monitor.lag() == [("ok", 250, 250)], 20, "lag as written")
+    row = monitor.get("/api/v1/lag")["data"][0]
+    assert 0 <= row["time_lag_ms"] < 60_000
+    commit(broker, 350)
+    wait_until(lambda: monitor.lag() == [("ok", 0, 0)], 20, "lag 0 again")
+
+
+def test_a_dead_broker_is_down_and_its_lag_unknown_until_it_is_back(
+    broker: BrokerProcess, monitor: MonitorProcess
+) -> None:
+    produce(broker, 30)
+    commit(broker, 10)
+    wait_until(lambda: monitor.lag() == [("ok", 20, 20)], 20, "lag 20")
+    broker.kill9()
+    wait_until(lambda: monitor.lag() == [("end_unknown", None, 20)], 20, "lag unknown")
+    assert [b["alive"] for b in monitor.get("/api/v1/brokers")["data"]] == [False]
+    assert [p["health"] for p in monitor.get("/api/v1/parts")["data"]] == ["down"]
+    assert monitor.get("/api/v1/lag")["errors"]
+    broker.restart()
+    wait_until(lambda: monitor.lag() == [("ok", 20, 20)], 20, "lag known again")
+
+
+def test_it_stops_cleanly_with_a_page_open(broker: BrokerProcess, monitor: MonitorProcess) -> None:
+    wait_until(lambda: monitor.get("/status")["ready"], 20, "the first snapshot")
+    with urllib.request.urlopen(f"http://127.0.0.1:{monitor.port}/events", timeout=10) as events:
+        assert events.readline().startswith(b"data: ")
+        monitor.process.terminate()
+        assert monitor.process.wait(15) == 0
