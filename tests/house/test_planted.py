@@ -10,6 +10,7 @@ from tests.house.tree import Module, module
 Law = Callable[[Module], Iterator[str]]
 
 LONG_FUNCTION = "def f():\n" + "    x = 1\n" * laws.FUNCTION_LINES_MAX
+LONG_BY_INNER = "def f():\n" + 10 * ("    def g():\n" + "        x = 1\n" * 20)
 LONG_FILE = "x = 1\n" * (laws.FILE_LINES_MAX + 1)
 
 PLANTED: list[tuple[Law, str, str]] = [
@@ -67,6 +68,7 @@ KEPT: list[tuple[Law, str, str]] = [
     (laws.pure_cores, "broker/timers.py", "import random\ndef f(r: random.Random): pass"),
     (laws.sockets, "protocol/client/connection.py", "import socket"),
     (laws.sizes, "collector/agent.py", "def f():\n    x = 1\n"),
+    (laws.sizes, "collector/agent.py", LONG_BY_INNER),
     (laws.module_docstring, "sinks/plan.py", '"""Pure."""\nx = 1'),
     (laws.module_docstring, "sinks/__init__.py", ""),
     (laws.broad_except, "sinks/store.py", "try:\n    f()\nexcept OSError:\n    pass"),
@@ -80,6 +82,7 @@ KEPT: list[tuple[Law, str, str]] = [
     (laws.excuses, "sinks/store.py", "x = f()  # noqa: E501"),
     (laws.tests_do_not_sleep, "tests/harness/wait.py", "import time\ntime.sleep(1)"),
     (laws.tests_assert, "tests/unit/test_x.py", "def test_x():\n    assert f()"),
+    (laws.tests_assert, "tests/interop/test_x.py", "from tests.interop import scenarios"),
 ]
 
 
