@@ -191,18 +191,19 @@ class _Loading:
 
     def _settle(self) -> None:
         """Make what was found last: data on the disk, index files right, memory free."""
+        rules = self.rules
+        is_vouched_for = True
         for segment in self.segments:
-            is_vouched_for = self.rules.is_clean or (
-                segment.next_offset <= self.rules.recovery_point
-                and segment is not self.segments[-1]
-            )
-            if not is_vouched_for:
+            is_last = segment is self.segments[-1]
+            was_cut = is_last and bool(self.truncated_reason)
+            if not rules.is_clean and (segment.next_offset > rules.recovery_point or was_cut):
                 segment.file.datasync()
+                is_vouched_for = False
             if segment.was_walked:
                 segment.compare_index_files()
-            if segment is not self.segments[-1]:
+            if not is_last:
                 segment.unload()
-        if not self.rules.is_clean:
+        if not is_vouched_for:
             self.disk.sync_folder(self.folder)
 
     def _unlink_segment(self, base_offset: int) -> None:
