@@ -120,7 +120,8 @@ class Log:
         """Judge a client's batch, give it its offsets and stage it.
 
         `batch` must be writable and is everything the request holds for this partition. Refuses by
-        `ApiError` (with `record_errors` when it is an `InvalidRecords`) before anything changes.
+        `ApiError` (with `record_errors` when it is an `InvalidRecords`) before anything changes. A
+        duplicate may repeat what is only staged, so it shares the fate of the next write.
         """
         check_client_batch(batch, header, self._config, now_ms)
         if header.producer_id >= 0:
