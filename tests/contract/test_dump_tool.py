@@ -6,6 +6,7 @@ Its exit code says little, so its text is searched for every word it has for a f
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,13 +14,14 @@ import pytest
 from broker.storage.disk import OsDisk
 from broker.storage.log_manager import LogManager
 from protocol.wire.records import Codec, read_header
-from tests.harness.kafka_jars import run_kafka_tool
+from tests.harness.kafka import kafka_jars
 from tests.harness.seed import seeded
 from tests.unit.storage.kit import NOW, TOPIC_ID, TP, batch, broker_config
 
 pytestmark = pytest.mark.slow
 
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
+DUMP_DEADLINE_S = 120
 COMPLAINTS = re.compile(
     r"isvalid: false|invalid bytes|Non-consecutive|Mismatches|mismatch|out of order|Exception"
 )
@@ -29,6 +31,15 @@ COMPLAINTS = re.compile(
 FALSE_ALARM = re.compile(
     r"Non-consecutive offsets in \S*/0*([1-9]\d*)\.log\n  -1 is followed by \1\n"
 )
+
+
+def dump(*arguments: str) -> str:
+    """What the tool printed on both streams, and its exit code."""
+    command = ["java", "-Xmx256M", "-cp", f"{kafka_jars()}/*", DUMP, *arguments]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=DUMP_DEADLINE_S
+    )
+    return f"{done.stdout}\n{done.stderr}\nexit code {done.returncode}\n"
 
 
 def complaints(printed: str) -> list[str]:
@@ -94,14 +105,12 @@ def test_the_tool_notices_what_is_wrong(tmp_path: Path, written: tuple[Path, int
     data = bytearray(source.read_bytes())
     data[-1] ^= 1
     damaged.write_bytes(data)
-    assert complaints(run_kafka_tool(DUMP, "--files", str(damaged)))
+    assert complaints(dump("--files", str(damaged)))
 
 
 def test_every_batch_and_record_is_read(written: tuple[Path, int]) -> None:
     folder, record_count = written
-    printed = run_kafka_tool(
-        DUMP, "--files", files(folder, ".log"), "--deep-iteration", "--print-data-log"
-    )
+    printed = dump("--files", files(folder, ".log"), "--deep-iteration", "--print-data-log")
     assert complaints(printed) == []
     assert "exit code 0" in printed
     assert printed.count("| offset:") == record_count
@@ -115,7 +124,7 @@ def test_every_index_agrees_with_its_log(
 ) -> None:
     folder, _ = written
     names = files(folder, suffix)
-    printed = run_kafka_tool(DUMP, "--files", names, check)
+    printed = dump("--files", names, check)
     assert complaints(printed) == [], printed
     assert "exit code 0" in printed
     if check == "--index-sanity-check":
