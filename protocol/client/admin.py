@@ -102,8 +102,8 @@ class Admin:
             allowed = frozenset({ErrorCode.TOPIC_ALREADY_EXISTS})
             await self._create(missing, False, allowed, timeout_ms)
         for name in names:
-            await self.cluster.leader(TopicPartition(name, 0), timeout_ms=timeout_ms)
-            for partition in self.cluster.current.topics[name].partitions:
+            topic = await self.cluster.topic(name, timeout_ms=timeout_ms)
+            for partition in topic.partitions:
                 await self.cluster.leader(TopicPartition(name, partition), timeout_ms=timeout_ms)
         return tuple(spec.name for spec in missing)
 

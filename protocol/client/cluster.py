@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 from protocol.client.backoff import Backoff
 from protocol.client.connection import ByVersion, Connection
 from protocol.client.errors import BrokerUnreachable, ClientClosed, raise_for
-from protocol.client.metadata import ClusterMetadata, MetadataCache
+from protocol.client.metadata import ClusterMetadata, MetadataCache, TopicMetadata
 from protocol.client.nodes import Link, LinkSettings
 from protocol.client.refresher import Refresher
 from protocol.client.retry import repeat
-from protocol.errors import ApiError
+from protocol.errors import ApiError, ErrorCode
 from protocol.messages.api import ApiKey
 from protocol.messages.cluster import FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.metadata import MetadataResponse
@@ -144,6 +144,22 @@ class Cluster:
         """Ask for these topics behind the scenes if what is known of them is old."""
         if not self._is_closed and not self._cache.is_fresh(topics, self.now_ms()):
             self._refresher.ask_later(topics)
+
+    async def topic(self, name: str, *, timeout_ms: int | None = None) -> TopicMetadata:
+        """What is known of a topic that should exist, asked for until it has partitions.
+
+        Raises ApiError when it still has none after `timeout_ms`, BrokerUnreachable as `metadata`.
+        """
+
+        async def attempt() -> TopicMetadata:
+            current = await self.metadata((name,), timeout_ms=timeout_ms)
+            found = current.topics[name]
+            if found.error or not found.partitions:
+                code = found.error or ErrorCode.LEADER_NOT_AVAILABLE
+                raise ApiError(code, f"topic {name!r}: {code.description}")
+            return found
+
+        return await self.repeat(attempt, timeout_ms)
 
     async def leader(self, tp: TopicPartition, *, timeout_ms: int | None = None) -> int:
         """The node that leads a partition.

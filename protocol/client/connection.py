@@ -124,8 +124,9 @@ class Connection(asyncio.BufferedProtocol):
         except TimeoutError as error:
             connection.close()
             raise BrokerUnreachable(f"{peer} did not answer within {timeout_ms} ms") from error
-        except OSError as error:
-            raise BrokerUnreachable(f"{peer}: {error.strerror or error}") from error
+        except (OSError, UnicodeError) as error:
+            # A host name that cannot even be encoded is a UnicodeError.
+            raise BrokerUnreachable(f"{peer}: {error}") from error
         except (ConnectionLost, ApiError) as error:
             connection.close()
             raise BrokerUnreachable(f"{peer} does not talk to us: {error}") from error

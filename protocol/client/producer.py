@@ -239,7 +239,7 @@ class Producer:
     async def _learn_partitions(self, topic: str) -> None:
         known = self._cluster.current.topics.get(topic)
         if known is None or not known.partitions:
-            await self._cluster.leader(TopicPartition(topic, 0))
+            await self._cluster.topic(topic)
 
     def _choose_partition(self, topic: str, key: bytes | None, size_bytes: int) -> int:
         known = self._cluster.current.topics.get(topic)
