@@ -1,0 +1,181 @@
+"""The whole mill, as a user meets it: files dropped, counts read in Redis and MySQL, up and down.
+
+The expected figures were counted with other tools (see the shared logs' own notes). Counts are
+compared only when everything that was dropped has been merged, which the ledger tells.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pymysql
+import pytest
+import redis
+
+from appliance.init import read_secret
+from tests.e2e.mill import SHIPPED, TempMill, temp_mill
+from tests.harness.logs import shared_log
+from tests.harness.wait import wait_until
+
+pytestmark = pytest.mark.live
+
+STATUSES = {
+    "200": 9126,
+    "304": 445,
+    "404": 213,
+    "301": 164,
+    "206": 45,
+    "500": 3,
+    "416": 2,
+    "403": 2,
+}
+COUNTED_S = 60.0
+"""A test's patience; the promise of ten seconds is measured by the bench."""
+
+NESTED = (
+    SHIPPED.read_text()
+    .replace(
+        "columns: {level: 'level string', ms: 'timing.total double'}",
+        "columns: {active: 'connections.active int',"
+        " hg: '`server_zones`.`hg.nginx.org`.requests bigint'}",
+    )
+    .replace(
+        "    - {name: visitors,",
+        "    - {name: most_active, from: json, measure: max, value: active}\n"
+        "    - {name: hg_requests, from: json, measure: max, value: hg}\n"
+        "    - {name: visitors,",
+    )
+)
+
+
+@pytest.fixture(scope="module")
+def mill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TempMill]:
+    with temp_mill(tmp_path_factory.mktemp("whole") / "mill") as made:
+        made.write_config(NESTED)
+        made.up()
+        yield made
+
+
+def in_redis(mill: TempMill, key: str) -> dict[str, str]:
+    """A key as a stranger reads it, without a password."""
+    with redis.Redis(port=mill.ports["redis"], decode_responses=True) as client:
+        found: dict[str, str] = client.hgetall(key)
+        return found
+
+
+def in_mysql(mill: TempMill, query: str) -> list[tuple[Any, ...]]:
+    """Rows as the reader sees them."""
+    connection = pymysql.connect(
+        host="127.0.0.1",
+        port=mill.ports["mysql"],
+        user="reader",
+        password=read_secret(mill.home, "mysql/reader"),
+        database="millrace",
+    )
+    with connection, connection.cursor() as cursor:
+        cursor.execute(query)
+        return list(cursor.fetchall())
+
+
+def counts(mill: TempMill, times: int) -> None:
+    """Redis and MySQL both hold the access log `times` over, and nothing else."""
+    expected = {status: count * times for status, count in STATUSES.items()}
+
+    def merged() -> bool:
+        return in_redis(mill, "mill:requests_by_status:all") == {
+            status: str(count) for status, count in expected.items()
+        }
+
+    wait_until(merged, COUNTED_S, f"Redis has counted the file {times} times")
+    query = "SELECT status, count FROM requests_by_status WHERE size = 'all'"
+    rows = {str(status): int(count) for status, count in in_mysql(mill, query)}
+    assert rows == expected
+
+
+def lines_of(mill: TempMill, file: str) -> int:
+    """How many lines of a file are counted."""
+    return int(in_redis(mill, "mill:lines_by_file:all").get(file, "0"))
+
+
+def test_a_dropped_file_is_counted_doubled_and_kept(mill: TempMill) -> None:
+    log = shared_log("apache_access.log")
+    mill.drop(log, "access/apache_access.log")
+    counts(mill, 1)
+    mill.drop(log, "access/the_same_again.log")
+    counts(mill, 2)
+
+    assert mill.run("down").code == 0
+    mill.up()
+    counts(mill, 2)
+    # What was counted is not counted again, also once something else has come after it.
+    line = log.read_text().splitlines()[0] + "\n"
+    (mill.home.folder / "watched" / "access" / "one.log").write_text(line)
+    wait_until(lambda: lines_of(mill, "access/one.log") == 1, COUNTED_S, "the next line counts")
+    status = line.split('"')[2].split()[0]
+    expected = {s: str(2 * n + (s == status)) for s, n in STATUSES.items()}
+    assert in_redis(mill, "mill:requests_by_status:all") == expected
+    assert mill.show("requests_by_status") == expected
+
+
+def test_windows_hold_what_the_lines_say(mill: TempMill) -> None:
+    """Every minute of an old file stands in MySQL, counted by its own time stamps."""
+    log = shared_log("apache_access.log")
+    test_file = mill.home.folder / "watched" / "access" / "again.log"
+    if not test_file.exists():
+        test_file.write_bytes(log.read_bytes())
+    wait_until(lambda: lines_of(mill, "access/again.log") == 10_000, COUNTED_S, "counted")
+    hours = Counter(line.split("[")[1][:14] for line in log.read_text().splitlines())
+    query = (
+        "SELECT start_at, SUM(count) FROM lines_by_file"
+        " WHERE size = '1h' AND file = 'access/again.log' GROUP BY start_at"
+    )
+    found = {f"{start:%d/%b/%Y:%H}": int(count) for start, count in in_mysql(mill, query)}
+    assert found == dict(hours)
+
+
+def test_an_incomplete_last_line_waits(mill: TempMill) -> None:
+    log = shared_log("OpenSSH_2k.log")
+    mill.drop(log, "text/OpenSSH_2k.log")
+    wait_until(
+        lambda: lines_of(mill, "text/OpenSSH_2k.log") == 1_999, COUNTED_S, "1,999 whole lines"
+    )
+    with (mill.home.folder / "watched" / "text" / "OpenSSH_2k.log").open("ab") as file:
+        file.write(b"\r\n")
+    wait_until(
+        lambda: lines_of(mill, "text/OpenSSH_2k.log") == 2_000, COUNTED_S, "the last line too"
+    )
+    query = "SELECT count FROM lines_by_file WHERE size = 'all' AND file = 'text/OpenSSH_2k.log'"
+    assert in_mysql(mill, query) == [(2_000,)]
+
+
+def test_nested_fields_are_measured(mill: TempMill) -> None:
+    log = shared_log("nginxplus_json.log")
+    rows = [json.loads(line) for line in log.read_text().splitlines()]
+    mill.drop(log, "json/nginxplus.log")
+    wait_until(lambda: lines_of(mill, "json/nginxplus.log") == 500, COUNTED_S, "500 lines")
+    most = max(row["connections"]["active"] for row in rows)
+    hg = max(row["server_zones"]["hg.nginx.org"]["requests"] for row in rows)
+    assert in_redis(mill, "mill:most_active:all") == {"*": str(most)}
+    assert in_redis(mill, "mill:hg_requests:all") == {"*": str(hg)}
+    assert mill.show("most_active", "--size", "all") == {"*": str(most)}
+
+
+def test_the_demo_is_counted_line_by_line(mill: TempMill) -> None:
+    result = mill.run("demo", "--seconds", "2", "--rate", "40", "--seed", "1")
+    assert result.code == 0, result.err
+    [path] = (mill.home.folder / "watched" / "access").glob("demo-*.log")
+    written = path.read_text().count("\n")
+    assert written > 0
+    wait_until(
+        lambda: lines_of(mill, f"access/{path.name}") == written, COUNTED_S, "every demo line"
+    )
+
+
+def test_everything_is_healthy_and_says_so(mill: TempMill) -> None:
+    rows = mill.status()
+    assert set(rows) == {"mysql", "redis", "broker-1", "collector", "stream", "monitor"}
+    assert {row["state"] for row in rows.values()} == {"healthy"}
+    assert mill.run("status").code == 0
+    lag = json.loads(mill.run("lag", "--json").out)
+    assert "millrace-stream" in {row["group"] for row in lag["data"]}
