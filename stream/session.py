@@ -61,7 +61,7 @@ def spark_options(settings: StreamSettings) -> dict[str, str]:
         "spark.sql.variable.substitute": "false",
         "spark.sql.debug.maxToStringFields": "8",
         "spark.sql.catalogImplementation": "in-memory",
-        "spark.sql.warehouse.dir": str(settings.data_dir / "stream" / "warehouse"),
+        "spark.sql.warehouse.dir": str(settings.data_dir / "warehouse"),
         "spark.log.structuredLogging.enabled": "false",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

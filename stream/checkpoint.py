@@ -1,0 +1,189 @@
+"""Spark's checkpoint as it lies on disk: which offsets a batch covers, and whether it is whole.
+
+Spark writes `offsets/N` before batch N runs and `commits/N` after it; `sources/0/0` holds where a
+new query began. It does not promise to survive a power cut, and the sinks' ledger is the truth: a
+checkpoint that does not fit is given up, and a new query resumes from the ledger.
+
+Floor: reads and writes files below one folder, nothing else.
+"""
+
+import itertools
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from sinks.rows import OffsetRange
+
+Offsets = dict[tuple[str, int], int]
+
+EARLIEST = -2
+
+_VERSION_LINE = "v1"
+
+
+class CheckpointFault(Exception):
+    """The checkpoint is not whole, or not of this stream; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a checkpoint says: its query, the last batch planned, and the offsets last committed."""
+
+    query_id: str
+    last_batch: int | None
+    committed: Offsets
+
+
+class Checkpoint:
+    """One checkpoint folder on the driver's own disk."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def standing(self, topics: Collection[str]) -> Standing | None:
+        """What to go on from; None where there is no checkpoint yet.
+
+        Raises CheckpointFault when it has holes or torn files, or belongs to other topics.
+        """
+        if not (self.folder / "metadata").exists():
+            if self._batches("offsets"):
+                raise CheckpointFault("it has offsets but no metadata")
+            return None
+        query_id = self._query_id()
+        planned, finished = self._batches("offsets"), self._batches("commits")
+        _check_dense(planned, "offsets")
+        _check_dense(finished, "commits")
+        if not planned:
+            if finished:
+                raise CheckpointFault("it has commits but no offsets")
+            return Standing(query_id, None, {})
+        last = planned[-1]
+        done = finished[-1] if finished else planned[0] - 1
+        if done not in (last, last - 1):
+            raise CheckpointFault(f"batch {last} is planned, but {done} was the last to end")
+        if {topic for topic, _ in self.ends(last)} != set(topics):
+            raise CheckpointFault("it reads other topics")
+        committed = self.ends(done) if done in planned else {}
+        if last - 1 in planned or last == 0:
+            self.starts(last)
+        elif done != last:
+            raise CheckpointFault(f"batch {last} is planned, but the offsets before it are gone")
+        return Standing(query_id, last, committed)
+
+    def give_up(self) -> None:
+        """Remove the checkpoint, in one step for whoever looks."""
+        if self.folder.exists():
+            given_up = self.folder.with_name(f"{self.folder.name}.given-up")
+            shutil.rmtree(given_up, ignore_errors=True)
+            self.folder.rename(given_up)
+            shutil.rmtree(given_up, ignore_errors=True)
+
+    def begin(self, query_id: str) -> None:
+        """Start a checkpoint of a new query; whatever was there goes."""
+        self.give_up()
+        self.folder.mkdir(parents=True)
+        draft = self.folder / f".metadata.{uuid.uuid4()}.tmp"
+        with draft.open("w") as file:
+            file.write(json.dumps({"id": query_id}))
+            file.flush()
+            os.fsync(file.fileno())
+        draft.rename(self.folder / "metadata")
+
+    def ranges(self, batch_id: int) -> dict[tuple[str, int], OffsetRange]:
+        """What batch N covers of every partition.
+
+        A partition that appeared with this batch has the start EARLIEST.
+        """
+        starts = self.starts(batch_id)
+        return {
+            (topic, partition): OffsetRange(
+                topic, partition, starts.get((topic, partition), EARLIEST), end
+            )
+            for (topic, partition), end in sorted(self.ends(batch_id).items())
+        }
+
+    def starts(self, batch_id: int) -> Offsets:
+        """Where batch N begins: the end of the batch before, or the query's own beginning."""
+        return self.ends(batch_id - 1) if batch_id > 0 else self._initial()
+
+    def ends(self, batch_id: int) -> Offsets:
+        """Where batch N ends, from the offset log."""
+        lines = self._lines(self.folder / "offsets" / str(batch_id))
+        if len(lines) != 3:
+            raise CheckpointFault(f"offsets/{batch_id} has {len(lines)} lines")
+        return _decode_offsets(lines[2], f"offsets/{batch_id}")
+
+    def _initial(self) -> Offsets:
+        lines = self._lines(self.folder / "sources" / "0" / "0")
+        return _decode_offsets(lines[-1], "sources/0/0")
+
+    def _query_id(self) -> str:
+        try:
+            return str(uuid.UUID(json.loads((self.folder / "metadata").read_text())["id"]))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CheckpointFault(f"its metadata cannot be read: {error}") from error
+
+    def _batches(self, log: str) -> list[int]:
+        folder = self.folder / log
+        if not folder.is_dir():
+            return []
+        return sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())
+
+    def _lines(self, path: Path) -> list[str]:
+        name = path.relative_to(self.folder)
+        try:
+            # Old Spark wanted a zero byte at the head of the initial offsets.
+            lines = path.read_text().lstrip("\0").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise CheckpointFault(f"{name} cannot be read: {error}") from error
+        if not lines or lines[0] != _VERSION_LINE:
+            raise CheckpointFault(f"{name} is torn or of an unknown version")
+        return lines
+
+
+def starting_offsets(
+    partitions: Mapping[str, int], ledger: Mapping[tuple[str, int], int]
+) -> dict[str, dict[str, int]]:
+    """Where a new query begins: at the ledger's ends, and at the earliest where it has none.
+
+    `partitions` counts each topic's partitions; Spark wants all of them named.
+    """
+    return {
+        topic: {str(index): ledger.get((topic, index), EARLIEST) for index in range(count)}
+        for topic, count in sorted(partitions.items())
+    }
+
+
+def forgotten_by(committed: Offsets, ledger: Mapping[tuple[str, int], int]) -> str | None:
+    """What Spark believes to be counted, but the ledger does not know; None when all is well.
+
+    A batch is committed only after the sinks have it, so that this means a sink was wiped or
+    restored from an older copy.
+    """
+    for (topic, partition), end in sorted(committed.items()):
+        counted = ledger.get((topic, partition))
+        if counted is None or counted < end:
+            known = "nothing" if counted is None else f"up to {counted}"
+            return f"{topic}-{partition} is committed up to {end}, but the ledger has {known}"
+    return None
+
+
+def _check_dense(batches: list[int], log: str) -> None:
+    for before, after in itertools.pairwise(batches):
+        if after != before + 1:
+            raise CheckpointFault(f"its {log} have a hole between {before} and {after}")
+
+
+def _decode_offsets(line: str, name: str) -> Offsets:
+    try:
+        return {
+            (topic, int(partition)): int(offset)
+            for topic, partitions in json.loads(line).items()
+            for partition, offset in partitions.items()
+        }
+    except (ValueError, AttributeError, TypeError) as error:
+        raise CheckpointFault(f"{name} cannot be read: {error}") from error

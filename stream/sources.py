@@ -1,0 +1,123 @@
+"""Where lines come from: the topics, what the broker holds of them, and Spark's reader."""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+
+from protocol.client.admin import Admin
+from protocol.client.admin_types import TopicSpec
+from protocol.client.cluster import Cluster
+from protocol.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
+from stream.checkpoint import Offsets
+from stream.config import StreamSection, TopicSettings
+
+# Spark's consumer asks for offsets behind its own read-ahead, which waits this long for data; with
+# Kafka's 500 every batch would wait as long.
+FETCH_MAX_WAIT_MS = 5
+
+ASK_TIMEOUT_MS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class TopicOffsets:
+    """The first offset held and the end, of every partition of the topics."""
+
+    starts: Offsets
+    ends: Offsets
+
+    def partitions(self) -> dict[str, int]:
+        """How many partitions each topic has."""
+        counts: dict[str, int] = {}
+        for topic, _ in self.ends:
+            counts[topic] = counts.get(topic, 0) + 1
+        return counts
+
+
+def ask_topics(
+    bootstrap_servers: str, client_id: str, topics: Sequence[str], wanted: Sequence[TopicSettings]
+) -> TopicOffsets:
+    """Make the topics that are missing, and tell what the broker holds of all.
+
+    Raises ApiError and ClientError when the broker cannot be asked now.
+    """
+    specs = {spec.name: spec for spec in wanted}
+    missing = [specs.get(name, TopicSettings(name=name)) for name in topics]
+
+    async def ask() -> TopicOffsets:
+        cluster = Cluster(bootstrap_servers, client_id=client_id)
+        try:
+            await cluster.start(ASK_TIMEOUT_MS)
+            admin = Admin(cluster)
+            await admin.ensure_topics(
+                [
+                    TopicSpec(spec.name, spec.partitions, spec.replication, dict(spec.settings))
+                    for spec in missing
+                ],
+                timeout_ms=ASK_TIMEOUT_MS,
+            )
+            metadata = await cluster.metadata(topics, refresh=True, timeout_ms=ASK_TIMEOUT_MS)
+            partitions = [
+                TopicPartition(name, index)
+                for name in topics
+                for index in metadata.topics[name].partitions
+            ]
+            starts = await admin.list_offsets(dict.fromkeys(partitions, EARLIEST_TIMESTAMP))
+            ends = await admin.list_offsets(dict.fromkeys(partitions, LATEST_TIMESTAMP))
+            return TopicOffsets(
+                {(tp.topic, tp.partition): found.offset for tp, found in starts.items()},
+                {(tp.topic, tp.partition): found.offset for tp, found in ends.items()},
+            )
+        finally:
+            await cluster.close()
+
+    return asyncio.run(ask())
+
+
+def lost_lines(wanted: Mapping[tuple[str, int], int], held: TopicOffsets) -> str | None:
+    """Why reading cannot go on where it must; None when the broker holds all that is wanted."""
+    for (topic, partition), offset in sorted(wanted.items()):
+        start = held.starts.get((topic, partition))
+        end = held.ends.get((topic, partition))
+        where = f"{topic}-{partition} is counted up to {offset}"
+        if start is None or end is None:
+            return f"{where}, but the topic has no such partition any more: was it made anew?"
+        if offset > end >= 0:
+            return f"{where}, but the broker holds it up to {end} only: was the topic made anew?"
+        if 0 <= offset < start:
+            return f"{where}, but its lines below {start} are deleted: the retention passed them"
+    return None
+
+
+def kafka_options(
+    section: StreamSection,
+    bootstrap_servers: str,
+    starting: Mapping[str, Mapping[str, int]] | None,
+) -> dict[str, str]:
+    """The options of Spark's Kafka source. `starting` counts only for a new checkpoint."""
+    options = {
+        "kafka.bootstrap.servers": bootstrap_servers,
+        "subscribe": ",".join(section.topics),
+        "kafka.fetch.max.wait.ms": str(FETCH_MAX_WAIT_MS),
+        "kafka.isolation.level": "read_committed",
+        "failOnDataLoss": "true",
+        "maxOffsetsPerTrigger": str(section.max_lines_per_batch),
+        # A broker that is away is noticed, and said, within seconds; the query is started again.
+        "kafka.default.api.timeout.ms": "10000",
+        "kafka.request.timeout.ms": "8000",
+        "kafkaConsumer.pollTimeoutMs": "20000",
+        "fetchOffset.numRetries": "2",
+        "fetchOffset.retryIntervalMs": "500",
+        "kafka.reconnect.backoff.max.ms": "500",
+        "groupIdPrefix": "millrace-stream-spark",
+    }
+    if starting is not None:
+        options["startingOffsets"] = json.dumps(starting)
+    return options
+
+
+def read_kafka(session: SparkSession, options: Mapping[str, str]) -> DataFrame:
+    """The stream of records; columns key, value, topic, partition, offset, timestamp."""
+    return session.readStream.format("kafka").options(**options).load()

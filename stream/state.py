@@ -1,0 +1,232 @@
+"""What the stream says about itself: one object that all of its threads write to.
+
+The batch writer, the progress listener and the job note what happens; the status server reads
+snapshots. Every method takes the one lock for a moment and does no I/O.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from protocol.status import PartState, PartStatus, Problem
+from sinks.rows import OffsetRange, UnparsedRow
+
+UNPARSED_LISTED = 200
+
+
+def clock_ms() -> int:
+    """Epoch milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+class Phase(StrEnum):
+    """Where the query is in its life."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    WAITING = "waiting"
+    STOPPED = "stopped"
+
+
+@dataclass(slots=True)
+class _Facts:
+    phase: Phase = Phase.STARTING
+    was_ready: bool = False
+    is_stopping: bool = False
+    problems: dict[str, str] = field(default_factory=dict)
+    query_id: str = ""
+    epoch: int = -1
+    batch_id: int = -1
+    lines_total: int = 0
+    unparsed_total: int = 0
+    batches_total: int = 0
+    replays_total: int = 0
+    resumes_total: int = 0
+    rows_last: int = 0
+    sinks_ms: int = 0
+    batch_ms: int = 0
+    rows_per_second: float = 0.0
+    last_batch_at_ms: int | None = None
+    event_time_ms: int | None = None
+    offsets: dict[str, int] = field(default_factory=dict)
+    durations_ms: dict[str, int] = field(default_factory=dict)
+    unparsed: dict[tuple[str, str, str], int] = field(default_factory=dict)
+
+
+class StreamState:
+    """The stream's own account of itself."""
+
+    def __init__(self, part: str, metrics: Sequence[str], trigger_ms: int) -> None:
+        self._part = part
+        self._metrics = list(metrics)
+        self._trigger_ms = trigger_ms
+        self._lock = threading.Lock()
+        self._facts = _Facts()
+        self._sinks: Callable[[], Mapping[str, str]] = dict
+        self._started_at_ms = clock_ms()
+
+    def watch_sinks(self, states: Callable[[], Mapping[str, str]]) -> None:
+        """Where to ask how the sinks are."""
+        self._sinks = states
+
+    def starting(self, query_id: str, epoch: int) -> None:
+        """A query is about to run."""
+        with self._lock:
+            self._facts.query_id, self._facts.epoch = query_id, epoch
+
+    def running(self) -> None:
+        """The query runs, and nothing it needs is away."""
+        with self._lock:
+            self._facts.phase = Phase.RUNNING
+            self._facts.was_ready = True
+            self._facts.problems.clear()
+
+    def waiting(self, code: str, text: str) -> None:
+        """Something the query needs is away; it goes on by itself when that is back."""
+        with self._lock:
+            self._facts.phase = Phase.WAITING
+            self._facts.problems = {code: text}
+
+    def stopping(self) -> None:
+        """The part was told to stop."""
+        with self._lock:
+            self._facts.is_stopping = True
+
+    def stopped(self) -> None:
+        """No query runs any more."""
+        with self._lock:
+            self._facts.phase = Phase.STOPPED
+
+    def resumed(self) -> None:
+        """A checkpoint was given up, and a new query resumes from the ledger."""
+        with self._lock:
+            self._facts.resumes_total += 1
+
+    def batch_applied(
+        self,
+        batch_id: int,
+        lines: int,
+        rows: int,
+        unparsed: Sequence[UnparsedRow],
+        ranges: Sequence[OffsetRange],
+        *,
+        replayed: bool,
+        event_time_ms: int | None,
+        sinks_ms: int,
+    ) -> None:
+        """The sinks have a batch. Replayed batches were counted before and are not again."""
+        with self._lock:
+            facts = self._facts
+            facts.phase, facts.was_ready = Phase.RUNNING, True
+            facts.problems.clear()
+            facts.batch_id, facts.rows_last, facts.sinks_ms = batch_id, rows, sinks_ms
+            facts.offsets = {f"{one.topic}-{one.partition}": one.end for one in ranges}
+            facts.last_batch_at_ms = clock_ms()
+            facts.batches_total += 1
+            if replayed:
+                facts.replays_total += 1
+                return
+            facts.lines_total += lines
+            if event_time_ms is not None:
+                facts.event_time_ms = event_time_ms
+            for row in unparsed:
+                facts.unparsed_total += row.count
+                group = (row.topic, row.file, row.reason)
+                if group in facts.unparsed or len(facts.unparsed) < UNPARSED_LISTED:
+                    facts.unparsed[group] = facts.unparsed.get(group, 0) + row.count
+
+    def progressed(self, progress: Mapping[str, Any]) -> None:
+        """Spark's own report of a batch."""
+        durations = {key: int(ms) for key, ms in progress.get("durationMs", {}).items()}
+        with self._lock:
+            self._facts.durations_ms = durations
+            self._facts.batch_ms = durations.get("triggerExecution", 0)
+            self._facts.rows_per_second = float(progress.get("processedRowsPerSecond") or 0.0)
+
+    def idle(self) -> None:
+        """There is nothing to read."""
+        with self._lock:
+            self._facts.rows_per_second = 0.0
+
+    def snapshot(self) -> PartStatus:
+        """The status as served."""
+        sinks = dict(self._sinks())
+        with self._lock:
+            facts = self._facts
+            if facts.is_stopping:
+                state = PartState.STOPPING
+            elif facts.phase is Phase.STARTING:
+                state = PartState.STARTING
+            elif facts.phase is Phase.RUNNING:
+                state = PartState.RUNNING
+            else:
+                state = PartState.DEGRADED
+            ready = facts.was_ready and not facts.is_stopping
+            return PartStatus(
+                part=self._part,
+                state=state,
+                ready=ready,
+                started_at_ms=self._started_at_ms,
+                now_ms=clock_ms(),
+                problems=tuple(Problem(code, text) for code, text in facts.problems.items()),
+                details=self._details(facts, sinks),
+            )
+
+    def _details(self, facts: _Facts, sinks: Mapping[str, str]) -> dict[str, object]:
+        return {
+            "query_id": facts.query_id,
+            "epoch": facts.epoch,
+            "batch_id": facts.batch_id,
+            "phase": str(facts.phase),
+            "rows_per_second": round(facts.rows_per_second, 1),
+            "batch_ms": facts.batch_ms,
+            "sinks_ms": facts.sinks_ms,
+            "trigger_ms": self._trigger_ms,
+            "lines_total": facts.lines_total,
+            "fold_rows": facts.rows_last,
+            "unparsed_total": facts.unparsed_total,
+            "unparsed": [
+                {"topic": topic, "file": file, "reason": reason, "count": count}
+                for (topic, file, reason), count in sorted(facts.unparsed.items())
+            ],
+            "offsets": dict(facts.offsets),
+            "last_batch_at_ms": facts.last_batch_at_ms,
+            "event_time_ms": facts.event_time_ms,
+            "metrics": list(self._metrics),
+            "sinks": dict(sinks),
+            "duration_ms": dict(facts.durations_ms),
+            "counters": {
+                "batches": facts.batches_total,
+                "replays": facts.replays_total,
+                "resumes": facts.resumes_total,
+            },
+        }
+
+    def prometheus(self) -> str:
+        """The same figures in Prometheus's text form."""
+        status = self.snapshot()
+        details = status.details
+        counters: Any = details["counters"]
+        figures: list[tuple[str, str, str, object]] = [
+            ("ready", "gauge", "Whether batches are being counted.", int(status.ready)),
+            ("lines_total", "counter", "Lines counted.", details["lines_total"]),
+            ("unparsed_total", "counter", "Lines not counted.", details["unparsed_total"]),
+            ("batches_total", "counter", "Batches applied.", counters["batches"]),
+            ("replays_total", "counter", "Batches seen again.", counters["replays"]),
+            ("resumes_total", "counter", "New queries from the ledger.", counters["resumes"]),
+            ("batch_milliseconds", "gauge", "The last batch.", details["batch_ms"]),
+            ("sinks_milliseconds", "gauge", "Of it, the sinks.", details["sinks_ms"]),
+            ("rows_per_second", "gauge", "Lines a second.", details["rows_per_second"]),
+            ("epoch", "gauge", "The epoch of this driver.", details["epoch"]),
+        ]
+        lines: list[str] = []
+        for name, kind, text, value in figures:
+            lines += [
+                f"# HELP millrace_stream_{name} {text}",
+                f"# TYPE millrace_stream_{name} {kind}",
+                f"millrace_stream_{name} {value}",
+            ]
+        return "\n".join(lines) + "\n"

@@ -1,0 +1,173 @@
+"""A real stream process with settings, port and folder of its own.
+
+    with StreamProcess(tmp_path, section, sinks, broker.mill_bootstrap) as stream: ...
+
+`kill9` and `start` may alternate; they keep the data folder. The log is in `log_text()`.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pytest
+
+from protocol.status import PartStatus, fetch_status
+from sinks.config import SinksSettings
+from stream.jars import jar_paths, missing_jars, pinned_jars
+from tests.harness.ports import free_port
+from tests.harness.wait import wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+
+START_DEADLINE_S = 180.0
+STOP_DEADLINE_S = 60.0
+
+
+def connector_jars() -> tuple[Path, ...]:
+    """The connector's jars as the set-up left them; the test is skipped where they are not."""
+    cache = Path(os.environ.get("MILLRACE_JARS", ROOT / ".cache" / "jars"))
+    if missing_jars(cache, pinned_jars()):
+        pytest.skip(f"Spark's Kafka connector is not in {cache}: make setup brings it there")
+    return jar_paths(cache)
+
+
+class StreamProcess:
+    """One driver with its JVM."""
+
+    def __init__(
+        self,
+        folder: Path,
+        section: dict[str, Any],
+        sinks: SinksSettings,
+        bootstrap_servers: str,
+        name: str = "stream",
+    ) -> None:
+        self.folder = folder
+        self.section = section
+        self.sinks = sinks
+        self.bootstrap_servers = bootstrap_servers
+        self.data_dir = folder / name
+        self.log_file = folder / f"{name}.log"
+        self.status_port = free_port()
+        self.class_data_archive: Path | None = None
+        self.process: subprocess.Popen[bytes] | None = None
+        self._jars = connector_jars()
+
+    def settings_object(self) -> dict[str, Any]:
+        """What the process reads from its settings descriptor."""
+        topics = [given["topic"] for given in self.section["from"].values()]
+        return {
+            "part": "stream",
+            "section": self.section,
+            "sinks": self.sinks.model_dump(mode="json"),
+            "bootstrap_servers": self.bootstrap_servers,
+            "data_dir": str(self.data_dir),
+            "jars": [str(path) for path in self._jars],
+            "class_data_archive": str(self.class_data_archive) if self.class_data_archive else None,
+            "topics": [{"name": topic, "partitions": 3, "replication": 1} for topic in topics],
+            "status": {"host": "127.0.0.1", "port": self.status_port},
+        }
+
+    def spawn(self, *arguments: str, stdout: int | None = None) -> "subprocess.Popen[bytes]":
+        """Start the process and return without waiting for anything."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        reader, writer = os.pipe()
+        with self.log_file.open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "stream", "--settings-fd", str(reader), *arguments],
+                cwd=ROOT,
+                pass_fds=[reader],
+                stdin=subprocess.DEVNULL,
+                stdout=log if stdout is None else stdout,
+                stderr=log,
+            )
+        os.close(reader)
+        with os.fdopen(writer, "wb") as settings:
+            settings.write(json.dumps(self.settings_object()).encode())
+        return process
+
+    def start(self) -> "StreamProcess":
+        """Start and wait until it is ready."""
+        self.spawn_run()
+        self.wait_ready()
+        return self
+
+    def spawn_run(self) -> None:
+        """Start without waiting until it is ready."""
+        assert self.process is None, "the stream is running already"
+        self.process = self.spawn()
+
+    def wait_ready(self) -> None:
+        """Wait until the stream says it is ready."""
+        wait_until(lambda: self._alive() and self.status().ready, START_DEADLINE_S, "stream ready")
+
+    def _alive(self) -> bool:
+        assert self.process is not None
+        code = self.process.poll()
+        if code is not None:
+            self.process = None
+            raise SystemExit(f"stream ended with {code}; its log:\n{self.log_text()}")
+        return True
+
+    def status(self) -> PartStatus:
+        """What `/status` says."""
+        return fetch_status("127.0.0.1", self.status_port, 5.0)
+
+    def details(self) -> dict[str, Any]:
+        """The status's details."""
+        return dict(self.status().details)
+
+    def stop(self) -> int:
+        """SIGTERM; returns the exit code."""
+        return self._end(signal.SIGTERM)
+
+    def kill9(self) -> None:
+        """SIGKILL the driver, and wait until it is gone; the JVM follows by itself."""
+        self._end(signal.SIGKILL)
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to the driver alone."""
+        assert self.process is not None, "the stream is not running"
+        self.process.send_signal(number)
+
+    def wait_exit(self, deadline_s: float) -> int:
+        """Wait until it has ended by itself; returns the exit code."""
+        assert self.process is not None, "the stream is not running"
+        process, self.process = self.process, None
+        return process.wait(deadline_s)
+
+    def _end(self, number: signal.Signals) -> int:
+        if self.process is None:
+            return 0
+        process, self.process = self.process, None
+        process.send_signal(number)
+        try:
+            return process.wait(STOP_DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise AssertionError(f"stream did not stop; its log:\n{self.log_text()}") from None
+
+    def log_text(self) -> str:
+        """What the process and its JVM have logged, all their lives together."""
+        return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
+
+    def __enter__(self) -> "StreamProcess":
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self.process is not None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.kill()
+            self.process.wait()
+            self.process = None
