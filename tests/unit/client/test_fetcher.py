@@ -112,8 +112,8 @@ def reading(test: Callable[[Fetcher, Leaders], Awaitable[None]], **settings: obj
         for node_id in (1, 2):
             leaders.servers[node_id] = ScriptedServer(leaders.script_of(node_id))
             await leaders.servers[node_id].start()
-        cluster = Cluster(leaders.servers[1].address, client_id="me", request_timeout_ms=3000)
-        await cluster.start(2000)
+        cluster = Cluster(leaders.servers[1].address, client_id="me", request_timeout_ms=10_000)
+        await cluster.start(10_000)
         fetcher = Fetcher(cluster, **settings)  # type: ignore[arg-type]
         try:
             await test(fetcher, leaders)

@@ -18,7 +18,7 @@ from protocol.types import TopicPartition
 from tests.unit.client.model_broker import POISON, World
 
 FIRST_SEED = int(os.environ.get("MILLRACE_SEED") or random.SystemRandom().randrange(1 << 32))
-RUNS = 1 if os.environ.get("MILLRACE_SEED") else 40
+RUNS = 1 if os.environ.get("MILLRACE_SEED") else 25
 
 
 def run(
