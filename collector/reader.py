@@ -222,21 +222,22 @@ class Reader:
         assert tailer is not None
         before = tailer.evidence.tail if request.offset == tailer.position else b""
         if generation.archive is not None:
-            data = generation.archive.read(handle.read, request.offset, request.length)
-            if data is None:
+            content = generation.archive.read(handle.read, request.offset, request.length)
+            if content is None:
                 return Turn(has_more=True)
+            data = memoryview(content)
         else:
-            data = handle.read(request.offset - len(before), request.length + len(before))
-            if not data.startswith(before):
+            content = handle.read(request.offset - len(before), request.length + len(before))
+            if not content.startswith(before):
                 generation.stamp = None
                 self.wants_scan = True
                 return Turn()
-            data = data[len(before) :]
+            data = memoryview(content)[len(before) :]
         generation.stamp = held.stamp
         skipped = tailer.nul_bytes_skipped
-        blocks = tailer.take(request, memoryview(data))
+        blocks = tailer.take(request, data)
         self.registry.counters["nul_bytes_skipped"] += tailer.nul_bytes_skipped - skipped
-        return Turn(tuple(blocks), has_more=bool(data))
+        return Turn(tuple(blocks), has_more=len(data) > 0)
 
     def _at_end(self, generation: Generation) -> Turn:
         """Nothing to read; the rest of a damaged archive is closed for good."""

@@ -117,14 +117,16 @@ def test_headers_travel_with_the_record() -> None:
 
 
 @given(
-    st.lists(st.binary(max_size=200).map(lambda line: line.replace(b"\n", b"")), min_size=1),
+    st.lists(st.binary(max_size=200).map(lambda line: line.replace(b"\n", b"\r")), min_size=1),
+    st.sampled_from((1, 20)),
     st.none() | st.binary(max_size=80),
     st.booleans(),
     st.integers(0, 3000),
 )
 def test_any_lines_come_back_and_sizes_are_never_too_small(
-    lines: list[bytes], key: bytes | None, cut_cr: bool, room: int
+    lines: list[bytes], times: int, key: bytes | None, cut_cr: bool, room: int
 ) -> None:
+    lines = lines * times
     block = one_block(b"".join(line + b"\n" for line in lines), cut_cr=cut_cr)
     piece = Piece(key, block)
     expected = [line.removesuffix(b"\r") if cut_cr else line for line in lines]
