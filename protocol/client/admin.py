@@ -183,10 +183,10 @@ class Admin:
         done: set[str] = set()
         uncertain = False
 
-        async def attempt() -> None:
+        async def attempt(left_ms: int) -> None:
             nonlocal uncertain
             try:
-                response = await self._ask_controller(request)
+                response = await self._ask_controller(request, left_ms)
             except ConnectionLost:
                 uncertain = True
                 raise
@@ -206,10 +206,12 @@ class Admin:
 
         await self.cluster.repeat(attempt, timeout_ms)
 
-    async def _ask_controller(self, request: Message | ByVersion) -> Any:
+    async def _ask_controller(self, request: Message | ByVersion, timeout_ms: int) -> Any:
         current = self.cluster.current
         known = current.controller_id in current.brokers
-        response = await self.cluster.request(current.controller_id if known else None, request)
+        response = await self.cluster.request(
+            current.controller_id if known else None, request, timeout_ms=timeout_ms
+        )
         if _says_not_controller(response):
             await self.cluster.metadata((), refresh=True)
         return response
@@ -225,7 +227,7 @@ class Admin:
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
         """The settings in effect (None: all); raises ApiError for the first resource refused."""
 
-        async def attempt() -> dict[ConfigResource, dict[str, ConfigEntry]]:
+        async def attempt(left_ms: int) -> dict[ConfigResource, dict[str, ConfigEntry]]:
             found: dict[ConfigResource, dict[str, ConfigEntry]] = {}
             for node_id, group in _by_node(resources).items():
                 request = DescribeConfigsRequest(
@@ -238,7 +240,9 @@ class Admin:
                         for resource in group
                     ]
                 )
-                response: DescribeConfigsResponse = await self.cluster.request(node_id, request)
+                response: DescribeConfigsResponse = await self.cluster.request(
+                    node_id, request, timeout_ms=left_ms
+                )
                 for result in response.results:
                     resource = ConfigResource(
                         ResourceType(result.resource_type), result.resource_name
@@ -270,7 +274,7 @@ class Admin:
         Raises ApiError for the first resource refused.
         """
 
-        async def attempt() -> None:
+        async def attempt(left_ms: int) -> None:
             for node_id, group in _by_node(changes).items():
                 request = IncrementalAlterConfigsRequest(
                     resources=[
@@ -291,7 +295,7 @@ class Admin:
                     validate_only=validate_only,
                 )
                 response: IncrementalAlterConfigsResponse = await self.cluster.request(
-                    node_id, request
+                    node_id, request, timeout_ms=left_ms
                 )
                 for result in response.responses:
                     resource = ConfigResource(
@@ -328,13 +332,13 @@ class Admin:
     async def describe_cluster(self, *, timeout_ms: int | None = None) -> ClusterDescription:
         """Who is in the cluster, asked now; of brokers before Kafka 2.8 by Metadata."""
 
-        async def attempt() -> ClusterDescription:
+        async def attempt(left_ms: int) -> ClusterDescription:
             try:
                 response: DescribeClusterResponse = await self.cluster.request(
-                    None, DescribeClusterRequest()
+                    None, DescribeClusterRequest(), timeout_ms=left_ms
                 )
             except UnsupportedVersion:
-                current = await self.cluster.metadata((), refresh=True)
+                current = await self.cluster.metadata((), refresh=True, timeout_ms=left_ms)
                 return ClusterDescription(
                     current.cluster_id, current.controller_id, current.brokers
                 )

@@ -151,8 +151,8 @@ class Cluster:
         Raises ApiError when it still has none after `timeout_ms`, BrokerUnreachable as `metadata`.
         """
 
-        async def attempt() -> TopicMetadata:
-            current = await self.metadata((name,), timeout_ms=timeout_ms)
+        async def attempt(left_ms: int) -> TopicMetadata:
+            current = await self.metadata((name,), timeout_ms=left_ms)
             found = current.topics[name]
             if found.error or not found.partitions:
                 code = found.error or ErrorCode.LEADER_NOT_AVAILABLE
@@ -199,7 +199,9 @@ class Cluster:
         known = self._coordinators.get(group_id)
         if known is not None:
             return known
-        return await self.repeat(lambda: self._find_coordinator(group_id), timeout_ms)
+        return await self.repeat(
+            lambda left_ms: self._find_coordinator(group_id, left_ms), timeout_ms
+        )
 
     def forget_coordinator(self, group_id: str) -> None:
         """Look for the group's coordinator again, after an answer that says so."""
@@ -248,8 +250,10 @@ class Cluster:
         link = self._links.get((node_id, purpose))
         return None if link is None else link.ready
 
-    async def repeat(self, attempt: Callable[[], Awaitable[T]], timeout_ms: int | None = None) -> T:
-        """Await `attempt()` until it raises nothing transient; see `retry.repeat`.
+    async def repeat(
+        self, attempt: Callable[[int], Awaitable[T]], timeout_ms: int | None = None
+    ) -> T:
+        """Await `attempt(left_ms)` until it raises nothing transient; see `retry.repeat`.
 
         `timeout_ms` None means the request time-out.
         """
@@ -336,7 +340,7 @@ class Cluster:
         links.sort(key=lambda link: (link.ready is None, link.is_backing_off))
         return links
 
-    async def _find_coordinator(self, group_id: str) -> int:
+    async def _find_coordinator(self, group_id: str, timeout_ms: int) -> int:
         request = ByVersion(
             ApiKey.FIND_COORDINATOR,
             lambda version: (
@@ -345,7 +349,7 @@ class Cluster:
                 else FindCoordinatorRequest(key=group_id)
             ),
         )
-        response: FindCoordinatorResponse = await self.request(None, request)
+        response: FindCoordinatorResponse = await self._ask_any(request, timeout_ms)
         found = response.coordinators[0] if response.coordinators else response
         raise_for(found.error_code, found.error_message)
         self._note_address(found.node_id, found.host, found.port)

@@ -81,8 +81,8 @@ async def commit_offsets(
         ],
     )
 
-    async def attempt() -> None:
-        response: OffsetCommitResponse = await _ask_coordinator(cluster, group_id, request)
+    async def attempt(left_ms: int) -> None:
+        response: OffsetCommitResponse = await _ask_coordinator(cluster, group_id, request, left_ms)
         for topic in response.topics:
             for partition in topic.partitions:
                 _raise_for_group(
@@ -109,12 +109,12 @@ async def fetch_offsets(
     transactions. Errors as `commit_offsets`.
     """
 
-    async def attempt() -> dict[TopicPartition, OffsetAndMetadata | None]:
+    async def attempt(left_ms: int) -> dict[TopicPartition, OffsetAndMetadata | None]:
         request = ByVersion(
             ApiKey.OFFSET_FETCH,
             lambda version: _fetch_request(version, (group_id,), tps, require_stable),
         )
-        response: OffsetFetchResponse = await _ask_coordinator(cluster, group_id, request)
+        response: OffsetFetchResponse = await _ask_coordinator(cluster, group_id, request, left_ms)
         topics: _Topics = response.topics
         code = response.error_code
         if response.groups:
@@ -135,19 +135,37 @@ async def fetch_offsets_of_groups(
 
     One request per coordinator where the broker can (version 8), else one per group.
     """
+    by_node, failures = await by_coordinator(cluster, group_ids, timeout_ms)
     results: dict[str, dict[TopicPartition, OffsetAndMetadata] | ApiError | ClientError] = {}
-    by_node: dict[int, list[str]] = defaultdict(list)
-    for group_id in group_ids:
-        try:
-            by_node[await cluster.coordinator(group_id, timeout_ms=timeout_ms)].append(group_id)
-        except (ApiError, ClientError) as error:
-            results[group_id] = error
+    results.update(failures)
     answers = await asyncio.gather(
         *(_fetch_many(cluster, node_id, ids, timeout_ms) for node_id, ids in by_node.items())
     )
     for answer in answers:
         results.update(answer)
     return results
+
+
+async def by_coordinator(
+    cluster: "Cluster", group_ids: Iterable[str], timeout_ms: int | None
+) -> tuple[dict[int, list[str]], dict[str, ApiError | ClientError]]:
+    """The groups of each coordinator, and why some have none; all are looked for at once."""
+
+    async def find(group_id: str) -> int | ApiError | ClientError:
+        try:
+            return await cluster.coordinator(group_id, timeout_ms=timeout_ms)
+        except (ApiError, ClientError) as error:
+            return error
+
+    wanted = tuple(dict.fromkeys(group_ids))
+    by_node: dict[int, list[str]] = defaultdict(list)
+    failures: dict[str, ApiError | ClientError] = {}
+    for group_id, found in zip(wanted, await asyncio.gather(*map(find, wanted)), strict=True):
+        if isinstance(found, int):
+            by_node[found].append(group_id)
+        else:
+            failures[group_id] = found
+    return by_node, failures
 
 
 async def _fetch_many(
@@ -180,11 +198,11 @@ async def _fetch_many(
 
 
 async def _ask_coordinator(
-    cluster: "Cluster", group_id: str, request: OffsetCommitRequest | ByVersion
+    cluster: "Cluster", group_id: str, request: OffsetCommitRequest | ByVersion, timeout_ms: int
 ) -> Any:
-    node_id = await cluster.coordinator(group_id, timeout_ms=0)
+    node_id = await cluster.coordinator(group_id, timeout_ms=timeout_ms)
     try:
-        return await cluster.request(node_id, request)
+        return await cluster.request(node_id, request, timeout_ms=timeout_ms)
     except ClientError:
         cluster.forget_coordinator(group_id)
         raise

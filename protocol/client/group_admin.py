@@ -4,7 +4,6 @@ Floor: client.
 """
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from protocol.client.admin_types import (
     MemberDescription,
 )
 from protocol.client.errors import ClientError, raise_for
+from protocol.client.group import by_coordinator
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.group import (
     DescribedGroup,
@@ -77,9 +77,9 @@ async def describe_groups(
 async def _list_of(
     cluster: "Cluster", node_id: int, timeout_ms: int | None
 ) -> list[GroupListing] | str:
-    async def attempt() -> list[GroupListing]:
+    async def attempt(left_ms: int) -> list[GroupListing]:
         response: ListGroupsResponse = await cluster.request(
-            node_id, ListGroupsRequest(), timeout_ms=timeout_ms
+            node_id, ListGroupsRequest(), timeout_ms=left_ms
         )
         raise_for(response.error_code)
         return [
@@ -96,13 +96,11 @@ async def _list_of(
 async def _describe_once(
     cluster: "Cluster", group_ids: list[str], timeout_ms: int
 ) -> dict[str, GroupDescription]:
-    found: dict[str, GroupDescription] = {}
-    by_node: dict[int, list[str]] = defaultdict(list)
-    for group_id in group_ids:
-        try:
-            by_node[await cluster.coordinator(group_id, timeout_ms=0)].append(group_id)
-        except (ApiError, ClientError) as error:
-            found[group_id] = GroupDescription(group_id, error=_code_of(error))
+    by_node, failures = await by_coordinator(cluster, group_ids, timeout_ms)
+    found = {
+        group_id: GroupDescription(group_id, error=_code_of(error))
+        for group_id, error in failures.items()
+    }
     answers = await asyncio.gather(
         *(_describe_of(cluster, node_id, ids, timeout_ms) for node_id, ids in by_node.items())
     )

@@ -245,12 +245,13 @@ class ProducerSender:
                 self._perform(self._core.on_leader_unknown(tp, current.error_of(tp), now_ms))
 
     async def _find_producer_id(self) -> None:
-        async def attempt() -> InitProducerIdResponse:
+        async def attempt(left_ms: int) -> InitProducerIdResponse:
             response: InitProducerIdResponse = await self._cluster.request(
                 None,
                 InitProducerIdRequest(
                     transactional_id=None, transaction_timeout_ms=NO_TRANSACTION_TIMEOUT_MS
                 ),
+                timeout_ms=left_ms,
             )
             raise_for(response.error_code)
             return response

@@ -15,21 +15,21 @@ T = TypeVar("T")
 
 
 async def repeat(
-    attempt: Callable[[], Awaitable[T]],
+    attempt: Callable[[int], Awaitable[T]],
     *,
     backoff: Backoff,
     clock: Callable[[], int],
     timeout_ms: int,
 ) -> T:
-    """Await `attempt()` until it raises nothing that passes by itself, and return its value.
+    """Await `attempt(left_ms)` until it raises nothing that passes by itself; return its value.
 
-    For what may be executed twice without harm. Raises the last error when `timeout_ms` is over;
-    a single attempt may take longer than that, by its own time-out.
+    For what may be executed twice without harm. `left_ms` is how long that attempt may take. Raises
+    the last error when `timeout_ms` is over.
     """
     deadline = clock() + timeout_ms
     while True:
         try:
-            return await attempt()
+            return await attempt(max(1, deadline - clock()))
         except (ApiError, ClientError) as error:
             if not is_transient(error):
                 raise

@@ -23,11 +23,13 @@ def test_waits_double_up_to_the_bound_with_jitter() -> None:
 def test_repeat_ends_with_the_last_error() -> None:
     now_ms = 0
     attempts = 0
+    left: list[int] = []
 
-    async def attempt() -> None:
+    async def attempt(left_ms: int) -> None:
         nonlocal now_ms, attempts
         now_ms += 40
         attempts += 1
+        left.append(left_ms)
         raise BrokerUnreachable(f"attempt {attempts}")
 
     async def run(timeout_ms: int) -> None:
@@ -36,13 +38,14 @@ def test_repeat_ends_with_the_last_error() -> None:
 
     with pytest.raises(BrokerUnreachable, match="attempt 3"):
         asyncio.run(run(100))
+    assert left == [100, 60, 20]
     attempts = 0
     with pytest.raises(BrokerUnreachable, match="attempt 1"):
         asyncio.run(run(0))
 
 
 def test_repeat_gives_up_at_once_where_nothing_would_change() -> None:
-    async def attempt() -> None:
+    async def attempt(left_ms: int) -> None:
         raise UnsupportedVersion("no")
 
     async def run() -> None:
