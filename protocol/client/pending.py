@@ -10,14 +10,11 @@ Floor: client. Pure; `producer_core` decides, this file keeps order. Invariants 
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from protocol.client.backoff import Backoff
 from protocol.errors import ErrorCode
 from protocol.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TopicPartition
-
-if TYPE_CHECKING:
-    from protocol.client.backoff import Backoff
-    from protocol.wire.records import NewRecord
+from protocol.wire.record import NewRecord
 
 SEQUENCE_MODULUS = 2**31
 
@@ -33,7 +30,7 @@ def sequence_after(base_sequence: int, record_count: int) -> int:
     return (base_sequence + record_count) % SEQUENCE_MODULUS
 
 
-def record_bytes_bound(record: "NewRecord") -> int:
+def record_bytes_bound(record: NewRecord) -> int:
     """An upper bound of the record's size in a batch, before compression."""
     size = RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
     for name, value in record.headers:
@@ -92,7 +89,7 @@ class PendingBatch:
         """Whether ids were given; they stay through all retries unless the sequence restarts."""
         return self.base_sequence != NO_SEQUENCE
 
-    def add(self, record: "NewRecord", size_bytes: int, token: object) -> None:
+    def add(self, record: NewRecord, size_bytes: int, token: object) -> None:
         """Put one more record at the end."""
         self.records.append(record)
         self.record_count += 1
@@ -181,7 +178,7 @@ class PartitionLine:
         "waiting",
     )
 
-    def __init__(self, tp: TopicPartition, backoff: "Backoff") -> None:
+    def __init__(self, tp: TopicPartition, backoff: Backoff) -> None:
         self.tp = tp
         self.backoff = backoff
         self.waiting: deque[PendingBatch] = deque()

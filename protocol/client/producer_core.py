@@ -1,5 +1,4 @@
-"""The producer without its network: which batch goes out when, under which sequence, and what an
-answer means for it.
+"""The producer without its network: which batch leaves when, and what its answer means.
 
 Floor: client. Pure: time and chance are arguments, outcomes are returned as effects for the driver
 (`producer.py`) to perform. The rules that keep an idempotent stream whole, in Java's manner:
@@ -18,7 +17,6 @@ Floor: client. Pure: time and chance are arguments, outcomes are returned as eff
 
 import random
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from protocol.client.backoff import Backoff
 from protocol.client.errors import DeliveryTimedOut, RecordTooLarge
@@ -35,9 +33,7 @@ from protocol.client.pending import (
 from protocol.client.producer_settings import ProducerSettings
 from protocol.errors import ApiError, ErrorCode
 from protocol.types import NO_OFFSET, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
-
-if TYPE_CHECKING:
-    from protocol.wire.records import NewRecord
+from protocol.wire.record import NewRecord
 
 PRODUCER_EPOCH_MAX = 32767
 SUSPECT_ANSWERS_MAX = 10
@@ -84,7 +80,7 @@ class ProducerCore:
         return line is None or self._open_batch(line, size_bytes) is None
 
     def append(
-        self, tp: TopicPartition, record: "NewRecord", token: object, now_ms: int
+        self, tp: TopicPartition, record: NewRecord, token: object, now_ms: int
     ) -> PendingBatch:
         """Put a record into the partition's last batch. The caller has checked size and room."""
         size_bytes = record_bytes_bound(record)
