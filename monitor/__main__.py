@@ -40,7 +40,8 @@ def main() -> int:
     configure(settings.part)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     host, port = settings.address
-    sampler = Sampler(settings, Collector(settings.bootstrap_servers, settings.parts), clock_ms)
+    source = Collector(settings.bootstrap_servers, settings.parts, settings.sinks)
+    sampler = Sampler(settings, source, clock_ms)
     failures: list[BaseException] = []
 
     def stop(error: BaseException) -> None:

@@ -118,8 +118,8 @@ def _part(answer: PartAnswer, previous: Snapshot | None, now_ms: int) -> PartVie
             ready=status.ready,
             error=None,
             answered_at_ms=now_ms,
-            started_at_ms=status.started_at_ms,
-            pid=status.pid,
+            started_at_ms=status.started_at_ms or None,
+            pid=status.pid or None,
             problems=tuple(problem.text for problem in status.problems),
             details=status.details,
         )

@@ -5,8 +5,10 @@ has a deadline, and what fails leaves a reason behind instead of stopping the cy
 """
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 from monitor.config import split_address
@@ -28,7 +30,7 @@ from protocol.client.group import OffsetAndMetadata, fetch_offsets_of_groups
 from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.messages.cluster import ApiVersionsRequest
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.status import StatusUnavailable, fetch_status
+from protocol.status import PartState, PartStatus, StatusUnavailable, fetch_status
 from protocol.types import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -37,6 +39,9 @@ from protocol.types import (
     uuid_to_base64,
 )
 from protocol.wire.records import iterate_batches
+from sinks.config import SinksSettings
+from sinks.errors import SinkUnavailable
+from sinks.read import ask_mysql, ask_redis
 
 PART_TIMEOUT_S = 1.5
 KAFKA_TIMEOUT_MS = 2_000
@@ -53,8 +58,14 @@ FAILURES = (ApiError, ClientError, WireError, OSError, TimeoutError)
 class Collector:
     """Reads the mill; `read()` never raises for a source that is away."""
 
-    def __init__(self, bootstrap_servers: str, parts: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        parts: Mapping[str, str],
+        sinks: SinksSettings | None = None,
+    ) -> None:
         self._bootstrap_servers = bootstrap_servers
+        self._sinks = sinks or SinksSettings()
         self._parts = {
             name: split_address(url.removeprefix("http://")) for name, url in parts.items()
         }
@@ -83,6 +94,20 @@ class Collector:
             loop.run_in_executor(self._threads, _ask_part, name, host, port)
             for name, (host, port) in self._parts.items()
         ]
+        if (mysql := self._sinks.mysql) is not None:
+            address = f"{mysql.host}:{mysql.port}"
+            asked.append(
+                loop.run_in_executor(
+                    self._threads, _ask_sink, "mysql", address, partial(ask_mysql, mysql)
+                )
+            )
+        if (redis := self._sinks.redis) is not None:
+            address = f"{redis.host}:{redis.port}"
+            asked.append(
+                loop.run_in_executor(
+                    self._threads, _ask_sink, "redis", address, partial(ask_redis, redis)
+                )
+            )
         return tuple(await asyncio.gather(*asked))
 
     async def _read_kafka(self, now_ms: int) -> KafkaReading | str:
@@ -245,6 +270,19 @@ def _ask_part(name: str, host: str, port: int) -> PartAnswer:
         return PartAnswer(name, address, fetch_status(host, port, PART_TIMEOUT_S))
     except StatusUnavailable as error:
         return PartAnswer(name, address, None, str(error))
+
+
+def _ask_sink(name: str, address: str, ask: Callable[[], Mapping[str, object]]) -> PartAnswer:
+    """A server that is not ours has no `/status`: it is up when a reader gets an answer."""
+    now_ms = time.time_ns() // 1_000_000
+    try:
+        details = ask()
+    except SinkUnavailable as error:
+        return PartAnswer(name, address, None, error.reason)
+    status = PartStatus(
+        name, PartState.RUNNING, ready=True, started_at_ms=0, now_ms=now_ms, details=details, pid=0
+    )
+    return PartAnswer(name, address, status)
 
 
 async def _reason(question: Awaitable[Answer]) -> str | None:

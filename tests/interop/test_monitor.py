@@ -16,8 +16,11 @@ from confluent_kafka import Producer
 from protocol.client.cluster import Cluster
 from protocol.client.group import OffsetAndMetadata, commit_offsets
 from protocol.types import TopicPartition
+from sinks.config import SinksSettings
 from tests.harness.broker import ROOT, BrokerProcess
+from tests.harness.mysql import MySqlServer
 from tests.harness.ports import free_port
+from tests.harness.redis import RedisServer
 from tests.harness.wait import wait_until
 
 pytestmark = pytest.mark.live
@@ -28,12 +31,15 @@ READER = TopicPartition("logs.access", 0)
 class MonitorProcess:
     """A monitor on a port of its own over one broker."""
 
-    def __init__(self, broker: BrokerProcess, folder: Path) -> None:
+    def __init__(
+        self, broker: BrokerProcess, folder: Path, sinks: SinksSettings | None = None
+    ) -> None:
         self.port = free_port()
         settings = {
             "bootstrap_servers": broker.bootstrap,
             "data_dir": str(folder),
             "parts": {"broker-1": f"http://127.0.0.1:{broker.status_port}"},
+            "sinks": None if sinks is None else sinks.model_dump(mode="json"),
             "section": {"listen": f"127.0.0.1:{self.port}", "refresh": "200ms"},
         }
         reading, writing = os.pipe()
@@ -125,3 +131,26 @@ def test_it_stops_cleanly_with_a_page_open(broker: BrokerProcess, monitor: Monit
         assert events.readline().startswith(b"data: ")
         monitor.process.terminate()
         assert monitor.process.wait(15) == 0
+
+
+def test_sinks_are_parts_too(
+    broker: BrokerProcess, mysql_server: MySqlServer, tmp_path: Path
+) -> None:
+    with RedisServer(tmp_path / "r") as redis:
+        sinks = SinksSettings(mysql=mysql_server.new_database(), redis=redis.settings)
+        monitor = MonitorProcess(broker, tmp_path, sinks)
+
+        def health() -> dict[str, str]:
+            rows = monitor.get("/api/v1/parts")["data"]
+            return {row["part"]: row["health"] for row in rows}
+
+        try:
+            up = {"broker-1": "up", "mysql": "up", "redis": "up"}
+            wait_until(lambda: health() == up, 20, "all parts are up")
+            redis.kill9()
+            wait_until(lambda: health() == {**up, "redis": "down"}, 20, "Redis is down")
+            redis.start()
+            wait_until(lambda: health() == up, 20, "all parts are up again")
+        finally:
+            monitor.process.kill()
+            monitor.process.wait()
