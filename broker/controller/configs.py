@@ -120,9 +120,10 @@ def created_configs(
 def describe_configs(
     request: DescribeConfigsRequest, image: MetadataImage, config: BrokerConfig
 ) -> DescribeConfigsResponse:
-    """DescribeConfigs for topics and for this broker."""
+    """DescribeConfigs for topics and for this broker; a resource named twice is described once."""
+    asked = {(one.resource_type, one.resource_name): one for one in request.resources}
     return DescribeConfigsResponse(
-        results=[_describe(resource, request, image, config) for resource in request.resources]
+        results=[_describe(resource, request, image, config) for resource in asked.values()]
     )
 
 

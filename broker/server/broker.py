@@ -13,7 +13,7 @@ from collections.abc import Callable
 from random import Random
 
 from broker.clock import Clock
-from broker.config import BrokerConfig
+from broker.config import BrokerConfig, LogConfig
 from broker.controller.controller import Controller
 from broker.controller.image import OFFSETS_TOPIC, MetadataDelta
 from broker.controller.outcome import RegisterBroker
@@ -31,6 +31,7 @@ from broker.server.producer_ids import ProducerIds
 from broker.server.producing import Produces
 from broker.server.replica_manager import Partition, ReplicaManager
 from broker.server.services import Services
+from broker.server.warmer import Warmer
 from broker.server.workers import Worker
 from broker.storage.disk import Disk
 from broker.storage.log import Log
@@ -65,12 +66,14 @@ class Broker:
         self.connections = Connections(config.max_connections, config.max_connections_per_ip)
         self.listeners: list[ClientListener] = []
         self.worker = Worker(loop, "files")
+        self.warmer = Warmer(loop)
         self.flusher = Flusher(loop, self._flushed, lambda error: die(f"sync failed: {error}"))
         self.services = Services()
         self.services.config = config
         self.services.clock = clock
         self.services.loop = loop
         self.services.metrics = Metrics()
+        self.services.warmer = self.warmer
         self.services.timer = LoopTimer(loop, clock, self._on_time)
         self.is_serving = False
         self._logs: LogManager | None = None
@@ -85,9 +88,12 @@ class Broker:
         """
         self._logs = LogManager(self._disk, self.config)
         report = self._logs.open_all(self.clock.now_ms())
+        # Settings of its own: those of the node are about what clients write.
+        own = LogConfig()
         self._metadata_log = self._logs.create(
-            METADATA_PARTITION, METADATA_TOPIC_ID, self.config.log_config(), self.clock.now_ms()
+            METADATA_PARTITION, METADATA_TOPIC_ID, own, self.clock.now_ms()
         )
+        self._metadata_log.config = own
         return report
 
     async def start(self, report: OpenReport) -> None:
@@ -204,6 +210,7 @@ class Broker:
         for connection in list(self.connections.open):
             connection.close("the broker stops", is_logged=False)
         self.worker.stop()
+        self.warmer.stop()
         self.flusher.stop()
         if self._logs is not None:
             self._logs.close_clean()

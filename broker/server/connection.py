@@ -19,7 +19,8 @@ from broker.server.output import Output, PeerTooSlow
 from broker.server.pipeline import Pipeline, Slot, is_fetch_frame, is_produce_frame
 from protocol.errors import WireError
 from protocol.log import fields
-from protocol.messages.headers import encode_response_chunks
+from protocol.messages.api import ApiKey
+from protocol.messages.headers import encode_response, encode_response_chunks
 from protocol.wire.frame import FrameBuffer
 from protocol.wire.schema import Message
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from broker.server.listener import ClientListener
 
 logger = logging.getLogger(__name__)
+
+_FETCH = int(ApiKey.FETCH)
 
 
 class Call:
@@ -58,11 +61,14 @@ class Call:
 
     def answer(self, response: Message) -> None:
         """Give the answer; it leaves when all before it have."""
-        if not self.connection.is_closed:
-            self.slot.answer = encode_response_chunks(
-                response, self.version, self.correlation_id, self.api_key
-            )
-            self.connection.answered()
+        if self.connection.is_closed:
+            return
+        version, correlation_id, api_key = self.version, self.correlation_id, self.api_key
+        if api_key == _FETCH:
+            self.slot.answer = encode_response_chunks(response, version, correlation_id, api_key)
+        else:
+            self.slot.answer = (encode_response(response, version, correlation_id, api_key),)
+        self.connection.answered()
 
     def answer_nothing(self) -> None:
         """The request is done and gets no answer (Produce with acks=0)."""
@@ -92,6 +98,7 @@ class Connection(asyncio.BufferedProtocol):
         self._frames = FrameBuffer(listener.services.config.socket_request_max_bytes)
         self._pipeline = Pipeline()
         self._loop = listener.services.loop
+        self._counted_bytes = 0
         self._is_busy = False
         self._is_scheduled = False
         self._is_paused = False
@@ -115,7 +122,11 @@ class Connection(asyncio.BufferedProtocol):
             return
         fd = transport.get_extra_info("socket").fileno()
         self._output = Output(
-            socket.socket(fileno=os.dup(fd)), self._loop, self._output_drained, self._broken
+            socket.socket(fileno=os.dup(fd)),
+            self._loop,
+            self._output_drained,
+            self._broken,
+            self.listener.services.warmer,
         )
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -163,6 +174,9 @@ class Connection(asyncio.BufferedProtocol):
             self._is_busy = False
         if not self._frames.pending_bytes:
             self.frame_since_ms = 0
+        held_bytes = self._frames.capacity_bytes + self._pipeline.waiting_bytes
+        if held_bytes != self._counted_bytes and not self.is_closed:
+            self._count(held_bytes)
 
     def _arrived(self, frame: memoryview) -> None:
         is_produce = is_produce_frame(frame)
@@ -179,6 +193,13 @@ class Connection(asyncio.BufferedProtocol):
                 return
         slot = pipeline.start(is_produce, len(frame))
         self.listener.dispatcher.start(self, slot, frame)
+
+    def _count(self, held_bytes: int) -> None:
+        """Account for the memory of unfinished and waiting requests; the last straw is refused."""
+        refusal = self.listener.account(held_bytes - self._counted_bytes)
+        self._counted_bytes = held_bytes
+        if refusal:
+            self.close(refusal)
 
     def _settle(self) -> None:
         self.has_staged = False
@@ -264,6 +285,7 @@ class Connection(asyncio.BufferedProtocol):
     def shrink(self) -> None:
         """Give back the read buffer of a connection that has fallen silent."""
         self._frames.shrink()
+        self._count(self._frames.capacity_bytes + self._pipeline.waiting_bytes)
 
     def stop_reading(self) -> None:
         """Take no more requests: the broker stops."""
@@ -294,6 +316,8 @@ class Connection(asyncio.BufferedProtocol):
             self.listener.services.fetches.forget(self.parked_fetch)
             self.parked_fetch = None
         self._pipeline.clear()
+        self.listener.account(-self._counted_bytes)
+        self._counted_bytes = 0
         if self._output is not None:
             self._output.close()
         self.listener.released(self)

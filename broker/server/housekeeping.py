@@ -22,6 +22,9 @@ logger = logging.getLogger(__name__)
 
 CONNECTION_SWEEP_MS = 1_000
 
+LOOP_LAG_MS_MAX = 200
+"""A loop that comes to its duties later than this has been blocked, or starved of the processor."""
+
 
 class Housekeeping:
     """All duties of one broker."""
@@ -52,6 +55,9 @@ class Housekeeping:
 
     def run_due(self, now_ms: int) -> None:
         """Do everything whose time has come."""
+        lag_ms = now_ms - self.next_deadline_ms
+        if lag_ms > LOOP_LAG_MS_MAX:
+            self._services.metrics.loop_lagged(lag_ms)
         for duty in self._timers.due(now_ms):
             duty()
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from broker.clock import SystemClock
 from broker.config import BrokerConfig
+from broker.controller.records import UnknownMetadataRecord
 from broker.server.broker import Broker
 from broker.server.listener import PortTaken
 from broker.server.status import BrokerStatus
@@ -28,6 +29,7 @@ from broker.settings import ConfigError
 from broker.storage.disk import OsDisk
 from broker.storage.errors import CorruptionError, DiskError, FolderError
 from broker.storage.log_manager import OpenReport
+from protocol.errors import WireError
 from protocol.log import configure, fields
 from protocol.status import PartState
 from protocol.status_http import StatusServer
@@ -43,6 +45,15 @@ STOP_MS_MAX = 10_000
 
 STOP_POLL_S = 0.01
 DESCRIPTORS_WANTED = 65_536
+
+CANNOT_RUN = (
+    PortTaken, FolderError, CorruptionError, DiskError, UnknownMetadataRecord, WireError
+)  # fmt: skip
+"""What a person must look at; everything else that ends the process is a fault of ours."""
+
+SWITCH_INTERVAL_S = 0.0005
+"""A busy loop lets a thread that is to sync a log begin after this time; the default is 5 ms."""
+
 SETTINGS_BYTES_MAX = 4 << 20
 
 
@@ -70,10 +81,11 @@ def main(descriptor: int) -> int:
         return EXIT_SETTINGS
     configure(config.part)
     _raise_descriptor_limit()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     threading.excepthook = _thread_died
     try:
         return _new_loop_runner().run(run(config))
-    except (PortTaken, FolderError, CorruptionError, DiskError) as error:
+    except CANNOT_RUN as error:
         logger.error("cannot run", extra=fields(reason=error))
         return EXIT_FAILED
 
@@ -128,10 +140,12 @@ async def run(config: BrokerConfig) -> int:
     status = BrokerStatus(broker, clock.now_ms())
     server = StatusServer(config.status_host, config.status_port, status.status, status.metrics)
     await _start_status(server, config)
-    report: asyncio.Future[OpenReport] = loop.create_future()
-    broker.worker.run(broker.recover, report.set_result, report.set_exception)
-    await broker.start(await report)
-    _say_ready(config, await report, clock.monotonic_ms() - started_ms, server.port)
+    report = await _recover(broker, stop)
+    if report is None:
+        logger.info("stopped before recovery was over", extra=fields(log_dir=config.log_dir))
+        return EXIT_CLEAN
+    await broker.start(report)
+    _say_ready(config, report, clock.monotonic_ms() - started_ms, server.port)
     status.state = PartState.RUNNING
     # Everything made so far lives as long as the process: the collector need not look at it again.
     gc.collect()
@@ -141,6 +155,17 @@ async def run(config: BrokerConfig) -> int:
     await _stop(broker, clock)
     await server.close()
     return EXIT_CLEAN
+
+
+async def _recover(broker: Broker, stop: asyncio.Event) -> OpenReport | None:
+    """Open the logs in the thread; None when the stop came first: recovery starts anew then."""
+    report: asyncio.Future[OpenReport] = asyncio.get_running_loop().create_future()
+    broker.worker.run(broker.recover, report.set_result, report.set_exception)
+    stopped = asyncio.create_task(stop.wait())
+    either: set[asyncio.Future[Any]] = {report, stopped}
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    return await report if report.done() else None
 
 
 async def _start_status(server: StatusServer, config: BrokerConfig) -> None:
@@ -187,7 +212,7 @@ def _say_ready(config: BrokerConfig, report: OpenReport, took_ms: int, status_po
             listeners=listeners,
             status=f"{config.status_host}:{status_port}",
             log_dir=config.log_dir,
-            last_stop="clean" if report.was_clean else "not clean",
+            last_stop="clean" if report.was_clean else "not clean, or none",
             truncated_logs=len(report.truncated),
             offline_logs=len(report.offline),
             start_ms=took_ms,

@@ -32,6 +32,10 @@ SHRINK_AFTER_MS = 5_000
 """A connection silent for so long gives its read buffer back."""
 
 
+BUFFER_BYTES_MAX = 512 << 20
+"""What unfinished and waiting requests of all connections may take together."""
+
+
 class PortTaken(Exception):
     """A listener's address cannot be had; the message names it, the setting, and the holder."""
 
@@ -79,6 +83,7 @@ class Connections:
         self._count_max = count_max
         self._per_host_max = per_host_max
         self._per_host: Counter[str] = Counter()
+        self.buffer_bytes = 0
 
     def admit(self, connection: Connection) -> str:
         """Take a connection in; else the limit that it breaks."""
@@ -89,6 +94,13 @@ class Connections:
             return f"max.connections.per.ip {self._per_host_max} is reached"
         self.open[connection] = None
         self._per_host[host] += 1
+        return ""
+
+    def account(self, added_bytes: int) -> str:
+        """Note a change in what a connection holds; the limit if that is too much for all."""
+        self.buffer_bytes += added_bytes
+        if added_bytes > 0 and self.buffer_bytes > BUFFER_BYTES_MAX:
+            return f"requests of all connections take more than {BUFFER_BYTES_MAX} bytes"
         return ""
 
     def release(self, connection: Connection) -> None:
@@ -159,6 +171,10 @@ class ClientListener:
         else:
             self.services.metrics.connections_total += 1
         return refusal
+
+    def account(self, added_bytes: int) -> str:
+        """Note a change in what one connection holds; else the limit that it breaks."""
+        return self._connections.account(added_bytes)
 
     def released(self, connection: Connection) -> None:
         """A connection has ended."""

@@ -30,6 +30,7 @@ class Metrics:
         self.fetches_completed_early = 0
         self.write_failures = 0
         self.connections_refused = 0
+        self.loop_lags = 0
         self.connections_total = 0
 
     @property
@@ -58,6 +59,11 @@ class Metrics:
             logger.warning("write refused", extra=fields(partition=topic_partition, error=error))
         self.write_failures += 1
 
+    def loop_lagged(self, lag_ms: int) -> None:
+        """The loop has come late to its duties: something held it."""
+        self.loop_lags += 1
+        logger.warning("loop came late", extra=fields(lag_ms=lag_ms))
+
     def text(self, gauges: dict[str, int]) -> str:
         """Everything in Prometheus's text format; `gauges` are what the caller measured now."""
         lines = ["# TYPE millrace_broker_requests_total counter"]
@@ -70,6 +76,7 @@ class Metrics:
             "bytes_out_total": self.bytes_out,
             "fetch_completed_early_total": self.fetches_completed_early,
             "write_failures_total": self.write_failures,
+            "loop_lags_total": self.loop_lags,
             "connections_total": self.connections_total,
             "connections_refused_total": self.connections_refused,
         }

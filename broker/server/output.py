@@ -2,8 +2,9 @@
 
 Floor: server. asyncio's transports copy what they are given and hide the socket that sendfile
 needs; so nothing is ever written through them. Small pieces, and regions too small for sendfile,
-are joined into one send; large regions go from the page cache to the socket. The work of one turn
-is capped, so that a large answer does not hold up the small ones of others.
+are joined into one send; large regions go from the page cache to the socket. What is not in the
+page cache is first read by a thread, for the loop must not wait for a disk. The work of one turn is
+capped, so that a large answer does not hold up the small ones of others.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import Protocol, cast
 
 from broker.storage.disk import FileRegion
 from broker.storage.errors import DiskError
@@ -24,6 +25,17 @@ TURN_BYTES_MAX = 1 << 20
 
 MEMORY_BYTES_MAX = 64 << 20
 """Answers held in memory for a peer that does not read them; beyond it the connection ends."""
+
+
+class Warm(Protocol):
+    """Brings stretches of files into the page cache."""
+
+    def is_cold(self, region: FileRegion) -> bool:
+        """Whether reading the region may have to wait for the disk."""
+
+    def warm(self, region: FileRegion, done: Callable[[], None]) -> None:
+        """Read the region in a thread, then call `done` in the loop."""
+
 
 _Piece = bytes | bytearray | memoryview | FileRegion
 
@@ -36,6 +48,7 @@ class Output:
     """The sending half of one connection. `socket` is our own duplicate of its descriptor."""
 
     __slots__ = (
+        "_is_closed",
         "_is_scheduled",
         "_is_waiting",
         "_loop",
@@ -44,6 +57,8 @@ class Output:
         "_on_drained",
         "_queue",
         "_socket",
+        "_warm",
+        "_warmed",
     )
 
     def __init__(
@@ -52,15 +67,20 @@ class Output:
         loop: asyncio.AbstractEventLoop,
         on_drained: Callable[[], None],
         on_broken: Callable[[Exception], None],
+        warm: Warm,
     ) -> None:
         self._socket = own_socket
         self._loop = loop
         self._on_drained = on_drained
         self._on_broken = on_broken
+        self._warm = warm
+        self._warmed: FileRegion | None = None
+        """The stretch a thread has read just now; it is sent, cold or not."""
         self._queue: deque[_Piece] = deque()
         self._memory_bytes = 0
         self._is_waiting = False
         self._is_scheduled = False
+        self._is_closed = False
 
     @property
     def is_empty(self) -> bool:
@@ -88,6 +108,8 @@ class Output:
                 self._is_scheduled = True
                 self._loop.call_soon(self._next_turn)
                 return
+            if self._must_warm():
+                return
             try:
                 sent = self._send_some(budget)
             except (BlockingIOError, InterruptedError):
@@ -95,6 +117,26 @@ class Output:
                 self._loop.add_writer(self._socket.fileno(), self._writable)
                 return
             budget -= sent
+
+    def _must_warm(self) -> bool:
+        """Whether the head is a cold region; its first stretch is being read then."""
+        head = self._queue[0]
+        if not isinstance(head, FileRegion) or head is self._warmed:
+            return False
+        self._warmed = None
+        if not self._warm.is_cold(head):
+            return False
+        if len(head) > TURN_BYTES_MAX:
+            # Cut, so that what has been read is sent before it may be dropped again.
+            first = FileRegion(head.file, head.position, TURN_BYTES_MAX)
+            rest_position = head.position + TURN_BYTES_MAX
+            self._queue[0] = FileRegion(head.file, rest_position, len(head) - TURN_BYTES_MAX)
+            self._queue.appendleft(first)
+            head = first
+        self._warmed = head
+        self._is_scheduled = True
+        self._warm.warm(head, self._next_turn)
+        return True
 
     def _send_some(self, budget: int) -> int:
         head = self._queue[0]
@@ -111,6 +153,8 @@ class Output:
         if sent < len(region):
             rest = FileRegion(region.file, region.position + sent, len(region) - sent)
             self._queue.appendleft(rest)
+            if self._warmed is region:
+                self._warmed = rest
         return sent
 
     def _send_joined(self) -> int:
@@ -121,7 +165,7 @@ class Output:
         while queue and size < JOIN_BYTES_MAX:
             piece = queue[0]
             if isinstance(piece, FileRegion):
-                if len(piece) >= SENDFILE_BYTES_MIN:
+                if len(piece) >= SENDFILE_BYTES_MIN or (pieces and self._warm.is_cold(piece)):
                     break
                 data = piece.read()
                 if len(data) < len(piece):
@@ -146,7 +190,8 @@ class Output:
 
     def _next_turn(self) -> None:
         self._is_scheduled = False
-        self._go_on()
+        if not self._is_closed:
+            self._go_on()
 
     def _writable(self) -> None:
         self._stop_waiting()
@@ -168,6 +213,7 @@ class Output:
 
     def close(self) -> None:
         """Forget everything and close the descriptor."""
+        self._is_closed = True
         self._stop_waiting()
         self._queue.clear()
         self._memory_bytes = 0

@@ -30,12 +30,14 @@ class Slot:
 class Pipeline:
     """Started requests without an answer sent, and frames that wait to be started."""
 
-    __slots__ = ("_line", "_size_bytes", "_waiting")
+    __slots__ = ("_line", "_size_bytes", "_waiting", "waiting_bytes")
 
     def __init__(self) -> None:
         self._line: deque[Slot] = deque()
         self._waiting: deque[bytes] = deque()
         self._size_bytes = 0
+        self.waiting_bytes = 0
+        """What the copies of waiting frames take."""
 
     @property
     def is_idle(self) -> bool:
@@ -68,6 +70,7 @@ class Pipeline:
         """Keep a frame that is not admitted."""
         self._waiting.append(frame)
         self._size_bytes += len(frame)
+        self.waiting_bytes += len(frame)
 
     def next_waiting(self) -> bytes | None:
         """The frame that waited longest, if it may start; it is the caller's from then on."""
@@ -78,6 +81,7 @@ class Pipeline:
             return None
         self._waiting.popleft()
         self._size_bytes -= len(frame)
+        self.waiting_bytes -= len(frame)
         return frame
 
     def take_answers(self) -> list[object]:
@@ -93,7 +97,7 @@ class Pipeline:
         """The connection is gone."""
         self._line.clear()
         self._waiting.clear()
-        self._size_bytes = 0
+        self._size_bytes = self.waiting_bytes = 0
 
 
 def is_produce_frame(frame: bytes | memoryview) -> bool:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from broker.server.producer_ids import ProducerIds
     from broker.server.producing import Produces
     from broker.server.replica_manager import ReplicaManager
+    from broker.server.warmer import Warmer
 
 
 @dataclass(slots=True, init=False)
@@ -39,3 +40,4 @@ class Services:
     groups: GroupCoordinator
     producer_ids: ProducerIds
     timer: LoopTimer
+    warmer: Warmer

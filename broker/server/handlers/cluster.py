@@ -118,7 +118,9 @@ def _metadata(
     if wants_all:
         topics = [describe_topic(topic) for topic in image.topics.values()]
     else:
-        topics = [_asked_topic(image, asked, refusals) for asked in request.topics or []]
+        # Each once: a request may not make an answer of many times its size.
+        asked = {(one.name, one.topic_id): one for one in request.topics or []}
+        topics = [_asked_topic(image, one, refusals) for one in asked.values()]
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=rack)

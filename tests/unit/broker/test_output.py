@@ -3,7 +3,7 @@
 import asyncio
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +14,32 @@ from broker.server.output import Output, PeerTooSlow
 from broker.storage.disk import FileRegion, OsDisk
 
 
+class Disk:
+    """Tells which regions are cold, and reads them when the test says so."""
+
+    def __init__(self, *, is_cold: bool = False) -> None:
+        self.is_all_cold = is_cold
+        self.warming: list[tuple[int, int]] = []
+        self.done: list[Callable[[], None]] = []
+
+    def is_cold(self, region: FileRegion) -> bool:
+        return self.is_all_cold
+
+    def warm(self, region: FileRegion, done: Callable[[], None]) -> None:
+        self.warming.append((region.position, len(region)))
+        self.done.append(done)
+
+
 class Wire:
     """An `Output` on one end of a socket pair; `read` empties the other end."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, disk: Disk | None = None) -> None:
         ours, self.theirs = socket.socketpair()
         ours.setblocking(False)
         self.theirs.setblocking(False)
         self.drained = 0
         self.broken: list[Exception] = []
-        self.output = Output(ours, loop, self._note_drained, self.broken.append)
+        self.output = Output(ours, loop, self._note_drained, self.broken.append, disk or Disk())
 
     def _note_drained(self) -> None:
         self.drained += 1
@@ -62,6 +78,50 @@ def test_regions_and_bytes_arrive_in_order(
         assert await wire.read(len(expected)) == expected
         assert wire.output.is_empty
         wire.output.close()
+
+    runner.run(run())
+
+
+@pytest.mark.parametrize("size_bytes", [100, output.TURN_BYTES_MAX + 7])
+def test_cold_regions_are_read_by_somebody_else_first(
+    runner: asyncio.Runner, tmp_path: Path, size_bytes: int
+) -> None:
+    async def run() -> None:
+        disk = Disk(is_cold=True)
+        wire = Wire(asyncio.get_running_loop(), disk)
+        part, content = region(tmp_path, size_bytes)
+        wire.output.push([b"head", part, b"tail"])
+        wire.output.send()
+        received = await wire.read(4)
+        for number in range(-(-size_bytes // output.TURN_BYTES_MAX)):
+            while len(disk.done) == number:
+                await asyncio.sleep(0)
+            with pytest.raises(BlockingIOError):
+                wire.theirs.recv(1)
+            disk.done[number]()
+            left = 4 + size_bytes - len(received)
+            received += await wire.read(min(left, output.TURN_BYTES_MAX))
+        received += await wire.read(4 + len(content) + 4 - len(received))
+        assert received == b"head" + content + b"tail"
+        assert sum(size for _, size in disk.warming) == size_bytes
+        wire.output.close()
+
+    runner.run(run())
+
+
+def test_a_connection_that_ends_while_warming_is_left_alone(
+    runner: asyncio.Runner, tmp_path: Path
+) -> None:
+    async def run() -> None:
+        disk = Disk(is_cold=True)
+        wire = Wire(asyncio.get_running_loop(), disk)
+        part, _ = region(tmp_path, 1_000)
+        wire.output.push([part])
+        wire.output.send()
+        wire.output.close()
+        disk.done[0]()
+        assert not wire.broken
+        assert not wire.drained
 
     runner.run(run())
 

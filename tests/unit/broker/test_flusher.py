@@ -1,0 +1,157 @@
+"""Group commit: who joins which sync, and what a refused sync means."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.server.flusher import Flusher
+from broker.server.warmer import Warmer
+from broker.storage.disk import FileRegion, OsDisk
+from broker.storage.errors import DiskError
+from broker.storage.jobs import FlushTarget
+from broker.storage.log import Log
+
+
+class SlowTarget(FlushTarget):
+    """A sync that ends when the test says so."""
+
+    def __init__(self, log: "FakeLog", end_offset: int) -> None:
+        self.log = log
+        self.end_offset = end_offset
+
+    def perform(self) -> None:
+        self.log.syncs += 1
+        assert self.log.may_end.wait(20)
+        if self.log.error is not None:
+            raise self.log.error
+
+
+class FakeLog(Log):
+    """The three things a flusher asks of a log; the log itself is tested on its own floor."""
+
+    def __init__(self) -> None:
+        self.end = 0
+        self.recovery_point = 0
+        self.syncs = 0
+        self.may_end = threading.Event()
+        self.error: DiskError | None = None
+
+    def flush_target(self) -> FlushTarget | None:
+        return SlowTarget(self, self.end) if self.recovery_point < self.end else None
+
+    def flushed(self, target: FlushTarget) -> int:
+        self.recovery_point = max(self.recovery_point, target.end_offset)
+        return self.recovery_point
+
+
+class Bench:
+    """A flusher and what it has reported."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.flushed: list[Log] = []
+        self.failed: list[Exception] = []
+        self.flusher = Flusher(loop, self.flushed.append, self.failed.append)
+
+    async def until(self, count: int) -> None:
+        async with asyncio.timeout(20):
+            while len(self.flushed) + len(self.failed) < count:
+                await asyncio.sleep(0)
+
+
+@pytest.fixture
+def runner() -> Iterator[asyncio.Runner]:
+    with asyncio.Runner() as runner:
+        yield runner
+
+
+def test_what_is_written_during_a_sync_shares_the_next(runner: asyncio.Runner) -> None:
+    async def run() -> None:
+        bench = Bench(asyncio.get_running_loop())
+        log = FakeLog()
+        log.end = 1
+        bench.flusher.mark(log)
+        async with asyncio.timeout(20):
+            while not log.syncs:
+                await asyncio.sleep(0)
+        for end in (2, 3, 4):
+            log.end = end
+            bench.flusher.mark(log)
+        assert log.recovery_point == 0
+        log.may_end.set()
+        await bench.until(2)
+        assert log.syncs == 2
+        assert log.recovery_point == 4
+        assert bench.flusher.is_idle
+        bench.flusher.stop()
+
+    runner.run(run())
+
+
+def test_many_logs_are_synced_side_by_side(runner: asyncio.Runner) -> None:
+    async def run() -> None:
+        bench = Bench(asyncio.get_running_loop())
+        logs = [FakeLog() for _ in range(10)]
+        for log in logs:
+            log.end = 1
+            bench.flusher.mark(log)
+        slow = logs[0]
+        for log in logs[1:]:
+            log.may_end.set()
+        async with asyncio.timeout(20):
+            while not slow.syncs or not any(one.recovery_point for one in logs):
+                await asyncio.sleep(0)
+        slow.may_end.set()
+        await bench.until(10)
+        assert set(bench.flushed) == set(logs)
+        bench.flusher.stop()
+
+    runner.run(run())
+
+
+def test_a_log_without_anything_new_is_not_synced(runner: asyncio.Runner) -> None:
+    async def run() -> None:
+        bench = Bench(asyncio.get_running_loop())
+        log = FakeLog()
+        bench.flusher.mark(log)
+        await asyncio.sleep(0)
+        assert bench.flusher.is_idle
+        assert not log.syncs
+
+    runner.run(run())
+
+
+def test_a_refused_sync_is_reported_and_counts_for_nothing(runner: asyncio.Runner) -> None:
+    async def run() -> None:
+        bench = Bench(asyncio.get_running_loop())
+        log = FakeLog()
+        log.end = 1
+        log.error = DiskError("log", "fdatasync")
+        log.may_end.set()
+        bench.flusher.mark(log)
+        await bench.until(1)
+        assert bench.failed == [log.error]
+        assert log.recovery_point == 0
+        assert not bench.flushed
+
+    runner.run(run())
+
+
+def test_the_warmer_reads_regions_and_reports(runner: asyncio.Runner, tmp_path: Path) -> None:
+    async def run() -> None:
+        warmer = Warmer(asyncio.get_running_loop())
+        (tmp_path / "log").write_bytes(bytes(700_000))
+        file = OsDisk().open(str(tmp_path / "log"))
+        inside, beyond = FileRegion(file, 10, 600_000), FileRegion(file, 650_000, 900_000)
+        assert not warmer.is_cold(inside)
+        assert not warmer.is_cold(FileRegion(file, 0, 0))
+        for region in (inside, beyond):
+            done = asyncio.Event()
+            warmer.warm(region, done.set)
+            async with asyncio.timeout(20):
+                await done.wait()
+        warmer.stop()
+
+    runner.run(run())
