@@ -16,6 +16,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from collector.discovery import Pattern
 from collector.fingerprint import FileId
@@ -193,23 +194,43 @@ class _Statx:
         return Seen(path, file, found.st_size, found.st_mtime_ns, None, input_index)
 
 
+_Look = tuple[int, int, int, int, int]
+"""All of a stat that changes when a file does."""
+
+
+class _Stat(Protocol):
+    """Something that can be asked for a file's stat, symlinks followed."""
+
+    def stat(self) -> os.stat_result: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """One scan in the making: the files by path, and the folders and files that refused."""
+
+    found: dict[str, tuple[_Look, Seen]]
+    problems: dict[str, None]
+
+
 class Walker:
     """Finds every name that matches; of several patterns the first one has a name."""
 
     def __init__(self, patterns: Sequence[Pattern]):
         self._patterns = patterns
         self._statx = _Statx()
+        self._last: dict[str, tuple[_Look, Seen]] = {}
 
     def scan(self) -> Scan:
         """Walk all roots once. Folders behind symlinks are not entered, files are."""
-        seen: dict[str, Seen] = {}
-        problems: dict[str, None] = {}
+        walk = _Walk({}, {})
         for pattern in self._patterns:
             if pattern.segments:
-                self._walk(pattern, seen, problems)
+                self._walk(pattern, walk)
             else:
-                self._add(pattern, pattern.root, seen, problems)
-        return Scan(tuple(seen.values()), tuple(problems), not problems)
+                self._add(pattern, pattern.root, Path(pattern.root), walk)
+        self._last = walk.found
+        seen = tuple(seen for _, seen in walk.found.values())
+        return Scan(seen, tuple(walk.problems), not walk.problems)
 
     def roots(self) -> dict[str, tuple[FileId, bool]]:
         """The folders to watch that are there: which one each is, and whether all below counts."""
@@ -227,7 +248,7 @@ class Walker:
                     found[path] = FileId(folder.st_dev, folder.st_ino), recursive
         return found
 
-    def _walk(self, pattern: Pattern, seen: dict[str, Seen], problems: dict[str, None]) -> None:
+    def _walk(self, pattern: Pattern, walk: _Walk) -> None:
         folders = [(pattern.root, "", 0)]
         while folders:
             folder, below, level = folders.pop()
@@ -237,7 +258,7 @@ class Walker:
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError as error:
-                problems[f"{folder}: {error.strerror}{_owner(folder)}"] = None
+                walk.problems[f"{folder}: {error.strerror}{_owner(folder)}"] = None
                 continue
             for entry in entries:
                 if pattern.excludes(entry.name):
@@ -247,22 +268,30 @@ class Walker:
                     if pattern.enters(level + 1):
                         folders.append((entry.path, f"{name}/", level + 1))
                 elif pattern.matches(name):
-                    self._add(pattern, entry.path, seen, problems)
+                    self._add(pattern, entry.path, entry, walk)
 
-    def _add(
-        self, pattern: Pattern, path: str, seen: dict[str, Seen], problems: dict[str, None]
-    ) -> None:
-        if path in seen:
+    def _add(self, pattern: Pattern, path: str, entry: "_Stat", walk: _Walk) -> None:
+        if path in walk.found:
             return
         try:
-            found = self._statx.seen(path, pattern.input_index)
+            found = entry.stat()
+            if not stat.S_ISREG(found.st_mode):
+                return
+            # Nothing about the file has changed: it is what it was at the last scan. statx, which
+            # costs three times as much, need not be asked for its birth again.
+            look = (found.st_ino, found.st_dev, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+            last = self._last.get(path)
+            if last is not None and last[0] == look:
+                walk.found[path] = last
+                return
+            seen = self._statx.seen(path, pattern.input_index)
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
-            problems[f"{path}: {error.strerror}"] = None
+            walk.problems[f"{path}: {error.strerror}"] = None
             return
-        if found is not None:
-            seen[path] = found
+        if seen is not None:
+            walk.found[path] = (look, seen)
 
 
 class DataFolder:

@@ -6,6 +6,7 @@ compared with what was there before: where they differ, the file was rewritten, 
 and the next scan decides.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -18,7 +19,7 @@ from collector.fingerprint import Evidence, FileId, digest_of, resume
 from collector.generation import Generation
 from collector.lines import Block, Kind, LineRules, Overlong
 from collector.registry import Registry
-from collector.sightings import Held, Probe, State
+from collector.sightings import Held, Probe, Seen, State
 from collector.tailer import Request, Tailer
 
 PROBE_ROUNDS = 4
@@ -64,13 +65,15 @@ class Reader:
         """Apply a scan; returns the generations that may have something to read."""
         self.wants_scan = False
         held = self._look_at_handles()
-        stored = self.registry.stored()
+        seen = self._disturbed(scan)
+        undisturbed = {name.file for name in scan.seen} - {name.file for name in seen}
+        stored = self.registry.stored(undisturbed)
         answers: dict[Probe, bytes | None] = {}
         for _ in range(PROBE_ROUNDS):
-            decision = decide(stored, scan.seen, held, answers, is_complete=scan.is_complete)
+            decision = decide(stored, seen, held, answers, is_complete=scan.is_complete)
             if not decision.probes:
                 break
-            paths = {seen.file: seen.path for seen in scan.seen}
+            paths = {name.file: name.path for name in seen}
             answers.update(self._answer(decision.probes, paths))
         touched: dict[str, Generation] = {}
         for judgement in decision.judgements:
@@ -150,6 +153,15 @@ class Reader:
         self.handles.close(generation.name)
 
     # --- judging ------------------------------------------------------------------------------
+
+    def _disturbed(self, scan: Scan) -> list[Seen]:
+        """The names to be judged. Of a file with several names all are, or none."""
+        names = Counter(name.file for name in scan.seen)
+        return [
+            name
+            for name in scan.seen
+            if names[name.file] > 1 or not self.registry.is_undisturbed(name)
+        ]
 
     def _look_at_handles(self) -> dict[str, Held]:
         return {name: handle.look() for name, handle in self.handles}

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from collector.checkpoints import Checkpoint
 from collector.config import InputSection
 from collector.discovery import record_key
+from collector.fingerprint import FileId
 from collector.generation import Generation, restored
 from collector.sightings import BEGINNINGS, Judgement, Seen, State, Stored, Verdict
 
@@ -45,9 +46,28 @@ class Registry:
         found = self._by_path.get(path)
         return None if found is None or found.state.has_ended else found
 
-    def stored(self) -> Collection[Stored]:
-        """All generations as they are judged."""
-        return [generation.stored() for generation in self.generations.values()]
+    def stored(self, undisturbed: Collection[FileId]) -> Collection[Stored]:
+        """The generations to be judged: all but the owners of undisturbed files."""
+        return [
+            generation.stored()
+            for generation in self.generations.values()
+            if generation.file not in undisturbed or generation.state.has_ended
+        ]
+
+    def is_undisturbed(self, seen: Seen) -> bool:
+        """The file is where and what it was, read to its end: there is nothing to judge."""
+        known = self._by_path.get(seen.path)
+        return (
+            known is not None
+            and known.stamp is not None
+            and known.stamp.mtime_ns == seen.mtime_ns
+            and known.stamp.size == seen.size
+            and known.file == seen.file
+            and known.birth_ns == seen.birth_ns
+            and known.state in (State.LIVE, State.ROTATED)
+            and known.size <= known.position
+            and not known.error
+        )
 
     def first_look_done(self) -> None:
         """A complete scan was applied: files that turn up later are read from their start."""

@@ -130,6 +130,7 @@ class TopicReader:
 
     def __init__(self, bootstrap: str, topic: str, partitions: Sequence[int] = (0, 1, 2)):
         self.records: list[tuple[int, bytes | None, bytes]] = []
+        self.headers: dict[bytes, object] = {}  # of values that came with some
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -149,6 +150,8 @@ class TopicReader:
             value, partition = message.value(), message.partition()
             assert value is not None and partition is not None
             self.records.append((partition, message.key(), value))
+            if message.headers():
+                self.headers[value] = message.headers()
         return self.records
 
     def values(self, count: int, deadline_s: float = 30) -> list[bytes]:

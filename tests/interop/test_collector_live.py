@@ -3,12 +3,16 @@
 import gzip
 import json
 import os
+import socket
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
+from protocol.client.partitioner import partition_for_key
 from tests.harness.broker import BrokerProcess
 from tests.harness.collector import CollectorProcess, TopicReader
 from tests.harness.logs import shared_log
@@ -82,7 +86,7 @@ def test_once_reads_everything_and_ends(broker: BrokerProcess, tmp_path: Path) -
     assert events[-1]["files_done"] == 3
     values = reader.values(3 + 1000 + 4)
     assert values.count(b"zip") == 1000
-    assert b"half" in values
+    assert reader.headers == {b"half": [("millrace.unfinished", b"1")]}
     assert b"after" in values
     assert b"".join(value for value in values if b"xx" in value) == b"x" * 3_000_000
     code, out = collector.run("--once")
@@ -132,7 +136,15 @@ def test_overlong_lines_go_to_the_dead_letters(broker: BrokerProcess, tmp_path: 
         path = collector.home / "watched/text/a.log"
         path.write_bytes(b"short\n" + b"y" * 5000 + b"\nend\n")
         assert reader.values(2) == [b"short", b"end"]
-        assert dead.values(1)[-1] == b"y" * 1024
+        value = dead.values(1)[-1]
+        assert value == b"y" * 1024
+        assert dead.headers[value] == [
+            ("reason", b"overlong"),
+            ("topic", b"t.dead"),
+            ("file", str(path).encode()),
+            ("offset", b"6"),
+            ("length", b"5001"),
+        ]
         wait_until(lambda: collector.details()["lag_bytes_total"] == 0, 10, "no lag")
         assert collector.details()["counters"]["dead_lettered"] == 1
     reader.close()
@@ -189,3 +201,85 @@ def test_a_thousand_files_renamed_at_once_are_all_followed(
         assert len(collector.details()["files"]) == 1000
         assert collector.details()["counters"].get("lost_possible", 0) == 0
     reader.close()
+
+
+def test_a_limit_made_smaller_cuts_what_was_refused(broker: BrokerProcess, tmp_path: Path) -> None:
+    reader = TopicReader(broker.bootstrap, "t.limit")
+    section = inputs("t.limit") | {"compression": "none"}
+    with CollectorProcess(tmp_path, broker.mill_bootstrap, section) as collector:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        entry = ConfigEntry(
+            "max.message.bytes", "20000", incremental_operation=AlterConfigOpType.SET
+        )
+        resource = ConfigResource(ConfigResource.Type.TOPIC, "t.limit", incremental_configs=[entry])
+        for done in admin.incremental_alter_configs([resource]).values():
+            done.result(10)
+        lines = [b"%099d" % number for number in range(3000)]
+        (collector.home / "watched/text/a.log").write_bytes(
+            b"\n".join(lines) + b"\n" + b"z" * 50_000 + b"\nend\n"
+        )
+        values = reader.values(3000 + 3)
+        assert values[:3000] == lines
+        wait_until(lambda: collector.details()["lag_bytes_total"] == 0, 10, "no lag")
+        values = reader.values(3003)
+        assert b"".join(value for value in values if b"z" in value) == b"z" * 50_000
+        assert values[-1] == b"end"
+        assert collector.details()["counters"]["batches_refused"] >= 1
+        wait_until(lambda: collector.status().problems == (), 10, "no problem")
+    reader.close()
+
+
+def test_keys_partitions_and_line_ends_as_configured(broker: BrokerProcess, tmp_path: Path) -> None:
+    section = {
+        "inputs": [
+            {"paths": ["watched/text/*"], "topic": "t.none", "key": "none"},
+            {"paths": ["watched/json/*"], "topic": "t.host", "key": "host", "line_end": "keep"},
+        ]
+    }
+    none = TopicReader(broker.bootstrap, "t.none")
+    host = TopicReader(broker.bootstrap, "t.host")
+    with CollectorProcess(tmp_path, broker.mill_bootstrap, section) as collector:
+        for index in range(9):
+            (collector.home / f"watched/text/{index}").write_bytes(b"one\r\ntwo\r\n")
+        (collector.home / "watched/json/a").write_bytes(b"{}\r\n")
+        none.values(18)
+        assert {key for _, key, _ in none.records} == {None}
+        assert {value for _, _, value in none.records} == {b"one", b"two"}
+        assert len({partition for partition, _, _ in none.records}) > 1
+        assert host.values(1) == [b"{}\r"]
+        (partition, key, _) = host.records[0]
+        assert key == socket.gethostname().encode()
+        assert partition == partition_for_key(key, 3)
+    none.close()
+    host.close()
+
+
+def test_health_and_metrics_are_served(broker: BrokerProcess, tmp_path: Path) -> None:
+    with CollectorProcess(tmp_path, broker.mill_bootstrap, inputs("t.metrics")) as collector:
+        (collector.home / "watched/text/a.log").write_bytes(b"one\ntwo\n")
+        wait_until(lambda: collector.details()["lines_total"] == 2, 10, "two lines")
+        base = f"http://127.0.0.1:{collector.status_port}"
+        with urllib.request.urlopen(f"{base}/healthz", timeout=5) as answer:
+            assert answer.read() == b"ok\n"
+        with urllib.request.urlopen(f"{base}/metrics", timeout=5) as answer:
+            text = answer.read().decode()
+        assert "millrace_collector_lines_total 2.0" in text
+        assert 'millrace_collector_events_total{event="new"} 1.0' in text
+        assert collector.stop() == 0
+    assert "Traceback" not in collector.log_text()
+
+
+def test_a_taken_status_port_is_named(broker: BrokerProcess, tmp_path: Path) -> None:
+    collector = CollectorProcess(tmp_path, broker.mill_bootstrap, inputs("t.port"))
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", collector.status_port))
+        other.listen()
+        code, _ = collector.run()
+    assert code == 1
+    assert f"address=127.0.0.1:{collector.status_port}" in collector.log_text()
+
+
+def test_wrong_settings_end_with_2(broker: BrokerProcess, tmp_path: Path) -> None:
+    collector = CollectorProcess(tmp_path, broker.mill_bootstrap, {"inputs": [{"topic": "t"}]})
+    assert collector.run()[0] == 2
+    assert "paths" in collector.log_text()
