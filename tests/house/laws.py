@@ -21,7 +21,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "stream": frozenset({"protocol", "sinks"}),
     "monitor": frozenset({"protocol", "sinks"}),
     "appliance": frozenset({"protocol", "broker", "collector", "sinks", "stream", "monitor"}),
-    "bench": frozenset(ROOMS) - {"tests"},
+    "bench": frozenset(ROOMS),
     "tests": frozenset(ROOMS),
     "setup": frozenset(),
 }

@@ -19,7 +19,7 @@ PLANTED: list[tuple[Law, str, str]] = [
     (laws.floors_of_rooms, "collector/agent.py", "def f():\n    from sinks import rows"),
     (laws.floors_of_rooms, "stream/job.py", "import collector"),
     (laws.floors_of_rooms, "monitor/http.py", "from appliance.config import load"),
-    (laws.floors_of_rooms, "bench/load.py", "from tests.harness import wait"),
+    (laws.floors_of_rooms, "monitor/load.py", "from tests.harness import wait"),
     (laws.floors_of_rooms, "setup/test_all.py", "import protocol.types"),
     (laws.floors_inside, "broker/storage/log.py", "from broker.server import listener"),
     (laws.floors_inside, "broker/storage/log.py", "from ..controller import topics"),

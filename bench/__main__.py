@@ -1,0 +1,89 @@
+"""`python -m bench [PART…]`: measures Millrace and prints JSON lines, then a table.
+
+The lines go to standard output, everything else to standard error. Exit code 0 when every part was
+measured (whatever it found), 1 when one could not be, 2 for wrong arguments.
+"""
+
+import argparse
+import signal
+import sys
+import traceback
+from pathlib import Path
+from typing import NoReturn
+
+from bench import report
+from bench.measurement import Measurement
+from bench.parts import PARTS, Unavailable
+from bench.session import Bench, Options
+from protocol.units import parse_size_bytes
+
+
+def parse_arguments(arguments: list[str]) -> tuple[list[str], Options]:
+    """Which parts, and how."""
+    told = "\n".join(f"  {name:12}{part.what}" for name, part in PARTS.items())
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description=(__doc__ or "").splitlines()[0],
+        epilog=f"parts (all of them by default):\n{told}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("parts", nargs="*", metavar="PART", help="what to measure")
+    parser.add_argument("--quick", action="store_true", help="small runs, about two minutes in all")
+    parser.add_argument("--runs", type=int, help="runs of each case (3; 1 with --quick)")
+    parser.add_argument("--size", help="of the dropped old file (1GB; 50MB with --quick)")
+    parser.add_argument("--kafka", action="store_true", help="the broker beside Apache Kafka")
+    parser.add_argument("--folder", type=Path, default=Options().folder, help="for temporary files")
+    parser.add_argument("--seed", type=int, default=1, help="of the made-up lines")
+    found = parser.parse_args(arguments)
+    for name in found.parts:
+        if name not in PARTS:
+            parser.error(f"found {name!r}, expected one of: {', '.join(PARTS)}")
+    try:
+        size = parse_size_bytes(found.size or ("50MB" if found.quick else "1GB"))
+    except ValueError as error:
+        parser.error(f"--size: {error}")
+    runs = (1 if found.quick else 3) if found.runs is None else found.runs
+    if runs < 1:
+        parser.error(f"--runs: found {runs}, expected at least 1")
+    options = Options(
+        quick=found.quick,
+        runs=runs,
+        size_bytes=size,
+        beside_kafka=found.kafka,
+        folder=found.folder.absolute(),
+        seed=found.seed,
+    )
+    return found.parts or list(PARTS), options
+
+
+def run(names: list[str], options: Options) -> int:
+    """Measure the parts, one after the other; one that fails does not stop the others."""
+    found: list[Measurement] = []
+    code = 0
+    with Bench(options) as bench:
+        for name in names:
+            report.note(f"{name}: {PARTS[name].what}")
+            try:
+                for measurement in PARTS[name].measure(bench):
+                    found.append(measurement)
+                    report.write_line(measurement, sys.stdout)
+            except Unavailable as error:
+                report.note(f"{name} was not measured: {error}")
+            except Exception:  # noqa: BLE001 - the other parts are still worth measuring
+                report.note(f"{name} failed:\n{traceback.format_exc()}")
+                code = 1
+    report.table(found, sys.stderr)
+    return code
+
+
+def _terminated(*_: object) -> NoReturn:
+    raise SystemExit(143)
+
+
+if __name__ == "__main__":
+    # A terminated bench cleans up as an interrupted one does.
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        sys.exit(run(*parse_arguments(sys.argv[1:])))
+    except KeyboardInterrupt:
+        sys.exit(130)

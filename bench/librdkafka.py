@@ -1,0 +1,114 @@
+"""librdkafka as a load: produce and consume through confluent-kafka, the way its users do."""
+
+import time
+from collections.abc import Mapping, Sequence
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+TIMEOUT_S = 60.0
+CONSUME_AT_ONCE = 10_000
+
+
+class Lost(Exception):
+    """Records were not acknowledged, or not found again."""
+
+
+class Topics:
+    """Makes and removes topics of one cluster."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        self._bootstrap = bootstrap
+
+    def create(self, name: str, partitions: int, settings: Mapping[str, str]) -> None:
+        """Make a topic and wait until it is there."""
+        new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(settings))
+        self._admin.create_topics([new])[name].result(TIMEOUT_S)
+
+    def delete(self, name: str) -> None:
+        """Remove a topic and its data."""
+        self._admin.delete_topics([name])[name].result(TIMEOUT_S)
+
+    def record_count(self, name: str, partitions: int) -> int:
+        """Records in a topic from which nothing was removed."""
+        consumer = Consumer(
+            {"bootstrap.servers": self._bootstrap, "group.id": "bench", "log_level": 0}
+        )
+        try:
+            ends = [
+                consumer.get_watermark_offsets(TopicPartition(name, number), timeout=TIMEOUT_S)
+                for number in range(partitions)
+            ]
+        finally:
+            consumer.close()
+        return sum(high for _, high in ends)
+
+
+def produce(bootstrap: str, topic: str, values: Sequence[bytes], count: int, acks: str) -> float:
+    """Produce `count` records, wait for all acknowledgements; returns the seconds it took."""
+    failed = 0
+
+    def on_delivery(error: object, _: object) -> None:
+        nonlocal failed
+        failed += error is not None
+
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "acks": acks,
+            "linger.ms": 5,
+            "batch.size": 1_000_000,
+            "queue.buffering.max.messages": 200_000,
+            "queue.buffering.max.kbytes": 262_144,
+            "sticky.partitioning.linger.ms": 10,
+            # Only failures come back; a call per record would measure Python.
+            "delivery.report.only.error": True,
+            "on_delivery": on_delivery,
+            "log_level": 0,
+        }
+    )
+    began_s = time.perf_counter()
+    send, different = producer.produce, len(values)
+    for number in range(count):
+        while True:
+            try:
+                send(topic, values[number % different])
+                break
+            except BufferError:
+                producer.poll(0.005)
+    left = producer.flush(TIMEOUT_S)
+    seconds = time.perf_counter() - began_s
+    if left or failed:
+        raise Lost(f"{left} records unacknowledged, {failed} refused")
+    return seconds
+
+
+def consume(bootstrap: str, topic: str, partitions: int, count: int) -> float:
+    """Read `count` records from the start of a topic; returns the seconds, connecting included."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "bench",
+            "enable.auto.commit": False,
+            # With the defaults a full queue pauses fetching for a second.
+            "fetch.queue.backoff.ms": 2,
+            "queued.max.messages.kbytes": 524_288,
+            "log_level": 0,
+        }
+    )
+    consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+    read, began_s, deadline_s = 0, time.perf_counter(), time.monotonic() + TIMEOUT_S
+    try:
+        while read < count:
+            messages = consumer.consume(CONSUME_AT_ONCE, timeout=1.0)
+            for message in messages:
+                if message.error() is not None:
+                    raise KafkaException(message.error())
+            read += len(messages)
+            if time.monotonic() > deadline_s:
+                raise Lost(f"found {read} of {count} records again")
+        return time.perf_counter() - began_s
+    finally:
+        consumer.close()

@@ -1,0 +1,97 @@
+"""What the machine does meanwhile: CPU time and memory of processes, and the load of others.
+
+Other load is what the cores did besides the bench and everything it started, plus what the
+hypervisor took. It can be told only for whole windows of time, so a `Watch` spans one run.
+"""
+
+import contextlib
+import os
+import platform
+import time
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import Any
+
+import psutil
+
+MIB = 1 << 20
+
+
+def description() -> dict[str, Any]:
+    """What every line says of the machine."""
+    return {"cores": len(os.sched_getaffinity(0)), "python": platform.python_version()}
+
+
+def cpu_s(pid: int) -> float:
+    """User and system seconds of one process, all its threads together."""
+    times = psutil.Process(pid).cpu_times()
+    return float(times.user + times.system)
+
+
+def pss_mib(pids: Iterable[int]) -> float:
+    """Proportional memory of processes together: shared pages count once, shared out."""
+    total = 0
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            total += psutil.Process(pid).memory_full_info().pss
+    return total / MIB
+
+
+def tree(pid: int) -> list[int]:
+    """A process and everything below it; empty when it is gone."""
+    try:
+        process = psutil.Process(pid)
+        return [pid, *(child.pid for child in process.children(recursive=True))]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def no_roots() -> list[int]:
+    """Nothing runs outside our own tree."""
+    return []
+
+
+class Watch:
+    """Measures one window: `with Watch() as watch: …`, then `watch.seconds, watch.other_load`.
+
+    `roots` names processes of ours that are not below this one, such as a supervisor in the
+    background. They must live through the whole window, or their time counts as others'.
+    """
+
+    def __init__(self, roots: Callable[[], Iterable[int]] = no_roots) -> None:
+        self._roots = roots
+        self.seconds = 0.0
+        self.other_load = 0.0
+
+    def __enter__(self) -> "Watch":
+        self._ours_s = self._own_cpu_s()
+        self._busy_s = busy_s()
+        self._began_s = time.perf_counter()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.seconds = time.perf_counter() - self._began_s
+        others_s = (busy_s() - self._busy_s) - (self._own_cpu_s() - self._ours_s)
+        self.other_load = max(0.0, others_s / self.seconds)
+
+    def _own_cpu_s(self) -> float:
+        pids = {pid for root in (os.getpid(), *self._roots()) for pid in tree(root)}
+        return sum(_lifetime_cpu_s(pids))
+
+
+def busy_s() -> float:
+    """Seconds for which cores were not idle since the machine started, all cores together."""
+    times = psutil.cpu_times()
+    return float(times.user + times.nice + times.system + times.irq + times.softirq + times.steal)
+
+
+def _lifetime_cpu_s(pids: Iterable[int]) -> Iterator[float]:
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            times = psutil.Process(pid).cpu_times()
+            yield times.user + times.system + times.children_user + times.children_system

@@ -1,0 +1,153 @@
+"""One line of the bench: what was measured, how often, beside whom, on what machine.
+
+Pure. The line's schema is `bench/1`:
+
+    {"schema": "bench/1", "part": "broker", "case": "produce 1 KiB, acks=all",
+     "figures": {"records_per_s": {"min": …, "median": …, "max": …, "runs": 3}, …},
+     "peer": null or {"name": …, "figures": {…}},   # measured in turn with ours, run by run
+     "ratio": {"records_per_s": {…}, …},            # ours / peer, pair by pair
+     "goals": [{"figure": …, "of": "figures" or "ratio", "at_most" or "at_least": …, "met": …}],
+     "machine": {"cores": 2, "python": "3.11.2", "other_load": {…}},   # other load in cores
+     "noisy": 0,                                    # runs with more other load than 0.3 cores
+     "at": "2026-11-21T04:00:00Z"}
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from bench.figures import Spread, spread
+
+SCHEMA = "bench/1"
+NOISY_CORES = 0.3
+
+Figures = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one run gave, and how many cores were busy with anything else meanwhile."""
+
+    figures: Figures
+    other_load: float
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What a figure's median should reach; `of` "ratio" compares the ratio beside the peer."""
+
+    figure: str
+    at_most: float | None = None
+    at_least: float | None = None
+    of: Literal["figures", "ratio"] = "figures"
+
+    def is_met(self, value: float) -> bool:
+        """Whether a median is good enough."""
+        return (self.at_most is None or value <= self.at_most) and (
+            self.at_least is None or value >= self.at_least
+        )
+
+    @property
+    def text(self) -> str:
+        """The goal for a person."""
+        return f"≤ {self.at_most:g}" if self.at_most is not None else f"≥ {self.at_least:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Somebody else, measured in turn with ours."""
+
+    name: str
+    runs: Sequence[Run]
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One case of one part."""
+
+    part: str
+    case: str
+    runs: Sequence[Run]
+    peer: Peer | None = None
+    goals: Sequence[Goal] = field(default=())
+
+    @property
+    def figures(self) -> dict[str, Spread]:
+        """Every figure over all runs."""
+        return _spreads([run.figures for run in self.runs])
+
+    @property
+    def ratios(self) -> dict[str, Spread]:
+        """Ours over the peer's, pair by pair; empty without a peer."""
+        if self.peer is None:
+            return {}
+        pairs = zip(self.runs, self.peer.runs, strict=True)
+        return _spreads(
+            [
+                {
+                    name: run.figures[name] / other.figures[name]
+                    for name in run.figures
+                    if other.figures.get(name)
+                }
+                for run, other in pairs
+            ]
+        )
+
+    @property
+    def all_runs(self) -> list[Run]:
+        """Ours and the peer's."""
+        return [*self.runs, *(self.peer.runs if self.peer else ())]
+
+    @property
+    def noisy_runs(self) -> int:
+        """How many runs shared the machine with more than they should."""
+        return sum(run.other_load > NOISY_CORES for run in self.all_runs)
+
+    def judged(self) -> list[tuple[Goal, float, bool]]:
+        """The goals that could be compared, each with the median and whether it is met."""
+        found = []
+        for goal in self.goals:
+            values = self.figures if goal.of == "figures" else self.ratios
+            if goal.figure in values:
+                median = values[goal.figure].median
+                found.append((goal, median, goal.is_met(median)))
+        return found
+
+    def to_json(self, machine: Mapping[str, Any], at: str) -> dict[str, Any]:
+        """The line."""
+        peer = None
+        if self.peer is not None:
+            peer = {"name": self.peer.name, "figures": _json(_peer_figures(self.peer))}
+        return {
+            "schema": SCHEMA,
+            "part": self.part,
+            "case": self.case,
+            "figures": _json(self.figures),
+            "peer": peer,
+            "ratio": _json(self.ratios) if self.peer else None,
+            "goals": [_goal_json(goal, is_met) for goal, _, is_met in self.judged()],
+            "machine": {
+                **machine,
+                "other_load": spread([run.other_load for run in self.all_runs]).to_json(),
+            },
+            "noisy": self.noisy_runs,
+            "at": at,
+        }
+
+
+def _peer_figures(peer: Peer) -> dict[str, Spread]:
+    return _spreads([run.figures for run in peer.runs])
+
+
+def _spreads(runs: Sequence[Figures]) -> dict[str, Spread]:
+    names = dict.fromkeys(name for figures in runs for name in figures)
+    return {name: spread([figures[name] for figures in runs if name in figures]) for name in names}
+
+
+def _json(spreads: Mapping[str, Spread]) -> dict[str, dict[str, float]]:
+    return {name: one.to_json() for name, one in spreads.items()}
+
+
+def _goal_json(goal: Goal, is_met: bool) -> dict[str, Any]:
+    bound = {"at_most": goal.at_most} if goal.at_most is not None else {"at_least": goal.at_least}
+    return {"figure": goal.figure, "of": goal.of, **bound, "met": is_met}

@@ -1,0 +1,24 @@
+"""The parts of the bench, in the order in which they run."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from bench import broker, collector
+from bench.measurement import Measurement
+from bench.session import Bench, Unavailable
+
+__all__ = ["PARTS", "Part", "Unavailable"]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part: what it tells, and how it is measured."""
+
+    what: str
+    measure: Callable[[Bench], Iterator[Measurement]]
+
+
+PARTS = {
+    "broker": Part("librdkafka and raw clients against one broker", broker.measure),
+    "collector": Part("the collector beside a confluent-kafka loop", collector.measure),
+}

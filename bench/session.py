@@ -1,0 +1,89 @@
+"""One invocation of the bench: its size, its folder, its runs, and what it must clean up."""
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.machine import Watch, no_roots
+from bench.measurement import Figures, Run
+from bench.report import note
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+class Unavailable(Exception):
+    """A part cannot be measured here; the text says what is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a person may choose."""
+
+    quick: bool = False
+    runs: int = 3
+    size_bytes: int = 1_000_000_000
+    """The dropped old file."""
+    beside_kafka: bool = False
+    folder: Path = ROOT / ".cache"
+    """Where the temporary folder is made: a disk, not memory, or flushing would cost nothing."""
+    seed: int = 1
+
+    def sized(self, full: int, quick: int) -> int:
+        """A number of things that depends on how long the bench may take."""
+        return quick if self.quick else full
+
+
+class Bench:
+    """Use as a context manager; everything entered into `stack` ends with it."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.stack = contextlib.ExitStack()
+        self.folder = Path()
+        self._names = 0
+
+    def __enter__(self) -> "Bench":
+        self.options.folder.mkdir(parents=True, exist_ok=True)
+        self.folder = Path(tempfile.mkdtemp(prefix="bench-", dir=self.options.folder))
+        self.stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stack.close()
+
+    def new_folder(self, name: str) -> Path:
+        """An empty folder; the caller removes it when it is large and done with."""
+        self._names += 1
+        path = self.folder / f"{self._names}-{name}"
+        path.mkdir()
+        return path
+
+    def once(
+        self, measure: Callable[[], Figures], roots: Callable[[], Iterable[int]] = no_roots
+    ) -> Run:
+        """One run, and what else the machine did meanwhile."""
+        with Watch(roots) as watch:
+            figures = measure()
+        return Run(figures, watch.other_load)
+
+    def repeat(
+        self,
+        case: str,
+        measure: Callable[[], Figures],
+        roots: Callable[[], Iterable[int]] = no_roots,
+        runs: int | None = None,
+    ) -> list[Run]:
+        """Several runs of one case."""
+        note(case)
+        return [self.once(measure, roots) for _ in range(runs or self.options.runs)]
+
+    def in_turn(
+        self, case: str, ours: Callable[[], Figures], theirs: Callable[[], Figures]
+    ) -> tuple[list[Run], list[Run]]:
+        """Ours and a peer's runs, A B A B …, so that a drifting machine is fair to both."""
+        note(case)
+        pairs = [(self.once(ours), self.once(theirs)) for _ in range(self.options.runs)]
+        return [ours for ours, _ in pairs], [theirs for _, theirs in pairs]
