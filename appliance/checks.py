@@ -59,7 +59,7 @@ def programs(mill: Mill) -> Iterator[Check]:
             found = f"no runtime of version {MAJOR_MIN} or later"
             yield Check(Level.FAILED, "Java", found, "`make setup` installs one, or set JAVA_HOME")
         else:
-            yield Check(Level.OK, "Java", f"version {java.major} in {java.home}")
+            yield Check(Level.OK, "Java", f"version {java.version} in {java.home}")
     wanted: list[tuple[str, tuple[str, ...]]] = []
     if bundles_redis(mill.config):
         wanted.append(("Redis server", ("redis-server",)))

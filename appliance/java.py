@@ -8,15 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MAJOR_MIN = 17
-_VERSION = re.compile(r'version "(\d+)')
+_VERSION = re.compile(r'version "(\d+[\d.]*)')
 
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A runtime: the folder above its `bin`, and its major version."""
+    """A runtime: the folder above its `bin`, and its version."""
 
     home: Path
-    major: int
+    version: str
+
+    @property
+    def major(self) -> int:
+        """The first number of the version."""
+        return int(self.version.split(".")[0])
 
 
 def find_java() -> Java | None:
@@ -28,22 +33,22 @@ def find_java() -> Java | None:
         candidates.append(Path(on_path))
     candidates.extend(sorted(Path("/usr/lib/jvm").glob("*/bin/java")))
     for candidate in candidates:
-        major = major_version(candidate)
-        if major is not None and major >= MAJOR_MIN:
-            return Java(candidate.resolve().parents[1], major)
+        version = version_of(candidate)
+        if version is not None and int(version.split(".")[0]) >= MAJOR_MIN:
+            return Java(candidate.resolve().parents[1], version)
     return None
 
 
-def major_version(java: Path) -> int | None:
-    """The major version a `java` program tells; None when it does not run.
+def version_of(java: Path) -> str | None:
+    """The version a `java` program has; None when it does not run.
 
     The release file beside it says the same without starting a JVM.
     """
     release = java.resolve().parents[1] / "release" if java.exists() else None
     if release is not None and release.is_file():
-        found = re.search(r'JAVA_VERSION="(\d+)', release.read_text(errors="replace"))
+        found = re.search(r'JAVA_VERSION="(\d+[\d.]*)', release.read_text(errors="replace"))
         if found:
-            return int(found[1])
+            return found[1]
     try:
         done = subprocess.run(
             [str(java), "-version"], capture_output=True, text=True, timeout=20, check=False
@@ -51,4 +56,4 @@ def major_version(java: Path) -> int | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     found = _VERSION.search(done.stderr + done.stdout)
-    return int(found[1]) if found else None
+    return found[1] if found else None

@@ -94,15 +94,17 @@ def die_with_parent(parent_pid: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who listens on a port; `pid` None when this account may not know."""
+    """Who has a port; `pid` None when this account may not know, or nobody has it any more."""
 
     pid: int | None
     command: str
+    is_listening: bool = True
 
     def __str__(self) -> str:
         if self.pid is None:
-            return "a process this account cannot see"
-        return f"process {self.pid} ({self.command})"
+            return self.command or "a process this account cannot see"
+        how = "" if self.is_listening else ", for a connection of its own that ends by itself"
+        return f"process {self.pid} ({self.command}){how}"
 
 
 def port_is_free(host: str, port: int) -> bool:
@@ -121,19 +123,23 @@ def port_is_free(host: str, port: int) -> bool:
 
 
 def holder_of(port: int) -> Holder:
-    """Who listens on a TCP port of this machine."""
+    """Who has a TCP port of this machine: whoever listens, else whoever is connected through it."""
     try:
-        connections = psutil.net_connections(kind="tcp")
+        found = [c for c in psutil.net_connections(kind="tcp") if c.laddr and c.laddr.port == port]
     except psutil.AccessDenied:
         return Holder(None, "")
-    for connection in connections:
-        if connection.status != psutil.CONN_LISTEN or not connection.laddr:
-            continue
-        if connection.laddr.port != port or connection.pid is None:
-            continue
-        try:
-            command = " ".join(psutil.Process(connection.pid).cmdline())[:120]
-        except psutil.Error:
-            command = "ended meanwhile"
-        return Holder(connection.pid, command)
+    found.sort(key=lambda connection: connection.status != psutil.CONN_LISTEN)
+    for connection in found:
+        is_listening = connection.status == psutil.CONN_LISTEN
+        if connection.pid is not None:
+            return Holder(connection.pid, _command_of(connection.pid), is_listening)
+        if not is_listening:
+            return Holder(None, "a connection that has ended and is free again within a minute")
     return Holder(None, "")
+
+
+def _command_of(pid: int) -> str:
+    try:
+        return " ".join(psutil.Process(pid).cmdline())[:120]
+    except psutil.Error:
+        return "ended meanwhile"

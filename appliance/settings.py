@@ -10,10 +10,11 @@ from typing import Any
 
 from pydantic import SecretStr
 
+from appliance.class_data import archive_path
 from appliance.config.model import MillConfig, Scalar
 from appliance.home import Home
 from appliance.init import read_secret
-from appliance.java import find_java
+from appliance.java import Java, find_java
 from appliance.parts import (
     LOOPBACK,
     Part,
@@ -29,7 +30,6 @@ from stream.jars import jar_paths
 DATABASE = "millrace"
 SINK_USER = "mill"
 READER = "reader"
-CLASS_DATA_ARCHIVE = "spark.jsa"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ def stream_settings(mill: Mill, part: str = "stream") -> dict[str, Any]:
         "data_dir": str(mill.home.part_data(part)),
         "jars": [str(path) for path in jar_paths(mill.home.jars)],
         "java_home": str(java.home) if java else None,
-        "class_data_archive": str(mill.home.part_data(part) / CLASS_DATA_ARCHIVE),
+        "class_data_archive": _class_data(java),
         "topics": topics_for(config, config.stream.topics),
         "status": {"host": mill.placement.bind_host, "port": config.ports.stream},
     }
@@ -142,7 +142,13 @@ def stream_check_settings(mill: Mill) -> dict[str, Any]:
         "bootstrap_servers": "",
         "data_dir": str(mill.home.part_data("stream")),
         "java_home": str(java.home) if java else None,
+        "class_data_archive": _class_data(java),
     }
+
+
+def _class_data(java: Java | None) -> str | None:
+    path = archive_path(java)
+    return None if path is None else str(path)
 
 
 def monitor_settings(mill: Mill, part: str = "monitor") -> dict[str, Any]:

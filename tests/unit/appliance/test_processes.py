@@ -84,6 +84,16 @@ def test_a_port_is_free_or_has_a_holder() -> None:
     assert port_is_free("127.0.0.1", free_port())
 
 
+def test_a_port_taken_by_an_outgoing_connection_is_told_so() -> None:
+    with socket.socket() as listener, socket.socket() as client:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        client.connect(listener.getsockname())
+        port = client.getsockname()[1]
+        assert not port_is_free("127.0.0.1", port)
+        assert "a connection of its own" in str(holder_of(port))
+
+
 def test_a_log_is_cut_in_place_and_kept_aside(tmp_path: Path) -> None:
     path = tmp_path / "part.log"
     descriptor = open_log(path)
