@@ -1,0 +1,223 @@
+"""A whole mill under a load of 5,000 lines a second while its parts are killed with -9.
+
+One run, two phases. While stream driver, Redis, MySQL, monitor and broker die, every line is in its
+topic once and in its order; while the collector dies too, every line is there, some twice. Always
+MySQL and Redis hold exactly what the topic holds. The moments come from a printed seed.
+"""
+
+import random
+import signal
+import time
+from array import array
+from collections import defaultdict
+from collections.abc import Iterator
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+
+from appliance.processes import record_of
+from tests.e2e.mill import SHIPPED, TempMill, temp_mill
+from tests.e2e.reading import Reading, redis_view
+from tests.harness.load import (
+    METRICS,
+    Expected,
+    LoadWriter,
+    descents,
+    number_in,
+    written_numbers,
+)
+from tests.harness.seed import seeded
+from tests.harness.wait import wait_until
+
+pytestmark = pytest.mark.live
+
+RATE = 5_000
+TOPIC = "logs.access"
+SIZES_S = (10, 60, 3_600, 0)
+HEALTHY_S = 300.0
+COUNTED_S = 300.0
+PAUSE_S_MAX = 3.0
+UPON_ANOTHER = 0.25
+"""The share of kills that do not wait until the part killed before is back."""
+
+FIRST_PHASE = ("stream", "redis", "mysql", "monitor", "broker-1")
+SECOND_PHASE = ("collector",)
+
+
+def config() -> str:
+    """The shipped file with the load's metrics; Redis keeps this run's windows to its end."""
+    head, _, rest = SHIPPED.read_text().partition("  metrics:")
+    tail = rest[rest.index("\nsinks:") :]
+    head = head.replace(
+        "windows: [1m, 1h, all]\n    keep: {redis: {1m: 1d, 1h: 30d}",
+        "windows: [10s, 1m, 1h, all]\n    keep: {redis: {10s: 1d, 1m: 1d, 1h: 30d}",
+    )
+    assert "10s: 1d" in head
+    return f"{head}  metrics:{METRICS}{tail}"
+
+
+def has_come(moment_s: float) -> bool:
+    """Whether the monotonic clock shows it."""
+    return time.monotonic() >= moment_s
+
+
+class Killer:
+    """Kills parts of a mill, each when it is healthy and up to three seconds have passed."""
+
+    def __init__(self, reading: Reading, chance: random.Random) -> None:
+        self._reading = reading
+        self._chance = chance
+        self._killed: dict[str, int] = {}
+        self.story: list[str] = []
+
+    def run(self, parts: tuple[str, ...], times: int) -> None:
+        """Kill each of the parts so many times, in an order of chance."""
+        for _ in range(times):
+            for part in self._chance.sample(parts, len(parts)):
+                needed = [part] if self._chance.random() < UPON_ANOTHER else None
+                self._wait_healthy(needed)
+                due = time.monotonic() + self._chance.uniform(0, PAUSE_S_MAX)
+                wait_until(partial(has_come, due), 60, "the moment of the kill")
+                self._kill(part)
+        self._wait_healthy(None)
+
+    def _wait_healthy(self, parts: list[str] | None) -> None:
+        """Until these parts, or all, are healthy processes that have not been killed."""
+
+        def healthy() -> bool:
+            rows = self._reading.parts()
+            return all(
+                row["state"] == "healthy" and row["pid"] != self._killed.get(name)
+                for name, row in rows.items()
+                if parts is None or name in parts
+            )
+
+        wait_until(healthy, HEALTHY_S, f"{parts or 'all parts'} healthy; {self.story}")
+
+    def _kill(self, part: str) -> None:
+        record = self._reading.process(part)
+        self._killed[part] = record.pid
+        victim, name = record, part
+        if part == "stream" and self._chance.random() < 0.5:
+            # The driver is two processes; the other one must not live on without it.
+            [child] = [c for c in psutil.Process(record.pid).children() if c.name() == "java"]
+            java = record_of(child.pid)
+            assert java is not None
+            victim, name = java, "stream's JVM"
+        assert victim.signal(signal.SIGKILL), f"{name} was gone already; {self.story}"
+        self.story.append(f"{time.strftime('%H:%M:%S')} {name}")
+
+
+class Phase:
+    """One phase: load and kills, then everything settled."""
+
+    def __init__(self, reading: Reading, base_s: int) -> None:
+        self.reading = reading
+        self.base_s = base_s
+        self.folder = reading.mill.home.folder / "watched" / "access"
+        self.end = 0
+
+    def run(self, killer: Killer, parts: tuple[str, ...], times: int) -> None:
+        """Write while the parts are killed, and wait until all is counted."""
+        with LoadWriter(self.folder, RATE, self.base_s, first=self.end) as load:
+            killer.run(parts, times)
+            self.end = load.finish()
+        wait_until(self._is_read, COUNTED_S, "the collector has read everything")
+        wait_until(
+            lambda: self.reading.is_counted(TOPIC, self.end), COUNTED_S, "the ledger is at the ends"
+        )
+
+    def _is_read(self) -> bool:
+        rows = self.reading.details("collector", "collector")["files"]
+        positions = {Path(row["path"]).name: row["position"] for row in rows}
+        return positions == {path.name: path.stat().st_size for path in self.folder.iterdir()}
+
+    def topic(self) -> tuple[dict[str, "array[int]"], Expected]:
+        """The topic's numbers by file, in order, and what they must count to."""
+        numbers: dict[str, array[int]] = defaultdict(lambda: array("q"))
+        expected = Expected(self.base_s, SIZES_S)
+
+        def visit(key: str, value: bytes) -> None:
+            number = number_in(value, self.base_s)
+            numbers[key.removeprefix("access/")].append(number)
+            expected.add(number, key)
+
+        self.reading.records(TOPIC, visit)
+        return dict(numbers), expected
+
+
+def compare(reading: Reading, expected: Expected) -> None:
+    """MySQL holds what the records say, cell by cell, and Redis what MySQL holds."""
+    rows = reading.mysql(
+        "SELECT metric, size_s, TIMESTAMPDIFF(SECOND, '1970-01-01', start_at), k1, value, count"
+        " FROM windows"
+    )
+    stored = {tuple(row[:4]): Decimal(row[4]) for row in rows}
+    cells = expected.finish()
+    assert {cell: value for cell, value in stored.items() if cell[0] != "visitors"} == cells
+    for cell, value in stored.items():
+        if cell[0] == "visitors":
+            true = len(expected.addresses[cell[1], cell[2]])
+            assert abs(value - true) <= max(1, 0.05 * true), cell
+    young_s = expected.base_s - 86_400
+    shown = [row[:5] for row in rows if row[1] == 0 or row[2] >= young_s]
+    assert len(shown) < len(rows), "old windows are in MySQL only"
+    view = reading.redis_hashes()
+    windows = {key: fields for key, fields in view.items() if key.count(":") > 2 or ":all" in key}
+    assert windows == redis_view(shown)
+    latest = {key: fields for key, fields in view.items() if key not in windows}
+    for key, fields in latest.items():
+        assert fields in [f for name, f in windows.items() if name.startswith(f"{key}:")], key
+
+
+def run_kills(mill: TempMill, times: int) -> None:
+    """Both phases with so many kills of each part."""
+    chance = seeded(f"mill under load, {times} kills of each")
+    reading = Reading(mill)
+    killer = Killer(reading, chance)
+    begin = time.monotonic()
+    phase = Phase(reading, int(time.time()) // 10 * 10)
+
+    phase.run(killer, FIRST_PHASE, times)
+    files = written_numbers(phase.folder, phase.base_s)
+    assert sum(map(len, files.values())) == phase.end
+    numbers, expected = phase.topic()
+    assert numbers == files, "each line once, and in its file's order"
+    compare(reading, expected)
+    print(f"phase 1: {phase.end} lines, {time.monotonic() - begin:.0f} s; {killer.story}")
+
+    phase.run(killer, SECOND_PHASE, times)
+    files = written_numbers(phase.folder, phase.base_s)
+    numbers, expected = phase.topic()
+    doubles = 0
+    for name, written in files.items():
+        found = numbers.pop(name)
+        assert set(found) == set(written), f"lines of {name} are lost or invented"
+        assert descents(found) <= times, f"{name} is out of order"
+        doubles += len(found) - len(written)
+    assert not numbers
+    compare(reading, expected)
+    print(f"both: {phase.end} lines, {doubles} doubles, {time.monotonic() - begin:.0f} s")
+
+
+@pytest.fixture
+def mill(tmp_path: Path) -> Iterator[TempMill]:
+    with temp_mill(tmp_path / "mill") as made:
+        made.write_config(config())
+        made.up()
+        yield made
+        print(made.log_ends(6))
+
+
+@pytest.mark.timeout(1_200)
+def test_two_kills_of_each_part_change_no_count(mill: TempMill) -> None:
+    run_kills(mill, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(4 * 3_600)
+def test_twenty_kills_of_each_part_change_no_count(mill: TempMill) -> None:
+    run_kills(mill, 20)

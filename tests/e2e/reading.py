@@ -1,0 +1,172 @@
+"""What stands in a mill's Redis, MySQL, topics and on its pages, read as a stranger reads it."""
+
+import json
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from decimal import Decimal
+from typing import Any
+
+import pymysql
+import redis
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from appliance.init import read_secret
+from appliance.processes import ProcessRecord, read_record
+from appliance.supervisor.control import ask
+from protocol.status import fetch_status
+from sinks.schema import size_text
+from sinks.view import start_text
+from tests.e2e.mill import TempMill
+
+PARTITIONS = 3
+
+Record = tuple[str, bytes]
+"""A record's key (the file) and value."""
+
+
+class Reading:
+    """One mill, read."""
+
+    def __init__(self, mill: TempMill) -> None:
+        self.mill = mill
+
+    def redis(self, key: str) -> dict[str, str]:
+        """A hash, without a password."""
+        with redis.Redis(port=self.mill.ports["redis"], decode_responses=True) as client:
+            found: dict[str, str] = client.hgetall(key)
+            return found
+
+    def redis_hashes(self) -> dict[str, dict[str, Decimal]]:
+        """Every hash of a metric; the guard and `mill:meta` are none."""
+        with redis.Redis(port=self.mill.ports["redis"], decode_responses=True) as client:
+            keys = [
+                key
+                for key in client.scan_iter(match="mill:*", count=500)
+                if not key.endswith(":top") and key.count(":") > 1
+            ]
+            found = {}
+            for key in keys:
+                fields = client.hgetall(key)
+                fields.pop("@start", None)
+                found[key] = {name: Decimal(text) for name, text in fields.items()}
+            return found
+
+    def mysql(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        """Rows as the user `reader` sees them."""
+        connection = pymysql.connect(
+            host="127.0.0.1",
+            port=self.mill.ports["mysql"],
+            user="reader",
+            password=read_secret(self.mill.home, "mysql/reader"),
+            database="millrace",
+            connect_timeout=5,
+            read_timeout=20,
+        )
+        with connection, connection.cursor() as cursor:
+            cursor.execute(query, values)
+            return list(cursor.fetchall())
+
+    def lines_of(self, file: str) -> int:
+        """How many lines of a file Redis has counted."""
+        return int(self.redis("mill:lines_by_file:all").get(file, "0"))
+
+    def ledger(self) -> dict[tuple[str, int], int]:
+        """Up to which offset everything is counted."""
+        rows = self.mysql("SELECT topic, part, end_offset FROM ledger")
+        return {(topic, part): end for topic, part, end in rows}
+
+    def ends(self, topic: str) -> dict[tuple[str, int], int]:
+        """The end of every partition of a topic, asked by librdkafka."""
+        with self._consumer() as consumer:
+            return {
+                (topic, part): consumer.get_watermark_offsets(TopicPartition(topic, part), 10)[1]
+                for part in range(PARTITIONS)
+            }
+
+    def records(self, topic: str, visit: Callable[[str, bytes], None]) -> None:
+        """Show every record that the topic holds at this moment, in order of each partition."""
+        ends = {part: end for (_, part), end in self.ends(topic).items()}
+        open_parts = {part for part, end in ends.items() if end > 0}
+        with self._consumer() as consumer:
+            consumer.assign([TopicPartition(topic, part, 0) for part in open_parts])
+            while open_parts:
+                messages = consumer.consume(20_000, 20)
+                assert messages, f"nothing came from {open_parts} of {ends}"
+                for message in messages:
+                    if message.error() is not None:
+                        raise KafkaException(message.error())
+                    visit((message.key() or b"").decode(), message.value() or b"")
+                    if (message.offset() or 0) + 1 >= ends[message.partition() or 0]:
+                        open_parts.discard(message.partition() or 0)
+
+    @contextmanager
+    def _consumer(self) -> Iterator[Consumer]:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": f"127.0.0.1:{self.mill.ports['host']}",
+                "group.id": "reader-of-a-test",
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+            }
+        )
+        try:
+            yield consumer
+        finally:
+            consumer.close()
+
+    def is_counted(self, topic: str, records_min: int) -> bool:
+        """Whether the topic holds so many records, MySQL has counted all, and Redis shows it."""
+        ends = self.ends(topic)
+        if sum(ends.values()) < records_min:
+            return False
+        ledger = self.ledger()
+        if any(ledger.get(part, 0) != end for part, end in ends.items()):
+            return False
+        [(seq,)] = self.mysql("SELECT seq FROM sink_guard")
+        meta = self.redis("mill:meta")
+        return self.redis("mill:guard").get("seq") == str(seq) and "rebuilding" not in meta
+
+    def details(self, part: str, port: str) -> dict[str, Any]:
+        """A part's own status; `port` is the name of its port."""
+        return dict(fetch_status("127.0.0.1", self.mill.ports[port], 5.0).details)
+
+    def page(self, path: str) -> str:
+        """A page of the monitor as text."""
+        url = f"http://127.0.0.1:{self.mill.ports['monitor']}{path}"
+        with urllib.request.urlopen(url, timeout=15) as answer:
+            return str(answer.read().decode())
+
+    def api(self, path: str) -> Any:
+        """The data of an answer of the monitor's API."""
+        return json.loads(self.page(f"/api/v1/{path}"))["data"]
+
+    def stream_lag(self) -> int | None:
+        """The lag of the stream's group; None while a part of it is not known."""
+        rows = [row for row in self.api("lag") if row["group"] == "millrace-stream"]
+        if not rows or any(row["lag"] is None for row in rows):
+            return None
+        lag: int = sum(row["lag"] for row in rows)
+        return lag
+
+    def parts(self) -> dict[str, dict[str, Any]]:
+        """The supervisor's account of the parts."""
+        answer = ask(self.mill.home.socket, {"command": "status"}, 20.0)
+        return {row["part"]: row for row in answer["parts"]}
+
+    def process(self, part: str) -> ProcessRecord:
+        """The part's process."""
+        record = read_record(self.mill.home.part_record(part))
+        assert record is not None, f"{part} does not run"
+        return record
+
+
+def redis_view(rows: list[tuple[Any, ...]]) -> dict[str, dict[str, Decimal]]:
+    """The hashes that rows (metric, size_s, start in epoch seconds, key, value) must show as."""
+    found: dict[str, dict[str, Decimal]] = {}
+    for metric, size_s, start_s, key, value in rows:
+        name = f"mill:{metric}:{size_text(size_s)}"
+        if size_s:
+            name += f":{start_text(start_s)}"
+        found.setdefault(name, {})[key] = Decimal(value)
+    return found

@@ -1,0 +1,237 @@
+"""Numbered access-log lines: a writer with a pace of its own, and what they must count to.
+
+Every line follows from its number alone, so a record tells its number and can be checked whole.
+
+    with LoadWriter(folder, rate=5_000) as load: ...
+    load.finish()                # the last lines are complete; `load.count` says how many
+
+As a process of its own it is `python -m tests.harness.load FOLDER RATE FIRST BASE_S SEED`: it
+writes until its standard input ends, then prints the number after the last line.
+"""
+
+import random
+import re
+import select
+import subprocess
+import sys
+import time
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = ("a.log", "b.log", "c.log", "d.log")
+TICK_S = 0.02
+OLD_EVERY = 50
+"""One line of so many is a year old."""
+YEAR_S = 365 * 86_400
+LINES_PER_SECOND_OF_LOG = 5_000
+STATUSES = ("200", "200", "200", "304", "404", "200", "500")
+PATHS = 40
+ADDRESSES = 200
+
+_NUMBER = re.compile(rb'"load/(\d+)"')
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What one line says."""
+
+    at_s: int
+    address: str
+    path: str
+    status: str
+    size: int
+
+
+def line_of(number: int, base_s: int) -> Line:
+    """The line of a number; `base_s` is the time of the first one."""
+    at_s = base_s + number // LINES_PER_SECOND_OF_LOG
+    if number % OLD_EVERY == 0:
+        at_s -= YEAR_S + number % 3_600
+    return Line(
+        at_s,
+        f"192.0.2.{number % ADDRESSES}",
+        f"/page/{number * 7 % PATHS}",
+        STATUSES[number % len(STATUSES)],
+        number * 31 % 99_991,
+    )
+
+
+_clock_texts: dict[int, str] = {}
+
+
+def _clock(at_s: int) -> str:
+    text = _clock_texts.get(at_s)
+    if text is None:
+        moment = datetime.fromtimestamp(at_s, UTC)
+        text = _clock_texts[at_s] = moment.strftime("%d/%b/%Y:%H:%M:%S +0000")
+    return text
+
+
+def text_of(number: int, base_s: int) -> bytes:
+    """The line's bytes, without its end."""
+    line = line_of(number, base_s)
+    return (
+        f"{line.address} - - [{_clock(line.at_s)}] "
+        f'"GET {line.path} HTTP/1.1" {line.status} {line.size} "-" "load/{number}"'
+    ).encode()
+
+
+def number_in(text: bytes, base_s: int) -> int:
+    """The number of a line, which is checked to be exactly the line of that number."""
+    found = _NUMBER.search(text)
+    number = int(found[1]) if found else -1
+    assert number >= 0 and text == text_of(number, base_s), f"no line of the load: {text!r}"
+    return number
+
+
+def write(folder: Path, rate: int, first: int, base_s: int, seed: int) -> int:
+    """Append lines until standard input ends; returns the number after the last."""
+    chance = random.Random(seed)
+    files = [(folder / name).open("ab", buffering=0) for name in FILES]
+    begin, number = time.monotonic(), first
+    while True:
+        stops = bool(select.select([sys.stdin], [], [], TICK_S)[0])
+        due = first + int((time.monotonic() - begin) * rate)
+        while number < due:
+            end = min(number + chance.randint(1, 200), due)
+            data = b"".join(text_of(n, base_s) + b"\n" for n in range(number, end))
+            _write_in_pieces(chance.choice(files), data, chance)
+            number = end
+        if stops:
+            return number
+
+
+def _write_in_pieces(file: BinaryIO, data: bytes, chance: random.Random) -> None:
+    """Write so that a reader may find half a line."""
+    cut = chance.randrange(len(data))
+    file.write(data[:cut])
+    file.write(data[cut:])
+
+
+class LoadWriter:
+    """The writer as a process; numbers go on where a former one ended."""
+
+    def __init__(self, folder: Path, rate: int, base_s: int, first: int = 0, seed: int = 5) -> None:
+        self.folder = folder
+        self.end = first
+        arguments = [str(folder), str(rate), str(first), str(base_s), str(seed)]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.harness.load", *arguments],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+
+    def finish(self) -> int:
+        """Let it end its last line; the number after the last one."""
+        assert self._process.poll() is None, "the writer died"
+        out, _ = self._process.communicate(timeout=60)
+        self.end = int(out)
+        return self.end
+
+    def __enter__(self) -> "LoadWriter":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+def written_numbers(folder: Path, base_s: int) -> dict[str, "array[int]"]:
+    """What stands in each file, in order."""
+    found = {}
+    for path in sorted(folder.iterdir()):
+        with path.open("rb") as file:
+            found[path.name] = array("q", (number_in(line[:-1], base_s) for line in file))
+    return found
+
+
+Cell = tuple[str, int, int, str]
+"""metric, window in seconds (0: all), its start, key."""
+
+
+@dataclass(slots=True)
+class Expected:
+    """The cells that records must have been counted to; grows with `add`."""
+
+    base_s: int
+    sizes_s: tuple[int, ...]
+    cells: dict[Cell, Decimal] = field(default_factory=dict)
+    addresses: dict[tuple[int, int], set[str]] = field(default_factory=dict)
+    _slices: dict[tuple[int, str, str, str], list[int]] = field(default_factory=dict)
+
+    def add(self, number: int, file: str) -> None:
+        """Count one record."""
+        line = line_of(number, self.base_s)
+        start_s = line.at_s - line.at_s % 10
+        entry = self._slices.setdefault((start_s, line.status, line.path, file), [0, 0, 0])
+        entry[0] += 1
+        entry[1] += line.size
+        entry[2] = max(entry[2], line.size)
+        for size_s in self.sizes_s:
+            window = (size_s, line.at_s - line.at_s % size_s if size_s else 0)
+            self.addresses.setdefault(window, set()).add(line.address)
+
+    def finish(self) -> dict[Cell, Decimal]:
+        """All cells of the metrics in METRICS but the one that is estimated."""
+        shares: dict[tuple[int, int], list[int]] = {}
+        totals: dict[Cell, int] = {}
+
+        def plus(metric: str, window: tuple[int, int], key: str, value: int) -> None:
+            cell = (metric, *window, key)
+            totals[cell] = totals.get(cell, 0) + value
+
+        for (at_s, status, path, file), (count, size_sum, largest) in self._slices.items():
+            for size_s in self.sizes_s:
+                window = (size_s, at_s - at_s % size_s if size_s else 0)
+                plus("requests_by_status", window, status, count)
+                plus("top_paths", window, path, count)
+                plus("lines_by_file", window, file, count)
+                plus("bytes_by_status", window, status, size_sum)
+                cell = ("largest", *window, status)
+                totals[cell] = max(totals.get(cell, 0), largest)
+                part = shares.setdefault(window, [0, 0])
+                part[0] += count * (status == "500")
+                part[1] += count
+        self.cells = {cell: Decimal(value) for cell, value in totals.items()}
+        for window, (failed, count) in shares.items():
+            share = (Decimal(failed) / Decimal(count)).quantize(Decimal("0.000001"))
+            self.cells["failures", *window, "*"] = share
+        return self.cells
+
+
+METRICS = """
+    - {name: requests_by_status, from: access, key: status, measure: count}
+    - {name: top_paths, from: access, key: path, measure: count, top: 10}
+    - {name: bytes_by_status, from: access, key: status, measure: sum, value: bytes}
+    - {name: largest, from: access, key: status, measure: max, value: bytes}
+    - {name: failures, from: access, measure: share, value: 'status >= 500'}
+    - {name: visitors, from: access, measure: unique, value: remote_addr}
+    - {name: lines_by_file, from: access, key: file, measure: count}
+"""
+
+
+def descents(numbers: Iterable[int]) -> int:
+    """How often a sequence does not rise."""
+    last, count = -1, 0
+    for number in numbers:
+        count += number <= last
+        last = number
+    return count
+
+
+if __name__ == "__main__":
+    folder, rate, first, base_s, seed = sys.argv[1:]
+    print(write(Path(folder), int(rate), int(first), int(base_s), int(seed)))
