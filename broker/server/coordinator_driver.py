@@ -153,7 +153,7 @@ class GroupCoordinator:
             refused(error)
             return
         except DiskError as error:
-            self._services.metrics.write_failed(partition.topic_partition, error)
+            self._services.metrics.write_failed(partition.topic_partition, error, now_ms)
             refused(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)))
             return
         loaded.pending.append(

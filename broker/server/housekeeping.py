@@ -22,6 +22,9 @@ logger = logging.getLogger(__name__)
 
 CONNECTION_SWEEP_MS = 1_000
 
+RETRY_MS = 2_000
+"""How often the folders are tried again that a full disk has refused."""
+
 LOOP_LAG_MS_MAX = 200
 """A loop that comes to its duties later than this has been blocked, or starved of the processor."""
 
@@ -40,6 +43,7 @@ class Housekeeping:
         self._checkpointed: object = None
         config = services.config
         self._repeat(CONNECTION_SWEEP_MS, self._sweep_connections)
+        self._repeat(RETRY_MS, self._retry_folders)
         self._repeat(config.log_flush_scheduler_interval_ms, self._flush_overdue)
         self._repeat(config.log_flush_offset_checkpoint_interval_ms, self._checkpoint)
         self._repeat(config.log_retention_check_interval_ms, self._retain)
@@ -82,6 +86,9 @@ class Housekeeping:
         self._connections.sweep(
             self._services.clock.monotonic_ms(), self._services.config.connections_max_idle_ms
         )
+
+    def _retry_folders(self) -> None:
+        self._services.replicas.retry(lambda: self._services.metadata.image)
 
     def _flush_overdue(self) -> None:
         self._services.replicas.flush_overdue(self._services.clock.now_ms())

@@ -29,6 +29,8 @@ class Metrics:
         self.bytes_out = 0
         self.fetches_completed_early = 0
         self.write_failures = 0
+        self.last_write_failure: tuple[int, str] | None = None
+        """When the disk refused a write last (wall clock), and what it said."""
         self.connections_refused = 0
         self.loop_lags = 0
         self.connections_total = 0
@@ -53,11 +55,12 @@ class Metrics:
         """A parked fetch made room for the request behind it."""
         self.fetches_completed_early += 1
 
-    def write_failed(self, topic_partition: TopicPartition, error: DiskError) -> None:
+    def write_failed(self, topic_partition: TopicPartition, error: DiskError, now_ms: int) -> None:
         """The disk has refused a write; producers were told to retry."""
         if self.write_failures % DISK_WARNING_INTERVAL == 0:
             logger.warning("write refused", extra=fields(partition=topic_partition, error=error))
         self.write_failures += 1
+        self.last_write_failure = (now_ms, str(error))
 
     def loop_lagged(self, lag_ms: int) -> None:
         """The loop has come late to its duties: something held it."""

@@ -118,7 +118,7 @@ class Produces:
                 partition.log.write_staged(now_ms)
             except DiskError as error:
                 failed[partition] = error
-                self._services.metrics.write_failed(partition.topic_partition, error)
+                self._services.metrics.write_failed(partition.topic_partition, error, now_ms)
             else:
                 self._services.replicas.written(partition)
         for parked in staged:

@@ -8,7 +8,8 @@ with `on_advance`; nobody else moves it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 
 from broker.clock import Clock
 from broker.config import BrokerConfig
@@ -56,6 +57,15 @@ class Partition:
         raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH)
 
 
+@dataclass(frozen=True, slots=True)
+class Made:
+    """The logs of one topic by partition, and why some could not be made."""
+
+    topic: TopicImage
+    logs: dict[int, Log]
+    refused: dict[TopicPartition, str]
+
+
 class ReplicaManager:
     """Finds partitions, opens and closes them as the metadata says, and commits what is written."""
 
@@ -78,6 +88,8 @@ class ReplicaManager:
         self._on_gone = on_gone
         self._topics: dict[str, dict[int, Partition]] = {}
         self._by_log: dict[Log, Partition] = {}
+        self.unmade: dict[TopicPartition, str] = {}
+        """Partitions of the metadata whose folder the disk has refused so far, with the reason."""
 
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self._topics.values():
@@ -89,7 +101,8 @@ class ReplicaManager:
         partition = partitions.get(index) if partitions is not None else None
         if partition is not None:
             return partition
-        if TopicPartition(topic, index) in self.logs.offline:
+        topic_partition = TopicPartition(topic, index)
+        if topic_partition in self.logs.offline or topic_partition in self.unmade:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR)
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
@@ -154,42 +167,51 @@ class ReplicaManager:
                     extra=fields(folder=log.folder, topic_id=log.topic_id),
                 )
         for topic in image.topics.values():
-            self._adopt(topic, image, self._make_logs(topic, image))
+            self._adopt(self._make(topic, image), image)
         return dropped
 
     def apply(self, delta: MetadataDelta, image: MetadataImage, done: Callable[[], None]) -> None:
         """Follow a commit: folders are made and renamed in a thread, then `done` is called."""
         for topic in delta.removed:
+            for index in range(len(topic.partitions)):
+                self.unmade.pop(TopicPartition(topic.name, index), None)
             for partition in self._topics.pop(topic.name, {}).values():
                 self._by_log.pop(partition.log, None)
                 self._on_gone(partition)
         touched = [image.topics[name] for name in sorted(delta.touched) if name in image.topics]
 
-        def job() -> tuple[list[DroppedFiles], list[dict[int, Log]]]:
-            dropped = []
-            for topic in delta.removed:
-                for index in range(len(topic.partitions)):
-                    files = self.logs.delete(TopicPartition(topic.name, index))
-                    dropped.extend([files] if files is not None else [])
-            return dropped, [self._make_logs(topic, image) for topic in touched]
+        def job() -> tuple[list[DroppedFiles], list[Made]]:
+            return self._remove(delta.removed), [self._make(topic, image) for topic in touched]
 
-        def finish(result: tuple[list[DroppedFiles], list[dict[int, Log]]]) -> None:
+        def finish(result: tuple[list[DroppedFiles], list[Made]]) -> None:
             dropped, made = result
-            for topic, logs in zip(touched, made, strict=True):
-                self._adopt(topic, image, logs)
+            for one in made:
+                self._adopt(one, image)
             for files in dropped:
                 self.unlink(files)
             done()
 
-        def failed(error: Exception) -> None:
-            # The commit stands; what could not be made is made at the next start.
-            logger.error("partition folders", extra=fields(error=error))
-            done()
-
         if delta.removed or touched:
-            self._worker.run(job, finish, failed)
+            self._worker.run(job, finish, _never)
         else:
             done()
+
+    def retry(self, current: Callable[[], MetadataImage]) -> None:
+        """Try again to make what the disk has refused; there may be room by now."""
+        image = current()
+        names = sorted({one.topic for one in self.unmade})
+        topics = [image.topics[name] for name in names if name in image.topics]
+
+        def finish(made: list[Made]) -> None:
+            now = current()
+            for one in made:
+                # The topic may have gone meanwhile, or be another of the same name.
+                topic = now.topics.get(one.topic.name)
+                if topic is not None and topic.topic_id == one.topic.topic_id:
+                    self._adopt(Made(topic, one.logs, one.refused), now)
+
+        if topics:
+            self._worker.run(lambda: [self._make(topic, image) for topic in topics], finish, _never)
 
     def unlink(self, files: DroppedFiles) -> None:
         """Remove dropped files in the thread: freeing a large one takes long."""
@@ -199,10 +221,27 @@ class ReplicaManager:
 
         self._worker.run(files.perform, lambda _: None, failed)
 
-    def _make_logs(self, topic: TopicImage, image: MetadataImage) -> dict[int, Log]:
-        """The logs of a topic, new ones made; those that cannot be are left out, and named."""
+    def _remove(self, topics: Sequence[TopicImage]) -> list[DroppedFiles]:
+        """Put the folders of topics out of the way; one that stays goes at the next start."""
+        dropped = []
+        for topic in topics:
+            for index in range(len(topic.partitions)):
+                topic_partition = TopicPartition(topic.name, index)
+                try:
+                    files = self.logs.delete(topic_partition)
+                except DiskError as error:
+                    logger.error(
+                        "folder cannot be removed",
+                        extra=fields(partition=topic_partition, error=error),
+                    )
+                    continue
+                dropped.extend([files] if files is not None else [])
+        return dropped
+
+    def _make(self, topic: TopicImage, image: MetadataImage) -> Made:
+        """The logs of a topic, new ones made; in a thread, so nothing here is changed."""
         config = self.config.log_config(image.settings(TOPIC_RESOURCE, topic.name))
-        logs = {}
+        made = Made(topic, {}, {})
         for index in range(len(topic.partitions)):
             topic_partition = TopicPartition(topic.name, index)
             if topic_partition in self.logs.offline:
@@ -214,18 +253,24 @@ class ReplicaManager:
                         topic_partition, topic.topic_id, config, self._clock.now_ms()
                     )
             except (DiskError, FolderError) as error:
-                self.logs.offline[topic_partition] = str(error)
-                logger.error(
-                    "partition is offline", extra=fields(partition=topic_partition, error=error)
-                )
+                made.refused[topic_partition] = str(error)
                 continue
-            logs[index] = log
-        return logs
+            made.logs[index] = log
+        return made
 
-    def _adopt(self, topic: TopicImage, image: MetadataImage, logs: dict[int, Log]) -> None:
+    def _adopt(self, made: Made, image: MetadataImage) -> None:
+        topic = made.topic
         config = self.config.log_config(image.settings(TOPIC_RESOURCE, topic.name))
         partitions = self._topics.setdefault(topic.name, {})
-        for index, log in logs.items():
+        for topic_partition, reason in made.refused.items():
+            if topic_partition not in self.unmade:
+                logger.error(
+                    "partition cannot be made",
+                    extra=fields(partition=topic_partition, reason=reason),
+                )
+            self.unmade[topic_partition] = reason
+        for index, log in made.logs.items():
+            self.unmade.pop(TopicPartition(topic.name, index), None)
             log.config = config
             leader_epoch = topic.partitions[index].leader_epoch
             known = partitions.get(index)
@@ -242,3 +287,8 @@ class ReplicaManager:
                 log.advance_high_watermark(log.log_end_offset)
             else:
                 self._flusher.mark(log)
+
+
+def _never(error: Exception) -> None:
+    """For jobs that deal with every refusal of the disk themselves."""
+    raise error

@@ -12,6 +12,9 @@ from protocol.status import PartState, PartStatus, Problem
 if TYPE_CHECKING:
     from broker.server.broker import Broker
 
+REFUSAL_SHOWN_MS = 30_000
+"""For so long after it a refused write counts as a problem."""
+
 
 class BrokerStatus:
     """Looks at the broker when asked."""
@@ -39,11 +42,17 @@ class BrokerStatus:
         )
 
     def _problems(self) -> tuple[Problem, ...]:
-        offline = self._broker.services.replicas.logs.offline
-        return tuple(
+        replicas = self._broker.services.replicas
+        problems = [
             Problem("partition_offline", f"{topic_partition}: {reason}")
-            for topic_partition, reason in sorted(offline.items())
-        )
+            for topic_partition, reason in sorted((replicas.logs.offline | replicas.unmade).items())
+        ]
+        refused = self._broker.services.metrics.last_write_failure
+        if refused is not None and self._broker.clock.now_ms() - refused[0] < REFUSAL_SHOWN_MS:
+            problems.append(
+                Problem("write_refused", f"{refused[1]}; producers retry until there is room")
+            )
+        return tuple(problems)
 
     def _details(self) -> dict[str, object]:
         broker = self._broker
