@@ -61,11 +61,15 @@ def shown_columns(key: Key) -> tuple[str | None, str | None, str | None]:
 
 
 def cut(value: str) -> str:
-    """A value of at most 512 characters: a longer one ends in `~` and 16 digits of its hash."""
-    if len(value) <= K_COLUMN_CHARACTERS:
+    """A value of at most 512 characters that servers take as UTF-8.
+
+    A longer one, and one with a lone surrogate, ends in `~` and 16 digits of its hash.
+    """
+    shown = value.encode("utf-8", "replace").decode()
+    if shown == value and len(value) <= K_COLUMN_CHARACTERS:
         return value
     digits = blake2b(value.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-    return value[: K_COLUMN_CHARACTERS - 17] + "~" + digits
+    return shown[: K_COLUMN_CHARACTERS - 17] + "~" + digits
 
 
 def redis_field(key: Key) -> str:

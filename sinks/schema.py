@@ -58,9 +58,15 @@ def size_text(size_s: int) -> str:
 
 def key_column_names(definition: MetricDefinition) -> tuple[str, ...]:
     """The view's key columns: the key's own names, `key_…` where one is taken."""
-    return tuple(
-        f"key_{name}" if name.lower() in _TAKEN else name for name in definition.key_columns
-    )
+    taken = set(_TAKEN) | {name.lower() for name in definition.key_columns}
+    names: list[str] = []
+    for name in definition.key_columns:
+        shown = name
+        while shown.lower() in (_TAKEN if shown == name else taken):
+            shown = f"key_{shown}"
+        taken.add(shown.lower())
+        names.append(shown)
+    return tuple(names)
 
 
 def view(definition: MetricDefinition) -> str:
@@ -74,14 +80,15 @@ def view(definition: MetricDefinition) -> str:
     ]
     columns = ", ".join(
         [
-            f"CASE size_s {sizes} ELSE CONCAT(size_s, 's') END AS size",
+            # Its own collation, or a reader's literal of another one could not be compared.
+            f"CONVERT(CASE size_s {sizes} END USING utf8mb4) COLLATE utf8mb4_bin AS size",
             "start_at",
             *keys,
             *(f"`{name}`" for name in _VALUE_COLUMNS),
         ]
     )
     return (
-        f"CREATE OR REPLACE VIEW `{definition.name}` AS SELECT {columns} "
+        f"CREATE OR REPLACE SQL SECURITY INVOKER VIEW `{definition.name}` AS SELECT {columns} "
         f"FROM windows WHERE metric = '{definition.name}'"
     )
 

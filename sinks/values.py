@@ -14,6 +14,8 @@ PLACES = Decimal("0.000001")
 # Python's own 28 digits are fewer than DECIMAL(38,6) holds.
 ARITHMETIC = Context(prec=60, rounding=ROUND_HALF_EVEN)
 HLL_LG_K = 12
+# What a DECIMAL(38,6) column holds; a double of a log line may be larger, or infinite.
+VALUE_MAX = Decimal("9" * 32 + ".999999")
 RANKS = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
 
 
@@ -119,9 +121,16 @@ def quantiles_of(aggregate: Aggregate) -> dict[str, Decimal] | None:
     if sketch.is_empty():
         return None
     return {
-        name: Decimal(repr(sketch.get_quantile(rank, True))).quantize(PLACES, context=ARITHMETIC)
+        name: _within_column(Decimal(repr(sketch.get_quantile(rank, True))))
         for name, rank in RANKS.items()
     }
+
+
+def _within_column(value: Decimal) -> Decimal:
+    """A double as the column can hold it; what lies beyond, infinity too, becomes its limit."""
+    # copy_negate, for a minus sign would round to the default context's 28 digits.
+    limited = max(VALUE_MAX.copy_negate(), min(VALUE_MAX, value))
+    return limited.quantize(PLACES, context=ARITHMETIC)
 
 
 def plain(value: Decimal | int) -> str:

@@ -78,3 +78,14 @@ def test_columns_for_people_are_cut_and_stay_apart() -> None:
     assert shown_columns(other_key(3)) == ("(other)", None, None)
     assert is_other(other_key(2))
     assert not is_other(("(other)",))
+
+
+def test_text_that_no_server_takes_is_shown_without_it_and_stays_apart() -> None:
+    torn, other = "\ud800", "\udfff"
+    for key in (torn, other):
+        (shown, *_) = shown_columns((key,))
+        assert shown is not None
+        assert shown.encode()
+        assert redis_field((key,)).encode()
+        assert cut(shown) == shown
+    assert shown_columns((torn,)) != shown_columns((other,))

@@ -92,3 +92,11 @@ def test_many_distinct_values_stay_within_the_promised_error() -> None:
 )
 def test_numbers_are_written_plainly(value: str, text: str) -> None:
     assert plain(Decimal(value)) == text
+
+
+@pytest.mark.parametrize("value", [1e40, 1e300, float("inf"), -1e40, -1e300, float("-inf")])
+def test_a_double_beyond_the_column_becomes_its_limit(value: float) -> None:
+    limit = "9" * 32 + ".999999"
+    found = value_of("percentile", Aggregate(1, kll=kll(value)))
+    assert found is not None
+    assert plain(found) == (limit if value > 0 else f"-{limit}")

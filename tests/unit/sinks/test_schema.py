@@ -1,0 +1,37 @@
+"""Views: names that collide, sizes as users write them."""
+
+from dataclasses import replace
+
+import pytest
+
+from sinks.schema import key_column_names, size_text, view
+from tests.harness.worked import DEFINITIONS
+
+
+@pytest.mark.parametrize(
+    ("columns", "shown"),
+    [
+        (("status",), ("status",)),
+        (("count",), ("key_count",)),
+        (("Count", "SIZE"), ("key_Count", "key_SIZE")),
+        (("count", "key_count"), ("key_key_count", "key_count")),
+        (("key_count", "count"), ("key_count", "key_key_count")),
+    ],
+)
+def test_a_key_column_gives_way_to_the_views_own(
+    columns: tuple[str, ...], shown: tuple[str, ...]
+) -> None:
+    assert key_column_names(replace(DEFINITIONS[0], key_columns=columns)) == shown
+
+
+@pytest.mark.parametrize(
+    ("size_s", "text"),
+    [(10, "10s"), (60, "1m"), (90, "90s"), (3_600, "1h"), (86_400, "1d"), (0, "all")],
+)
+def test_sizes_read_as_they_are_configured(size_s: int, text: str) -> None:
+    assert size_text(size_s) == text
+
+
+def test_a_view_names_every_configured_size() -> None:
+    statement = view(replace(DEFINITIONS[0], windows_s=(10, 60, 0)))
+    assert "WHEN 0 THEN 'all' WHEN 10 THEN '10s' WHEN 60 THEN '1m'" in statement
