@@ -44,6 +44,7 @@ SILENT_MS = 5_000  # so long without an acknowledgement is a problem to be shown
 HOT_MS = 10_000  # without a watch, files read in this time are looked at between scans
 HOT_TICK_MS = 200
 IDLE_MS = 1_000
+GENERATION_DIGITS = 16  # of 4 bits each: plenty among one instance's files
 RATE_SAMPLES = 40  # one each save tick
 HEADER_BYTES = 61
 
@@ -59,6 +60,10 @@ class Clock:
     def __call__(self) -> int:
         """The time in milliseconds."""
         return (self._base_ns + time.monotonic_ns()) // 1_000_000
+
+
+def _new_name() -> str:
+    return uuid.uuid4().hex[:GENERATION_DIGITS]
 
 
 class Rate:
@@ -90,7 +95,9 @@ class Agent:
         self.state = PartState.STARTING
         self.is_ready = False
         self.brokers = Brokers(settings, f"millrace-collector-{instance}")
-        self.registry = Registry(section.inputs, settings.home, lambda: uuid.uuid4().hex)
+        self.registry = Registry(
+            section.inputs, settings.home, lambda: uuid.uuid4().hex[:GENERATION_DIGITS]
+        )
         self.handles = Handles(section.open_files)
         self.reader = Reader(self.registry, self.handles, self._line_limit)
         self.outbox = Outbox(self.brokers.batch_limit, section.in_flight_bytes)

@@ -1,16 +1,17 @@
 """The position record: what the topic of positions holds about one generation.
 
 Floor: above `sightings`. Pure. Key: `<instance>/<generation>`. Value: one JSON object, hashes in
-hex, so that a person can read it with any Kafka client:
+base64, so that a person can read it with any Kafka client:
 
     v            format, 1
     path         the name it was last seen under      key    path of its records' key
-    first_path   the name it was first seen under     topic  where its lines went
+    first_path   the first name, null: the same       topic  where its lines went
     device, inode, birth_ns                           which file it is
     position     start of the next line; decompressed bytes for an archive
     lines        lines acknowledged since its start
     heads        [[length, hash] …] of the first bytes marker hash of the bytes before position
-    crc          CRC32C of bytes 0..position          trail  [[position, hash] …], older markers
+    crc          CRC32C of bytes 0..position          trail  [[position, hash] …] of older markers,
+                                                             of each hash the first 8 bytes
     size         last seen size                       state  see sightings.State
     archive      null, or {size, heads, marker, crc} of the compressed bytes
     at_ms        when this was written                ended_ms  since when it has ended, or null
@@ -20,6 +21,7 @@ reported, never guessed at.
 """
 
 import json
+from base64 import b64decode, b64encode
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,7 +93,7 @@ def encode(checkpoint: Checkpoint) -> bytes:
     value = {
         "v": FORMAT,
         "path": c.path,
-        "first_path": c.first_path,
+        "first_path": None if c.first_path == c.path else c.first_path,
         "key": c.record_key,
         "topic": c.topic,
         "device": c.file.device,
@@ -100,7 +102,7 @@ def encode(checkpoint: Checkpoint) -> bytes:
         "position": c.fingerprint.position,
         "lines": c.lines,
         **_hashes(c.fingerprint),
-        "trail": [[mark.position, mark.digest.hex()] for mark in c.trail],
+        "trail": [[mark.position, _text(mark.digest)] for mark in c.trail],
         "size": c.size,
         "state": str(c.state),
         "archive": archive,
@@ -128,14 +130,14 @@ def _decode(generation: str, fields: dict[str, Any]) -> Checkpoint:
     return Checkpoint(
         generation,
         str(fields["path"]),
-        str(fields["first_path"]),
+        str(fields["path"] if fields["first_path"] is None else fields["first_path"]),
         str(fields["key"]),
         str(fields["topic"]),
         FileId(int(fields["device"]), int(fields["inode"])),
         None if birth_ns is None else int(birth_ns),
         _fingerprint(int(fields["position"]), fields),
         int(fields["lines"]),
-        tuple(Mark(int(at), bytes.fromhex(digest)) for at, digest in fields["trail"]),
+        tuple(Mark(int(at), _bytes(digest)) for at, digest in fields["trail"]),
         int(fields["size"]),
         State(fields["state"]),
         None if archive is None else _fingerprint(int(archive["size"]), archive),
@@ -144,18 +146,26 @@ def _decode(generation: str, fields: dict[str, Any]) -> Checkpoint:
     )
 
 
+def _text(digest: bytes) -> str:
+    return b64encode(digest).decode().rstrip("=")
+
+
+def _bytes(text: str) -> bytes:
+    return b64decode(text + "=" * (-len(text) % 4), validate=True)
+
+
 def _hashes(print_: Fingerprint) -> dict[str, Any]:
     return {
-        "heads": [[head.length, head.digest.hex()] for head in print_.heads],
-        "marker": print_.marker.hex(),
+        "heads": [[head.length, _text(head.digest)] for head in print_.heads],
+        "marker": _text(print_.marker),
         "crc": print_.crc,
     }
 
 
 def _fingerprint(position: int, fields: dict[str, Any]) -> Fingerprint:
-    heads = tuple(Head(int(length), bytes.fromhex(digest)) for length, digest in fields["heads"])
+    heads = tuple(Head(int(length), _bytes(digest)) for length, digest in fields["heads"])
     if position < 0 or (position > 0 and not heads):
         raise ValueError("position without heads")
     crc = fields["crc"]
-    marker = bytes.fromhex(fields["marker"])
+    marker = _bytes(fields["marker"])
     return Fingerprint(position, heads, marker, None if crc is None else int(crc))

@@ -2,7 +2,7 @@
 
 Floor: above `sightings`. Pure: it never reads. Where hashes are needed that nobody has computed,
 the probes are part of the answer, the file in question gets no verdict yet, and the caller comes
-again with the answers. Numbers in comments are rows of the decision table in docs/decisions (first
+again with the answers. Numbers in comments are rows of the table in docs/decisions/0007 (first
 match wins). Rows about copies and archives of a known file are not built: such a file is `new`.
 
 Only three things ever follow: read on at the position, finish elsewhere and begin a new generation

@@ -15,6 +15,7 @@ import crc32c
 from collector.config import MARKER_BYTES, PREFIX_BYTES
 
 HASH_BYTES = 16
+TRAIL_HASH_BYTES = 8  # older marks only add to other evidence
 KEPT_LENGTHS = (64, 256, 1024)
 TRAIL_LENGTH = 8
 
@@ -36,7 +37,7 @@ class Head(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """The hash of the bytes just before a position, as the position record keeps it."""
+    """The (beginning of the) hash of the bytes just before a position."""
 
     position: int
     digest: bytes
@@ -134,7 +135,8 @@ def extend_trail(trail: tuple[Mark, ...], mark: Mark, position: int) -> tuple[Ma
     stays, so that it can move on to the next distance.
     """
     kept: dict[int, Mark] = {}
-    for candidate in (*trail, mark):
+    short = Mark(mark.position, mark.digest[:TRAIL_HASH_BYTES])
+    for candidate in (*trail, short):
         distance = position - candidate.position
         if distance > 0 and candidate.position > 0:
             kept.setdefault(distance.bit_length(), candidate)

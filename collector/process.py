@@ -13,6 +13,7 @@ import sys
 import time
 from enum import Enum
 
+import uvloop
 from pydantic import ValidationError
 
 from collector.agent import Agent, Clock
@@ -62,7 +63,8 @@ def main(descriptor: int, mode: Mode) -> int:
         return EXIT_FAILED
     try:
         instance = settings.section.instance or folder.instance()
-        return asyncio.run(_serve(settings, instance, mode))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(_serve(settings, instance, mode))
     finally:
         folder.unlock()
 
@@ -73,6 +75,15 @@ async def _serve(settings: CollectorSettings, instance: str, mode: Mode) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, agent.stop)
+    failures: list[str] = []
+
+    def fail(loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+        # A fault of ours somewhere in the loop: rather stop, and start again from what is stored.
+        failures.append(str(context.get("exception") or context.get("message")))
+        loop.default_exception_handler(context)
+        agent.stop()
+
+    loop.set_exception_handler(fail)
     started_at_ms = agent.clock()
     server = StatusServer(
         settings.status.host,
@@ -99,4 +110,4 @@ async def _serve(settings: CollectorSettings, instance: str, mode: Mode) -> int:
         await agent.finish()
         await server.close()
     logger.info("collector stopped")
-    return code
+    return EXIT_FAILED if failures else code

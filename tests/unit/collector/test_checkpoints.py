@@ -56,7 +56,8 @@ def test_the_value_is_json_with_the_documented_names() -> None:
     assert value["position"] == 7000
     assert value["state"] == "rotated"
     assert value["heads"][0][0] == 64
-    assert len(encode(checkpoint())) < 700
+    assert value["first_path"] == "/w/a"
+    assert len(encode(checkpoint())) < 500
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def test_pieces_of_several_files_are_numbered_through() -> None:
 def test_headers_travel_with_the_record() -> None:
     piece = Piece(b"k", one_block(b"half\n"), ((b"millrace.unfinished", b"1"),))
     records = encode([piece])
-    assert records.payload.endswith(b"half\x02\x26millrace.unfinished\x021")
+    assert bytes(records.payload).endswith(b"half\x02\x26millrace.unfinished\x021")
     assert encoded_size_max(piece) >= len(records.payload)
 
 
