@@ -3,9 +3,8 @@
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import click
 import typer
 
 from appliance.cli import (
@@ -23,6 +22,9 @@ from appliance.init import InitError
 from appliance.servers import ServerError
 from appliance.stream_check import CheckFailed
 from appliance.supervisor.control import NoSupervisor
+
+# typer keeps its own copy of click; what all its complaints have in common is reached through one.
+UsageError: Any = typer.BadParameter.__mro__[2]
 
 app = typer.Typer(
     name="millrace",
@@ -70,9 +72,9 @@ def main(arguments: list[str] | None = None) -> int:
         code = app(args=arguments, standalone_mode=False, prog_name="millrace")
         sys.stdout.flush()
         return code if isinstance(code, int) else Exit.OK
-    except click.exceptions.Abort:
+    except typer.Abort:
         return Exit.INTERRUPTED
-    except click.ClickException as error:
+    except UsageError as error:
         error.show()
         return Exit.USAGE
     except CommandError as error:

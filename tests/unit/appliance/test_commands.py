@@ -1,0 +1,214 @@
+"""What commands print, the checks before a start, the demo, and the readings."""
+
+import contextlib
+import io
+import json
+import random
+import socket
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from appliance import checks
+from appliance.checks import Level
+from appliance.cli.app import main
+from appliance.cli.output import duration_text, plain_table, size_text, utc_text
+from appliance.config.load import load_text
+from appliance.demo import access_line
+from appliance.home import find_home
+from appliance.init import initialise
+from appliance.parts import Placement
+from appliance.readings import _rows_as_values
+from appliance.settings import Mill
+from tests.harness.ports import free_port
+
+
+def run(
+    monkeypatch: pytest.MonkeyPatch, home: Path, *arguments: str
+) -> tuple[int, list[str], list[str]]:
+    """A command in this process: its exit code and the lines of both outputs."""
+    monkeypatch.setenv("MILLRACE_HOME", str(home))
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main(list(arguments))
+    return int(code), out.getvalue().splitlines(), err.getvalue().splitlines()
+
+
+def config(home: Path, text: str) -> None:
+    path = home / "configs" / "millrace.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def mill(home: Path, text: str = "") -> Mill:
+    return Mill(
+        find_home({"MILLRACE_HOME": str(home)}), load_text(text, "m", home, {}).config, Placement()
+    )
+
+
+def test_faults_are_lines_on_standard_error_and_code_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config(tmp_path, "colector: {}\nports: {redis: x}\n")
+    code, out, err = run(monkeypatch, tmp_path, "config", "check", "--quick")
+    assert code == 2
+    assert out == []
+    assert [line.split(": ")[1] for line in err[:2]] == ["colector", "ports.redis"]
+    assert err[-1] == "millrace: 2 faults in the configuration"
+
+
+def test_a_file_in_order_is_said_to_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config(tmp_path, "topics: [{name: a}]")
+    code, out, err = run(monkeypatch, tmp_path, "config", "check", "--quick")
+    assert (code, out) == (0, [])
+    assert err[0].endswith("no faults")
+    code, out, _ = run(monkeypatch, tmp_path, "config", "show", "--json")
+    envelope = json.loads(out[0])
+    assert envelope["schema"] == "config/1"
+    assert envelope["data"]["topics"][0]["name"] == "a"
+    assert envelope["data"]["cluster"]["brokers"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "word"),
+    [
+        (["status"], 3, "not running"),
+        (["down"], 0, "not running"),
+        (["restart", "redis"], 5, "not running"),
+        (["show", "nothing"], 4, "no metric 'nothing'"),
+        (["logs", "nobody"], 4, "no log of 'nobody'"),
+        (["logs", "--since", "soon"], 2, "duration"),
+        (["lag"], 5, "no answer"),
+        (["collector", "status"], 5, "collector"),
+        (["run", "nobody"], 2, "no part 'nobody'"),
+        (["init", "--owner", "mysql"], 2, "--owner mysql"),
+    ],
+)
+def test_what_cannot_be_done_has_its_code_and_reason(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    code: int,
+    word: str,
+) -> None:
+    ports = {name: free_port() for name in ("collector", "stream", "redis")}
+    config(tmp_path, f"monitor: {{listen: '127.0.0.1:{free_port()}'}}\nports: {json.dumps(ports)}")
+    found, out, err = run(monkeypatch, tmp_path, *arguments)
+    assert found == code, err
+    assert out == []
+    assert any(word in line for line in err), err
+
+
+def test_a_usage_error_is_code_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, _, err = run(monkeypatch, tmp_path, "no-such-command")
+    assert code == 2
+    assert any("no-such-command" in line for line in err)
+
+
+def test_a_missing_metric_names_the_closest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config(
+        tmp_path,
+        "stream:\n  from: {a: {topic: logs.access, format: common}}\n"
+        "  metrics: [{name: requests, from: a, measure: count, windows: [1m]}]\n",
+    )
+    _, _, err = run(monkeypatch, tmp_path, "show", "request")
+    assert "did you mean requests?" in err[0]
+    code, _, err = run(monkeypatch, tmp_path, "show", "requests", "--size", "1h")
+    assert code == 4
+    assert "requests has 1m" in err[0]
+
+
+def test_a_table_in_a_pipe_is_plain_and_whole() -> None:
+    text = plain_table(["NAME", "N"], [["x" * 200, "7"], ["[b]", "12"]], frozenset({1}))
+    lines = text.splitlines()
+    assert lines[0] == f"NAME{' ' * 196}   N"
+    assert lines[1].endswith("x   7")
+    assert lines[2].startswith("[b] ")
+
+
+def test_units_are_readable() -> None:
+    assert utc_text(1_785_578_400_123) == "2026-08-01T10:00:00.123Z"
+    assert [duration_text(ms) for ms in (None, 900, 61_000, 3_700_000, 90_000_000)] == [
+        "-",
+        "0s",
+        "1m 1s",
+        "1h 1m",
+        "1d 1h",
+    ]
+    assert [size_text(size) for size in (None, 5 << 20, 3 << 30)] == ["-", "5 MiB", "3.0 GiB"]
+
+
+def test_ports_in_use_are_named_with_setting_and_holder(tmp_path: Path) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        found = list(checks.ports(mill(tmp_path, f"ports: {{mysql: {port}}}")))
+    [failed] = [check for check in found if str(port) in check.what]
+    assert failed.level is Level.FAILED
+    assert failed.what == f"port {port} (ports.mysql, for mysql)"
+    assert "in use by process" in failed.found
+    assert "ports.mysql" in failed.remedy
+
+
+def test_the_data_of_another_cluster_is_named(tmp_path: Path) -> None:
+    ours = mill(tmp_path)
+    initialise(ours.home, 1)
+    assert list(checks.whose_data(ours)) == []
+    folder = ours.home.part_data("broker-1")
+    folder.mkdir(parents=True)
+    (folder / "meta.properties").write_text("cluster.id=AAAAAAAAQACAAAAAAAAAAA\n")
+    [check] = checks.whose_data(ours)
+    assert check.level is Level.FAILED
+    assert "another cluster" in check.found
+    assert "AAAAAAAAQACAAAAAAAAAAA" in check.found
+
+
+def test_missing_jars_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (
+        "stream:\n  from: {a: {topic: logs.access, format: common}}\n"
+        "  metrics: [{name: m, from: a, measure: count}]\n"
+    )
+    ours = mill(tmp_path, text)
+    home = find_home({"MILLRACE_HOME": str(tmp_path)})
+    elsewhere = Mill(
+        type(home)(home.folder, home.config_file, tmp_path), ours.config, ours.placement
+    )
+    [check] = checks.connector_jars(elsewhere)
+    assert check.level is Level.FAILED
+    assert "kafka-clients" in check.found
+    assert "make setup" in check.remedy
+    assert list(checks.connector_jars(mill(tmp_path))) == []
+
+
+def test_demo_lines_repeat_with_their_seed_and_parse() -> None:
+    moment = datetime(2026, 8, 1, 10, 0, 1, tzinfo=UTC)
+    lines = [access_line(random.Random(seed), moment) for seed in (1, 1, 2)]
+    assert lines[0] == lines[1] != lines[2]
+    many = [access_line(random.Random(seed), moment) for seed in range(500)]
+    assert all(line.endswith("\n") and line.count("\n") == 1 for line in many)
+    assert all("[01/Aug/2026:10:00:01 +0000]" in line for line in many)
+    assert len({line.split('"')[2].split()[0] for line in many}) >= 4
+
+
+def test_rows_of_a_view_read_like_redis() -> None:
+    heads = ["size", "start_at", "status", "host", "count", "sum", "value", "quantiles"]
+    rows: list[dict[str, Any]] = [
+        dict(zip(heads, ["all", None, "200", None, 7, None, None, None], strict=True)),
+        dict(zip(heads, ["all", None, "404", "b", 2, 5, Decimal("2.5"), None], strict=True)),
+    ]
+    found = {key: value.text for key, value in _rows_as_values(heads, rows)}
+    assert found == {"200|(null)": "7", "404|b": "2.5"}
+    heads = ["size", "start_at", "count", "value"]
+    found = {
+        key: value.text
+        for key, value in _rows_as_values(
+            heads, [dict(zip(heads, ["all", None, 3, None], strict=True))]
+        )
+    }
+    assert found == {"*": "3"}

@@ -1,0 +1,134 @@
+"""The compose file and the Dockerfile keep what the design promises of containers."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from appliance.config.load import load
+from appliance.parts import Placement, parts_of
+from protocol.status import VERSION
+
+ROOT = Path(__file__).parents[3]
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+RUNNING = {name: service for name, service in SERVICES.items() if name not in ("init", "cli")}
+
+
+def test_the_services_are_the_parts_of_the_shipped_file() -> None:
+    config = load(ROOT / "configs" / "millrace.yaml", ROOT, {}).config
+    parts = {part.name: part for part in parts_of(config, Placement(in_containers=True))}
+    assert set(RUNNING) == set(parts)
+    for name, part in parts.items():
+        published = {entry.rsplit(":", 1)[1] for entry in RUNNING[name]["ports"]}
+        assert str(part.port) in published, f"{name} is probed where it does not listen"
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_ports_are_published_on_loopback_only(name: str) -> None:
+    for entry in SERVICES[name].get("ports", []):
+        assert re.fullmatch(r"127\.0\.0\.1:\d+:\d+", entry), entry
+
+
+def test_the_addresses_are_the_same_with_and_without_containers() -> None:
+    config = load(ROOT / "configs" / "millrace.yaml", ROOT, {}).config
+    for part in parts_of(config, Placement()):
+        published = {entry.split(":")[1] for entry in RUNNING[part.name]["ports"]}
+        wanted = {str(port) for setting, port in part.ports if setting != "ports.mill"}
+        assert published == wanted
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_containers_are_poor_in_rights(name: str) -> None:
+    service = SERVICES[name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert "no-new-privileges:true" in service["security_opt"]
+    if name == "init":
+        assert set(service["cap_add"]) == {"CHOWN", "DAC_OVERRIDE", "FOWNER"}
+        assert service["network_mode"] == "none"
+    else:
+        assert "cap_add" not in service
+        assert not str(service["user"]).startswith("0")
+
+
+@pytest.mark.parametrize("name", sorted(RUNNING))
+def test_every_part_is_watched_started_again_and_keeps_its_data(name: str) -> None:
+    service = RUNNING[name]
+    assert service["restart"] == "unless-stopped"
+    assert service["healthcheck"]["test"]
+    # start_interval needs an engine newer than many machines have.
+    assert "start_interval" not in service["healthcheck"]
+    named = {entry.split(":")[0] for entry in service["volumes"]} & set(COMPOSE["volumes"])
+    assert name in named
+
+
+def test_everybody_waits_for_init_and_for_what_it_needs() -> None:
+    def waits_for(name: str) -> set[str]:
+        found = set(SERVICES[name].get("depends_on", {}))
+        return found | {further for other in found for further in waits_for(other)}
+
+    for name in RUNNING:
+        assert "init" in waits_for(name)
+    assert {"mysql", "redis", "broker-1"} <= waits_for("stream")
+    assert "broker-1" in waits_for("collector")
+
+
+def test_each_part_sees_its_own_secrets_only() -> None:
+    for name, service in RUNNING.items():
+        mounted = {entry.split(":")[0] for entry in service["volumes"] if "secrets-" in entry}
+        assert mounted <= {f"secrets-{name}"}
+        assert all(
+            entry.endswith(":ro") for entry in service["volumes"] if entry.startswith("secrets-")
+        )
+    mounted = {entry.split(":")[0] for entry in SERVICES["init"]["volumes"] if "secrets-" in entry}
+    assert mounted == {volume for volume in COMPOSE["volumes"] if volume.startswith("secrets-")}
+
+
+def test_init_gives_the_secrets_to_the_users_that_run() -> None:
+    owners = dict(
+        option.removeprefix("--owner=").split("=")
+        for option in SERVICES["init"]["command"]
+        if option.startswith("--owner=")
+    )
+    assert owners == {name: service["user"] for name, service in RUNNING.items()}
+
+
+def test_published_is_set_for_the_mills_own_parts_and_nowhere_else() -> None:
+    for name, service in SERVICES.items():
+        said = service.get("environment", {}).get("MILLRACE_PUBLISHED")
+        assert said == (None if name in ("redis", "mysql") else "loopback")
+    for path in ("Dockerfile", "Makefile", "millrace", "setup/setup.sh"):
+        assert "MILLRACE_PUBLISHED" not in (ROOT / path).read_text()
+
+
+def test_images_are_named_after_the_version_and_the_promised_bases() -> None:
+    images = {service["image"] for service in SERVICES.values()}
+    assert images == {
+        f"millrace/mill:{VERSION}",
+        f"millrace/stream:{VERSION}",
+        "redis:7.4",
+        "mysql:8.4",
+    }
+    bases = re.findall(r"^FROM (\S+) AS", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert "python:3.11-slim-bookworm" in bases
+    assert {base for base in bases if ":" in base} == {"python:3.11-slim-bookworm"}
+
+
+def test_the_build_gets_code_and_pins_only() -> None:
+    lines = (ROOT / ".dockerignore").read_text().split()
+    assert lines[0] == "*"
+    allowed = {line[1:] for line in lines if line.startswith("!")}
+    copied = set()
+    for line in (ROOT / "Dockerfile").read_text().splitlines():
+        if line.startswith("COPY ") and "--from=" not in line:
+            copied |= set(line.split()[1:-1])
+    for source in copied - {".cache/jar[s]"}:
+        assert any(
+            source == a or source.startswith(a.rstrip("*")) or Path(source).match(a)
+            for a in allowed
+        ), source
+    assert "data" not in allowed
+    assert "watched" not in allowed
