@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable
 
 from broker.server.workers import Worker
+from broker.storage.errors import DiskError
 from broker.storage.jobs import FlushTarget
 from broker.storage.log import Log
 
@@ -32,6 +33,8 @@ class Flusher:
         self._on_failed = on_failed
         self._marked: dict[Log, None] = {}
         self._in_flight: set[Log] = set()
+        self._forgotten: set[Log] = set()
+        """Logs under way whose sync need not succeed any more."""
         self._idle = [Worker(loop, f"flush-{number}") for number in range(FLUSH_THREADS)]
         self._is_scheduled = False
 
@@ -47,6 +50,12 @@ class Flusher:
             self._is_scheduled = True
             # Other connections' reads of this turn join the same sync.
             self._loop.call_soon(self._start)
+
+    def forget(self, log: Log) -> None:
+        """The log is about to be deleted: sync it no more, and take no refusal for a failure."""
+        self._marked.pop(log, None)
+        if log in self._in_flight:
+            self._forgotten.add(log)
 
     def _start(self) -> None:
         self._is_scheduled = False
@@ -65,13 +74,18 @@ class Flusher:
 
     def _sync(self, worker: Worker, targets: list[tuple[Log, FlushTarget]]) -> None:
         def job() -> None:
-            for _, target in targets:
-                target.perform()
+            for log, target in targets:
+                try:
+                    target.perform()
+                except DiskError:
+                    if log not in self._forgotten:
+                        raise
 
         def done(_: None) -> None:
             self._idle.append(worker)
             for log, target in targets:
                 self._in_flight.discard(log)
+                self._forgotten.discard(log)
                 log.flushed(target)
             for log, _target in targets:
                 self._on_flushed(log)

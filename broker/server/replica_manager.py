@@ -177,6 +177,7 @@ class ReplicaManager:
                 self.unmade.pop(TopicPartition(topic.name, index), None)
             for partition in self._topics.pop(topic.name, {}).values():
                 self._by_log.pop(partition.log, None)
+                self._flusher.forget(partition.log)
                 self._on_gone(partition)
         touched = [image.topics[name] for name in sorted(delta.touched) if name in image.topics]
 

@@ -139,6 +139,30 @@ def test_a_refused_sync_is_reported_and_counts_for_nothing(runner: asyncio.Runne
     runner.run(run())
 
 
+def test_a_forgotten_log_may_be_refused_and_is_synced_no_more(runner: asyncio.Runner) -> None:
+    async def run() -> None:
+        bench = Bench(asyncio.get_running_loop())
+        log = FakeLog()
+        log.end = 1
+        log.error = DiskError("log", "sync folder")
+        bench.flusher.mark(log)
+        async with asyncio.timeout(20):
+            while not log.syncs:
+                await asyncio.sleep(0)
+        log.end = 2
+        bench.flusher.mark(log)
+        bench.flusher.forget(log)
+        log.may_end.set()
+        async with asyncio.timeout(20):
+            while not bench.flusher.is_idle:
+                await asyncio.sleep(0)
+        assert log.syncs == 1
+        assert not bench.failed
+        bench.flusher.stop()
+
+    runner.run(run())
+
+
 def test_the_warmer_reads_regions_and_reports(runner: asyncio.Runner, tmp_path: Path) -> None:
     async def run() -> None:
         warmer = Warmer(asyncio.get_running_loop())
