@@ -2,7 +2,8 @@
 
 SinkError
 ├── Fenced               a newer driver writes; this one must end and stay down
-├── LedgerMismatch       the batch does not continue what was counted; resume from the ledger
+├── LedgerMismatch       the batch does not continue what was counted, or the server was restored
+│                        from an older copy; resume from the ledger
 ├── DefinitionChanged    a metric's meaning changed under its old name
 └── SinkUnavailable      a server is away; the same batch may be tried again
 """
@@ -17,7 +18,11 @@ class Fenced(SinkError):
 
 
 class LedgerMismatch(SinkError):
-    """A batch's offsets neither continue the ledger nor lie wholly before its end."""
+    """A batch's offsets neither continue the ledger nor lie wholly before its end.
+
+    Also raised when the writer row stands before this driver's epoch: nobody newer writes, the
+    truth was restored from an older copy or emptied.
+    """
 
 
 class DefinitionChanged(SinkError):

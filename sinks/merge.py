@@ -5,13 +5,13 @@ returns half filled; `all` is never purged. Keys beyond `max_keys` go to the ove
 order of their hash, so that a replay chooses the same ones.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from sinks.keys import Key, is_other, key_hash, other_key
 from sinks.rows import ALL_WINDOW_S, FoldRow, MetricDefinition
-from sinks.values import Aggregate
+from sinks.values import Aggregate, Measure, value_of
 
 MAX_KEYS = 10_000
 MAX_KEYS_ALL = 100_000
@@ -48,6 +48,7 @@ class Cell:
 
 
 Cells = dict[CellId, Cell]
+KeepRule = Callable[[MetricDefinition, int], int | None]
 
 
 def window_start(slice_start_s: int, size_s: int) -> int:
@@ -60,10 +61,23 @@ def is_kept(start_s: int, size_s: int, keep_s: int | None, now_s: int) -> bool:
     return size_s == ALL_WINDOW_S or keep_s is None or start_s + size_s + keep_s > now_s
 
 
+def keep_in_mysql_s(definition: MetricDefinition, size_s: int) -> int | None:
+    """How long MySQL keeps a window after its end."""
+    return None if size_s == ALL_WINDOW_S else definition.keep_mysql_s
+
+
+def keep_in_redis_s(definition: MetricDefinition, size_s: int) -> int | None:
+    """How long Redis keeps a window after its end."""
+    return None if size_s == ALL_WINDOW_S else definition.keep_redis_s.get(size_s)
+
+
 def fold_to_windows(
-    rows: Iterable[FoldRow], definitions: Mapping[str, MetricDefinition], now_s: int
+    rows: Iterable[FoldRow],
+    definitions: Mapping[str, MetricDefinition],
+    now_s: int,
+    keep_s: KeepRule = keep_in_mysql_s,
 ) -> Cells:
-    """Add each slice to every window that holds it and is still kept."""
+    """Add each slice to every window that holds it and is still kept where the truth lies."""
     cells: Cells = {}
     for row in rows:
         definition = definitions[row.metric]
@@ -71,7 +85,7 @@ def fold_to_windows(
         aggregate = Aggregate(row.count, row.sum, row.min, row.max, row.hll, row.kll)
         for size_s in definition.windows_s:
             start_s = window_start(row.slice_start_s, size_s)
-            if not is_kept(start_s, size_s, definition.keep_mysql_s, now_s):
+            if not is_kept(start_s, size_s, keep_s(definition, size_s), now_s):
                 continue
             _add(cells, CellId(row.metric, size_s, start_s, k_hash), row.key, aggregate)
     return cells
@@ -118,6 +132,23 @@ def merge_with_stored(
             written[target] = stored[target]
         _add(written, target, key, cell.aggregate)
     return written, counts
+
+
+def fallen_windows(
+    written: Cells, stored: Cells, definitions: Mapping[str, MetricDefinition]
+) -> frozenset[WindowId]:
+    """Windows with a ranking in which a value became smaller, so that another may have risen."""
+    fallen: set[WindowId] = set()
+    for cell_id, cell in written.items():
+        before = stored.get(cell_id)
+        definition = definitions[cell_id.metric]
+        if before is None or definition.top is None or definition.measure == Measure.COUNT:
+            continue
+        was = value_of(definition.measure, before.aggregate)
+        value = value_of(definition.measure, cell.aggregate)
+        if was is not None and (value is None or value < was):
+            fallen.add(cell_id.window)
+    return frozenset(fallen)
 
 
 def _add(cells: Cells, cell_id: CellId, key: Key, aggregate: Aggregate) -> None:

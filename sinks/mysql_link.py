@@ -15,6 +15,8 @@ SESSION = (
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
     "SET SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'",
     "SET SESSION time_zone = '+00:00'",
+    # Shorter than the wait for an answer, so that a lock is reported as one.
+    "SET SESSION innodb_lock_wait_timeout = 5",
 )
 # A whole transaction is to be tried again: deadlock; lock wait (which undoes a statement only).
 TRY_AGAIN = frozenset({1205, 1213})

@@ -1,67 +1,40 @@
 """The truth in MySQL: guard, merge and ledger in one transaction.
 
-Driver of `merge` and `ledger`; with `mysql_link` the only file that speaks SQL to write. Rows are
+Driver of `merge` and `ledger`; with `mysql_link` the only file that writes to MySQL. Rows are
 written absolute and sorted by primary key; one writer row is locked first, so two drivers take
 turns and the older one finds that it is not its turn any more.
 """
 
-import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from decimal import Decimal
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import pymysql
-from pymysql.cursors import SSCursor
 
 from sinks import mysql_link, schema
 from sinks.config import MySqlSettings
-from sinks.errors import DefinitionChanged, Fenced, SinkUnavailable
-from sinks.keys import OTHER_TEXT, Key, key_hash, other_key, shown_columns
+from sinks.errors import DefinitionChanged, LedgerMismatch, SinkUnavailable
 from sinks.ledger import Standing, after, compare
 from sinks.merge import (
-    Cell,
-    CellId,
     Cells,
     WindowId,
+    fallen_windows,
     fold_to_windows,
     merge_with_stored,
     overflow_candidates,
 )
-from sinks.rows import Batch, MetricDefinition
-from sinks.truth import Guard, Merged
-from sinks.unparsed import write_unparsed
-from sinks.values import Aggregate, quantiles_of, value_of
+from sinks.mysql_rows import CELL_COLUMNS, UPSERT, cell_of, row_of, to_datetime, to_seconds
+from sinks.rows import ALL_WINDOW_S, Batch, MetricDefinition
+from sinks.truth import Guard, Merged, check_ours
+from sinks.unparsed import SAMPLES_KEPT_DAYS, write_unparsed
 
 logger = logging.getLogger(__name__)
 
 RETRY_PAUSE_S = (0.02, 1.0)
-EPOCH_START = datetime(1970, 1, 1, tzinfo=UTC).replace(tzinfo=None)
-_CELL_COLUMNS = (
-    "metric, size_s, start_at, k_hash, k1, k2, k3, `count`, `sum`, `min`, `max`, hll, kll"
-)
-_UPSERT = (
-    "INSERT INTO windows (metric, size_s, start_at, k_hash, k1, k2, k3, `count`, `sum`, `min`, "
-    "`max`, value, quantiles, hll, kll, seq) VALUES "
-    "(%s,%s,%s,%s,%s,%s,%s,%s,%s,%s,%s,%s,%s,%s,%s,%s) ON DUPLICATE KEY UPDATE "
-    "`count`=VALUES(`count`), `sum`=VALUES(`sum`), `min`=VALUES(`min`), `max`=VALUES(`max`), "
-    "value=VALUES(value), quantiles=VALUES(quantiles), hll=VALUES(hll), kll=VALUES(kll), "
-    "seq=VALUES(seq)"
-)
+NO_SUCH_TABLE = 1146
 
 Result = TypeVar("Result")
-
-
-def to_datetime(start_s: int) -> datetime:
-    """A window's start as DATETIME holds it: UTC without a zone."""
-    return EPOCH_START + timedelta(seconds=start_s)
-
-
-def to_seconds(start_at: datetime) -> int:
-    """The inverse of `to_datetime`."""
-    return int((start_at - EPOCH_START).total_seconds())
 
 
 class MySqlSink:
@@ -93,6 +66,8 @@ class MySqlSink:
         def prepare(cursor: Any) -> None:
             for statement in schema.TABLES:
                 cursor.execute(statement)
+
+        def show(cursor: Any) -> None:
             for definition in definitions:
                 cursor.execute(schema.view(definition))
 
@@ -115,9 +90,15 @@ class MySqlSink:
             return self._read_guard(cursor)
 
         self._patiently(lambda: self._plainly(prepare))
+        # Definitions are accepted before the views change: a refused file breaks nobody's reading.
         guard = self._patiently(lambda: self._in_transaction(register))
+        self._patiently(lambda: self._plainly(show))
         self._query_id, self._epoch = query_id, guard.epoch
         return guard
+
+    def read(self, work: Callable[[Any], Result]) -> Result:
+        """Run queries that change nothing, as patiently as everything else."""
+        return self._patiently(lambda: self._plainly(work))
 
     def ledger(self) -> Mapping[tuple[str, int], int]:
         """End offsets by (topic, partition)."""
@@ -132,60 +113,46 @@ class MySqlSink:
 
         A link lost during COMMIT leaves the outcome open; the next try reads it off the guard.
         """
-        return self._patiently(lambda: self._merge_once(batch))
-
-    def cells_after(
-        self, seq: int, metric: str, size_s: int, oldest_s: int
-    ) -> Iterator[tuple[CellId, Cell]]:
-        """Cells of one metric and size that merges after `seq` wrote, newest window first.
-
-        Windows that start before `oldest_s` are left out. Raises SinkUnavailable when the link
-        is lost meanwhile, at once: half of an answer cannot be asked for again.
-        """
         try:
-            with self._session().cursor(SSCursor) as cursor:
-                cursor.execute(
-                    f"SELECT {_CELL_COLUMNS} FROM windows WHERE metric = %s AND size_s = %s "
-                    "AND start_at >= %s AND seq > %s ORDER BY start_at DESC",
-                    (metric, size_s, to_datetime(oldest_s), seq),
-                )
-                for row in cursor:
-                    yield self._cell(row)
-        except pymysql.err.Error as error:
-            if not mysql_link.is_away(error):
+            return self._patiently(lambda: self._merge_once(batch))
+        except pymysql.err.ProgrammingError as error:
+            if mysql_link.error_code(error) != NO_SUCH_TABLE:
                 raise
-            self.close()
-            raise SinkUnavailable("mysql", _say(error)) from error
+            raise LedgerMismatch(f"the database was emptied: {_say(error)}") from error
 
     def check_ours(self) -> None:
         """Raise Fenced unless the writer row is still this driver's."""
-        self._check_ours(self.guard())
+        check_ours(self.guard(), self._query_id, self._epoch)
 
-    def purge(self, now_s: int, *, rows_max: int = 10_000) -> int:
-        """Delete windows older than their `keep` and old samples; returns the rows deleted."""
+    def purge(self, now_s: int, *, rows_max: int = 10_000) -> bool:
+        """Delete some windows older than their `keep` and old samples; True if more are left."""
 
-        def delete(cursor: Any) -> int:
-            deleted = 0
-            for definition in self._definitions.values():
-                if definition.keep_mysql_s is None:
-                    continue
-                for size_s in definition.windows_s:
-                    if size_s == 0:
-                        continue
-                    oldest = to_datetime(now_s - definition.keep_mysql_s - size_s)
-                    for table in ("windows", "window_keys"):
-                        deleted += cursor.execute(
-                            f"DELETE FROM {table} WHERE metric = %s AND size_s = %s "
-                            "AND start_at <= %s LIMIT %s",
-                            (definition.name, size_s, oldest, rows_max),
-                        )
-            deleted += cursor.execute(
-                "DELETE FROM unparsed_lines WHERE day < %s LIMIT %s",
-                (to_datetime(now_s - 30 * 86_400).date(), rows_max),
+        def delete(cursor: Any) -> bool:
+            left = False
+            for name, size_s, keep_s in self._limited_windows():
+                for table in ("windows", "window_keys"):
+                    deleted = cursor.execute(
+                        f"DELETE FROM {table} WHERE metric = %s AND size_s = %s "
+                        "AND start_at <= %s LIMIT %s",
+                        (name, size_s, to_datetime(now_s - keep_s - size_s), rows_max),
+                    )
+                    left = left or deleted == rows_max
+            oldest = to_datetime(now_s - SAMPLES_KEPT_DAYS * 86_400).date()
+            deleted = cursor.execute(
+                "DELETE FROM unparsed_lines WHERE day < %s LIMIT %s", (oldest, rows_max)
             )
-            return int(deleted)
+            return left or deleted == rows_max
 
         return self._patiently(lambda: self._plainly(delete))
+
+    def _limited_windows(self) -> list[tuple[str, int, int]]:
+        return [
+            (definition.name, size_s, definition.keep_mysql_s)
+            for definition in self._definitions.values()
+            if definition.keep_mysql_s is not None
+            for size_s in definition.windows_s
+            if size_s != ALL_WINDOW_S
+        ]
 
     def close(self) -> None:
         """Leave the server; harmless when it is gone."""
@@ -199,7 +166,7 @@ class MySqlSink:
     def _merge_once(self, batch: Batch) -> Merged:
         def merge(cursor: Any) -> Merged:
             guard = self._read_guard(cursor)
-            self._check_ours(guard)
+            check_ours(guard, self._query_id, self._epoch)
             ledger = _read_ledger(cursor)
             new_id = batch.batch_id > guard.batch_id
             if compare(batch.ranges, ledger, after_guard=new_id) is Standing.REPLAY:
@@ -212,19 +179,21 @@ class MySqlSink:
             guard = self._read_guard(cursor)
             if matched != 1:
                 # Someone came between the first look and the lock; what it was decides.
-                self._check_ours(guard)
+                check_ours(guard, self._query_id, self._epoch)
                 return Merged(guard, {}, replayed=True)
-            cells = self._write_cells(cursor, batch, guard.seq)
+            cells, fallen = self._write_cells(cursor, batch, guard.seq)
             write_unparsed(cursor, batch)
             _write_ledger(cursor, batch)
-            return Merged(guard, cells, replayed=False)
+            return Merged(guard, cells, replayed=False, fallen=fallen)
 
         return self._in_transaction(merge)
 
-    def _write_cells(self, cursor: Any, batch: Batch, seq: int) -> Cells:
+    def _write_cells(
+        self, cursor: Any, batch: Batch, seq: int
+    ) -> tuple[Cells, frozenset[WindowId]]:
         folded = fold_to_windows(batch.rows, self._definitions, batch.now_ms // 1000)
         if not folded:
-            return {}
+            return {}, frozenset()
         touched = sorted({*folded, *overflow_candidates(folded, self._definitions)})
         # DELETE, for TRUNCATE would commit the transaction, of a temporary table too.
         cursor.execute("DELETE FROM touched")
@@ -233,10 +202,10 @@ class MySqlSink:
             [(c.metric, c.size_s, to_datetime(c.start_s), c.k_hash) for c in touched],
         )
         cursor.execute(
-            f"SELECT {_CELL_COLUMNS} FROM touched STRAIGHT_JOIN windows "
+            f"SELECT {CELL_COLUMNS} FROM touched STRAIGHT_JOIN windows "
             "USING (metric, size_s, start_at, k_hash)"
         )
-        stored = dict(self._cell(row) for row in cursor.fetchall())
+        stored = dict(cell_of(row, self._definitions) for row in cursor.fetchall())
         cursor.execute(
             "SELECT metric, size_s, start_at, n_keys FROM "
             "(SELECT DISTINCT metric, size_s, start_at FROM touched) AS t "
@@ -247,54 +216,22 @@ class MySqlSink:
             for metric, size_s, start_at, n_keys in cursor.fetchall()
         }
         cells, new_counts = merge_with_stored(folded, stored, counts, self._definitions)
-        cursor.executemany(_UPSERT, [self._row(i, cells[i], seq) for i in sorted(cells)])
+        cursor.executemany(
+            UPSERT, [row_of(i, cells[i], seq, self._definitions[i.metric]) for i in sorted(cells)]
+        )
         if new_counts:
             cursor.executemany(
                 "INSERT INTO window_keys (metric, size_s, start_at, n_keys) VALUES (%s,%s,%s,%s) "
                 "ON DUPLICATE KEY UPDATE n_keys = VALUES(n_keys)",
                 [(w.metric, w.size_s, to_datetime(w.start_s), n) for w, n in new_counts.items()],
             )
-        return cells
-
-    def _row(self, cell_id: CellId, cell: Cell, seq: int) -> tuple[object, ...]:
-        aggregate = cell.aggregate
-        definition = self._definitions[cell_id.metric]
-        quantiles = quantiles_of(aggregate)
-        return (
-            cell_id.metric,
-            cell_id.size_s,
-            to_datetime(cell_id.start_s),
-            cell_id.k_hash,
-            *shown_columns(cell.key),
-            aggregate.count,
-            aggregate.sum,
-            aggregate.min,
-            aggregate.max,
-            value_of(definition.measure, aggregate),
-            None if quantiles is None else _json_numbers(quantiles),
-            aggregate.hll,
-            aggregate.kll,
-            seq,
-        )
-
-    def _cell(self, row: Sequence[Any]) -> tuple[CellId, Cell]:
-        metric, size_s, start_at, k_hash, k1, k2, k3, count, total, least, most, hll, kll = row
-        cell_id = CellId(str(metric), int(size_s), to_seconds(start_at), bytes(k_hash))
-        columns = len(self._definitions[cell_id.metric].key_columns)
-        aggregate = Aggregate(int(count), total, least, most, hll, kll)
-        return cell_id, Cell(key_of_columns((k1, k2, k3), columns, cell_id.k_hash), aggregate)
+        return cells, fallen_windows(cells, stored, self._definitions)
 
     def _read_guard(self, cursor: Any) -> Guard:
         cursor.execute("SELECT query_id, epoch, batch_id, seq FROM sink_guard WHERE id = 1")
-        query_id, epoch, batch_id, seq = cursor.fetchone()
+        # Without its row, the database was emptied: as if restored to before the first epoch.
+        query_id, epoch, batch_id, seq = cursor.fetchone() or ("", 0, -1, 0)
         return Guard(str(query_id), int(epoch), int(batch_id), int(seq))
-
-    def _check_ours(self, guard: Guard) -> None:
-        if (guard.query_id, guard.epoch) != (self._query_id, self._epoch):
-            raise Fenced(
-                f"another driver writes: query {guard.query_id} epoch {guard.epoch}; "
-                f"this one is query {self._query_id} epoch {self._epoch}"
-            )
 
     def _session(self) -> mysql_link.Connection:
         if self._connection is None:
@@ -344,17 +281,6 @@ class MySqlSink:
             pause_s = min(pause_s * 2, RETRY_PAUSE_S[1])
 
 
-def key_of_columns(
-    columns: tuple[str | None, str | None, str | None], count: int, k_hash: bytes
-) -> Key:
-    """A key as far as its readable columns tell; the overflow key is known by its hash."""
-    if count == 0:
-        return ()
-    if columns[0] == OTHER_TEXT and key_hash(other_key(count)) == k_hash:
-        return other_key(count)
-    return columns[:count]
-
-
 def _read_ledger(cursor: Any) -> dict[tuple[str, int], int]:
     cursor.execute("SELECT topic, part, end_offset FROM ledger")
     return {(str(topic), int(part)): int(end) for topic, part, end in cursor.fetchall()}
@@ -366,10 +292,6 @@ def _write_ledger(cursor: Any, batch: Batch) -> None:
         "ON DUPLICATE KEY UPDATE end_offset = VALUES(end_offset)",
         [(topic, part, end) for (topic, part), end in sorted(after(batch.ranges).items())],
     )
-
-
-def _json_numbers(values: Mapping[str, Decimal]) -> str:
-    return json.dumps({name: float(value) for name, value in values.items()})
 
 
 def _say(error: pymysql.err.Error) -> str:

@@ -11,7 +11,7 @@ _CHECK_VIEW = """
 local call = cjson.decode(ARGV[1])
 local guard = redis.call('HMGET', 'mill:guard', 'epoch', 'seq')
 if guard[1] and tonumber(guard[1]) > tonumber(call.epoch) then return 'fenced' end
-if call.expect >= 0 and tonumber(guard[2] or -1) ~= call.expect then return 'behind' end
+if tonumber(guard[2] or -1) ~= call.expect then return 'behind' end
 """
 
 _APPLY = """
@@ -26,7 +26,21 @@ for _, w in ipairs(call.writes) do
   end
 end
 
-local function follow(from, to, start)
+-- The highest `top` members stay; of those that equal the last of them, the first by name.
+local function trim(key, top)
+  local surplus = redis.call('ZCARD', key) - top
+  if surplus <= 0 then return end
+  local last = redis.call('ZREVRANGE', key, top - 1, top - 1, 'WITHSCORES')[2]
+  local below = redis.call('ZCOUNT', key, '-inf', '(' .. last)
+  local equal = redis.call('ZCOUNT', key, last, last)
+  local equal_out = surplus - below
+  if equal_out > 0 then
+    redis.call('ZREMRANGEBYRANK', key, below + equal - equal_out, below + equal - 1)
+  end
+  if below > 0 then redis.call('ZREMRANGEBYRANK', key, 0, below - 1) end
+end
+
+local function follow(from, to)
   if redis.call('EXISTS', from) == 1 then
     redis.call('COPY', from, to, 'REPLACE')
     redis.call('PERSIST', to)
@@ -38,20 +52,24 @@ end
 for _, w in ipairs(call.writes) do
   if #w.fields > 0 then redis.call('HSET', w.key, unpack(w.fields)) end
   local top = w.key .. ':top'
+  if w.replace then redis.call('DEL', top) end
   if #w.ranking > 0 then
     redis.call('ZADD', top, unpack(w.ranking))
-    if w.trim then redis.call('ZREMRANGEBYRANK', top, 0, -(w.top + 1)) end
+    trim(top, w.top)
   end
   if w.expire > 0 then
     redis.call('EXPIREAT', w.key, w.expire)
     redis.call('EXPIREAT', top, w.expire)
   end
-  if w.latest ~= '' then
+  if w.latest ~= '' and redis.call('EXISTS', w.key) == 1 then
     local shown = redis.call('HGET', w.latest, '@start')
-    if not shown or shown <= w.start then
-      follow(w.key, w.latest, w.start)
+    if shown == w.start and #w.fields > 0 then
+      redis.call('HSET', w.latest, unpack(w.fields))
+      follow(top, w.latest .. ':top')
+    elseif not shown or shown < w.start then
+      follow(w.key, w.latest)
       redis.call('HSET', w.latest, '@start', w.start)
-      follow(top, w.latest .. ':top', w.start)
+      follow(top, w.latest .. ':top')
     end
   end
 end
@@ -67,7 +85,8 @@ end
 WRITE = _CHECK_VIEW + _APPLY + "return 'ok'"
 
 # With Redis as the truth the same call also carries what is counted: ARGV[1] has `states`
-# ({key, expire, fields}), `ledger` (field and value in turn) and `unparsed` (field and increment).
+# ({key, expire, fields}), `ledger` (field and value in turn), `unparsed` (field and increment) and
+# `samples` (field and line).
 # The guard must be exactly this driver's, and its batch below the call's.
 MERGE = (
     """
@@ -86,6 +105,10 @@ if #call.ledger > 0 then redis.call('HSET', 'mill:ledger', unpack(call.ledger)) 
 for i = 1, #call.unparsed, 2 do
   redis.call('HINCRBY', 'mill:unparsed', call.unparsed[i], call.unparsed[i + 1])
 end
+for i = 1, #call.samples, 2 do
+  redis.call('HSET', call.samples_key, call.samples[i], call.samples[i + 1])
+end
+if #call.samples > 0 then redis.call('EXPIREAT', call.samples_key, call.samples_expire) end
 return 'ok'
 """
 )

@@ -1,181 +1,228 @@
 """The live view in Redis: written behind the truth, brought up to it when it is behind or wiped.
 
-Driver of `view`; beside `redis_truth` the only file that writes to Redis. The guard's `seq` says
-up to which merge Redis shows everything: the next merge is written straight, anything else is
-caught up from the truth, and a guard that cannot be trusted is rebuilt from nothing.
+Driver of `view` and `refill`. The guard's `seq` says up to which merge Redis shows everything: the
+next merge is written straight, anything else is caught up from the truth, and a guard that cannot
+be trusted is made anew. A refill goes on in steps between merges; each step reads after the last
+commit and writes before the next one, so it never writes what is older than what is there.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any, Protocol
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from itertools import chain
+from typing import Any
 
-import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
-from redis.typing import EncodableT, FieldT
-
+from sinks.cellar import Cellar, Ranking
 from sinks.config import RedisSettings
-from sinks.errors import Fenced, SinkError, SinkUnavailable
-from sinks.merge import Cell, CellId, Cells
+from sinks.errors import SinkUnavailable
+from sinks.merge import Cell, CellId, Cells, WindowId
+from sinks.redis_link import (
+    GUARD_KEY,
+    META_KEY,
+    Progress,
+    connect,
+    encode_write,
+    guarded_call,
+    meta_fields,
+    published,
+)
 from sinks.redis_script import WRITE
-from sinks.rows import ALL_WINDOW_S, Batch, MetricDefinition
-from sinks.schema import size_text
+from sinks.refill import Part, parts_of
+from sinks.rows import ALL_WINDOW_S, MetricDefinition
 from sinks.truth import Guard
-from sinks.view import PREFIX, Write, calls, oldest_kept_s, writes
+from sinks.values import Measure
+from sinks.view import (
+    AHEAD_S_MAX,
+    NO_RANKINGS,
+    PREFIX,
+    Write,
+    calls,
+    is_shown,
+    matured,
+    oldest_kept_s,
+    writes,
+)
 
-TIMEOUT_S = 5.0
-GUARD_KEY = "mill:guard"
-META_KEY = "mill:meta"
 KEPT_KEYS = frozenset({GUARD_KEY, META_KEY})
 DELETED_PER_CALL = 500
-UNGUARDED = -1
+# Beyond this many changed cells, filling everything again costs less than catching up.
+CAUGHT_UP_CELLS_MAX = 20_000
 
-
-class Cellar(Protocol):
-    """Where the view is filled from: the truth's cells by metric and size."""
-
-    def cells_after(
-        self, seq: int, metric: str, size_s: int, oldest_s: int
-    ) -> Iterator[tuple[CellId, Cell]]:
-        """Cells written by merges after `seq`, of windows from `oldest_s` on."""
-        ...
-
-    def check_ours(self) -> None:
-        """Raise Fenced unless the truth's writer row is still this driver's."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """What `mill:meta` and the channel say of a merge."""
-
-    lines: int
-    lag: int | None
-    now_ms: int
-    changed: Sequence[tuple[str, int, int]]
-
-
-def connect(settings: RedisSettings) -> "redis.Redis":
-    """A client that reports a fault at once; trying again is the caller's business."""
-    return redis.Redis(
-        host=settings.host,
-        port=settings.port,
-        username=settings.username,
-        password=settings.password,
-        socket_timeout=TIMEOUT_S,
-        socket_connect_timeout=TIMEOUT_S,
-        retry=Retry(NoBackoff(), 0),
-        decode_responses=True,
-    )
-
-
-def progress_of(batch: Batch, cells: Cells) -> Progress:
-    """What to tell of a merged batch."""
-    changed = sorted({(c.metric, c.size_s, c.start_s) for c in cells})
-    return Progress(batch.lines, batch.lag, batch.now_ms, changed)
+CellsInOrder = Iterable[tuple[CellId, Cell]]
 
 
 class RedisView:
     """One driver's hold on the live view; not for use by several threads."""
 
-    def __init__(self, settings: RedisSettings, definitions: Sequence[MetricDefinition]) -> None:
+    def __init__(
+        self, settings: RedisSettings, definitions: Sequence[MetricDefinition], cellar: Cellar
+    ) -> None:
         self._client = connect(settings)
         self._script = self._client.register_script(WRITE)
         self._definitions = {definition.name: definition for definition in definitions}
+        self._cellar = cellar
+        self._parts: deque[Part] | None = None
+        self._ahead: set[WindowId] | None = None
 
-    def follow(self, guard: Guard, cells: Cells, progress: Progress, cellar: Cellar) -> None:
+    @property
+    def is_refilling(self) -> bool:
+        """Whether older windows are still missing."""
+        return self._parts is not None
+
+    def follow(
+        self, guard: Guard, cells: Cells, fallen: Iterable[WindowId], progress: Progress
+    ) -> None:
         """Show a merge that was just made; catches up first if Redis missed an earlier one.
 
-        Raises Fenced, SinkUnavailable.
+        Raises Fenced, LedgerMismatch, SinkUnavailable.
         """
-        ordered = ((cell_id, cells[cell_id]) for cell_id in sorted(cells))
         now_s = progress.now_ms // 1000
-        if not self._write(guard, ordered, now_s, expect=guard.seq - 1, progress=progress):
-            self.catch_up(guard, progress, cellar)
+        ordered = [(cell_id, cells[cell_id]) for cell_id in sorted(cells)]
+        rankings = self._rankings(fallen, now_s)
+        if not self._write(guard, ordered, rankings, now_s, guard.seq - 1, progress):
+            self.catch_up(guard, progress)
 
-    def catch_up(self, guard: Guard, progress: Progress, cellar: Cellar) -> None:
+    def catch_up(self, guard: Guard, progress: Progress) -> None:
         """Bring Redis to the truth's `seq`, whatever it holds; nothing is done when it is there.
 
-        Raises Fenced, SinkUnavailable.
+        After this `refill` has work if `is_refilling`. Raises as `follow` does.
         """
-        shown = self._call(lambda: self._client.hgetall(GUARD_KEY))
-        rebuilding = self._call(lambda: self._client.hexists(META_KEY, "rebuilding"))
-        seq = int(shown.get("seq", -1))
-        epoch = int(shown.get("epoch", -1))
+        shown = guarded_call(lambda: self._client.hgetall(GUARD_KEY))
+        rebuilding = guarded_call(lambda: self._client.hget(META_KEY, "rebuilding"))
         now_s = progress.now_ms // 1000
-        if epoch > guard.epoch:
-            cellar.check_ours()
-        if seq < 0 or seq > guard.seq or epoch > guard.epoch or rebuilding:
-            self._rebuild(guard, now_s, progress, cellar)
-        elif seq < guard.seq or epoch < guard.epoch or shown.get("query") != guard.query_id:
-            cells = () if seq == guard.seq else self._cells(cellar, seq, now_s)
-            if not self._write(guard, cells, now_s, expect=seq, progress=progress):
-                raise SinkError("another writer moved Redis's guard; the batch is tried again")
+        seq, epoch = int(shown.get("seq", -1)), int(shown.get("epoch", -1))
+        is_ours = (epoch, shown.get("query")) == (guard.epoch, guard.query_id)
+        lost = bool(rebuilding) != self.is_refilling
+        if seq < 0 or seq > guard.seq or epoch > guard.epoch or lost:
+            self._begin_refill(guard, progress)
+        elif seq < guard.seq:
+            cells = self._cellar.cells_after(seq, CAUGHT_UP_CELLS_MAX)
+            if cells is None:
+                self._begin_refill(guard, progress)
+                return
+            windows = {cell_id.window for cell_id, _ in cells if self._may_fall(cell_id.metric)}
+            rankings = self._rankings(windows, now_s)
+            self._write(guard, cells, rankings, now_s, seq, progress)
+        elif not is_ours or self._matured(now_s):
+            self._write(guard, (), NO_RANKINGS, now_s, seq, progress)
+
+    def refill(self, guard: Guard, now_s: int, budget_s: float) -> None:
+        """Write missing windows, the newest first, for about `budget_s`; raises as `follow`."""
+        deadline = time.monotonic() + budget_s
+        while self._parts is not None:
+            if not self._parts:
+                guarded_call(lambda: self._client.hdel(META_KEY, "rebuilding"))
+                self._parts = None
+                return
+            part = self._parts[0]
+            cells = self._cellar.cells_between(*part)
+            for packed in calls(writes(cells, self._definitions, now_s)):
+                if not self._send(guard, packed, guard.seq, None):
+                    # Wiped once more, or another driver's: the next look at the guard decides.
+                    self._parts = None
+                    return
+            self._parts.popleft()
+            if time.monotonic() >= deadline:
+                return
 
     def close(self) -> None:
         """Leave the server."""
         self._client.close()
 
-    def _rebuild(self, guard: Guard, now_s: int, progress: Progress, cellar: Cellar) -> None:
-        """Empty the mill's keys and fill them from the truth, totals and newest windows first.
+    def _begin_refill(self, guard: Guard, progress: Progress) -> None:
+        """Empty the mill's keys and plan how they are filled from the truth.
 
-        `rebuilding` stands in `mill:meta` meanwhile; found at a start, it means "from the
-        beginning". An epoch above ours while the truth is still ours means that the truth was
-        restored from a copy: the guard is ours to set.
+        `rebuilding` stands in `mill:meta` until all is there; found by a driver that is not
+        refilling, it means "from the beginning". An epoch above ours while the truth is still ours
+        means that the truth was restored from a copy: the guard is ours to set.
         """
-        fresh: dict[FieldT, EncodableT] = {
+        self._cellar.check_ours()
+        self._parts = None
+        now_s = progress.now_ms // 1000
+        fresh: dict[Any, Any] = {
             "epoch": guard.epoch,
             "query": guard.query_id,
             "batch": guard.batch_id,
-            "seq": 0,
+            "seq": guard.seq,
         }
-        self._call(lambda: self._client.hset(META_KEY, "rebuilding", "1"))
-        self._call(lambda: self._client.hset(GUARD_KEY, mapping=fresh))
+        meta = meta_fields(guard, progress)
+        pipeline = self._client.pipeline(transaction=True)
+        pipeline.unlink(GUARD_KEY, META_KEY)
+        pipeline.hset(META_KEY, items=[*meta, "rebuilding", "1"])
+        pipeline.hset(GUARD_KEY, mapping=fresh)
+        guarded_call(pipeline.execute)
         self._delete_keys()
-        cells = self._cells(cellar, 0, now_s)
-        self._write(guard, cells, now_s, expect=UNGUARDED, progress=progress)
-        self._call(lambda: self._client.hdel(META_KEY, "rebuilding"))
-
-    def _cells(self, cellar: Cellar, seq: int, now_s: int) -> Iterator[tuple[CellId, Cell]]:
-        pairs = [
-            (size_s != ALL_WINDOW_S, definition.name, size_s)
-            for definition in self._definitions.values()
-            for size_s in definition.windows_s
-        ]
-        for _, name, size_s in sorted(pairs):
-            oldest_s = oldest_kept_s(self._definitions[name], size_s, now_s)
-            yield from cellar.cells_after(seq, name, size_s, oldest_s)
+        parts: list[Part] = []
+        for definition in self._definitions.values():
+            for size_s in definition.windows_s:
+                oldest_s = oldest_kept_s(definition, size_s, now_s)
+                windows = self._cellar.windows_from(definition.name, size_s, oldest_s)
+                parts += parts_of(definition.name, size_s, windows)
+        self._parts = deque(sorted(parts, key=lambda part: part.rank))
 
     def _delete_keys(self) -> None:
         doomed: list[str] = []
+        found = self._client.scan_iter(match=f"{PREFIX}*", count=DELETED_PER_CALL)
+        while True:
+            key = guarded_call(lambda: next(found, None))
+            if key is not None and key not in KEPT_KEYS:
+                doomed.append(key)
+            if doomed and (key is None or len(doomed) >= DELETED_PER_CALL):
+                some, doomed = doomed, []
+                guarded_call(partial(self._client.unlink, *some))
+            if key is None:
+                return
 
-        def collect() -> list[str]:
-            found = self._client.scan_iter(match=f"{PREFIX}*", count=DELETED_PER_CALL)
-            return [key for key in found if key not in KEPT_KEYS]
+    def _may_fall(self, metric: str) -> bool:
+        definition = self._definitions[metric]
+        return definition.top is not None and definition.measure != Measure.COUNT
 
-        doomed = self._call(collect)
-        for begin in range(0, len(doomed), DELETED_PER_CALL):
-            some = doomed[begin : begin + DELETED_PER_CALL]
-            self._call(lambda some=some: self._client.unlink(*some))
+    def _rankings(self, windows: Iterable[WindowId], now_s: int) -> dict[WindowId, Ranking]:
+        return {
+            window: self._cellar.ranking(window, self._definitions[window.metric].top or 0)
+            for window in windows
+            if is_shown(window, self._definitions, now_s)
+        }
+
+    def _matured(self, now_s: int) -> set[WindowId]:
+        """Windows that lay more than an hour ahead when they were written, and no longer do."""
+        if self._ahead is None:
+            self._ahead = {
+                WindowId(definition.name, size_s, start_s)
+                for definition in self._definitions.values()
+                for size_s in definition.windows_s
+                if size_s != ALL_WINDOW_S
+                for start_s, _ in self._cellar.windows_from(
+                    definition.name, size_s, now_s + AHEAD_S_MAX + 1
+                )
+            }
+        return {window for window in self._ahead if window.start_s <= now_s + AHEAD_S_MAX}
 
     def _write(
         self,
         guard: Guard,
-        cells: Iterable[tuple[CellId, Cell]],
+        cells: CellsInOrder,
+        rankings: Mapping[WindowId, Ranking],
         now_s: int,
-        *,
         expect: int,
         progress: Progress,
     ) -> bool:
         """Send calls of about 1,000 fields; the guard moves with the last. False when behind."""
+        listed = list(cells)
+        come = self._matured(now_s)
         waiting: list[Write] | None = None
-        for packed in calls(writes(cells, self._definitions, now_s)):
+        told = writes(listed, self._definitions, now_s, rankings)
+        for packed in calls(chain(told, matured(come, self._definitions, now_s))):
             if waiting is not None and not self._send(guard, waiting, expect, None):
                 return False
             waiting = packed
-        return self._send(guard, waiting or [], expect, progress)
+        if not self._send(guard, waiting or [], expect, progress):
+            return False
+        ahead = {i.window for i, _ in listed if i.start_s > now_s + AHEAD_S_MAX}
+        self._ahead = ((self._ahead or set()) - come) | ahead
+        return True
 
     def _send(
         self, guard: Guard, some: list[Write], expect: int, progress: Progress | None
@@ -192,58 +239,8 @@ class RedisView:
             "meta": [] if progress is None else meta_fields(guard, progress),
             "published": "" if progress is None else published(guard, progress),
         }
-        answer = self._call(lambda: self._script(args=[json.dumps(body)]))
+        answer = guarded_call(lambda: self._script(args=[json.dumps(body)]))
         if answer == "fenced":
-            raise Fenced("a driver of a newer epoch writes to Redis")
+            self._cellar.check_ours()
+            raise SinkUnavailable("redis", "its guard is of an epoch that the truth does not know")
         return bool(answer == "ok")
-
-    def _call(self, ask: Any) -> Any:
-        return guarded_call(ask)
-
-
-def guarded_call(ask: Any) -> Any:
-    """Run one exchange; a server that is away becomes SinkUnavailable."""
-    try:
-        return ask()
-    except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError) as error:
-        raise SinkUnavailable("redis", str(error)) from error
-    except redis.exceptions.ResponseError as error:
-        # A server that still loads its file, or has no room, may answer the next time.
-        if str(error).startswith(("LOADING", "OOM", "READONLY", "MASTERDOWN", "BUSY", "MISCONF")):
-            raise SinkUnavailable("redis", str(error)) from error
-        raise
-
-
-def meta_fields(guard: Guard, progress: Progress) -> list[str]:
-    """`mill:meta` after a merge, as field and value in turn."""
-    at = datetime.fromtimestamp(progress.now_ms / 1000, UTC).isoformat(timespec="milliseconds")
-    told: Mapping[str, object] = {
-        "updated_at": at,
-        "batch": guard.batch_id,
-        "lines": progress.lines,
-        "lag": "unknown" if progress.lag is None else progress.lag,
-    }
-    return [str(part) for pair in told.items() for part in pair]
-
-
-def published(guard: Guard, progress: Progress) -> str:
-    """The message on `mill:updates`."""
-    changed = [
-        {"metric": metric, "size": size_text(size_s), "start_s": start_s}
-        for metric, size_s, start_s in progress.changed
-    ]
-    return json.dumps({"batch": guard.batch_id, "seq": guard.seq, "changed": changed})
-
-
-def encode_write(write: Write) -> dict[str, object]:
-    """A write as the script takes it."""
-    return {
-        "key": write.key,
-        "start": write.start,
-        "expire": write.expire_at_s,
-        "latest": write.latest or "",
-        "top": write.top or 0,
-        "trim": write.trim and write.top is not None,
-        "fields": [part for pair in write.fields.items() for part in pair],
-        "ranking": [part for name, score in write.ranking.items() for part in (score, name)],
-    }

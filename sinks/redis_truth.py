@@ -10,25 +10,28 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from redis.typing import EncodableT, FieldT
 
+from sinks.cellar import Ranking
 from sinks.config import RedisSettings
-from sinks.errors import DefinitionChanged, Fenced
-from sinks.keys import redis_field
+from sinks.errors import DefinitionChanged, SinkUnavailable
+from sinks.keys import is_other, redis_field
 from sinks.ledger import Standing, after, compare
 from sinks.merge import (
     Cell,
     CellId,
     Cells,
     WindowId,
+    fallen_windows,
     fold_to_windows,
+    keep_in_redis_s,
     merge_with_stored,
     overflow_candidates,
 )
-from sinks.redis_script import MERGE, OPEN
-from sinks.redis_sink import (
+from sinks.redis_link import (
     GUARD_KEY,
     connect,
     encode_write,
@@ -37,16 +40,26 @@ from sinks.redis_sink import (
     progress_of,
     published,
 )
-from sinks.rows import ALL_WINDOW_S, Batch, MetricDefinition
+from sinks.redis_script import MERGE, OPEN
+from sinks.rows import Batch, MetricDefinition
 from sinks.schema import definitions_differing
-from sinks.truth import Guard, Merged
-from sinks.values import Aggregate
-from sinks.view import window_key, writes
+from sinks.truth import Guard, Merged, check_ours
+from sinks.unparsed import (
+    REASON_CHARACTERS_MAX,
+    SAMPLE_BYTES_MAX,
+    SAMPLES_KEPT_DAYS,
+    SAMPLES_PER_FILE_AND_DAY,
+)
+from sinks.values import Aggregate, value_of
+from sinks.view import is_shown, window_key, writes
 
 LEDGER_KEY = "mill:ledger"
 DEFINITIONS_KEY = "mill:definitions"
 STATE_PREFIX = "mill:state:"
+SAMPLES_PREFIX = "mill:unparsed_lines:"
 COUNT_FIELD = "n_keys"
+# The server's clock may be ahead of the driver's, which alone decides what is still counted.
+EXPIRY_MARGIN_S = 86_400
 _NUMBERS = ("sum", "min", "max")
 _SKETCHES = ("hll", "kll")
 
@@ -92,25 +105,27 @@ class RedisTruth:
         """Merge a batch exactly once."""
         names = ("epoch", "query", "batch", "seq")
         guard = _guard(guarded_call(lambda: self._client.hmget(GUARD_KEY, names)))
-        if (guard.query_id, guard.epoch) != (self._query_id, self._epoch):
-            raise Fenced(f"another driver writes: query {guard.query_id} epoch {guard.epoch}")
+        check_ours(guard, self._query_id, self._epoch)
         new_id = batch.batch_id > guard.batch_id
         if compare(batch.ranges, self.ledger(), after_guard=new_id) is Standing.REPLAY:
             return Merged(guard, {}, replayed=True)
         guard = Guard(guard.query_id, guard.epoch, batch.batch_id, guard.seq + 1)
-        cells, counts = self._merged_cells(batch)
-        body = self._call_body(batch, guard, cells, counts)
+        cells, stored, counts = self._merged_cells(batch)
+        rankings = self._rankings(cells, stored, batch.now_ms // 1000)
+        body = self._call_body(batch, guard, cells, counts, rankings)
         answer = guarded_call(lambda: self._merge(args=[json.dumps(body)]))
         if answer == "fenced":
-            raise Fenced("a driver of a newer epoch writes to Redis")
+            raise SinkUnavailable("redis", "its guard moved while a batch was merged")
         return Merged(guard, cells, replayed=answer == "replay")
 
     def close(self) -> None:
         """Leave the server."""
         self._client.close()
 
-    def _merged_cells(self, batch: Batch) -> tuple[Cells, dict[WindowId, int]]:
-        folded = fold_to_windows(batch.rows, self._definitions, batch.now_ms // 1000)
+    def _merged_cells(self, batch: Batch) -> tuple[Cells, Cells, dict[WindowId, int]]:
+        folded = fold_to_windows(
+            batch.rows, self._definitions, batch.now_ms // 1000, keep_in_redis_s
+        )
         touched = {*folded, *overflow_candidates(folded, self._definitions)}
         by_window: dict[WindowId, list[CellId]] = {}
         for cell_id in sorted(touched):
@@ -124,11 +139,65 @@ class RedisTruth:
         for (window, ids), (count, *texts) in zip(by_window.items(), answers, strict=True):
             counts[window] = int(count or 0)
             stored |= {i: _decode(text) for i, text in zip(ids, texts, strict=True) if text}
-        return merge_with_stored(folded, stored, counts, self._definitions)
+        cells, new_counts = merge_with_stored(folded, stored, counts, self._definitions)
+        return cells, stored, new_counts
+
+    def _rankings(self, cells: Cells, stored: Cells, now_s: int) -> dict[WindowId, Ranking]:
+        """Complete rankings of the windows in which a value fell."""
+        rankings: dict[WindowId, Ranking] = {}
+        for window in fallen_windows(cells, stored, self._definitions):
+            if not is_shown(window, self._definitions, now_s):
+                continue
+            definition = self._definitions[window.metric]
+            found = guarded_call(partial(self._client.hgetall, _state_key(window)))
+            present = {
+                CellId(*window, bytes.fromhex(name)): _decode(text)
+                for name, text in found.items()
+                if name != COUNT_FIELD
+            }
+            present |= {one: cell for one, cell in cells.items() if one.window == window}
+            ranked = [
+                (cell.key, value)
+                for cell in present.values()
+                if not is_other(cell.key)
+                and (value := value_of(definition.measure, cell.aggregate)) is not None
+            ]
+            ranked.sort(key=lambda one: (-one[1], redis_field(one[0])))
+            rankings[window] = ranked[: definition.top]
+        return rankings
+
+    def _samples(self, batch: Batch) -> tuple[str, list[str]]:
+        """The day's key, and as field and value in turn the lines a file still has room for."""
+        day = datetime.fromtimestamp(batch.now_ms / 1000, UTC).date().isoformat()
+        key = SAMPLES_PREFIX + day
+        by_file: dict[str, dict[str, str]] = {}
+        for row in batch.unparsed:
+            for sample in row.samples:
+                told = {
+                    "file": row.file,
+                    "reason": row.reason[:REASON_CHARACTERS_MAX],
+                    "line": base64.b64encode(sample.line[:SAMPLE_BYTES_MAX]).decode("ascii"),
+                }
+                place = f"{row.topic}-{sample.partition}-{sample.offset}"
+                by_file.setdefault(row.file, {}).setdefault(place, json.dumps(told))
+        pairs: list[str] = []
+        for file, lines in by_file.items():
+            count = "count:" + redis_field((file,))
+            kept = int(guarded_call(partial(self._client.hget, key, count)) or 0)
+            some = list(lines.items())[: max(0, SAMPLES_PER_FILE_AND_DAY - kept)]
+            pairs += [text for pair in some for text in pair]
+            pairs += [count, str(kept + len(some))]
+        return key, pairs
 
     def _call_body(
-        self, batch: Batch, guard: Guard, cells: Cells, counts: Mapping[WindowId, int]
+        self,
+        batch: Batch,
+        guard: Guard,
+        cells: Cells,
+        counts: Mapping[WindowId, int],
+        rankings: Mapping[WindowId, Ranking],
     ) -> dict[str, object]:
+        samples_key, samples = self._samples(batch)
         progress = progress_of(batch, cells)
         now_s = batch.now_ms // 1000
         ordered = [(cell_id, cells[cell_id]) for cell_id in sorted(cells)]
@@ -138,7 +207,9 @@ class RedisTruth:
             "batch": str(guard.batch_id),
             "seq": str(guard.seq),
             "last": True,
-            "writes": [encode_write(w) for w in writes(ordered, self._definitions, now_s)],
+            "writes": [
+                encode_write(w) for w in writes(ordered, self._definitions, now_s, rankings)
+            ],
             "states": self._states(cells, counts),
             "ledger": [
                 text
@@ -150,6 +221,9 @@ class RedisTruth:
                 for row in batch.unparsed
                 for text in (redis_field((row.topic, row.file, row.reason)), str(row.count))
             ],
+            "samples_key": samples_key,
+            "samples_expire": now_s + SAMPLES_KEPT_DAYS * 86_400,
+            "samples": samples,
             "meta": meta_fields(guard, progress),
             "published": published(guard, progress),
         }
@@ -170,10 +244,10 @@ class RedisTruth:
         return states
 
     def _expiry(self, window: WindowId) -> int:
-        keep_s = self._definitions[window.metric].keep_mysql_s
-        if window.size_s == ALL_WINDOW_S or keep_s is None:
+        keep_s = keep_in_redis_s(self._definitions[window.metric], window.size_s)
+        if keep_s is None:
             return 0
-        return window.start_s + window.size_s + keep_s
+        return window.start_s + window.size_s + keep_s + EXPIRY_MARGIN_S
 
 
 def _state_key(window: WindowId) -> str:

@@ -1,19 +1,39 @@
-"""The sinks of one driver: the truth first, then the live view behind it."""
+"""The sinks of one driver: the truth first, then the live view behind it.
 
+Between batches a thread of its own tends both: it fills a Redis that came back empty, goes on with
+a refill, and deletes what is older than its `keep`, also while no line arrives. One lock keeps it
+apart from merging, so a step of it always stands between two merges.
+"""
+
+import logging
+import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 
+import pymysql
+import redis
+
 from sinks.config import SinksSettings
-from sinks.errors import SinkUnavailable
+from sinks.errors import Fenced, LedgerMismatch, SinkUnavailable
+from sinks.mysql_cellar import MySqlCellar
 from sinks.mysql_sink import MySqlSink
-from sinks.redis_sink import Progress, RedisView, progress_of
+from sinks.redis_link import Progress, progress_of
+from sinks.redis_sink import RedisView
 from sinks.redis_truth import RedisTruth
 from sinks.rows import Batch, MetricDefinition
-from sinks.truth import Merged, Truth
+from sinks.truth import Guard, Merged, Truth
 
 PATIENCE_S = 5.0
 PURGE_EVERY_S = 600.0
+TEND_EVERY_S = 1.0
+# How long a refill may hold up the start, a batch, and the next batch while nothing happens.
+REFILL_AT_START_S = 2.0
+REFILL_AFTER_BATCH_S = 0.05
+REFILL_WHEN_IDLE_S = 0.2
+
+logger = logging.getLogger(__name__)
 
 
 def clock_ms() -> int:
@@ -32,7 +52,7 @@ class Sinks:
     """Applies batches exactly once to whatever sinks are switched on.
 
     With MySQL, Redis is a view that may fall behind and is brought up again; alone, Redis is the
-    truth. Not for use by several threads.
+    truth. `states` says of each sink `ok`, `rebuilding` or `down: …`.
     """
 
     def __init__(
@@ -42,19 +62,27 @@ class Sinks:
         *,
         clock_ms: Callable[[], int] = clock_ms,
         patience_s: float = PATIENCE_S,
+        tend_every_s: float = TEND_EVERY_S,
     ) -> None:
         self._metrics = list(metrics)
         self._clock_ms = clock_ms
+        self._tend_every_s = tend_every_s
         self._mysql: MySqlSink | None = None
         self._view: RedisView | None = None
         self._truth: Truth
-        self._purge_at_s = time.monotonic() + PURGE_EVERY_S
+        self._guard: Guard | None = None
+        self._progress = Progress(0, None, 0, ())
+        self._purge_at_s = time.monotonic()
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._tender: threading.Thread | None = None
         self.states: dict[str, str] = {}
         if settings.mysql is not None:
             self._truth = self._mysql = MySqlSink(settings.mysql, patience_s=patience_s)
             self.states["mysql"] = "not asked yet"
             if settings.redis is not None:
-                self._view = RedisView(settings.redis, metrics)
+                cellar = MySqlCellar(self._mysql, metrics)
+                self._view = RedisView(settings.redis, metrics, cellar)
         elif settings.redis is not None:
             self._truth = RedisTruth(settings.redis)
         else:
@@ -65,22 +93,23 @@ class Sinks:
     def open(self, query_id: str) -> int:
         """Take over as the one writer, and bring Redis up to MySQL; returns the epoch.
 
+        Totals and the newest windows are in Redis when this returns; older ones may follow.
         Raises DefinitionChanged, SinkUnavailable.
         """
-        try:
+        with self._lock, _Noting(self):
+            self._guard = None
             now_ms = self._clock_ms()
             guard = self._truth.open(query_id, self._metrics, now_ms // 1000)
-            if self._mysql is not None and self._view is not None:
-                self._view.catch_up(guard, Progress(0, None, now_ms, ()), self._mysql)
-        except SinkUnavailable as error:
-            self._note_away(error)
-            raise
-        self._note_all_well()
+            self._progress = Progress(0, None, now_ms, ())
+            self._bring_up(guard, REFILL_AT_START_S)
+            self._guard = guard
+        self._start_tending()
         return guard.epoch
 
     def ledger(self) -> Mapping[tuple[str, int], int]:
         """End offsets of what is counted, by (topic, partition); raises SinkUnavailable."""
-        return self._truth.ledger()
+        with self._lock:
+            return self._truth.ledger()
 
     def apply(self, batch: Batch) -> Outcome:
         """Count a batch once, however often it comes.
@@ -88,39 +117,105 @@ class Sinks:
         Raises SinkUnavailable (send the same batch again), Fenced (end and stay down),
         LedgerMismatch (resume from the ledger under a new query id).
         """
-        try:
+        with self._lock, _Noting(self):
             merged = self._truth.apply(batch)
+            self._guard = merged.guard
             self._show(batch, merged)
-            self._purge_sometimes()
-        except SinkUnavailable as error:
-            self._note_away(error)
-            raise
-        self._note_all_well()
         return Outcome.REPLAYED if merged.replayed else Outcome.MERGED
+
+    def tend(self) -> None:
+        """One round of what is done between batches; raises as `apply` does."""
+        with self._lock:
+            if self._guard is None or self._closed.is_set():
+                return
+            with _Noting(self):
+                self._progress = self._progress_at(self._clock_ms())
+                self._bring_up(self._guard, REFILL_WHEN_IDLE_S)
+                self._purge_sometimes()
 
     def close(self) -> None:
         """Leave the servers."""
-        self._truth.close()
-        if self._view is not None:
-            self._view.close()
+        self._closed.set()
+        if self._tender is not None and self._tender is not threading.current_thread():
+            self._tender.join()
+        with self._lock:
+            self._truth.close()
+            if self._view is not None:
+                self._view.close()
 
     def _show(self, batch: Batch, merged: Merged) -> None:
-        if self._view is None or self._mysql is None:
+        if self._view is None:
             return
-        # The guard of our own transaction, never one read later: that may be a successor's.
-        progress = progress_of(batch, merged.cells)
         if merged.replayed:
-            self._view.catch_up(merged.guard, progress, self._mysql)
+            self._progress = self._progress_at(batch.now_ms)
+            self._view.catch_up(merged.guard, self._progress)
         else:
-            self._view.follow(merged.guard, merged.cells, progress, self._mysql)
+            self._progress = progress_of(batch, merged.cells)
+            self._view.follow(merged.guard, merged.cells, merged.fallen, self._progress)
+        self._view.refill(merged.guard, batch.now_ms // 1000, REFILL_AFTER_BATCH_S)
+
+    def _bring_up(self, guard: Guard, budget_s: float) -> None:
+        if self._view is not None:
+            self._view.catch_up(guard, self._progress)
+            self._view.refill(guard, self._progress.now_ms // 1000, budget_s)
+
+    def _progress_at(self, now_ms: int) -> Progress:
+        return Progress(self._progress.lines, self._progress.lag, now_ms, ())
 
     def _purge_sometimes(self) -> None:
         if self._mysql is not None and time.monotonic() >= self._purge_at_s:
-            self._mysql.purge(self._clock_ms() // 1000)
-            self._purge_at_s = time.monotonic() + PURGE_EVERY_S
+            left = self._mysql.purge(self._clock_ms() // 1000)
+            self._purge_at_s = time.monotonic() + (0 if left else PURGE_EVERY_S)
 
-    def _note_away(self, error: SinkUnavailable) -> None:
-        self.states[error.sink] = f"down: {error.reason}"
+    def _start_tending(self) -> None:
+        if self._mysql is not None and self._tender is None:
+            self._tender = threading.Thread(
+                target=_keep_tending,
+                args=(weakref.ref(self), self._closed, self._tend_every_s),
+                name="sinks-tender",
+                daemon=True,
+            )
+            self._tender.start()
 
-    def _note_all_well(self) -> None:
-        self.states.update(dict.fromkeys(self.states, "ok"))
+    def tend_or_say(self) -> None:
+        """One round of `tend`; what goes wrong is said, and met again by the next batch."""
+        try:
+            self.tend()
+        except SinkUnavailable as error:
+            logger.debug("not tended: %s", error)
+        except (Fenced, LedgerMismatch) as error:
+            # The next batch meets the same and ends this driver; until then, hands off.
+            logger.info("no longer the writer: %s", error)
+            self._guard = None
+        except (pymysql.err.Error, redis.exceptions.RedisError) as error:
+            logger.warning("not tended: %s", error)
+
+
+def _keep_tending(of: "weakref.ref[Sinks]", closed: threading.Event, every_s: float) -> None:
+    """The tender's life: it ends with its driver, also with one that nobody closed."""
+    while not closed.wait(every_s):
+        sinks = of()
+        if sinks is None:
+            return
+        sinks.tend_or_say()
+        del sinks
+
+
+class _Noting:
+    """Keeps `states` true to how the work inside went."""
+
+    def __init__(self, sinks: Sinks) -> None:
+        self._sinks = sinks
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        states = self._sinks.states
+        if isinstance(error, SinkUnavailable):
+            states[error.sink] = f"down: {error.reason}"
+        elif error is None:
+            states.update(dict.fromkeys(states, "ok"))
+            view = self._sinks._view
+            if view is not None and view.is_refilling:
+                states["redis"] = "rebuilding"

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from sinks.merge import Cells
+from sinks.errors import Fenced, LedgerMismatch
+from sinks.merge import Cells, WindowId
 from sinks.rows import Batch, MetricDefinition
 
 
@@ -20,11 +21,15 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What a batch became: its absolute cells, or that it was merged before."""
+    """What a batch became: its absolute cells, or that it was merged before.
+
+    `fallen` are the windows whose ranking must be read anew, because a value in it fell.
+    """
 
     guard: Guard
     cells: Cells
     replayed: bool
+    fallen: frozenset[WindowId] = frozenset()
 
 
 class Truth(Protocol):
@@ -45,3 +50,14 @@ class Truth(Protocol):
     def close(self) -> None:
         """Leave the server."""
         ...
+
+
+def check_ours(guard: Guard, query_id: str, epoch: int) -> None:
+    """Raise Fenced when a newer driver writes, LedgerMismatch when the truth was set back."""
+    if (guard.query_id, guard.epoch) == (query_id, epoch):
+        return
+    found = f"query {guard.query_id or 'none'} epoch {guard.epoch}"
+    own = f"this driver is query {query_id} epoch {epoch}"
+    if guard.epoch < epoch:
+        raise LedgerMismatch(f"the writer row was set back to {found}; {own}")
+    raise Fenced(f"another driver writes: {found}; {own}")

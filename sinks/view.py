@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from sinks.cellar import Ranking
 from sinks.keys import is_other, redis_field
-from sinks.merge import Cell, CellId, is_kept
+from sinks.merge import Cell, CellId, WindowId, is_kept
 from sinks.rows import ALL_WINDOW_S, MetricDefinition
 from sinks.schema import size_text
 from sinks.values import Measure, plain, quantiles_of, value_of
@@ -19,15 +20,15 @@ PREFIX = "mill:"
 START_FIELD = "@start"
 AHEAD_S_MAX = 3_600
 FIELDS_PER_CALL = 1_000
-# Values that never fall: only these may be trimmed by rank as they are written.
-RISING = frozenset({Measure.COUNT, Measure.UNIQUE, Measure.MAX})
+NO_RANKINGS: Mapping[WindowId, Ranking] = {}
 
 
 @dataclass(slots=True)
 class Write:
     """What one window's keys get: hash fields, ranking, expiry (epoch seconds, 0 for never).
 
-    `latest` names the key that shows the latest window when this one may be it.
+    `latest` names the key that shows the latest window when this one may be it. `replace` says
+    that the ranking is complete, because a value in it fell: a trimmed one cannot know who rises.
     """
 
     key: str
@@ -35,7 +36,7 @@ class Write:
     expire_at_s: int
     latest: str | None
     top: int | None
-    trim: bool
+    replace: bool = False
     fields: dict[str, str] = field(default_factory=dict)
     ranking: dict[str, str] = field(default_factory=dict)
 
@@ -62,40 +63,58 @@ def oldest_kept_s(definition: MetricDefinition, size_s: int, now_s: int) -> int:
     return 0 if size_s == ALL_WINDOW_S or keep_s is None else max(0, now_s - keep_s - size_s + 1)
 
 
+def is_shown(window: WindowId, definitions: Mapping[str, MetricDefinition], now_s: int) -> bool:
+    """Whether the live view still shows a window."""
+    keep_s = definitions[window.metric].keep_redis_s.get(window.size_s)
+    return is_kept(window.start_s, window.size_s, keep_s, now_s)
+
+
 def writes(
     cells: Iterable[tuple[CellId, Cell]],
     definitions: Mapping[str, MetricDefinition],
     now_s: int,
+    rankings: Mapping[WindowId, Ranking] = NO_RANKINGS,
 ) -> Iterator[Write]:
-    """The writes for cells, grouped by window and cut to FIELDS_PER_CALL fields each."""
-    open_writes: dict[str, Write] = {}
+    """The writes for cells that come window by window, cut to FIELDS_PER_CALL fields each.
+
+    `rankings` holds the complete ones of windows in which a value fell.
+    """
+    write: Write | None = None
     for cell_id, cell in cells:
-        definition = definitions[cell_id.metric]
-        keep_s = definition.keep_redis_s.get(cell_id.size_s)
-        if not is_kept(cell_id.start_s, cell_id.size_s, keep_s, now_s):
+        if not is_shown(cell_id.window, definitions, now_s):
             continue
+        definition = definitions[cell_id.metric]
         key = window_key(*cell_id.window)
-        write = open_writes.get(key)
-        if write is None:
-            write = open_writes[key] = _new_write(key, cell_id, definition, keep_s, now_s)
+        if write is None or write.key != key or len(write.fields) >= FIELDS_PER_CALL:
+            if write is not None:
+                yield write
+            write = _new_write(cell_id.window, definition, now_s)
+            if complete := rankings.get(cell_id.window):
+                write.ranking = {redis_field(name): plain(value) for name, value in complete}
+                write.replace = True
         _add(write, cell, definition)
-        if len(write.fields) >= FIELDS_PER_CALL:
-            yield open_writes.pop(key)
-    yield from open_writes.values()
+    if write is not None:
+        yield write
 
 
-def _new_write(
-    key: str, cell_id: CellId, definition: MetricDefinition, keep_s: int | None, now_s: int
-) -> Write:
-    is_all = cell_id.size_s == ALL_WINDOW_S
-    may_be_latest = not is_all and cell_id.start_s <= now_s + AHEAD_S_MAX
+def matured(
+    windows: Iterable[WindowId], definitions: Mapping[str, MetricDefinition], now_s: int
+) -> Iterator[Write]:
+    """Writes that make windows the latest ones whose time has come since they were written."""
+    for window in sorted(windows):
+        yield _new_write(window, definitions[window.metric], now_s)
+
+
+def _new_write(window: WindowId, definition: MetricDefinition, now_s: int) -> Write:
+    keep_s = definition.keep_redis_s.get(window.size_s)
+    is_all = window.size_s == ALL_WINDOW_S
+    may_be_latest = not is_all and window.start_s <= now_s + AHEAD_S_MAX
     return Write(
-        key=key,
-        start="" if is_all else start_text(cell_id.start_s),
-        expire_at_s=0 if is_all or keep_s is None else cell_id.start_s + cell_id.size_s + keep_s,
-        latest=latest_key(definition.name, cell_id.size_s) if may_be_latest else None,
+        key=window_key(*window),
+        start="" if is_all else start_text(window.start_s),
+        expire_at_s=0 if is_all or keep_s is None else window.start_s + window.size_s + keep_s,
+        latest=latest_key(definition.name, window.size_s) if may_be_latest else None,
         top=definition.top,
-        trim=definition.measure in RISING,
     )
 
 
@@ -108,6 +127,8 @@ def _add(write: Write, cell: Cell, definition: MetricDefinition) -> None:
         write.fields[f"{name}.count"] = plain(cell.aggregate.count)
     elif value is not None:
         write.fields[name] = plain(value)
+    if write.replace:
+        return
     if definition.top is not None and value is not None and not is_other(cell.key):
         write.ranking[name] = plain(value)
 

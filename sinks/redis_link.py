@@ -1,0 +1,112 @@
+"""One client of Redis, which of its faults mean "away", and how writes travel to the scripts."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from sinks.config import RedisSettings
+from sinks.errors import SinkUnavailable
+from sinks.merge import Cells
+from sinks.rows import Batch
+from sinks.schema import size_text
+from sinks.truth import Guard
+from sinks.view import Write, start_text
+
+TIMEOUT_S = 5.0
+GUARD_KEY = "mill:guard"
+META_KEY = "mill:meta"
+WINDOWS_TOLD_MAX = 1_000
+# A server that still loads its file, has no room or holds a stranger's key may answer differently
+# the next time; until then the batch waits and the reason is shown.
+MAY_PASS = ("LOADING", "OOM", "READONLY", "MASTERDOWN", "BUSY", "MISCONF", "WRONGTYPE")
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What `mill:meta` and the channel say of a merge."""
+
+    lines: int
+    lag: int | None
+    now_ms: int
+    changed: Sequence[tuple[str, int, int]]
+
+
+def progress_of(batch: Batch, cells: Cells) -> Progress:
+    """What to tell of a merged batch."""
+    changed = sorted({(c.metric, c.size_s, c.start_s) for c in cells})
+    return Progress(batch.lines, batch.lag, batch.now_ms, changed)
+
+
+def connect(settings: RedisSettings) -> "redis.Redis":
+    """A client that reports a fault at once; trying again is the caller's business."""
+    return redis.Redis(
+        host=settings.host,
+        port=settings.port,
+        username=settings.username,
+        password=settings.password,
+        socket_timeout=TIMEOUT_S,
+        socket_connect_timeout=TIMEOUT_S,
+        retry=Retry(NoBackoff(), 0),
+        decode_responses=True,
+    )
+
+
+def guarded_call(ask: Callable[[], Any]) -> Any:
+    """Run one exchange; a server that is away becomes SinkUnavailable."""
+    try:
+        return ask()
+    except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError) as error:
+        raise SinkUnavailable("redis", str(error)) from error
+    except redis.exceptions.ResponseError as error:
+        if str(error).startswith(MAY_PASS):
+            raise SinkUnavailable("redis", str(error)) from error
+        raise
+
+
+def meta_fields(guard: Guard, progress: Progress) -> list[str]:
+    """`mill:meta` after a merge, as field and value in turn."""
+    at = datetime.fromtimestamp(progress.now_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    told: Mapping[str, object] = {
+        "updated_at": at,
+        "batch": guard.batch_id,
+        "lines": progress.lines,
+        "lag": "unknown" if progress.lag is None else progress.lag,
+    }
+    return [str(part) for pair in told.items() for part in pair]
+
+
+def published(guard: Guard, progress: Progress) -> str:
+    """The message on `mill:updates`; a merge of very many windows names the latest ones."""
+    told = sorted(progress.changed, key=lambda one: (one[1] != 0, -one[2]))[:WINDOWS_TOLD_MAX]
+    changed = [
+        {
+            "metric": metric,
+            "size": size_text(size_s),
+            "start": None if size_s == 0 else start_text(start_s),
+        }
+        for metric, size_s, start_s in sorted(told)
+    ]
+    message: dict[str, object] = {"batch": guard.batch_id, "seq": guard.seq, "changed": changed}
+    if len(told) < len(progress.changed):
+        message["changed_count"] = len(progress.changed)
+    return json.dumps(message)
+
+
+def encode_write(write: Write) -> dict[str, object]:
+    """A write as the script takes it."""
+    return {
+        "key": write.key,
+        "start": write.start,
+        "expire": write.expire_at_s,
+        "latest": write.latest or "",
+        "top": write.top or 0,
+        "replace": write.replace,
+        "fields": [part for pair in write.fields.items() for part in pair],
+        "ranking": [part for name, score in write.ranking.items() for part in (score, name)],
+    }
