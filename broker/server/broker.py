@@ -67,14 +67,14 @@ class Broker:
         self.listeners: list[ClientListener] = []
         self.worker = Worker(loop, "files")
         self.warmer = Warmer(loop)
-        self.flusher = Flusher(loop, self._flushed, lambda error: die(f"sync failed: {error}"))
+        self.flusher = Flusher(loop, self.on_flushed, lambda error: die(f"sync failed: {error}"))
         self.services = Services()
         self.services.config = config
         self.services.clock = clock
         self.services.loop = loop
         self.services.metrics = Metrics()
         self.services.warmer = self.warmer
-        self.services.timer = LoopTimer(loop, clock, self._on_time)
+        self.services.timer = LoopTimer(loop, clock, self.on_time)
         self.is_serving = False
         self._logs: LogManager | None = None
         self._metadata_log: Log | None = None
@@ -137,10 +137,10 @@ class Broker:
         for files in [*dropped, *([report.dropped] if report.dropped is not None else [])]:
             self.housekeeping.unlink(files)
         services.groups.follow()
-        dispatcher = Dispatcher(services, HANDLERS)
+        self.dispatcher = Dispatcher(services, HANDLERS)
         for name, address in self.config.listeners.items():
             listener = ClientListener(
-                name, address, self._bound[name], services, dispatcher, self.connections
+                name, address, self._bound[name], services, self.dispatcher, self.connections
             )
             self.listeners.append(listener)
             await listener.open()
@@ -155,7 +155,8 @@ class Broker:
         if OFFSETS_TOPIC in delta.touched:
             self.services.groups.follow()
 
-    def _flushed(self, log: Log) -> None:
+    def on_flushed(self, log: Log) -> None:
+        """A log's recovery point has moved."""
         if log is self._metadata_log:
             self.services.metadata.flushed()
         else:
@@ -171,7 +172,8 @@ class Broker:
         self.services.produces.gone(partition)
         self.services.fetches.gone(partition)
 
-    def _on_time(self, now_ms: int) -> int | None:
+    def on_time(self, now_ms: int) -> int:
+        """Do what is due by the monotonic clock; returns the next deadline."""
         services = self.services
         services.produces.expire(now_ms)
         services.fetches.expire(now_ms)

@@ -1,0 +1,202 @@
+"""A whole broker without sockets, threads and time: requests go in as frames, answers come out.
+
+The disk is the simulated one; syncs happen when the test says so, and the clock stands still until
+it is moved.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from broker.server.broker import Broker
+from broker.server.flusher import Flusher
+from broker.server.pipeline import Slot, is_produce_frame
+from broker.server.workers import Worker
+from broker.storage.disk import FileRegion
+from broker.storage.log import Log
+from protocol.messages.api import response_class
+from protocol.messages.headers import decode_response_header, encode_request
+from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from protocol.wire.schema import Message
+from tests.sim.clock import SimClock
+from tests.sim.disk import SimDisk
+from tests.unit.storage.kit import NOW, broker_config
+
+T = TypeVar("T")
+
+
+class InlineWorker(Worker):
+    """Does each job at once."""
+
+    def __init__(self) -> None:
+        pass
+
+    def run(
+        self,
+        job: Callable[[], T],
+        done: Callable[[T], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        done(job())
+
+    def stop(self) -> None:
+        pass
+
+
+class HeldFlusher(Flusher):
+    """Syncs when told to."""
+
+    def __init__(self, on_flushed: Callable[[Log], None]) -> None:
+        self.marked: dict[Log, None] = {}
+        self._report = on_flushed
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.marked
+
+    def mark(self, log: Log) -> None:
+        self.marked[log] = None
+
+    def forget(self, log: Log) -> None:
+        self.marked.pop(log, None)
+
+    def stop(self) -> None:
+        pass
+
+    def sync(self) -> None:
+        """One group commit of everything marked."""
+        marked, self.marked = self.marked, {}
+        for log in marked:
+            target = log.flush_target()
+            if target is not None:
+                target.perform()
+                log.flushed(target)
+        for log in marked:
+            self._report(log)
+
+
+class FakeListener:
+    """Only its name matters here."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class FakeConnection:
+    """What a handler sees of a connection."""
+
+    def __init__(self, listener: str = "HOST") -> None:
+        self.listener = FakeListener(listener)
+        self.is_closed = False
+        self.has_staged = False
+        self.parked_fetch: Any = None
+        self.closed_because = ""
+
+    def answered(self) -> None:
+        pass
+
+    def close(self, reason: str) -> None:
+        self.is_closed = True
+        self.closed_because = reason
+
+
+class Asked:
+    """One request under way."""
+
+    def __init__(self, message: Message, version: int, listener: str) -> None:
+        self.connection: Any = FakeConnection(listener)
+        self.frame = memoryview(bytearray(encode_request(message, version, 1, "rig")[4:]))
+        self.slot = Slot(is_produce_frame(self.frame), len(self.frame))
+        self._api_key = message.api_key
+        self._version = version
+
+    def is_answered(self) -> bool:
+        """Whether the answer has been given; empty counts."""
+        return self.slot.answer is not None
+
+    @property
+    def answer(self) -> Any:
+        """The decoded answer; fails while there is none."""
+        chunks = self.slot.answer
+        assert chunks is not None, "not answered yet"
+        frame = b"".join(
+            chunk.read() if isinstance(chunk, FileRegion) else bytes(chunk)  # type: ignore[call-overload]  # bytes-like
+            for chunk in chunks
+        )[4:]
+        _, position = decode_response_header(frame, self._api_key, self._version)
+        return response_class(self._api_key).decode(frame, self._version, position)[0]
+
+
+class Rig:
+    """One broker on a simulated disk, started."""
+
+    def __init__(self, disk: SimDisk | None = None, **settings: object) -> None:
+        self.disk = disk or SimDisk()
+        self.settings = {key.replace("_", "."): value for key, value in settings.items()}
+        self.clock = SimClock(NOW, 1_000)
+        self.start()
+
+    def start(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        config = broker_config(self.settings)
+        self.broker = Broker(config, self.clock, self.disk, self.loop, self._die)
+        self.flusher = HeldFlusher(self.broker.on_flushed)
+        self.broker.flusher = self.flusher
+        self.broker.worker = InlineWorker()
+        report = self.broker.recover()
+        self.loop.run_until_complete(self.broker.start(report))
+
+    def power_cut(self, chance: random.Random) -> None:
+        """Everything that was not synced may be gone; then the broker starts again."""
+        self.loop.close()
+        self.disk.crash(chance)
+        self.start()
+
+    def stop(self) -> None:
+        """Let go of the loop; every test ends with it."""
+        self.loop.close()
+
+    def _die(self, reason: str) -> None:
+        raise AssertionError(f"the broker would end: {reason}")
+
+    def turn(self) -> None:
+        """Let callbacks of the loop run."""
+        self.loop.run_until_complete(asyncio.sleep(0))
+
+    def send(self, message: Message, version: int, *, listener: str = "HOST") -> Asked:
+        """Start a request, as the end of a read would."""
+        asked = Asked(message, version, listener)
+        self.broker.dispatcher.start(asked.connection, asked.slot, asked.frame)
+        if asked.connection.has_staged:
+            asked.connection.has_staged = False
+            self.broker.services.produces.settle()
+        return asked
+
+    def ask(self, message: Message, version: int) -> Any:
+        """Start a request, sync what it wants on the disk, and return its answer."""
+        asked = self.send(message, version)
+        for _ in range(3):
+            if not asked.is_answered():
+                self.flusher.sync()
+                self.turn()
+        return asked.answer
+
+    def create(self, name: str, partitions: int = 1, **settings: str) -> None:
+        """Make a topic."""
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=1,
+            configs=[
+                CreatableTopicConfig(name=key.replace("_", "."), value=value)
+                for key, value in settings.items()
+            ],
+        )
+        answer = self.ask(CreateTopicsRequest(topics=[topic]), 7)
+        assert answer.topics[0].error_code == 0, answer.topics[0]
+
+    def advance(self, by_ms: int) -> None:
+        """Move the clock and do what is due."""
+        self.clock.advance(by_ms)
+        self.broker.on_time(self.clock.monotonic_ms())

@@ -1,0 +1,138 @@
+"""When a Fetch is answered: at once, with enough, early for another request, or in time."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from broker.server.fetching import EARLY_AFTER_MS
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import FetchPartition
+from tests.harness.wire import batch_of, fetch_request, produce_request, read_values
+from tests.unit.broker.rig import Asked, Rig
+
+WAIT_MS = 10_000
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    rig = Rig()
+    rig.create("t", 2)
+    yield rig
+    rig.stop()
+
+
+def park(rig: Rig, offset: int = 0, *, min_bytes: int = 1, listener: str = "HOST") -> Asked:
+    request = fetch_request("t", offset, max_wait_ms=WAIT_MS, min_bytes=min_bytes)
+    asked = rig.send(request, 12, listener=listener)
+    assert not asked.is_answered()
+    assert asked.connection.parked_fetch is not None
+    return asked
+
+
+def values_of(asked: Asked) -> list[bytes | None]:
+    return read_values(asked.answer.responses[0].partitions[0].records)
+
+
+def test_only_what_is_committed_is_read(rig: Rig) -> None:
+    rig.send(produce_request("t", batch_of([b"x"])), 9)
+    asked = park(rig)
+    rig.flusher.sync()
+    assert values_of(asked) == [b"x"]
+    assert asked.connection.parked_fetch is None
+
+
+def test_a_fetch_that_wants_more_goes_on_waiting(rig: Rig) -> None:
+    asked = park(rig, min_bytes=250)
+    for number in range(3):
+        assert not asked.is_answered()
+        rig.ask(produce_request("t", batch_of([b"%d" % number * 50])), 9)
+    assert len(values_of(asked)) == 3
+
+
+def test_time_ends_the_wait_with_what_there_is(rig: Rig) -> None:
+    asked = park(rig, min_bytes=1_000)
+    rig.ask(produce_request("t", batch_of([b"x"])), 9)
+    rig.advance(WAIT_MS - 1)
+    assert not asked.is_answered()
+    rig.advance(1)
+    assert values_of(asked) == [b"x"]
+
+
+def test_another_request_ends_the_wait_but_not_at_once(rig: Rig) -> None:
+    asked = park(rig)
+    rig.broker.services.fetches.hasten(asked.connection.parked_fetch)
+    rig.advance(EARLY_AFTER_MS - 1)
+    assert not asked.is_answered()
+    rig.advance(1)
+    assert asked.is_answered()
+    assert rig.broker.services.metrics.fetches_completed_early == 1
+
+
+def test_a_hastened_fetch_still_gets_data_that_comes_first(rig: Rig) -> None:
+    asked = park(rig)
+    rig.broker.services.fetches.hasten(asked.connection.parked_fetch)
+    rig.ask(produce_request("t", batch_of([b"x"])), 9)
+    assert values_of(asked) == [b"x"]
+    rig.advance(WAIT_MS)
+    assert rig.broker.services.metrics.fetches_completed_early == 0
+
+
+def test_followers_are_not_hurried(rig: Rig) -> None:
+    asked = park(rig, listener="BROKER")
+    rig.broker.services.fetches.hasten(asked.connection.parked_fetch)
+    rig.advance(WAIT_MS - 1)
+    assert not asked.is_answered()
+
+
+def test_a_lost_connection_is_forgotten(rig: Rig) -> None:
+    asked = park(rig)
+    rig.broker.services.fetches.forget(asked.connection.parked_fetch)
+    rig.ask(produce_request("t", batch_of([b"x"])), 9)
+    rig.advance(WAIT_MS)
+    assert not asked.is_answered()
+
+
+def test_an_error_in_one_partition_answers_at_once(rig: Rig) -> None:
+    request = fetch_request("t", max_wait_ms=WAIT_MS)
+    request.topics[0].partitions.append(FetchPartition(partition=7, partition_max_bytes=1))
+    answer = rig.send(request, 12).answer
+    codes = [one.error_code for one in answer.responses[0].partitions]
+    assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+def test_a_fetch_of_nothing_is_answered_at_once(rig: Rig) -> None:
+    request = fetch_request("t", max_wait_ms=WAIT_MS)
+    request.topics = []
+    assert rig.send(request, 12).answer.responses == []
+
+
+def test_the_answer_keeps_to_its_size_across_partitions(rig: Rig) -> None:
+    for index in (0, 1):
+        for _ in range(3):
+            rig.ask(produce_request("t", batch_of([bytes(1_000)]), partition=index), 9)
+    request = fetch_request("t", max_bytes=2_500)
+    request.topics[0].partitions.append(FetchPartition(partition=1, partition_max_bytes=1 << 20))
+    parts = rig.ask(request, 12).responses[0].partitions
+    assert [len(read_values(one.records)) for one in parts] == [2, 0]
+    request.max_bytes = 1
+    parts = rig.ask(request, 12).responses[0].partitions
+    assert [len(read_values(one.records)) for one in parts] == [1, 0]
+
+
+def test_a_divergent_reader_is_told_where(rig: Rig) -> None:
+    rig.ask(produce_request("t", batch_of([b"x"])), 9)
+    request = fetch_request("t", 1, max_wait_ms=WAIT_MS)
+    asked_part = request.topics[0].partitions[0]
+    asked_part.last_fetched_epoch = 0
+    assert not rig.send(request, 12).is_answered()
+    # It claims to have read more of epoch 0 than there ever was.
+    asked_part.fetch_offset = 5
+    part = rig.send(request, 12).answer.responses[0].partitions[0]
+    assert part.diverging_epoch is not None
+    assert (part.diverging_epoch.epoch, part.diverging_epoch.end_offset) == (0, 1)
+
+
+def test_when_the_broker_stops_parked_fetches_are_answered(rig: Rig) -> None:
+    asked = park(rig)
+    rig.broker.services.fetches.complete_all()
+    assert asked.is_answered()

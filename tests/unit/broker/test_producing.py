@@ -1,0 +1,231 @@
+"""When a Produce is answered: after the sync it waits for, and never before."""
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from protocol.errors import ErrorCode
+from protocol.messages.cluster import FindCoordinatorRequest
+from protocol.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+)
+from protocol.messages.producer_ids import InitProducerIdRequest
+from protocol.messages.topics import DeleteTopicsRequest
+from tests.harness.seed import seeded
+from tests.harness.wire import batch_of, fetch_request, produce_request, read_values
+from tests.unit.broker.rig import Asked, Rig
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    rig = Rig()
+    rig.create("t", 2)
+    yield rig
+    rig.stop()
+
+
+def code_of(asked: Asked, number: int = 0) -> ErrorCode:
+    return ErrorCode(asked.answer.responses[number].partition_responses[0].error_code)
+
+
+@pytest.mark.parametrize("required_acks", [1, -1])
+def test_an_acknowledgement_waits_for_the_sync(rig: Rig, required_acks: int) -> None:
+    batch = batch_of([b"x"])
+    asked = rig.send(produce_request("t", batch, required_acks=required_acks), 9)
+    log = rig.broker.services.replicas.find("t", 0).log
+    assert not asked.is_answered()
+    assert (log.log_end_offset, log.high_watermark) == (1, 0)
+    rig.flusher.sync()
+    assert code_of(asked) is ErrorCode.NONE
+    assert log.high_watermark == 1
+
+
+def test_without_acks_nothing_waits_and_nothing_is_sent(rig: Rig) -> None:
+    asked = rig.send(produce_request("t", batch_of([b"x"]), required_acks=0), 9)
+    assert asked.slot.answer == ()
+
+
+def test_without_acks_a_refusal_hangs_up(rig: Rig) -> None:
+    asked = rig.send(produce_request("none", batch_of([b"x"]), required_acks=0), 9)
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in asked.connection.closed_because
+
+
+def test_one_sync_answers_everything_written_before_it(rig: Rig) -> None:
+    asked = [rig.send(produce_request("t", batch_of([b"x"])), 9) for _ in range(10)]
+    rig.flusher.sync()
+    offsets = [one.answer.responses[0].partition_responses[0].base_offset for one in asked]
+    assert offsets == list(range(10))
+
+
+def test_a_request_for_two_partitions_waits_for_both(rig: Rig) -> None:
+    request = produce_request("t", batch_of([b"x"]))
+    other = produce_request("t", batch_of([b"y"]), partition=1)
+    request.topic_data[0].partition_data += other.topic_data[0].partition_data
+    asked = rig.send(request, 9)
+    first, second = (rig.broker.services.replicas.find("t", index).log for index in (0, 1))
+    del rig.flusher.marked[second]
+    rig.flusher.sync()
+    assert first.high_watermark == 1
+    assert not asked.is_answered()
+    rig.flusher.mark(second)
+    rig.flusher.sync()
+    assert asked.is_answered()
+
+
+def test_a_repeated_batch_waits_for_its_first_copy(rig: Rig) -> None:
+    batch = batch_of([b"x"], producer_id=5, producer_epoch=0, base_sequence=0)
+    first = rig.send(produce_request("t", batch), 9)
+    again = rig.send(produce_request("t", batch), 9)
+    assert not again.is_answered()
+    rig.flusher.sync()
+    assert first.answer == again.answer
+
+
+def test_with_interval_flushing_the_page_cache_is_enough() -> None:
+    rig = Rig(log_flush_interval_messages=1_000)
+    rig.create("t")
+    asked = rig.send(produce_request("t", batch_of([b"x"])), 9)
+    assert code_of(asked) is ErrorCode.NONE
+    assert not rig.flusher.marked
+    rig.send(produce_request("t", batch_of([b"x"] * 1_000)), 9)
+    assert len(rig.flusher.marked) == 1
+    rig.stop()
+
+
+def test_flush_ms_bounds_how_long_the_page_cache_is_enough() -> None:
+    rig = Rig(log_flush_interval_messages=1_000)
+    rig.create("t", flush_ms="3000")
+    rig.send(produce_request("t", batch_of([b"x"])), 9)
+    rig.advance(2_000)
+    assert not rig.flusher.marked
+    rig.advance(2_000)
+    assert len(rig.flusher.marked) == 1
+    rig.stop()
+
+
+def test_a_refused_write_is_answered_with_a_retriable_error_and_leaves_nothing(rig: Rig) -> None:
+    rig.disk.refuses = lambda path, operation: operation == "write" and "/t-0/" in path
+    request = produce_request("t", batch_of([b"x"]))
+    other = produce_request("t", batch_of([b"y"]), partition=1)
+    request.topic_data[0].partition_data += other.topic_data[0].partition_data
+    asked = rig.send(request, 9)
+    rig.flusher.sync()
+    parts = asked.answer.responses[0].partition_responses
+    assert [one.error_code for one in parts] == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE]
+    assert parts[0].base_offset == -1
+    rig.disk.refuses = None
+    assert rig.ask(request, 9).responses[0].partition_responses[0].base_offset == 0
+
+
+def test_time_out_and_deletion_end_the_wait(rig: Rig) -> None:
+    late = rig.send(produce_request("t", batch_of([b"x"]), timeout_ms=500), 9)
+    rig.advance(499)
+    assert not late.is_answered()
+    rig.advance(2)
+    assert code_of(late) is ErrorCode.REQUEST_TIMED_OUT
+    doomed = rig.send(produce_request("t", batch_of([b"x"]), partition=1), 9)
+    rig.send(DeleteTopicsRequest(topic_names=["t"]), 5)
+    metadata_log = next(log for log in rig.flusher.marked if log.topic_id.int == 1)
+    rig.flusher.marked = {metadata_log: None}
+    rig.flusher.sync()
+    assert code_of(doomed) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_too_few_replicas_refuse_acks_all_only(rig: Rig) -> None:
+    rig.create("strict", min_insync_replicas="2")
+    refused = rig.send(produce_request("strict", batch_of([b"x"])), 9)
+    assert code_of(refused) is ErrorCode.NOT_ENOUGH_REPLICAS
+    taken = rig.send(produce_request("strict", batch_of([b"x"]), required_acks=1), 9)
+    rig.flusher.sync()
+    assert code_of(taken) is ErrorCode.NONE
+
+
+def test_pitfall_15_a_record_without_a_key_is_named_on_a_compacted_topic(rig: Rig) -> None:
+    rig.create("keyed", cleanup_policy="compact")
+    asked = rig.send(produce_request("keyed", batch_of([b"x", b"y"], key=None)), 9)
+    assert code_of(asked) is ErrorCode.INVALID_RECORD
+    errors = asked.answer.responses[0].partition_responses[0].record_errors
+    assert [one.batch_index for one in errors] == [0, 1]
+
+
+def test_what_was_acknowledged_survives_any_power_cut() -> None:
+    chance = seeded("power cut")
+    for _ in range(25):
+        run_until_the_power_goes(chance)
+
+
+def run_until_the_power_goes(chance: random.Random) -> None:
+    """Produces, commits and topics; whatever was answered must be there after the cut."""
+    rig = Rig(log_segment_bytes=chance.choice([400, 2_000, 100_000]))
+    rig.create("t", 2)
+    rig.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 4)
+    producer_id = rig.ask(InitProducerIdRequest(transactional_id=None), 4).producer_id
+    sent: list[tuple[int, bytes, Asked]] = []
+    commits: list[tuple[int, Asked]] = []
+    topics: list[str] = []
+    for number in range(chance.randint(1, 40)):
+        kind = chance.random()
+        if kind < 0.6:
+            index, value = chance.randrange(2), b"%d" % number
+            request = produce_request("t", batch_of([value]), partition=index)
+            sent.append((index, value, rig.send(request, 9)))
+        elif kind < 0.8:
+            commits.append((number, rig.send(commit_request(number), 8)))
+        elif kind < 0.85:
+            topics.append(f"new{number}")
+            rig.create(topics[-1])
+        else:
+            rig.flusher.sync()
+            rig.turn()
+    rig.power_cut(chance)
+    for index in (0, 1):
+        answered = [value for at, value, asked in sent if at == index and asked.is_answered()]
+        found = everything_in(rig, index)
+        assert found[: len(answered)] == answered
+        assert found == [value for at, value, _ in sent if at == index][: len(found)]
+    answered_commits = [offset for offset, asked in commits if asked.is_answered()]
+    if answered_commits:
+        assert committed_offset(rig) >= answered_commits[-1]
+    assert all(name in rig.broker.services.metadata.image.topics for name in topics)
+    again = rig.ask(InitProducerIdRequest(transactional_id=None), 4).producer_id
+    assert again != producer_id
+    rig.stop()
+
+
+def everything_in(rig: Rig, index: int) -> list[Any]:
+    request = fetch_request("t", max_bytes=1 << 24, partition_max_bytes=1 << 24)
+    request.topics[0].partitions[0].partition = index
+    values: list[Any] = []
+    while True:
+        part = rig.ask(request, 12).responses[0].partitions[0]
+        assert part.error_code == 0
+        found = read_values(part.records)
+        if not found:
+            return values
+        values += found
+        request.topics[0].partitions[0].fetch_offset = len(values)
+
+
+def commit_request(offset: int) -> OffsetCommitRequest:
+    partition = OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=offset, committed_metadata=""
+    )
+    return OffsetCommitRequest(
+        group_id="g", topics=[OffsetCommitRequestTopic(name="t", partitions=[partition])]
+    )
+
+
+def committed_offset(rig: Rig) -> int:
+    for _ in range(50):
+        rig.turn()
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
+    group = rig.ask(request, 8).groups[0]
+    assert group.error_code == 0
+    offset: int = group.topics[0].partitions[0].committed_offset
+    return offset
