@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -116,10 +117,41 @@ def _cell_or_dash(value: object) -> str:
 
 
 @collector.command("check")
-def collector_check() -> None:
+def collector_check(as_json: JsonOption = False) -> None:
     """Which files match, what they are, and where reading stands; changes nothing."""
     mill, _ = context.load_mill()
-    _become_room(mill, "collector", ["--check"], collector_settings(mill))
+    descriptor = settings_descriptor(encode_settings(collector_settings(mill)))
+    done = subprocess.run(
+        [sys.executable, "-m", "collector", "--check", "--settings-fd", str(descriptor)],
+        pass_fds=[descriptor],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(mill.home.code)},
+        check=False,
+    )
+    os.close(descriptor)
+    try:
+        found = json.loads(done.stdout)
+    except ValueError as error:
+        raise CommandError("the collector could not look; see above") from error
+    if as_json:
+        print_json("collector-check/1", found, found["problems"])
+    else:
+        _print_check(found)
+    if done.returncode:
+        raise typer.Exit(done.returncode)
+
+
+def _print_check(found: dict[str, Any]) -> None:
+    heads = ["key", "topic", "inode", "verdict", "state", "size_bytes", "position", "lag_bytes"]
+    rows = [[_cell_or_dash(entry.get(head)) for head in heads] for entry in found["files"]]
+    if rows:
+        print_table([head.upper() for head in heads], rows, right=frozenset({2, 5, 6, 7}))
+    broker = found["broker"]
+    if not broker["reached"]:
+        say(f"positions unknown: {broker['address']} gives no answer: {broker['reason']}")
+    for problem in found["problems"]:
+        say(f"{problem}")
+    say(f"{len(rows)} files match; this collector is {found['instance']}")
 
 
 @collector.command("once")
