@@ -56,6 +56,23 @@ def parse_arguments(arguments: list[str]) -> tuple[list[str], Options]:
     return found.parts or list(PARTS), options
 
 
+EXIT_TERMINATED = 143
+
+
+class _Terminated:
+    """Ends the bench as an interrupt does, with everything cleaned up."""
+
+    def __init__(self) -> None:
+        self.is_set = False
+
+    def __call__(self, *_: object) -> NoReturn:
+        self.is_set = True
+        raise SystemExit(EXIT_TERMINATED)
+
+
+terminated = _Terminated()
+
+
 def run(names: list[str], options: Options) -> int:
     """Measure the parts, one after the other; one that fails does not stop the others."""
     found: list[Measurement] = []
@@ -72,17 +89,16 @@ def run(names: list[str], options: Options) -> int:
             except Exception:  # noqa: BLE001 - the other parts are still worth measuring
                 report.note(f"{name} failed:\n{traceback.format_exc()}")
                 code = 1
+                if terminated.is_set:
+                    # What failed was the cleaning up behind the signal.
+                    return EXIT_TERMINATED
     report.table(found, sys.stderr)
     return code
 
 
-def _terminated(*_: object) -> NoReturn:
-    raise SystemExit(143)
-
-
 if __name__ == "__main__":
     # A terminated bench cleans up as an interrupted one does.
-    signal.signal(signal.SIGTERM, _terminated)
+    signal.signal(signal.SIGTERM, terminated)
     try:
         sys.exit(run(*parse_arguments(sys.argv[1:])))
     except KeyboardInterrupt:

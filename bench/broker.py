@@ -32,6 +32,7 @@ from tests.harness.broker import BrokerProcess
 from tests.harness.kafka import VERSION, KafkaProcess
 
 PART = "broker"
+Skipped = pytest.skip.Exception
 PARTITIONS = 6
 FLUSH = {"ack": {"flush.messages": "1"}, "interval": {"flush.messages": str(2**63 - 1)}}
 KAFKA_WARM_RECORDS = 10_000_000
@@ -72,7 +73,7 @@ def measure(bench: Bench) -> Iterator[Measurement]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def start(bench: Bench) -> Measurement:
+def start(bench: Bench, part: str = PART) -> Measurement:
     """From the start of the process to the first healthy answer, on an empty folder."""
 
     def once() -> Figures:
@@ -84,7 +85,7 @@ def start(bench: Bench) -> Measurement:
         return {"ready_s": seconds, "cpu_s": spent_s}
 
     runs = bench.repeat("broker start", once, runs=bench.options.sized(5, 1))
-    return Measurement(PART, "start", runs, goals=[Goal("ready_s", at_most=1.0)])
+    return Measurement(part, "broker start", runs, goals=[Goal("ready_s", at_most=1.0)])
 
 
 def _memory_idle(bench: Bench, server: Server) -> Measurement:
@@ -105,7 +106,7 @@ class _peer:
             return self
         try:
             process = KafkaProcess(self._bench.new_folder("kafka"), heap="1G")
-        except pytest.skip.Exception as reason:
+        except Skipped as reason:
             note(f"without Apache Kafka: {reason}")
             return self
         note(f"starting Apache Kafka {VERSION}")

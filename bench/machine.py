@@ -80,14 +80,18 @@ class Watch:
         self.other_load = max(0.0, others_s / self.seconds)
 
     def _own_cpu_s(self) -> float:
-        pids = {pid for root in (os.getpid(), *self._roots()) for pid in tree(root)}
-        return sum(_lifetime_cpu_s(pids))
+        return trees_cpu_s([os.getpid(), *self._roots()])
 
 
 def busy_s() -> float:
     """Seconds for which cores were not idle since the machine started, all cores together."""
     times = psutil.cpu_times()
     return float(times.user + times.nice + times.system + times.irq + times.softirq + times.steal)
+
+
+def trees_cpu_s(roots: Iterable[int]) -> float:
+    """CPU seconds of processes and everything below them, children that have ended included."""
+    return sum(_lifetime_cpu_s({pid for root in roots for pid in tree(root)}))
 
 
 def _lifetime_cpu_s(pids: Iterable[int]) -> Iterator[float]:

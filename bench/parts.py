@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from bench import broker, collector
+from bench import broker, collector, footprint, mill
 from bench.measurement import Measurement
 from bench.session import Bench, Unavailable
 
@@ -21,4 +21,7 @@ class Part:
 PARTS = {
     "broker": Part("librdkafka and raw clients against one broker", broker.measure),
     "collector": Part("the collector beside a confluent-kafka loop", collector.measure),
+    "startup": Part("how long a broker and the whole mill take to start", footprint.startup),
+    "memory": Part("memory of every part, idle and at work", footprint.memory),
+    "mill": Part("from a line written to its count, and lines a second", mill.measure),
 }

@@ -43,6 +43,8 @@ class Bench:
         self.options = options
         self.stack = contextlib.ExitStack()
         self.folder = Path()
+        self.mill: object | None = None
+        """The whole mill that parts share; `bench.whole` makes and knows it."""
         self._names = 0
 
     def __enter__(self) -> "Bench":

@@ -1,0 +1,76 @@
+"""How long the mill takes to start, and how much memory it holds, idle and at work."""
+
+import threading
+import time
+from collections.abc import Iterator
+
+from bench import broker
+from bench.lines import LineSource
+from bench.measurement import Figures, Goal, Measurement, Run
+from bench.mill import paced_file
+from bench.report import note
+from bench.session import Bench
+from bench.whole import WholeMill, peaks, started_mill, whole_mill
+
+IDLE_S = 5.0
+SAMPLE_S = 0.5
+LOAD_LINES_PER_S = 10_000
+MEMORY_GOALS = (
+    Goal("mill_pss_mib", at_most=2.5 * 1024),
+    Goal("broker-1_pss_mib", at_most=50),
+)
+
+
+def startup(bench: Bench) -> Iterator[Measurement]:
+    """A broker alone; the mill on an empty folder; the mill again, its data kept."""
+    yield broker.start(bench, "startup")
+    mill = whole_mill(bench)
+    if not mill.is_up:
+        run = bench.repeat("first up", mill.up, mill.roots, runs=1)
+        yield Measurement("startup", "first up, empty data folder", run)
+
+    runs = [_again(bench, mill) for _ in range(bench.options.sized(2, 1))]
+    yield Measurement("startup", "second up", runs, goals=[Goal("up_s", at_most=25)])
+
+
+def _again(bench: Bench, mill: WholeMill) -> Run:
+    """Stopped and started; the account of loads can follow one mill at a time, the new one."""
+    note("second up")
+    down_s = mill.down()
+    run = bench.once(mill.up, mill.roots)
+    return Run({**run.figures, "down_s": down_s}, run.other_load)
+
+
+def memory(bench: Bench) -> Iterator[Measurement]:
+    """Each part with its children, idle, and its peaks under a steady load."""
+    mill = started_mill(bench)
+    runs = bench.repeat("memory idle", lambda: _idle(mill), mill.roots, runs=1)
+    yield Measurement("memory", "idle", runs, goals=MEMORY_GOALS)
+    seconds = bench.options.sized(20, 5)
+    case = f"peak at {LOAD_LINES_PER_S:,} lines/s"
+    runs = bench.repeat(case, lambda: _loaded(bench, mill, seconds), mill.roots, runs=1)
+    yield Measurement("memory", case, runs, goals=MEMORY_GOALS[:1])
+
+
+def _idle(mill: WholeMill) -> Figures:
+    time.sleep(IDLE_S)
+    return mill.memory()
+
+
+def _loaded(bench: Bench, mill: WholeMill, seconds: float) -> Figures:
+    samples = [mill.memory()]
+    ends = threading.Event()
+
+    def sample() -> None:
+        while not ends.wait(SAMPLE_S):
+            samples.append(mill.memory())
+
+    sampler = threading.Thread(target=sample, daemon=True)
+    sampler.start()
+    try:
+        paced = paced_file(mill, "loaded.log", LineSource(bench.options.seed))
+        rate = paced.latency(LOAD_LINES_PER_S, seconds)["lines_per_s"]
+    finally:
+        ends.set()
+        sampler.join()
+    return {**peaks(samples), "lines_per_s": rate}

@@ -1,0 +1,101 @@
+"""The whole mill on this machine: how soon a line is counted, and how many a second.
+
+The shipped configuration on one broker; writer and reader of the bench share the cores with it.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from functools import partial
+
+from bench.lines import LineSource, write_log
+from bench.machine import trees_cpu_s
+from bench.measurement import Figures, Goal, Measurement
+from bench.pace import Paced
+from bench.report import note
+from bench.session import Bench
+from bench.whole import WholeMill, peaks, started_mill
+
+PART = "mill"
+TOPIC = "logs.access"
+RATES = (100, 1_000, 10_000)
+AHEAD_LINES = 100_000
+OLD = datetime(2025, 8, 1, tzinfo=UTC)
+DROPPED_DEADLINE_S = 900.0
+SAMPLE_S = 1.0
+GOALS = {1_000: (Goal("p50_ms", at_most=400), Goal("p99_ms", at_most=800))}
+
+
+def measure(bench: Bench) -> Iterator[Measurement]:
+    """Latency at three paces, the pace it can hold, and a file from last year."""
+    mill = started_mill(bench)
+    source = LineSource(bench.options.seed)
+    paced = paced_file(mill, "paced.log", source)
+    note("warming up")
+    paced.latency(1_000, bench.options.sized(20, 8))
+    seconds = bench.options.sized(10, 4)
+    for rate in RATES:
+        case = f"line written → counted in Redis, {rate:,} lines/s"
+        runs = bench.repeat(
+            case, partial(_at_work, mill, partial(paced.latency, rate, seconds)), mill.roots
+        )
+        yield Measurement(PART, case, runs, goals=GOALS.get(rate, ()))
+    case = f"sustained, live, at most {AHEAD_LINES:,} lines on their way"
+    seconds = bench.options.sized(20, 6)
+    runs = bench.repeat(
+        case, partial(_at_work, mill, partial(paced.sustained, seconds, AHEAD_LINES)), mill.roots
+    )
+    yield Measurement(PART, case, runs)
+    yield _dropped(bench, mill, source)
+
+
+def _at_work(mill: WholeMill, measure: Callable[[], Figures]) -> Figures:
+    """A figure beside what it cost: the cores the whole mill used meanwhile."""
+    spent_s, began_s = trees_cpu_s(mill.roots()), time.perf_counter()
+    figures = measure()
+    seconds = time.perf_counter() - began_s
+    return {**figures, "mill_cores": (trees_cpu_s(mill.roots()) - spent_s) / seconds}
+
+
+def paced_file(mill: WholeMill, name: str, source: LineSource) -> Paced:
+    """A watched file of its own."""
+    port = mill.mill.ports["redis"]
+    return Paced(mill.watched / name, f"access/{name}", port, source)
+
+
+def _dropped(bench: Bench, mill: WholeMill, source: LineSource) -> Measurement:
+    """A file of last year, moved in whole; over when the ledger equals the topic's ends."""
+    case = f"dropped old file of {bench.options.size_bytes / 1e6:,.0f} MB"
+    note(f"{case}: writing it")
+    made = bench.folder / "old.log"
+    lines, size = write_log(made, source, bench.options.size_bytes, OLD)
+    reading = mill.reading
+
+    def drop() -> Figures:
+        before = sum(reading.ends(TOPIC).values())
+        spent_s, began_s = trees_cpu_s(mill.roots()), time.perf_counter()
+        made.rename(mill.watched / "old.log")
+        rates: list[float] = []
+        memory: list[dict[str, float]] = []
+
+        def is_counted() -> bool:
+            rates.append(float(reading.details("stream", "stream")["rows_per_second"]))
+            memory.append(mill.memory())
+            return reading.is_counted(TOPIC, before + lines)
+
+        mill.wait(is_counted, DROPPED_DEADLINE_S, f"{lines:,} lines counted")
+        seconds = time.perf_counter() - began_s
+        spent_s = trees_cpu_s(mill.roots()) - spent_s
+        busy = [rate for rate in rates if rate] or [0.0]
+        return {
+            "lines_per_s": lines / seconds,
+            "mb_per_s": size / seconds / 1e6,
+            "seconds": seconds,
+            "mill_cpu_s_per_million_lines": spent_s / lines * 1e6,
+            "spark_rows_per_s": sorted(busy)[len(busy) // 2],
+            **{f"{name}_peak": value for name, value in peaks(memory).items()},
+        }
+
+    run = bench.repeat(case, drop, mill.roots, runs=1)
+    (mill.watched / "old.log").unlink()
+    return Measurement(PART, f"{case}, {lines:,} lines", run)

@@ -1,0 +1,160 @@
+"""Lines written at a pace, and when each of them was counted in Redis.
+
+The writer notes how many lines stand in the file and when; the reader notes how many are counted
+and when. One file is one key, its lines keep their order, so line n is visible as soon as the
+count has reached n.
+"""
+
+import threading
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from bench.figures import percentile
+from bench.lines import LineSource
+from bench.measurement import Figures
+
+TICK_S = 0.001
+POLL_S = 0.05
+BLOCK_LINES = 1_000
+BLOCKS = 32
+COUNTS_MIN = 8
+COUNTED_DEADLINE_S = 120.0
+
+CHANNEL = "mill:updates"
+COUNTS = "mill:lines_by_file:all"
+
+
+class Counted:
+    """A thread that follows the count of one file; `times[i]` is when it first was `counts[i]`."""
+
+    def __init__(self, port: int, file: str) -> None:
+        self.counts: list[int] = [0]
+        self.times: list[float] = [time.perf_counter()]
+        self._file = file
+        self._client = redis.Redis(port=port, decode_responses=True)
+        self._ends = threading.Event()
+        self._subscribed = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="counted", daemon=True)
+
+    @property
+    def latest(self) -> int:
+        """How many lines are counted by now."""
+        return self.counts[-1]
+
+    def _follow(self) -> None:
+        # redis-py's own types stop at this method.
+        open_channel: Callable[..., Any] = self._client.pubsub
+        with open_channel(ignore_subscribe_messages=True) as messages:
+            messages.subscribe(CHANNEL)
+            while not self._ends.is_set():
+                messages.get_message(timeout=POLL_S)
+                count = int(self._client.hget(COUNTS, self._file) or 0)
+                if count > self.counts[-1]:
+                    self.times.append(time.perf_counter())
+                    self.counts.append(count)
+                self._subscribed.set()
+
+    def wait_for(self, count: int) -> None:
+        """Wait until so many lines are counted; TimeoutError when nothing moves any more."""
+        end_s, seen = time.monotonic() + COUNTED_DEADLINE_S, self.latest
+        while self.latest < count:
+            if self.latest > seen:
+                end_s, seen = time.monotonic() + COUNTED_DEADLINE_S, self.latest
+            if time.monotonic() > end_s:
+                raise TimeoutError(f"{self.latest} of {count} lines of {self._file} counted")
+            time.sleep(POLL_S)
+        if self.latest > count:
+            raise AssertionError(f"{self.latest} lines counted of {count} written")
+
+    def __enter__(self) -> "Counted":
+        self._thread.start()
+        self._subscribed.wait(10)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ends.set()
+        self._thread.join(10)
+        self._client.close()
+
+
+class Paced:
+    """One file that grows at a pace, and its lines' way to Redis."""
+
+    def __init__(self, path: Path, file: str, port: int, source: LineSource) -> None:
+        self._path = path
+        self._file = file
+        self._port = port
+        self._source = source
+
+    def latency(self, rate: int, seconds: float) -> Figures:
+        """Write at `rate`; p50 and p99 over all lines from just before their write to Redis."""
+        written: list[tuple[float, int]] = []
+        with Counted(self._port, self._file) as counted, self._path.open("ab", 0) as out:
+            first = counted.latest
+            total, began_s = first, time.perf_counter()
+            while (elapsed_s := time.perf_counter() - began_s) < seconds:
+                due = first + int(elapsed_s * rate)
+                if due > total:
+                    block = self._source.at(datetime.now(UTC), due - total)
+                    total = due
+                    written.append((time.perf_counter(), total))
+                    out.write(block)
+                time.sleep(TICK_S)
+            counted.wait_for(total)
+        waits = sorted(latencies(written, first, counted.counts, counted.times))
+        return {
+            "p50_ms": percentile(waits, 0.5) * 1e3,
+            "p99_ms": percentile(waits, 0.99) * 1e3,
+            "max_ms": waits[-1] * 1e3,
+            "lines_per_s": (total - first) / seconds,
+        }
+
+    def sustained(self, seconds: float, ahead: int) -> Figures:
+        """Write as fast as lines are counted, at most `ahead` before them; the rate of counting.
+
+        The first third is left out: the lines on their way are not counted lines yet. Lasts
+        longer when batches are so long that too few of them fall into the time.
+        """
+        blocks = [self._source.at(datetime.now(UTC), BLOCK_LINES) for _ in range(BLOCKS)]
+        with Counted(self._port, self._file) as counted, self._path.open("ab", 0) as out:
+            total, number, began_s = counted.latest, 0, time.perf_counter()
+            while (elapsed_s := time.perf_counter() - began_s) < seconds or (
+                len(counted.counts) < COUNTS_MIN and elapsed_s < COUNTED_DEADLINE_S
+            ):
+                if total - counted.latest > ahead:
+                    time.sleep(TICK_S)
+                    continue
+                out.write(blocks[number % BLOCKS])
+                total, number = total + BLOCK_LINES, number + 1
+            counts, times = list(counted.counts), list(counted.times)
+            counted.wait_for(total)
+        begin = bisect_left(times, began_s + elapsed_s / 3)
+        end = min(len(counts), len(times)) - 1
+        if end <= begin:
+            raise TimeoutError(f"fewer than two batches were counted in {elapsed_s:.0f} s")
+        return {"lines_per_s": (counts[end] - counts[begin]) / (times[end] - times[begin])}
+
+
+def latencies(
+    written: Sequence[tuple[float, int]],
+    first: int,
+    counts: Sequence[int],
+    times: Sequence[float],
+) -> Iterator[float]:
+    """Of every line, the time from its write to its count.
+
+    `written` holds a time before each write and the lines in the file after it; `first` lines were
+    there before. A line of a write that was counted in two steps counts with the later one.
+    """
+    before = first
+    for written_s, total in written:
+        seen_s = times[bisect_left(counts, total)]
+        for _ in range(total - before):
+            yield seen_s - written_s
+        before = total

@@ -1,0 +1,119 @@
+"""A whole mill of the bench's own: shipped configuration, own folder, own ports."""
+
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from appliance.processes import read_record
+from appliance.servers import find_program
+from appliance.supervisor.control import NoSupervisor
+from bench.machine import pss_mib, tree
+from bench.session import Bench, Unavailable
+from tests.e2e.mill import TempMill
+from tests.e2e.reading import Reading
+
+POLL_S = 0.1
+SUPERVISOR = "supervisor"
+
+
+class WholeMill:
+    """One mill; `up` and `down` may alternate."""
+
+    def __init__(self, folder: Path) -> None:
+        for program in (("redis-server",), ("mariadbd", "mysqld"), ("java",)):
+            if find_program(*program) is None:
+                raise Unavailable(f"{program[0]} is not installed; make setup installs it")
+        self.mill = TempMill(folder)
+        self.reading = Reading(self.mill)
+        self.is_up = False
+
+    @property
+    def watched(self) -> Path:
+        """Where access logs are dropped."""
+        return self.mill.home.folder / "watched" / "access"
+
+    def up(self) -> dict[str, float]:
+        """Start everything; seconds of the whole, and of each part from its start to healthy."""
+        seen: dict[str, float] = {}
+        began_s = time.perf_counter()
+        with ThreadPoolExecutor(1) as worker:
+            starting = worker.submit(self.mill.up)
+            while not starting.done():
+                self._note_healthy(seen)
+                time.sleep(POLL_S)
+            starting.result()
+        seconds = time.perf_counter() - began_s
+        self._note_healthy(seen)
+        self.is_up = True
+        return {"up_s": seconds, **{f"{part}_s": seen[part] for part in sorted(seen)}}
+
+    def _note_healthy(self, seen: dict[str, float]) -> None:
+        try:
+            parts = self.reading.parts()
+        except (NoSupervisor, OSError):
+            return
+        for name, row in parts.items():
+            if name not in seen and row["state"] == "healthy":
+                seen[name] = row["uptime_ms"] / 1000
+
+    def down(self) -> float:
+        """Stop everything; the seconds it took."""
+        began_s = time.perf_counter()
+        self.mill.end()
+        self.is_up = False
+        return time.perf_counter() - began_s
+
+    def pids(self) -> dict[str, int]:
+        """The process of each part, and the supervisor's."""
+        home = self.mill.home
+        files = {SUPERVISOR: home.pid_file, **{p.stem: p for p in home.run.glob("*.json")}}
+        records = {name: read_record(path) for name, path in files.items()}
+        return {name: record.pid for name, record in records.items() if record is not None}
+
+    def roots(self) -> list[int]:
+        """Everything that runs, for the account of whose load is whose."""
+        return list(self.pids().values())
+
+    def memory(self) -> dict[str, float]:
+        """PSS of each part with everything below it; the parts themselves hang on the
+        supervisor, which counts alone."""
+        found = {
+            f"{name}_pss_mib": pss_mib([pid] if name == SUPERVISOR else tree(pid))
+            for name, pid in sorted(self.pids().items())
+        }
+        return {"mill_pss_mib": sum(found.values()), **found}
+
+    def wait(self, condition: Callable[[], bool], deadline_s: float, what: str) -> None:
+        """Poll until a condition holds; TimeoutError names it when it does not."""
+        end_s = time.monotonic() + deadline_s
+        while not condition():
+            if time.monotonic() > end_s:
+                raise TimeoutError(f"not within {deadline_s:.0f} s: {what}")
+            time.sleep(POLL_S)
+
+
+def whole_mill(bench: Bench) -> WholeMill:
+    """The mill that the parts of one bench share; ended with the bench. Not started yet."""
+    if bench.mill is None:
+        bench.mill = WholeMill(bench.new_folder("mill") / "home")
+        bench.stack.callback(bench.mill.down)
+    assert isinstance(bench.mill, WholeMill)
+    return bench.mill
+
+
+def started_mill(bench: Bench) -> WholeMill:
+    """The shared mill, up."""
+    mill = whole_mill(bench)
+    if not mill.is_up:
+        mill.up()
+    return mill
+
+
+def peaks(samples: Iterable[dict[str, float]]) -> dict[str, float]:
+    """The largest value of each figure."""
+    found: dict[str, float] = {}
+    for sample in samples:
+        for name, value in sample.items():
+            found[name] = max(value, found.get(name, value))
+    return found
