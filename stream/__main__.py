@@ -1,0 +1,115 @@
+"""`python -m stream --settings-fd N [--check | --plan | --dry-run FILE [--from NAME]]`.
+
+Without a mode it runs the stream. `--check` prints what Spark finds wrong with the expressions as
+JSON, `--plan` what each metric is compiled to, `--dry-run` what it would count of a file.
+"""
+
+import argparse
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from protocol.log import configure, fields
+from protocol.units import parse_duration_ms
+from stream.config import StreamSettings
+
+logger = logging.getLogger(__name__)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Read the settings and do what is asked; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m stream", description=__doc__)
+    parser.add_argument("--settings-fd", type=int, required=True, metavar="N")
+    modes = parser.add_mutually_exclusive_group()
+    modes.add_argument("--check", action="store_true", help="faults of all expressions, as JSON")
+    modes.add_argument("--plan", action="store_true", help="what the metrics are compiled to")
+    modes.add_argument("--dry-run", type=Path, metavar="FILE", help="what a file would count")
+    parser.add_argument("--from", dest="input", metavar="NAME", help="the input of the dry run")
+    options = parser.parse_args(arguments)
+    configure("stream")
+    for chatter in ("py4j", "SQLQueryContextLogger"):
+        logging.getLogger(chatter).setLevel(logging.CRITICAL + 1)
+    try:
+        settings = read_settings(options.settings_fd)
+    except ValidationError as error:
+        for fault in error.errors():
+            key = ".".join(str(step) for step in fault["loc"])
+            logger.error("settings are wrong", extra=fields(key=key, fault=fault["msg"]))
+        return 2
+    if options.check:
+        return check(settings)
+    if options.plan:
+        from stream.describe import describe_plan
+
+        sys.stdout.write(describe_plan(settings.section))
+        return 0
+    if options.dry_run is not None:
+        return dry_run(settings, options.dry_run, options.input)
+    return run(settings)
+
+
+def read_settings(descriptor: int) -> StreamSettings:
+    """The settings from an inherited descriptor, read to its end."""
+    with os.fdopen(descriptor, "rb") as file:
+        return StreamSettings.model_validate_json(file.read())
+
+
+def run(settings: StreamSettings) -> int:
+    """Run the stream until SIGTERM or SIGINT."""
+    from stream.job import AlreadyRunning, StreamJob
+    from stream.serving import StatusThread
+    from stream.state import StreamState
+
+    section = settings.section
+    names = [metric.name for metric in section.metrics]
+    state = StreamState(settings.part, names, parse_duration_ms(section.trigger))
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    serving = StatusThread(settings.status, state)
+    try:
+        serving.start()
+    except OSError as error:
+        address = f"{settings.status.host}:{settings.status.port}"
+        logger.error("cannot serve the status", extra=fields(address=address, why=error))
+        return 2
+    try:
+        return StreamJob(settings, state, stop).run()
+    except AlreadyRunning as error:
+        logger.error("%s", error)
+        return 2
+    finally:
+        serving.close()
+
+
+def check(settings: StreamSettings) -> int:
+    """Print the faults as a JSON list; 0 when there are none, 2 otherwise."""
+    from stream.check import check_section
+    from stream.session import start_session
+
+    faults = check_section(start_session(settings), settings.section)
+    sys.stdout.write(json.dumps([fault.to_json() for fault in faults]) + "\n")
+    return 2 if faults else 0
+
+
+def dry_run(settings: StreamSettings, path: Path, name: str | None) -> int:
+    """Print what the metrics would count of a file's lines."""
+    from stream.dry_run import DryRunFault, run_dry
+    from stream.session import start_session
+
+    try:
+        run_dry(start_session, settings, path, name, sys.stdout.write)
+    except DryRunFault as error:
+        logger.error("%s", error)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
