@@ -1,45 +1,46 @@
-"""How fast lines become record batches: `python -m bench.collector_encode`, one JSON line each.
+"""How fast lines become record batches: the collector's encoder beside aiokafka's builder.
 
-Lines per CPU-second of one process, from a block of a file to a batch's payload: finding the
-newlines, encoding, and (in its own rows) compression. Peers get the block split into lines already
-counted in, in the same run on the same data; the best of several rounds counts.
+Lines per CPU-second of this process, from a block of a file to a batch's payload: finding the
+newlines, encoding, and compression where a case names it. The peer splits the same block into lines
+in Python, as one has to for it; both in turn on the same data.
 """
 
-import argparse
-import json
 import random
-import sys
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder as AiokafkaBuilder
-from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
 
+from bench.lines import LineSource
+from bench.machine import Watch
+from bench.measurement import Measurement, Peer, Run
+from bench.session import Bench
 from collector.encode import Piece, encode
 from collector.lines import LineRules, split_lines
 from protocol.wire.compression import Codec, compress
 
 KEY = b"access/access.log"
-BLOCK_BYTES = 1 << 20
+GZIP = 1
+QUICK_WORKLOAD = "120 B"
+LINES = 8_738
+"""Of 120 bytes, they make a mebibyte."""
 ROUNDS = 5
 ROUND_S = 0.4
 
 
-def workloads(log: Path | None) -> dict[str, bytes]:
+def workloads() -> dict[str, bytes]:
     """Blocks of about 1 MiB, each of whole lines."""
     rng = random.Random(1)
-    found = {
-        "120 B": b"".join(b"x" * 119 + b"\n" for _ in range(8_738)),
-        "60-180 B": b"".join(b"x" * rng.randint(59, 179) + b"\n" for _ in range(8_738)),
-        "60-180 B CRLF": b"".join(b"x" * rng.randint(58, 178) + b"\r\n" for _ in range(8_738)),
-        "empty": b"\n" * 100_000,
+    return {
+        "120 B": b"".join(b"x" * 119 + b"\n" for _ in range(LINES)),
+        "60-180 B": b"".join(b"x" * rng.randint(59, 179) + b"\n" for _ in range(LINES)),
+        "60-180 B, CRLF": b"".join(b"x" * rng.randint(58, 178) + b"\r\n" for _ in range(LINES)),
+        "0 B": b"\n" * 100_000,
+        "an access log": LineSource(1).at(datetime(2026, 1, 1, tzinfo=UTC), LINES),
     }
-    if log is not None:
-        data = log.read_bytes()[:BLOCK_BYTES]
-        found[log.name] = data[: data.rindex(b"\n") + 1]
-    return found
 
 
 def ours(data: bytes, codec: Codec = Codec.NONE) -> int:
@@ -70,49 +71,34 @@ def peer(builder: type, data: bytes, codec: int = 0) -> int:
 
 
 def lines_per_cpu_s(work: Callable[[], int]) -> float:
-    """The best round."""
-    best = 0.0
-    for _ in range(ROUNDS):
-        begin, lines = time.process_time(), 0
-        while time.process_time() - begin < ROUND_S:
-            lines += work()
-        best = max(best, lines / (time.process_time() - begin))
-    return best
+    """One round."""
+    begin, lines = time.process_time(), 0
+    while time.process_time() - begin < ROUND_S:
+        lines += work()
+    return lines / (time.process_time() - begin)
 
 
-def measure(name: str, data: bytes) -> None:
-    """One line for each way to encode a workload."""
-    ways: dict[str, Callable[[], int]] = {
-        "collector": lambda: ours(data),
-        "aiokafka": lambda: peer(AiokafkaBuilder, data),
-        "kafka-python": lambda: peer(KafkaPythonBuilder, data),
-        "collector gzip": lambda: ours(data, Codec.GZIP),
-        "collector lz4": lambda: ours(data, Codec.LZ4),
-        "aiokafka gzip": lambda: peer(AiokafkaBuilder, data, 1),
-    }
-    base = 0.0
-    for way, work in ways.items():
-        rate = lines_per_cpu_s(work)
-        base = base or rate
-        row = {
-            "bench": "collector_encode",
-            "lines": name,
-            "way": way,
-            "million_lines_per_cpu_s": round(rate / 1e6, 3),
-            "times_slower_than_collector": round(base / rate, 2),
-        }
-        sys.stdout.write(json.dumps(row) + "\n")
-        sys.stdout.flush()
+def compared(name: str, ours: Callable[[], int], peer: Callable[[], int]) -> Measurement:
+    """The collector's way and a peer's, round by round in turn."""
+    with Watch() as watch:
+        rounds = [(lines_per_cpu_s(ours), lines_per_cpu_s(peer)) for _ in range(ROUNDS)]
+    runs, theirs = (
+        [Run({"lines_per_cpu_s": rate}, watch.other_load) for rate in rates]
+        for rates in zip(*rounds, strict=True)
+    )
+    return Measurement("encode", name, runs, Peer("aiokafka", theirs))
 
 
-def main() -> None:
-    """Measure all workloads."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--log", type=Path, help="a real log to take a block of lines from")
-    log: Path | None = parser.parse_args().log
-    for name, data in workloads(log).items():
-        measure(name, data)
-
-
-if __name__ == "__main__":
-    main()
+def measure(bench: Bench) -> Iterator[Measurement]:
+    """All workloads, without compression and with the collector's default."""
+    for name, data in workloads().items():
+        if bench.options.quick and name != QUICK_WORKLOAD:
+            continue
+        yield compared(
+            f"lines of {name}", partial(ours, data), partial(peer, AiokafkaBuilder, data)
+        )
+        yield compared(
+            f"lines of {name}, gzip",
+            partial(ours, data, Codec.GZIP),
+            partial(peer, AiokafkaBuilder, data, GZIP),
+        )

@@ -1,11 +1,8 @@
-"""How fast the protocol layer is: `python -m bench.protocol` prints one JSON line per measurement.
+"""How fast the protocol layer is: microseconds per call, on one core, in this process.
 
-Times are the best of several runs, in microseconds per call, on one core; peers run in the same
-process on the same data where they can.
+kafka-python's own messages are the peer where they are installed, in turn on the same data.
 """
 
-import json
-import sys
 import timeit
 import uuid
 import warnings
@@ -13,6 +10,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from bench.machine import Watch
+from bench.measurement import Goal, Measurement, Peer, Run
+from bench.session import Bench
 from protocol.messages import headers
 from protocol.messages.api import ApiKey
 from protocol.messages.fetch import (
@@ -55,17 +55,42 @@ from protocol.wire.records import (
 )
 from protocol.wire.schema import Message
 
+PART = "protocol"
 RUNS = 7
 RUN_SECONDS = 0.05
+HEADER_GOALS = (Goal("us", at_most=10.0),)
+"""What the head of a Produce or Fetch may cost the broker."""
+
+Call = Callable[[], object]
 
 
-def best_us(call: Callable[[], object]) -> float:
-    """The best time of one call, in microseconds."""
-    timer = timeit.Timer(call)
-    number = 1
-    while (seconds := timer.timeit(number)) < RUN_SECONDS:
-        number = max(number * 2, int(number * RUN_SECONDS / max(seconds, 1e-9)))
-    return min(timer.repeat(RUNS, number)) / number * 1e6
+def timed(case: str, call: Call, *, divide_by: int = 1, peer: Call | None = None) -> Measurement:
+    """Several runs of a call that does `divide_by` things, in turn with a peer's."""
+    timers = [_Timer(one, divide_by) for one in (call, peer) if one is not None]
+    with Watch() as watch:
+        times = [[timer.run_us() for timer in timers] for _ in range(RUNS)]
+    ours, *theirs = (
+        [Run({"us": us}, watch.other_load) for us in one] for one in zip(*times, strict=True)
+    )
+    beside = Peer("kafka-python", theirs[0]) if theirs else None
+    goals = HEADER_GOALS if "1 topic, 1 partition" in case else ()
+    return Measurement(PART, case, ours, beside, goals)
+
+
+class _Timer:
+    """Runs a call so often that a run is long enough for the clock."""
+
+    def __init__(self, call: Call, divide_by: int) -> None:
+        self._timer = timeit.Timer(call)
+        self._divide_by = divide_by
+        self._number = 1
+        while (seconds := self._timer.timeit(self._number)) < RUN_SECONDS:
+            wanted = int(self._number * RUN_SECONDS / max(seconds, 1e-9))
+            self._number = max(self._number * 2, wanted)
+
+    def run_us(self) -> float:
+        """One run, microseconds for each of its things."""
+        return self._timer.timeit(self._number) / self._number / self._divide_by * 1e6
 
 
 def messages() -> Iterator[tuple[str, Message, int]]:
@@ -171,22 +196,22 @@ def offset_commit() -> OffsetCommitRequest:
     )
 
 
-def measure_messages() -> Iterator[dict[str, Any]]:
+def measure_messages() -> Iterator[Measurement]:
     """Encode and decode, beside kafka-python where it is installed."""
     for name, message, version in messages():
         cls = type(message)
         encoded = message.encode(version)
         assert cls.decode(encoded, version)[0].encode(version) == encoded
-        yield line(name, "encode", best_us(partial(message.encode, version)), len(encoded))
         view = memoryview(bytearray(encoded))
-        yield line(name, "decode", best_us(partial(cls.decode, view, version)), len(encoded))
         peer = kafka_python_class(cls.__name__)
+        their_encode = their_decode = None
         if peer is not None:
             theirs = peer.decode(encoded, version=version)
             theirs._header = None
-            own = f"{name} (kafka-python)"
-            yield line(own, "encode", best_us(partial(theirs.encode, version=version)))
-            yield line(own, "decode", best_us(partial(peer.decode, encoded, version=version)))
+            their_encode = partial(theirs.encode, version=version)
+            their_decode = partial(peer.decode, encoded, version=version)
+        yield timed(f"{name}: encode", partial(message.encode, version), peer=their_encode)
+        yield timed(f"{name}: decode", partial(cls.decode, view, version), peer=their_decode)
 
 
 def kafka_python_class(name: str) -> Any:
@@ -203,19 +228,16 @@ def kafka_python_class(name: str) -> Any:
     return None
 
 
-def measure_frames() -> Iterator[dict[str, Any]]:
+def measure_frames() -> Iterator[Measurement]:
     """Headers, and frames out of a buffer."""
     request = fetch_request(1)
     frame = memoryview(headers.encode_request(request, 12, 7, "mill"))[4:]
-    yield line("request header", "decode", best_us(lambda: headers.decode_request_header(frame)))
-    yield line(
-        "Fetch frame", "encode", best_us(lambda: headers.encode_request(request, 12, 7, "m"))
-    )
+    yield timed("request header: decode", lambda: headers.decode_request_header(frame))
+    yield timed("Fetch frame: encode", lambda: headers.encode_request(request, 12, 7, "m"))
     answer = ProduceResponse()
-    yield line(
-        "empty Produce answer frame",
-        "encode",
-        best_us(lambda: headers.encode_response(answer, 9, 7, ApiKey.PRODUCE)),
+    yield timed(
+        "empty Produce answer frame: encode",
+        lambda: headers.encode_response(answer, 9, 7, ApiKey.PRODUCE),
     )
     frames = FrameBuffer(10 << 20)
     stream = headers.encode_request(request, 12, 7, "mill") * 100
@@ -225,31 +247,27 @@ def measure_frames() -> Iterator[dict[str, Any]]:
         for _ in frames.received(len(stream)):
             pass
 
-    yield line("one of 100 frames in a read", "cut out", best_us(hundred_frames) / 100)
+    yield timed("one of 100 frames in a read: cut out", hundred_frames, divide_by=100)
 
 
-def measure_records() -> Iterator[dict[str, Any]]:
+def measure_records() -> Iterator[Measurement]:
     """Batches as the broker sees them, and records as a consumer does."""
     records = [NewRecord(b"access/access.log", b"x" * 120, 1_700_000_000_000)] * 1000
     batch = build_batch(records)
     one = build_batch(records[:1])
     many = bytes(build_batch(records[:1])) * 100
-    yield line("batch header", "read", best_us(lambda: read_header(batch)))
-    yield line("batch of one record, CRC included", "check", best_us(lambda: check_batch(one)))
-    yield line("one of 100 batches", "iterate", best_us(lambda: list(iterate_batches(many))) / 100)
-    yield line(
-        f"batch of {len(batch)} bytes",
-        "stamp producer",
-        best_us(lambda: stamp_producer(batch, 1, 2, 3)),
-    )
-    yield line(
-        "one of 1000 records of 120 bytes", "build", best_us(lambda: build_batch(records)) / 1e3
-    )
-    yield line(
-        "one of 1000 records of 120 bytes",
-        "read",
-        best_us(lambda: list(iterate_records(batch))) / 1e3,
-    )
+    yield timed("batch header: read", lambda: read_header(batch))
+    yield timed("batch of one record, CRC included: check", lambda: check_batch(one))
+    yield timed("one of 100 batches: iterate", lambda: list(iterate_batches(many)), divide_by=100)
+    stamp = f"batch of {len(batch):,} bytes: stamp producer"
+    yield timed(stamp, lambda: stamp_producer(batch, 1, 2, 3))
+    thousand = "one of 1000 records of 120 bytes"
+    yield timed(f"{thousand}: build", lambda: build_batch(records), divide_by=1000)
+    yield timed(f"{thousand}: read", lambda: list(iterate_records(batch)), divide_by=1000)
+
+
+def measure_codecs() -> Iterator[Measurement]:
+    """A mebibyte of access log through every codec."""
     text = b"".join(
         b'10.0.%d.%d - - [01/Aug/2026:10:00:%02d +0000] "GET /a/%d HTTP/1.1" 200 %d\n'
         % (n % 251, n * 7 % 253, n % 60, n * 7919 % 1000, n * 104729 % 30000)
@@ -257,36 +275,15 @@ def measure_records() -> Iterator[dict[str, Any]]:
     )[: 1 << 20]
     for codec in list(Codec)[1:]:
         packed = compress(codec, text)
-        yield line(
-            f"{codec.name.lower()}, 1 MiB",
-            "compress",
-            best_us(partial(compress, codec, text)),
-            len(packed),
-        )
-        yield line(
-            f"{codec.name.lower()}, 1 MiB",
-            "decompress",
-            best_us(partial(decompress, codec, packed, 2 << 20)),
-            len(packed),
-        )
+        name = f"{codec.name.lower()}, 1 MiB to {len(packed) / (1 << 20):.3f} MiB"
+        yield timed(f"{name}: compress", partial(compress, codec, text))
+        yield timed(f"{name}: decompress", partial(decompress, codec, packed, 2 << 20))
 
 
-def line(what: str, action: str, microseconds: float, size: int | None = None) -> dict[str, Any]:
-    """One measurement."""
-    values: dict[str, Any] = {"bench": "protocol", "what": what, "action": action}
-    values["us"] = round(microseconds, 3)
-    if size is not None:
-        values["bytes"] = size
-    return values
-
-
-def main() -> None:
-    """Print all measurements."""
-    for measure in (measure_messages, measure_frames, measure_records):
-        for values in measure():
-            sys.stdout.write(json.dumps(values) + "\n")
-            sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main()
+def measure(bench: Bench) -> Iterator[Measurement]:
+    """Everything; the quick form leaves out what rarely changes."""
+    yield from measure_frames()
+    yield from measure_records()
+    if not bench.options.quick:
+        yield from measure_messages()
+        yield from measure_codecs()
