@@ -61,6 +61,21 @@ def test_without_acknowledgements_reading_stops_at_the_window(tmp_path: Path) ->
     assert world.numbers == list(range(1, 200_001))
 
 
+def test_what_found_no_room_is_read_again(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.limit = 5_000
+    world.path("a").write_bytes(world.new_lines(2_000))
+    world.scan()
+    waiting: list[Batch] = []
+    while world.feeder.is_busy:
+        waiting += world.feeder.step(world.now_ms)
+    assert sum(batch.record_count for batch in waiting) < 1_000
+    for batch in waiting:
+        world._take(batch)
+    world.read()
+    assert world.numbers == list(range(1, 2_001))
+
+
 def test_refused_batches_come_again_in_any_order_of_answers(tmp_path: Path) -> None:
     number = seed()
     rng = random.Random(number)

@@ -103,22 +103,24 @@ def test_bytes_in_flight_are_bounded() -> None:
 
 def test_a_refused_batch_goes_again_in_order_before_anything_else() -> None:
     sender = Sender()
-    for number in range(3):
+    for number in range(4):
         sender.offer(lines(number, 1), now_ms=number * 100)
-    first, second, third = sender.sealed
+    first, second, third, fourth = sender.sealed
+    sender.outbox.refused(fourth, 300)
     sender.outbox.refused(second, 300)
     assert not sender.outbox.has_room(P, Lane.LIVE)
-    assert sender.outbox.fit(P, Piece(KEY, lines(3, 1)), Lane.LIVE)[0] is None
+    assert sender.outbox.fit(P, Piece(KEY, lines(4, 1)), Lane.LIVE)[0] is None
     sender.acknowledge(first)
     assert sender.outbox.seal(10_000) == []
     sender.outbox.refused(third, 310)
     assert sender.outbox.refused_partitions() == [P]
     assert sender.outbox.seal(301) == []
-    assert values(sender.outbox.seal(10_000)) == [1, 2]
+    assert values(sender.outbox.seal(10_000)) == [1, 2, 3]
     assert sender.delivery.lines == 1
     sender.acknowledge(second)
     sender.acknowledge(third)
-    assert sender.delivery.lines == 3
+    sender.acknowledge(fourth)
+    assert sender.delivery.lines == 4
     assert sender.outbox.is_empty
 
 

@@ -196,6 +196,20 @@ def test_22_truncated_and_regrown_past_the_position(world: World) -> None:
     world.expect(50, rewritten=1, lost_possible=1)
 
 
+def test_22b_a_rewrite_is_noticed_before_a_byte_of_it_is_sent(world: World) -> None:
+    world.write(20, "a")
+    world.look()
+    world.path("a").write_bytes(b"x" * 50 + world.new_lines(30))
+    (generation,) = world.registry.generations.values()
+    world.feeder.wake([generation])
+    world.read()
+    assert len(world.lines) == 20
+    assert world.feeder.reader.wants_scan
+    world.look()
+    assert world.count("rewritten") == 1
+    assert len(world.lines) == 50
+
+
 def test_23_overwritten_with_lines_of_the_same_length(world: World) -> None:
     world.write(20, "a")
     world.look()
@@ -271,6 +285,23 @@ def test_30_a_deleted_file_is_drained(world: World) -> None:
     world.quiet()
     world.expect(30, deleted=1)
     assert len(world.handles) == 0
+
+
+def test_30b_a_file_without_a_name_is_not_closed_for_want_of_handles(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.open_files = 2
+    world.up()
+    world.write(5, "a")
+    world.append("a", b"half")
+    world.look()
+    world.path("a").unlink()
+    world.look()
+    for name in ("b1", "b2", "b3"):
+        world.write(5, name)
+    world.look()
+    world.quiet()
+    assert b"half" in world.lines
+    assert len(world.lines) == 21
 
 
 def test_31_a_file_deleted_while_down_is_gone_and_forgotten(world: World) -> None:

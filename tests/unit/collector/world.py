@@ -36,6 +36,7 @@ class World:
         self.owners: list[str] = []  # the generation of each
         self.stored: dict[str, bytes] = {}
         self.limit = BATCH_LIMIT
+        self.open_files = 64
         self._numbers = itertools.count(1)
         self._names = itertools.count(1)
         self.up()
@@ -63,7 +64,7 @@ class World:
     def up(self) -> None:
         self.registry = Registry(self.inputs, str(self.folder), lambda: f"g{next(self._names)}")
         self.registry.restore(decode(name, value) for name, value in self.stored.items())
-        self.handles = Handles(64)
+        self.handles = Handles(self.open_files)
         reader = Reader(self.registry, self.handles, lambda generation: self.limit - 1000)
         self.feeder = Feeder(
             reader,
