@@ -4,6 +4,8 @@ from collections.abc import Mapping
 
 import pymysql
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from sinks.config import MySqlSettings, RedisSettings
 from sinks.errors import SinkUnavailable
@@ -48,6 +50,7 @@ def ask_redis(settings: RedisSettings, timeout_s: float = TIMEOUT_S) -> Mapping[
             password=settings.password,
             socket_timeout=timeout_s,
             socket_connect_timeout=timeout_s,
+            retry=Retry(NoBackoff(), 0),
             decode_responses=True,
         ) as client:
             return {str(name): value for name, value in client.hgetall("mill:meta").items()}
