@@ -60,6 +60,8 @@ def read_metric(mill: Mill, metric: str, size: str) -> Reading:
 
 def _from_redis(settings: dict[str, Any], metric: str, size: str) -> Reading:
     import redis
+    from redis.backoff import NoBackoff
+    from redis.retry import Retry
 
     try:
         with redis.Redis(
@@ -69,6 +71,7 @@ def _from_redis(settings: dict[str, Any], metric: str, size: str) -> Reading:
             password=settings["password"],
             socket_timeout=TIMEOUT_S,
             socket_connect_timeout=TIMEOUT_S,
+            retry=Retry(NoBackoff(), 0),
             decode_responses=True,
         ) as client:
             fields: dict[str, str] = client.hgetall(f"mill:{metric}:{size}")
