@@ -40,7 +40,7 @@ EXIT_CLEAN = 0
 EXIT_FAILED = 1
 EXIT_SETTINGS = 2
 
-STOP_MS_MAX = 10_000
+STOP_MS_MAX = 5_000
 """How long a stop waits for answers to leave; after that it is still clean for the data."""
 
 STOP_POLL_S = 0.01
@@ -145,7 +145,7 @@ async def run(config: BrokerConfig) -> int:
         logger.info("stopped before recovery was over", extra=fields(log_dir=config.log_dir))
         return EXIT_CLEAN
     await broker.start(report)
-    _say_ready(config, report, clock.monotonic_ms() - started_ms, server.port)
+    _say_ready(broker, report, clock.monotonic_ms() - started_ms, server.port)
     status.state = PartState.RUNNING
     # Everything made so far lives as long as the process: the collector need not look at it again.
     gc.collect()
@@ -194,7 +194,8 @@ async def _stop(broker: Broker, clock: SystemClock) -> None:
     broker.close()
 
 
-def _say_ready(config: BrokerConfig, report: OpenReport, took_ms: int, status_port: int) -> None:
+def _say_ready(broker: Broker, report: OpenReport, took_ms: int, status_port: int) -> None:
+    config = broker.config
     for topic_partition, count, reason in report.truncated:
         logger.warning(
             "torn tail cut", extra=fields(partition=topic_partition, bytes=count, reason=reason)
@@ -213,6 +214,7 @@ def _say_ready(config: BrokerConfig, report: OpenReport, took_ms: int, status_po
             status=f"{config.status_host}:{status_port}",
             log_dir=config.log_dir,
             last_stop="clean" if report.was_clean else "not clean, or none",
+            partitions=sum(1 for _ in broker.services.replicas),
             truncated_logs=len(report.truncated),
             offline_logs=len(report.offline),
             start_ms=took_ms,

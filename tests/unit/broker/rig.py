@@ -14,6 +14,7 @@ from broker.server.flusher import Flusher
 from broker.server.pipeline import Slot, is_produce_frame
 from broker.server.workers import Worker
 from broker.storage.disk import FileRegion
+from broker.storage.jobs import FlushTarget
 from broker.storage.log import Log
 from protocol.messages.api import response_class
 from protocol.messages.headers import decode_response_header, encode_request
@@ -64,16 +65,23 @@ class HeldFlusher(Flusher):
     def stop(self) -> None:
         pass
 
+    def begin(self) -> list[tuple[Log, FlushTarget]]:
+        """Start a sync of everything marked; what is written later is not part of it."""
+        marked, self.marked = self.marked, {}
+        targets = ((log, log.flush_target()) for log in marked)
+        return [(log, target) for log, target in targets if target is not None]
+
+    def finish(self, targets: list[tuple[Log, FlushTarget]]) -> None:
+        """The sync is over."""
+        for log, target in targets:
+            target.perform()
+            log.flushed(target)
+        for log, _ in targets:
+            self._report(log)
+
     def sync(self) -> None:
         """One group commit of everything marked."""
-        marked, self.marked = self.marked, {}
-        for log in marked:
-            target = log.flush_target()
-            if target is not None:
-                target.perform()
-                log.flushed(target)
-        for log in marked:
-            self._report(log)
+        self.finish(self.begin())
 
 
 class FakeListener:

@@ -16,7 +16,7 @@ from protocol.messages.offsets import (
     OffsetFetchRequestGroup,
 )
 from protocol.messages.producer_ids import InitProducerIdRequest
-from protocol.messages.topics import DeleteTopicsRequest
+from protocol.messages.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest
 from tests.harness.seed import seeded
 from tests.harness.wire import batch_of, fetch_request, produce_request, read_values
 from tests.unit.broker.rig import Asked, Rig
@@ -61,6 +61,29 @@ def test_one_sync_answers_everything_written_before_it(rig: Rig) -> None:
     rig.flusher.sync()
     offsets = [one.answer.responses[0].partition_responses[0].base_offset for one in asked]
     assert offsets == list(range(10))
+
+
+def test_a_sync_answers_nothing_that_was_written_after_it_began(rig: Rig) -> None:
+    rig.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 4)
+
+    def start(number: int) -> list[Asked]:
+        topic = CreatableTopic(name=f"new{number}", num_partitions=1, replication_factor=1)
+        return [
+            rig.send(produce_request("t", batch_of([b"x"])), 9),
+            rig.send(commit_request(number), 8),
+            rig.send(CreateTopicsRequest(topics=[topic]), 7),
+        ]
+
+    early = start(1)
+    under_way = rig.flusher.begin()
+    late = start(2)
+    rig.flusher.finish(under_way)
+    assert [one.is_answered() for one in early] == [True] * 3
+    assert [one.is_answered() for one in late] == [False] * 3
+    assert "new2" not in rig.broker.services.metadata.image.topics
+    assert committed_offset(rig) == 1
+    rig.flusher.sync()
+    assert [one.is_answered() for one in late] == [True] * 3
 
 
 def test_a_request_for_two_partitions_waits_for_both(rig: Rig) -> None:
