@@ -1,6 +1,8 @@
 """What stands in a mill's Redis, MySQL, topics and on its pages, read as a stranger reads it."""
 
 import json
+import signal
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +22,7 @@ from sinks.view import start_text
 from tests.e2e.mill import TempMill
 
 PARTITIONS = 3
+READ_S = 120.0
 
 Record = tuple[str, bytes]
 """A record's key (the file) and value."""
@@ -90,9 +93,10 @@ class Reading:
         open_parts = {part for part, end in ends.items() if end > 0}
         with self._consumer() as consumer:
             consumer.assign([TopicPartition(topic, part, 0) for part in open_parts])
+            deadline_s = time.monotonic() + READ_S
             while open_parts:
-                messages = consumer.consume(20_000, 20)
-                assert messages, f"nothing came from {open_parts} of {ends}"
+                messages = consumer.consume(20_000, 0.1)
+                assert messages or time.monotonic() < deadline_s, f"{open_parts} stuck below {ends}"
                 for message in messages:
                     if message.error() is not None:
                         raise KafkaException(message.error())
@@ -170,3 +174,14 @@ def redis_view(rows: list[tuple[Any, ...]]) -> dict[str, dict[str, Decimal]]:
             name += f":{start_text(start_s)}"
         found.setdefault(name, {})[key] = Decimal(value)
     return found
+
+
+@contextmanager
+def stopped(reading: Reading, part: str) -> Iterator[None]:
+    """The part's processes stand still; within a minute the supervisor would kill them."""
+    record = reading.process(part)
+    assert record.signal(signal.SIGSTOP, group=True)
+    try:
+        yield
+    finally:
+        record.signal(signal.SIGCONT, group=True)

@@ -3,7 +3,7 @@
 Every line follows from its number alone, so a record tells its number and can be checked whole.
 
     with LoadWriter(folder, rate=5_000) as load: ...
-    load.finish()                # the last lines are complete; `load.count` says how many
+    load.finish()                # the last line is complete; says the number after it
 
 As a process of its own it is `python -m tests.harness.load FOLDER RATE FIRST BASE_S SEED`: it
 writes until its standard input ends, then prints the number after the last line.

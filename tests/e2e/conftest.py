@@ -1,0 +1,38 @@
+"""One mill for all tests of this folder that only drop files of their own names into it."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.mill import SHIPPED, TempMill, temp_mill
+from tests.e2e.reading import Reading
+
+ADDED_METRICS = """\
+    - {name: levels, from: json, key: level, measure: count}
+    - {name: busiest, from: json, key: name, measure: max, value: size}
+    - {name: twisted, from: json, measure: sum, value: '100 / size'}
+"""
+
+
+def config() -> str:
+    """The shipped file with columns and metrics for the tests' own JSON lines."""
+    text = SHIPPED.read_text().replace(
+        "columns: {level: 'level string', ms: 'timing.total double'}",
+        "columns: {level: 'level string', name: '`user.name`.`a b` string', size: 'io.size int'}",
+    )
+    return text.replace("    - {name: visitors,", f"{ADDED_METRICS}    - {{name: visitors,")
+
+
+@pytest.fixture(scope="package")
+def mill_at_work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TempMill]:
+    """A mill with every part up."""
+    with temp_mill(tmp_path_factory.mktemp("at-work") / "mill") as made:
+        made.write_config(config())
+        made.up()
+        yield made
+
+
+@pytest.fixture
+def reading(mill_at_work: TempMill) -> Reading:
+    """Its databases, topics and pages."""
+    return Reading(mill_at_work)
