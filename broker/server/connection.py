@@ -316,6 +316,9 @@ class Connection(asyncio.BufferedProtocol):
             self.listener.services.fetches.forget(self.parked_fetch)
             self.parked_fetch = None
         self._pipeline.clear()
+        # Transport, output and connection hold each other until the garbage collector comes by,
+        # which may be thousands of connections later.
+        self._frames = FrameBuffer(0)
         self.listener.account(-self._counted_bytes)
         self._counted_bytes = 0
         if self._output is not None:

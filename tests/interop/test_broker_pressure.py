@@ -1,0 +1,191 @@
+"""What clients may do to memory, files and each other: connections, slow readers, wide requests."""
+
+import os
+import socket
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from protocol.wire.records import check_crc, iterate_batches
+from tests.harness.broker import BrokerProcess
+from tests.harness.wait import wait_until
+from tests.harness.wire import WireClient, batch_of, fetch_request, produce, produce_request
+
+pytestmark = pytest.mark.live
+
+CONNECTIONS = 200
+ROUND_BYTES = CONNECTIONS * (256 << 10)
+"""What the read buffers of one round of connections take."""
+
+HALF_A_FRAME = b"\0\0\0\x50\0\3\0"
+
+SEGMENT_BYTES = 4 << 20
+WIDE = 1_000
+FOR_EVER_MS = 2**31 - 1
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    settings = {
+        "max.connections.per.ip": 1_000,
+        "log.retention.ms": -1,
+        "log.retention.check.interval.ms": 200,
+    }
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), settings) as process:
+        yield process
+
+
+@pytest.fixture
+def client(broker: BrokerProcess) -> Iterator[WireClient]:
+    with WireClient(broker.bootstrap) as client:
+        yield client
+
+
+def create(client: WireClient, topic: str, partitions: int = 1, **settings: str) -> None:
+    configs = [
+        CreatableTopicConfig(name=name.replace("_", "."), value=value)
+        for name, value in settings.items()
+    ]
+    request = CreateTopicsRequest(
+        topics=[
+            CreatableTopic(
+                name=topic, num_partitions=partitions, replication_factor=1, configs=configs
+            )
+        ]
+    )
+    assert client.ask(request, 7).topics[0].error_code == 0
+
+
+def open_connections(broker: BrokerProcess) -> int:
+    count = broker.status().details["connections"]
+    assert isinstance(count, int)
+    return count
+
+
+def memory_bytes(broker: BrokerProcess) -> int:
+    return int(psutil.Process(broker.pid).memory_full_info().pss)
+
+
+def come_and_go(broker: BrokerProcess) -> None:
+    before = open_connections(broker)
+    address = ("127.0.0.1", broker.host_port)
+    sockets = [socket.create_connection(address, 10) for _ in range(CONNECTIONS)]
+    for one in sockets:
+        one.sendall(HALF_A_FRAME)
+    wait_until(lambda: open_connections(broker) == before + CONNECTIONS, 20, "all are there")
+    for one in sockets:
+        one.close()
+    wait_until(lambda: open_connections(broker) == before, 20, "all are gone")
+
+
+def test_connections_that_have_gone_take_no_memory(broker: BrokerProcess) -> None:
+    # The C library keeps what has been freed once; what counts is that it is used again.
+    for _ in range(2):
+        come_and_go(broker)
+    before = memory_bytes(broker)
+    for _ in range(3):
+        come_and_go(broker)
+    assert memory_bytes(broker) - before < ROUND_BYTES // 2
+
+
+def test_a_dropped_segment_is_sent_to_its_end(broker: BrokerProcess, client: WireClient) -> None:
+    create(
+        client,
+        "dropped",
+        segment_bytes=str(SEGMENT_BYTES),
+        retention_bytes=str(2 * SEGMENT_BYTES),
+        file_delete_delay_ms="0",
+    )
+    values = [os.urandom(900_000) for _ in range(4)]
+    for value in values:
+        produce(client, "dropped", value)
+    with WireClient(broker.bootstrap) as slow:
+        slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.send(fetch_request("dropped", 0, max_bytes=50 << 20, partition_max_bytes=50 << 20), 12)
+        # The answer has been begun when its size is there.
+        assert slow.socket.recv(4, socket.MSG_PEEK | socket.MSG_WAITALL)
+        for _ in range(12):
+            produce(client, "dropped", os.urandom(900_000))
+        first = broker.log_dir / "dropped-0" / f"{0:020}.log"
+        wait_until(lambda: not first.exists(), 20, "the segment is dropped")
+        part = slow.receive().responses[0].partitions[0]
+        assert part.error_code == 0
+        assert [check_crc(batch) for _, batch in iterate_batches(part.records)] == [True] * 4
+
+
+def test_readers_that_never_read_hold_up_nobody(broker: BrokerProcess, client: WireClient) -> None:
+    create(client, "unread")
+    for _ in range(10):
+        produce(client, "unread", os.urandom(100_000))
+    before = memory_bytes(broker)
+    stuck = [WireClient(broker.bootstrap) for _ in range(20)]
+    for one in stuck:
+        frames = [one.frame(fetch_request("unread"), 12) for _ in range(500)]
+        one.socket.setblocking(False)
+        one.socket.send(b"".join(frames))
+    for _ in range(50):
+        produce(client, "unread", b"still served")
+    # 500 answers of a megabyte for each of them, and none of it in memory.
+    assert memory_bytes(broker) - before < 40 << 20
+    for one in stuck:
+        one.close()
+
+
+@pytest.mark.slow
+def test_a_thousand_partitions_in_one_request(client: WireClient) -> None:
+    # Making them takes some thousand syncs.
+    client.socket.settimeout(120)
+    create(client, "wide", WIDE)
+    data = [PartitionProduceData(index=index, records=batch_of([b"v"])) for index in range(WIDE)]
+    request = ProduceRequest(
+        acks=-1,
+        timeout_ms=30_000,
+        topic_data=[TopicProduceData(name="wide", partition_data=data)],
+    )
+    for offset in range(3):
+        answer = client.ask(request, 9)
+        found = {
+            (one.error_code, one.base_offset) for one in answer.responses[0].partition_responses
+        }
+        assert found == {(0, offset)}
+
+
+@pytest.mark.parametrize(
+    ("bounds", "batches"),
+    [
+        ({"max_bytes": 0}, 1),
+        ({"max_bytes": -1}, 1),
+        ({"partition_max_bytes": 0}, 1),
+        ({"max_wait_ms": -5, "min_bytes": 1 << 30}, 3),
+        ({"max_wait_ms": FOR_EVER_MS, "min_bytes": -1}, 3),
+        ({"max_wait_ms": FOR_EVER_MS, "min_bytes": 0}, 3),
+    ],
+)
+def test_odd_bounds_of_a_fetch(client: WireClient, bounds: dict[str, int], batches: int) -> None:
+    topic = f"bounds-{'-'.join(f'{key}.{value}' for key, value in bounds.items())}"
+    create(client, topic)
+    for _ in range(3):
+        produce(client, topic, b"value")
+    part = client.ask(fetch_request(topic, 0, **bounds), 12).responses[0].partitions[0]
+    assert part.error_code == 0
+    assert len(list(iterate_batches(part.records))) == batches
+
+
+def test_fetches_parked_for_ever_go_with_their_connections(
+    broker: BrokerProcess, client: WireClient
+) -> None:
+    create(client, "parked")
+    before = open_connections(broker)
+    request = fetch_request("parked", 0, max_wait_ms=FOR_EVER_MS, min_bytes=FOR_EVER_MS)
+    for _ in range(100):
+        with WireClient(broker.bootstrap) as one:
+            one.send(request, 12)
+    wait_until(lambda: open_connections(broker) == before, 20, "all are gone")
+    # Who stays may go on with something else.
+    client.send(request, 12)
+    client.send(produce_request("parked", batch_of([b"behind"])), 9)
+    assert client.receive().responses[0].partitions[0].error_code == 0
+    assert client.receive().responses[0].partition_responses[0].error_code == 0
