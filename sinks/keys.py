@@ -26,7 +26,7 @@ def other_key(columns: int) -> Key:
 
 def is_other(key: Key) -> bool:
     """Whether this is the overflow key, not a line's own text `(other)`."""
-    return bool(key) and all(part == OTHER[0] for part in key)
+    return bool(key) and key[0] == OTHER[0] and all(part == OTHER[0] for part in key)
 
 
 def key_hash(key: Key) -> bytes:
