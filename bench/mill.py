@@ -83,7 +83,7 @@ def _dropped(bench: Bench, mill: WholeMill, source: LineSource) -> Measurement:
             memory.append(mill.memory())
             return reading.is_counted(TOPIC, before + lines)
 
-        mill.wait(is_counted, DROPPED_DEADLINE_S, f"{lines:,} lines counted")
+        mill.wait(is_counted, DROPPED_DEADLINE_S, SAMPLE_S, f"{lines:,} lines counted")
         seconds = time.perf_counter() - began_s
         spent_s = trees_cpu_s(mill.roots()) - spent_s
         busy = [rate for rate in rates if rate] or [0.0]

@@ -84,13 +84,15 @@ class WholeMill:
         }
         return {"mill_pss_mib": sum(found.values()), **found}
 
-    def wait(self, condition: Callable[[], bool], deadline_s: float, what: str) -> None:
+    def wait(
+        self, condition: Callable[[], bool], deadline_s: float, every_s: float, what: str
+    ) -> None:
         """Poll until a condition holds; TimeoutError names it when it does not."""
         end_s = time.monotonic() + deadline_s
         while not condition():
             if time.monotonic() > end_s:
                 raise TimeoutError(f"not within {deadline_s:.0f} s: {what}")
-            time.sleep(POLL_S)
+            time.sleep(every_s)
 
 
 def whole_mill(bench: Bench) -> WholeMill:
