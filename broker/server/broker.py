@@ -34,6 +34,7 @@ from broker.server.services import Services
 from broker.server.warmer import Warmer
 from broker.server.workers import Worker
 from broker.storage.disk import Disk
+from broker.storage.errors import FolderError
 from broker.storage.log import Log
 from broker.storage.log_manager import LogManager, OpenReport
 from protocol.log import fields
@@ -88,6 +89,13 @@ class Broker:
         """
         self._logs = LogManager(self._disk, self.config)
         report = self._logs.open_all(self.clock.now_ms())
+        known = self._logs.logs.keys() | self._logs.offline.keys()
+        if known and METADATA_PARTITION not in known:
+            raise FolderError(
+                self.config.log_dir,
+                "there are partitions but no __cluster_metadata-0, which says whose they are; "
+                "put it back, or use an empty folder",
+            )
         # Settings of its own: those of the node are about what clients write.
         own = LogConfig()
         self._metadata_log = self._logs.create(

@@ -312,7 +312,7 @@ class LogManager:
         try:
             return checkpoint.decode_offsets(self._disk.read_all(path))
         except ValueError as error:
-            reason = f"not a checkpoint ({error}); without the file every batch is checked"
+            reason = f"not a checkpoint ({error}); remove it, and every batch is checked"
             raise CorruptionError(path, 0, reason) from error
 
     def _read_epochs(self, path: str) -> list[tuple[int, int]] | None:

@@ -1,0 +1,52 @@
+"""What lies in the data folder is damaged or gone: what starts, and what is refused by name."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from protocol.messages.topics import CreatableTopic, CreateTopicsRequest
+from tests.harness.broker import BrokerProcess
+from tests.harness.wire import WireClient, produce
+
+pytestmark = pytest.mark.live
+
+
+def with_records(folder: Path) -> BrokerProcess:
+    """A broker that was killed after it had taken records."""
+    broker = BrokerProcess(folder)
+    with broker:
+        with WireClient(broker.bootstrap) as client:
+            topic = CreatableTopic(name="kept", num_partitions=1, replication_factor=1)
+            assert client.ask(CreateTopicsRequest(topics=[topic]), 7).topics[0].error_code == 0
+            produce(client, "kept", b"value")
+        broker.kill9()
+    return broker
+
+
+def test_partitions_without_metadata_are_refused(tmp_path: Path) -> None:
+    broker = with_records(tmp_path)
+    shutil.rmtree(broker.log_dir / "__cluster_metadata-0")
+    before = sorted(one.name for one in broker.log_dir.iterdir())
+    with pytest.raises(SystemExit, match=r"no __cluster_metadata-0.*put it back"):
+        broker.start()
+    assert sorted(one.name for one in broker.log_dir.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "recovery-point-offset-checkpoint",
+        "log-start-offset-checkpoint",
+        "replication-offset-checkpoint",
+    ],
+)
+def test_a_broken_checkpoint_is_named_with_its_remedy(tmp_path: Path, name: str) -> None:
+    broker = with_records(tmp_path)
+    path = broker.log_dir / name
+    path.write_bytes(b"\xff\0 no checkpoint")
+    with pytest.raises(SystemExit, match=rf"{name}.*remove it"):
+        broker.start()
+    path.unlink()
+    with broker, WireClient(broker.bootstrap) as client:
+        assert produce(client, "kept", b"next") == 1
