@@ -59,8 +59,10 @@ has_chromium() { { has chromium || has chromium-browser || has google-chrome; } 
 
 # Each missing thing is one line "what|package package…" (the first package apt knows is taken).
 missing=()
+optional=() # tests that need these skip without them
 look_for_missing() {
   missing=()
+  optional=()
   local python minor
   if python=$(find_python); then
     if [ ! -x .venv/bin/python ] && ! "$python" -c 'import venv, ensurepip' 2>/dev/null; then
@@ -74,8 +76,8 @@ look_for_missing() {
   has redis-server || missing+=("Redis server|redis-server")
   has_mysql || missing+=("MariaDB or MySQL server|mariadb-server")
   if [ "$profile" = dev ]; then
-    has kcat || missing+=("kcat (tests)|kcat kafkacat")
-    has_chromium || missing+=("Chromium and its driver (page test)|chromium+chromium-driver")
+    has kcat || optional+=("kcat|kcat kafkacat")
+    has_chromium || optional+=("Chromium and its driver|chromium+chromium-driver")
   fi
 }
 
@@ -113,10 +115,9 @@ known_to_apt() {
 }
 
 packages=()
-choose_packages() { # false when some missing thing has no package here
-  packages=()
+choose_packages() { # entries…: false when one of them has no package here
   local entry alternative found
-  for entry in "${missing[@]}"; do
+  for entry in "$@"; do
     found=
     for alternative in ${entry#*|}; do
       if known_to_apt "$alternative"; then
@@ -128,6 +129,13 @@ choose_packages() { # false when some missing thing has no package here
     # shellcheck disable=SC2206
     packages+=(${found//+/ })
   done
+}
+
+choose_all() { # false when something that is needed has no package here; what is optional may lack one
+  local entry
+  packages=()
+  choose_packages "${missing[@]}" || return 1
+  for entry in "${optional[@]}"; do choose_packages "$entry" || true; done
 }
 
 forbid_services() {
@@ -171,18 +179,27 @@ install_packages() {
   fi
 }
 
+has_package_lists() { compgen -G '/var/lib/apt/lists/*_Packages*' >/dev/null; }
+
 system_part() {
+  local entry
   look_for_missing
-  [ ${#missing[@]} -gt 0 ] || return 0
-  may_install || stop_with_missing "this needs system packages, and apt with root or sudo is not at hand"
-  if ! choose_packages; then
-    say "refreshing apt's package lists"
-    as_root apt-get update -q >.cache/setup-apt.log 2>&1 </dev/null || say "apt-get update failed (see .cache/setup-apt.log)"
-    choose_packages || stop_with_missing "apt does not know a package for everything that is missing"
+  [ ${#missing[@]} -gt 0 ] || [ ${#optional[@]} -gt 0 ] || return 0
+  if may_install; then
+    if ! choose_all || { [ ${#packages[@]} = 0 ] && ! has_package_lists; }; then
+      say "refreshing apt's package lists"
+      as_root apt-get update -q >.cache/setup-apt.log 2>&1 </dev/null || say "apt-get update failed (see .cache/setup-apt.log)"
+      choose_all || stop_with_missing "apt does not know a package for everything that is missing"
+    fi
+    [ ${#packages[@]} = 0 ] || install_packages
+    look_for_missing
+    [ ${#missing[@]} = 0 ] || stop_with_missing "packages were installed, but something is still missing"
+  elif [ ${#missing[@]} -gt 0 ]; then
+    stop_with_missing "this needs system packages, and apt with root or sudo is not at hand"
   fi
-  install_packages
-  look_for_missing
-  [ ${#missing[@]} = 0 ] || stop_with_missing "packages were installed, but something is still missing"
+  for entry in "${optional[@]}"; do
+    say "${entry%%|*} is missing here: the tests that need it are skipped"
+  done
 }
 
 # ---------------------------------------------------------------- Python packages

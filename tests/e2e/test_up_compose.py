@@ -1,0 +1,103 @@
+"""The mill as containers: what is dropped is counted, and kept over down and up.
+
+Slow, and on the mill's own ports, since those are what compose publishes: it skips where there is
+no engine or a port is taken.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from appliance.home import CODE
+from appliance.processes import port_is_free
+from tests.e2e.test_up_counts import STATUSES
+from tests.harness.logs import shared_log
+from tests.harness.wait import wait_until
+from tests.house import tree
+
+pytestmark = [pytest.mark.live, pytest.mark.slow]
+
+PUBLISHED = (9092, 8090, 8091, 8092, 8093, 6380, 3307)
+COMMAND_S = 1_800
+COUNTED_S = 240.0
+
+
+class Containers:
+    """A copy of this tree and its containers, in a compose project of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name in tree.files():
+            target = folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(CODE / name, target)
+        for kind in ("access", "json", "text"):
+            (folder / "watched" / kind).mkdir(parents=True, exist_ok=True)
+        jars = CODE / ".cache" / "jars"
+        if jars.exists():
+            shutil.copytree(jars, folder / ".cache" / "jars")
+        os.chmod(folder, 0o755)
+
+    def compose(self, *arguments: str) -> str:
+        """One compose command; its output."""
+        done = subprocess.run(
+            ["docker", "compose", "--project-name", "millrace-test", *arguments],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_S,
+        )
+        assert done.returncode == 0, done.stderr[-3_000:]
+        return done.stdout
+
+
+@pytest.fixture
+def containers(tmp_path: Path) -> Iterator[Containers]:
+    if shutil.which("docker") is None:
+        pytest.skip("there is no docker here")
+    probe = subprocess.run(["docker", "compose", "ps"], cwd=CODE, capture_output=True, timeout=60)
+    if probe.returncode != 0:
+        pytest.skip("docker compose does not work here")
+    taken = [port for port in PUBLISHED if not port_is_free("127.0.0.1", port)]
+    if taken:
+        pytest.skip(f"the mill's own ports are in use: {taken}")
+    made = Containers(tmp_path)
+    try:
+        yield made
+    finally:
+        made.compose("down", "--volumes", "--timeout", "20")
+
+
+def counted(times: int) -> bool:
+    with redis.Redis(port=6380, decode_responses=True) as client:
+        found = client.hgetall("mill:requests_by_status:all")
+    return bool(found == {status: str(count * times) for status, count in STATUSES.items()})
+
+
+def test_containers_count_and_keep(containers: Containers) -> None:
+    log = shared_log("apache_access.log")
+    containers.compose("build", "init", "stream")
+    containers.compose("up", "--detach", "--wait")
+    access = containers.folder / "watched" / "access"
+    shutil.copyfile(log, access / "one.log")
+    wait_until(lambda: counted(1), COUNTED_S, "the file is counted")
+    shutil.copyfile(log, access / "two.log")
+    wait_until(lambda: counted(2), COUNTED_S, "the same file again doubles the counts")
+
+    containers.compose("down", "--timeout", "60")
+    containers.compose("up", "--detach", "--wait")
+    wait_until(lambda: counted(2), COUNTED_S, "the counts are kept")
+    query = "SELECT CONCAT(status, '=', count) FROM requests_by_status WHERE size = 'all'"
+    command = (
+        'MYSQL_PWD="$(cat /run/millrace/reader)"'
+        f' mysql --no-defaults -N -h 127.0.0.1 -u reader millrace -e "{query}"'
+    )
+    rows = containers.compose("exec", "-T", "mysql", "sh", "-c", command).split()
+    assert set(rows) == {f"{status}={count * 2}" for status, count in STATUSES.items()}
+    shown = containers.compose("run", "--rm", "-T", "cli", "show", "requests_by_status")
+    assert str(STATUSES["200"] * 2) in shown
