@@ -26,6 +26,9 @@ READERS_RULES = (
     "on nopass ~mill:* &mill:* -@all +@read +@connection"
     " +subscribe +psubscribe +unsubscribe +punsubscribe -@dangerous"
 )
+# Nobody can log in as this user, but Redis loads its append-only file with the default user's
+# rights and drops what that user may not write (docs/decisions/0004).
+LOADERS_RULES = "off ~* &* +@all"
 SINK_RULES = "on ~mill:* &mill:* +@all -@admin -@dangerous +info"
 
 
@@ -58,7 +61,10 @@ def redis_command(mill: Mill) -> list[str]:
 def redis_configuration(
     folder: str, port: int, password: str, *, is_only_sink: bool, host: str = parts.LOOPBACK
 ) -> str:
-    """Redis's configuration file. As the only sink it must keep everything over a power cut."""
+    """Redis's configuration file. As the only sink it must keep everything over a power cut.
+
+    Anybody may read as `reader`; beside MySQL also without a name.
+    """
     digest = hashlib.sha256(password.encode()).hexdigest()
     durability = ["appendonly yes", "appendfsync always"] if is_only_sink else ["appendonly no"]
     lines = [
@@ -75,7 +81,8 @@ def redis_configuration(
         "maxmemory-policy noeviction",
         # A slow subscriber is cut off rather than allowed to fill the memory.
         "client-output-buffer-limit pubsub 16mb 4mb 30",
-        f"user default {READERS_RULES}",
+        f"user default {LOADERS_RULES if is_only_sink else READERS_RULES}",
+        f"user {READER} {READERS_RULES}",
         f"user {SINK_USER} {SINK_RULES} #{digest}",
     ]
     return "\n".join(lines) + "\n"

@@ -174,7 +174,7 @@ def monitor_settings(mill: Mill, part: str = "monitor") -> dict[str, Any]:
 def sinks_settings(mill: Mill, user: str, secrets_of: str) -> dict[str, Any]:
     """How one reaches MySQL and Redis as `user`, with the secrets that part `secrets_of` has.
 
-    A reader needs no password for Redis: without one, everybody may read the mill's keys.
+    Redis's reader has no secret: everybody on this machine may read the mill's keys.
     """
     sinks, home = mill.config.sinks, mill.home
     found: dict[str, Any] = {"mysql": None, "redis": None}
@@ -205,8 +205,8 @@ def sinks_settings(mill: Mill, user: str, secrets_of: str) -> dict[str, Any]:
             found["redis"] = {
                 "host": server.host,
                 "port": server.port,
-                "username": SINK_USER if writes else None,
-                "password": read_secret(home, f"{secrets_of}/redis") if writes else None,
+                "username": SINK_USER if writes else READER,
+                "password": read_secret(home, f"{secrets_of}/redis") if writes else READER,
             }
         else:
             found["redis"] = {

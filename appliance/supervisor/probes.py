@@ -82,8 +82,9 @@ async def _probe_http(host: str, port: int) -> Found:
 
 
 async def _probe_redis(host: str, port: int) -> Found:
-    answer = await _exchange(host, port, b"PING\r\n", b"\r\n")
-    text = answer.decode(errors="replace").strip()
+    request = f"AUTH {READER} {READER}\r\nPING\r\nQUIT\r\n".encode()
+    answers = (await _exchange(host, port, request, None)).decode(errors="replace").split("\r\n")
+    text = next((answer for answer in answers if answer != "+OK"), "")
     if text == "+PONG":
         return Answer.OK, ""
     if text.startswith("-"):
