@@ -1,26 +1,37 @@
-"""From metrics to one SQL query: the fold of a batch.
+"""From metrics to SQL: the fold of a batch, in two queries.
 
-Floor: pure, no JVM. Lines become columns (`parse.py`), each metric turns a line into at most one
-row (metric, slice, key, value), and all rows are grouped once with one fixed list of aggregates.
-Reserved metric numbers carry what is counted besides: lines that did not parse, and how many lines
-of each partition the batch holds. The query reads the view `BATCH_VIEW`, which has the columns of
-Spark's Kafka source, and its result is read by `counts.py`.
+Floor: pure, no JVM. `rows_sql` turns lines into columns (`parse.py`) and each line into one row
+(metric, slice, key, value) for every metric that it counts in; it stands in the streaming query,
+where it is analysed once. `groups_sql` groups those rows with one fixed list of aggregates, once a
+batch. Reserved metric numbers carry what is counted besides: lines that do not parse, values
+that cannot be measured, and how many lines of each partition the batch holds. `counts.py` reads the
+result.
+
+A query is optimised again for every batch, so what is not needed is left out here already.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from stream.config import StreamSection
-from stream.expression import bare_column, quote_name, quote_text, rename_columns
+from stream.expression import (
+    bare_column,
+    column_tokens,
+    quote_name,
+    quote_text,
+    rename_columns,
+)
 from stream.metrics import Metric, resolve_metrics
-from stream.parse import ColumnSql, ParsedInput, parse_input, plausible_time
+from stream.parse import ParsedInput, parse_input, plausible_time
 from stream.sections import InputSection
 
-BATCH_VIEW = "millrace_batch"
+LINES_VIEW = "millrace_lines"
+ROWS_VIEW = "millrace_rows"
 
-# Metric numbers that are no metrics.
+# Metric numbers that are no metrics; FAULT - n is a line on which metric n could not be measured.
 UNPARSED = -1
 PARTITION = -2
+FAULT = -10
 
 # Samples of unparsed lines: at most this many a partition, file and reason, this long each.
 SAMPLES = 1_000
@@ -30,115 +41,286 @@ EXPRESSION_NULL = "expression_null:"
 
 _HLL_LG_K = 12
 _KLL_K = 200
-
-# The columns of a fold row, before grouping.
-_ROW = {
-    "m": "INT",
-    "s": "BIGINT",
-    "k1": "STRING",
-    "k2": "STRING",
-    "k3": "STRING",
-    "v": "DECIMAL(28,6)",
-    "u": "STRING",
-    "q": "DOUBLE",
-    "x": "BINARY",
-    "t": "BIGINT",
-}
-
-_DECIMAL = _ROW["v"]
+_DECIMAL = "DECIMAL(28,6)"
+_SAMPLE = "min_by(x, o) AS sample"
+_NO_SAMPLE = "CAST(NULL AS BINARY) AS sample"
 
 
 @dataclass(frozen=True, slots=True)
 class FoldPlan:
-    """The query of a configuration, and what its rows mean. Metric number n is `metrics[n]`."""
+    """The queries of a configuration, and what their rows mean. Metric number n is `metrics[n]`.
 
-    sql: str
+    Text among the aggregates makes Spark sort all rows, which is nothing for a small batch and a
+    third of the time of a large one: so there are `sampled_groups_sql`, with samples of unparsed
+    lines, `groups_sql` without, and `samples_sql` for these alone. `inputs` and `entries` are the
+    parts the queries were made of, for `describe.py`.
+    """
+
+    rows_sql: str
+    groups_sql: str
+    sampled_groups_sql: str
+    samples_sql: str
     metrics: tuple[Metric, ...]
-    entries: Mapping[tuple[str, str], str]
-    has_hll: bool
-    has_kll: bool
+    inputs: Mapping[str, ParsedInput]
+    entries: Mapping[tuple[str, str], "Entry"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Measured:
-    """The columns in which a metric's filter and value stand for one input; None where it has none.
+class Entry:
+    """What one metric makes of a line of one input.
 
-    `absent` is the text of a bare value column: where it is NULL too, the line has no such field.
+    `where` and `value` are SQL over the input's columns. `absent` says, for a value that is a bare
+    column, when the line simply has no such field; None where a NULL value is always a fault.
     """
 
+    number: int
     where: str | None
     value: str | None
     absent: str | None
-    is_bare: bool
+    keys: tuple[str, ...]
+    slice_s: int
+    measure: str
+
+
+@dataclass(slots=True)
+class _Shape:
+    """Which optional columns the rows of this configuration have."""
+
+    keys: int = 0
+    has_value: bool = False
+    has_text: bool = False
+    has_number: bool = False
+    columns: dict[str, str] = field(default_factory=dict)
 
 
 def compile_plan(section: StreamSection) -> FoldPlan:
     """The fold of all metrics of a checked section."""
     metrics = resolve_metrics(section)
-    inputs = [parse_input(name, given) for name, given in section.from_.items()]
-    measured: dict[str, str] = {}
-    arrays: dict[str, list[str]] = {}
-    entries: dict[tuple[str, str], str] = {}
-    for parsed in inputs:
-        rows = [_partition_row()]
-        for number, metric in enumerate(metrics):
-            if parsed.name in metric.inputs:
-                given = section.from_[parsed.name]
-                row = _metric_row(number, metric, parsed, given, measured)
-                entries[metric.name, parsed.name] = row
-                rows.append(row)
-        arrays[parsed.topic] = rows
-    measures = {metric.section.measure for metric in metrics}
-    has_hll, has_kll = "unique" in measures, "percentile" in measures
-    sql = "\n".join(_query(inputs, measured, arrays, has_hll, has_kll))
-    return FoldPlan(sql, metrics, entries, has_hll, has_kll)
+    inputs = {
+        name: parse_input(name, given, _wanted(name, given, metrics))
+        for name, given in section.from_.items()
+    }
+    entries = {
+        (metric.name, name): _entry(number, metric, inputs[name], section.from_[name])
+        for number, metric in enumerate(metrics)
+        for name in metric.inputs
+    }
+    shape = _shape(metrics)
+    rows_sql = "\n".join(_rows_query(inputs, entries, shape))
+    return FoldPlan(
+        rows_sql,
+        _groups_query(shape, _NO_SAMPLE),
+        _groups_query(shape, _SAMPLE),
+        f"SELECT m, s, k1, k2, k3, min(o) AS low, {_SAMPLE} FROM {ROWS_VIEW}"
+        f" WHERE m < 0 AND m <> {PARTITION} GROUP BY m, s, k1, k2, k3",
+        metrics,
+        inputs,
+        entries,
+    )
 
 
-def column_names(parsed: ParsedInput) -> dict[str, str]:
+def column_names(name: str, given: InputSection) -> dict[str, str]:
     """What each column of an input is called within the query."""
-    own = {name: f"{parsed.name}.{name}" for name in [*parsed.columns, "time"]}
-    return {"file": "file", "line": "line", **own}
+    plain = {"file": "file", "line": "line"}
+    return {column: plain.get(column, f"{name}.{column}") for column in given.column_types()}
 
 
-def _query(
-    inputs: Sequence[ParsedInput],
-    measured: Mapping[str, str],
-    arrays: Mapping[str, Sequence[str]],
-    has_hll: bool,
-    has_kll: bool,
+def _wanted(name: str, given: InputSection, metrics: Sequence[Metric]) -> set[str]:
+    """The columns of an input that any metric names."""
+    columns = list(given.column_types())
+    wanted: set[str] = set()
+    for metric in metrics:
+        if name in metric.inputs:
+            wanted.update(metric.key)
+            for text in (metric.section.where, metric.section.value):
+                if text is not None:
+                    wanted.update(token.name for token in column_tokens(text, columns))
+    return wanted
+
+
+def _shape(metrics: Sequence[Metric]) -> _Shape:
+    measures = {metric.definition.measure for metric in metrics}
+    shape = _Shape(
+        keys=max((len(metric.key) for metric in metrics), default=0),
+        has_value=bool(measures - {"count", "unique"}),
+        has_text="unique" in measures,
+        has_number="percentile" in measures,
+    )
+    shape.columns = {"m": "INT", "s": "BIGINT"}
+    shape.columns |= {f"k{place}": "STRING" for place in range(1, shape.keys + 1)}
+    shape.columns |= {"v": _DECIMAL} if shape.has_value else {}
+    shape.columns |= {"u": "STRING"} if shape.has_text else {}
+    shape.columns |= {"q": "DOUBLE"} if shape.has_number else {}
+    return shape
+
+
+def _entry(number: int, metric: Metric, parsed: ParsedInput, given: InputSection) -> Entry:
+    names = column_names(parsed.name, given)
+    spelling = {column.lower(): name for column, name in names.items()}
+    where = metric.section.where
+    value = metric.section.value
+    measure = metric.definition.measure
+    own = rename_columns(value, names) if value is not None else None
+    bare = bare_column(value, list(names)) if value is not None else None
+    absent = None
+    if own is not None and bare is not None:
+        column = parsed.columns.get(bare)
+        # A text that is measured as a number is itself the text that may not fit.
+        text = own if column is None or column.raw is None else column.raw
+        absent = f"{text} IS NULL"
+    return Entry(
+        number,
+        rename_columns(where, names) if where is not None else None,
+        _value_sql(measure, own) if own is not None else None,
+        absent,
+        tuple(quote_name(spelling[column.lower()]) for column in metric.key),
+        metric.slice_s,
+        measure,
+    )
+
+
+def _value_sql(measure: str, own: str) -> str:
+    if measure == "unique":
+        return f"CAST(({own}) AS STRING)"
+    if measure == "share":
+        return f"CAST(CAST(({own}) AS INT) AS {_DECIMAL})"
+    if measure == "percentile":
+        # What has no place among the exact parts (NaN, infinity) has none in the sketch either.
+        return f"IF(try_cast(({own}) AS {_DECIMAL}) IS NULL, NULL, try_cast(({own}) AS DOUBLE))"
+    return f"try_cast(({own}) AS {_DECIMAL})"
+
+
+def _rows_query(
+    inputs: Mapping[str, ParsedInput], entries: Mapping[tuple[str, str], Entry], shape: _Shape
 ) -> Iterator[str]:
-    """The steps of the query; each reads the step before."""
+    """The steps from lines to rows; each reads the step before."""
+    parsed = list(inputs.values())
     yield (
         "WITH lines AS (SELECT topic, partition, offset, timestamp AS arrival,"
         " CAST(key AS STRING) AS file, value,"
-        f" make_valid_utf8(CAST(value AS STRING)) AS line FROM {BATCH_VIEW}),"
+        f" make_valid_utf8(CAST(value AS STRING)) AS line FROM {LINES_VIEW}),"
     )
-    fields = {f"{p.name}.fields": f"IF({_is_of(p)}, {p.fields}, NULL)" for p in inputs}
+    fields = {f"{p.name}.fields": f"IF({_is_of(p)}, {p.fields}, NULL)" for p in parsed}
     yield f"fields AS (SELECT *{_columns(fields)} FROM lines),"
-    texts = {name: sql for p in inputs for name, sql in p.texts.items()}
+    texts = {name: sql for p in parsed for name, sql in p.texts.items()}
     yield f"texts AS (SELECT *{_columns(texts)} FROM fields),"
-    times = {f"{p.name}.time": p.time for p in inputs}
-    yield f"times AS (SELECT *{_columns(times)} FROM texts),"
-    typed = {f"{p.name}.{name}": c.value for p in inputs for name, c in p.columns.items()}
-    reason = _by_topic({p.topic: _reason(p) for p in inputs}, "'topic'")
-    seconds = _by_topic({p.topic: f"unix_seconds({_time(p)})" for p in inputs}, "NULL")
-    yield (
-        f"typed AS (SELECT *{_columns(typed)}, {reason} AS reason, {seconds} AS time_s FROM times),"
+    typed = {f"{p.name}.{name}": c.value for p in parsed for name, c in p.columns.items()}
+    typed |= {f"{p.name}.time": p.time for p in parsed}
+    yield f"typed AS (SELECT *{_columns(typed)} FROM texts),"
+    measured: dict[str, str] = {}
+    branches = {
+        p.topic: _line_rows(p, [e for (_, name), e in entries.items() if name == p.name], measured)
+        for p in parsed
+    }
+    judged = {
+        "reason": _by_topic({p.topic: _reason(p) for p in parsed}, "'topic'"),
+        "seconds": _by_topic({p.topic: f"unix_seconds({_time(p)})" for p in parsed}, "0"),
+        **measured,
+    }
+    yield f"judged AS (SELECT *{_columns(judged)} FROM typed),"
+    counted = _by_topic(
+        {
+            topic: f"array({', '.join(_row(r, shape) for r in rows)})"
+            for topic, rows in branches.items()
+        },
+        "NULL",
     )
-    yield f"measured AS (SELECT *{_columns(measured)} FROM typed),"
-    unparsed = f"array({_partition_row()}, {_unparsed_row('reason')})"
-    counted = _by_topic({topic: f"array({', '.join(r)})" for topic, r in arrays.items()}, unparsed)
+    apart = f"array({_row({'m': str(PARTITION)}, shape)}, {_row({'m': str(UNPARSED)}, shape)})"
     yield (
-        f"folded AS (SELECT inline(IF(reason IS NOT NULL, {unparsed}, {counted}))"
-        f" AS ({', '.join(_ROW)}) FROM measured)"
+        "folded AS (SELECT topic, partition, offset, file, value, reason, seconds,"
+        f" inline(IF(reason IS NOT NULL, {apart}, {counted})) AS ({', '.join(shape.columns)})"
+        " FROM judged)"
     )
-    sketches = f", hll_sketch_agg(u, {_HLL_LG_K}) AS hll" if has_hll else ", NULL AS hll"
-    sketches += f", kll_sketch_agg_double(q, {_KLL_K}) AS kll" if has_kll else ", NULL AS kll"
-    yield (
-        "SELECT m, s, k1, k2, k3, count(1) AS c, sum(v) AS total, min(v) AS low, max(v) AS high,"
-        f" max(t) AS latest, min_by(x, v) AS sample{sketches}"
-        " FROM folded WHERE m IS NOT NULL GROUP BY m, s, k1, k2, k3"
+    yield _all_rows(shape)
+
+
+def _all_rows(shape: _Shape) -> str:
+    """Give the reserved rows their keys; what all of them share is taken from the line."""
+    keys = [f"k{place}" if place <= shape.keys else "NULL" for place in (1, 2, 3)]
+    sample = f"coalesce(substring(value, 1, {SAMPLE_BYTES}), X'')"
+    place = f"partition * {SAMPLES}L + offset % {SAMPLES}"
+    columns = [
+        "m",
+        f"CASE WHEN m >= 0 THEN s WHEN m = {PARTITION} THEN partition ELSE {place} END AS s",
+        f"IF(m >= 0, {keys[0]}, topic) AS k1",
+        f"CASE WHEN m >= 0 THEN {keys[1]} WHEN m <> {PARTITION} THEN file END AS k2",
+        f"CASE WHEN m >= 0 THEN {keys[2]} WHEN m = {UNPARSED} THEN reason END AS k3",
+        "IF(m >= 0, NULL, offset) AS o",
+        f"IF(m = {PARTITION} AND reason IS NULL, seconds, NULL) AS t",
+        f"IF(m = {UNPARSED} OR m <= {FAULT}, {sample}, NULL) AS x",
+    ]
+    columns += ["v"] if shape.has_value else []
+    columns += ["u"] if shape.has_text else []
+    columns += ["q"] if shape.has_number else []
+    return f"SELECT {', '.join(columns)} FROM folded WHERE m IS NOT NULL"
+
+
+def _groups_query(shape: _Shape, sample: str) -> str:
+    value = "sum(v) AS total, min(v) AS least, max(v) AS most"
+    columns = [
+        "m, s, k1, k2, k3, count(1) AS c",
+        value if shape.has_value else "NULL AS total, NULL AS least, NULL AS most",
+        "min(o) AS low, max(o) AS high, max(t) AS latest",
+        sample,
+        f"hll_sketch_agg(u, {_HLL_LG_K}) AS hll" if shape.has_text else "NULL AS hll",
+        f"kll_sketch_agg_double(q, {_KLL_K}) AS kll" if shape.has_number else "NULL AS kll",
+    ]
+    return f"SELECT {', '.join(columns)} FROM {ROWS_VIEW} GROUP BY m, s, k1, k2, k3"
+
+
+def _line_rows(
+    parsed: ParsedInput, entries: Sequence[Entry], measured: dict[str, str]
+) -> list[dict[str, str]]:
+    """The rows that a line of an input gives, at most one a metric.
+
+    Filters and values become columns in `measured`, equal ones one column.
+    """
+    known: dict[str, str] = {}
+
+    def column(sql: str) -> str:
+        if sql not in known:
+            known[sql] = f"{parsed.name}.measured{len(known)}"
+            measured[known[sql]] = f"IF({_is_of(parsed)}, {sql}, NULL)"
+        return quote_name(known[sql])
+
+    rows = [{"m": str(PARTITION)}]
+    for entry in entries:
+        row = {"m": str(entry.number), "s": "0"}
+        if entry.slice_s:
+            row["s"] = f"seconds - seconds % {entry.slice_s}"
+        row |= {f"k{place}": key for place, key in enumerate(entry.keys, start=1)}
+        fault, cases = str(FAULT - entry.number), []
+        if entry.where is not None:
+            where = column(entry.where)
+            cases += [f"WHEN {where} IS NULL THEN {fault}", f"WHEN NOT {where} THEN NULL"]
+        if entry.value is not None:
+            value = column(entry.value)
+            row |= _value_columns(entry.measure, value)
+            if entry.absent is not None:
+                cases.append(f"WHEN {value} IS NULL AND {entry.absent} THEN NULL")
+            cases.append(f"WHEN {value} IS NULL THEN {fault}")
+        if cases:
+            row["m"] = f"CASE {' '.join(cases)} ELSE {entry.number} END"
+        rows.append(row)
+    return rows
+
+
+def _value_columns(measure: str, value: str) -> dict[str, str]:
+    """Into which columns of the row the value goes."""
+    if measure == "unique":
+        return {"u": value}
+    if measure == "percentile":
+        return {"v": f"try_cast({value} AS {_DECIMAL})", "q": value}
+    return {"v": value}
+
+
+def _row(values: Mapping[str, str], shape: _Shape) -> str:
+    """A struct of all columns of a row; those without a value are NULL of their type."""
+    fields = (
+        f"'{name}', CAST({values.get(name, 'NULL')} AS {sql_type})"
+        for name, sql_type in shape.columns.items()
     )
+    return f"named_struct({', '.join(fields)})"
 
 
 def _is_of(parsed: ParsedInput) -> str:
@@ -162,129 +344,7 @@ def _time(parsed: ParsedInput) -> str:
 
 def _reason(parsed: ParsedInput) -> str:
     """Why a line is not counted; NULL for a line that parses."""
-    time = plausible_time(_time(parsed))
     return (
         f"CASE WHEN line IS NULL THEN 'null' WHEN NOT {parsed.matches} THEN"
-        f" {quote_text(parsed.reason)} WHEN {time} IS NULL THEN 'time' END"
+        f" {quote_text(parsed.reason)} WHEN {plausible_time(_time(parsed))} IS NULL THEN 'time' END"
     )
-
-
-def _metric_row(
-    number: int,
-    metric: Metric,
-    parsed: ParsedInput,
-    given: InputSection,
-    measured: dict[str, str],
-) -> str:
-    """The row a line gives for a metric, NULL where it gives none."""
-    seen = _measure(metric, parsed, given, measured)
-    names = {name.lower(): name for name in column_names(parsed).values()}
-    values = {
-        "m": str(number),
-        "s": f"time_s - time_s % {metric.slice_s}" if metric.slice_s else "0",
-        **_value_fields(metric, seen),
-    }
-    for place, column in enumerate(metric.key, start=1):
-        name = {n.lower(): own for n, own in column_names(parsed).items()}[column.lower()]
-        values[f"k{place}"] = quote_name(names[name.lower()])
-    fault = _unparsed_row(quote_text(EXPRESSION_NULL + metric.name))
-    cases: list[str] = []
-    if seen.where is not None:
-        where = quote_name(seen.where)
-        cases += [f"WHEN {where} IS NULL THEN {fault}", f"WHEN NOT {where} THEN NULL"]
-    if seen.value is not None:
-        missing = f"{quote_name(seen.value)} IS NULL"
-        if seen.is_bare:
-            absent = f"{seen.absent} IS NULL" if seen.absent else "true"
-            cases.append(f"WHEN {missing} AND {absent} THEN NULL")
-        cases.append(f"WHEN {missing} THEN {fault}")
-    return f"CASE {' '.join(cases)} ELSE {_row(values)} END" if cases else _row(values)
-
-
-def _measure(
-    metric: Metric, parsed: ParsedInput, given: InputSection, measured: dict[str, str]
-) -> _Measured:
-    """Note the columns that hold the metric's filter and value; equal ones are computed once."""
-    names = column_names(parsed)
-
-    def column(sql: str) -> str:
-        wrapped = f"IF(reason IS NULL AND {_is_of(parsed)}, {sql}, NULL)"
-        for name, known in measured.items():
-            if known == wrapped:
-                return name
-        name = f"{parsed.name}.measured{len(measured)}"
-        measured[name] = wrapped
-        return name
-
-    where = value = absent = None
-    is_bare = False
-    if metric.section.where is not None:
-        where = column(rename_columns(metric.section.where, names))
-    if metric.section.value is not None:
-        own = rename_columns(metric.section.value, names)
-        value = column(_value_sql(metric.section.measure, own))
-        bare = bare_column(metric.section.value, list(given.column_types()))
-        is_bare = bare is not None
-        absent = parsed.columns.get(bare or "", ColumnSql("")).raw
-        if is_bare and absent is None and metric.section.measure not in ("unique",):
-            # A text that is measured as a number: what does not fit is a fault.
-            absent = own
-    return _Measured(where, value, absent, is_bare)
-
-
-def _value_sql(measure: str, own: str) -> str:
-    if measure == "unique":
-        return f"CAST(({own}) AS STRING)"
-    if measure == "share":
-        return f"CAST(CAST(({own}) AS INT) AS {_DECIMAL})"
-    if measure == "percentile":
-        # What has no place among the exact parts (NaN, infinity) has none in the sketch either.
-        return f"IF(try_cast(({own}) AS {_DECIMAL}) IS NULL, NULL, try_cast(({own}) AS DOUBLE))"
-    return f"try_cast(({own}) AS {_DECIMAL})"
-
-
-def _value_fields(metric: Metric, seen: _Measured) -> dict[str, str]:
-    """Into which columns of the row the value goes."""
-    if seen.value is None:
-        return {}
-    value = quote_name(seen.value)
-    if metric.section.measure == "unique":
-        return {"u": value}
-    if metric.section.measure == "percentile":
-        return {"v": f"try_cast({value} AS {_DECIMAL})", "q": value}
-    return {"v": value}
-
-
-def _partition_row() -> str:
-    return _row(
-        {
-            "m": str(PARTITION),
-            "s": "CAST(partition AS BIGINT)",
-            "k1": "topic",
-            "v": f"CAST(offset AS {_DECIMAL})",
-            "t": "IF(reason IS NULL, time_s, NULL)",
-        }
-    )
-
-
-def _unparsed_row(reason: str) -> str:
-    return _row(
-        {
-            "m": str(UNPARSED),
-            "s": f"partition * {SAMPLES}L + offset % {SAMPLES}",
-            "k1": "topic",
-            "k2": "file",
-            "k3": reason,
-            "v": f"CAST(offset AS {_DECIMAL})",
-            "x": f"substring(value, 1, {SAMPLE_BYTES})",
-        }
-    )
-
-
-def _row(values: Mapping[str, str]) -> str:
-    """A struct of all columns of a fold row; those without a value are NULL of their type."""
-    fields = (
-        f"'{name}', CAST({values.get(name, 'NULL')} AS {sql_type})"
-        for name, sql_type in _ROW.items()
-    )
-    return f"named_struct({', '.join(fields)})"

@@ -30,7 +30,7 @@ from stream.check import check_section
 from stream.checkpoint import Checkpoint, CheckpointFault, Offsets, forgotten_by, starting_offsets
 from stream.compile import compile_plan
 from stream.config import StreamSettings
-from stream.counts import fold
+from stream.counts import fold, rows_of
 from stream.progress import Committer, ProgressListener
 from stream.session import start_session
 from stream.sources import TopicOffsets, ask_topics, kafka_options, lost_lines, read_kafka
@@ -165,7 +165,7 @@ class StreamJob:
         section = self._settings.section
         options = kafka_options(section, self._settings.bootstrap_servers, starting)
         query: StreamingQuery = (
-            read_kafka(session, options)
+            rows_of(read_kafka(session, options), self._plan)
             .writeStream.foreachBatch(writer)
             .option("checkpointLocation", self._checkpoint.folder.resolve().as_uri())
             .trigger(processingTime=f"{parse_duration_ms(section.trigger)} milliseconds")

@@ -10,7 +10,7 @@ Java's regular expressions recurse on a repeated group, and the stack then bound
 field: repeats of groups are possessive here, which Java runs as a loop.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from stream.expression import quote_name, quote_text
@@ -78,8 +78,11 @@ class ParsedInput:
     columns: Mapping[str, ColumnSql]
 
 
-def parse_input(name: str, section: InputSection) -> ParsedInput:
-    """The expressions of one input."""
+def parse_input(name: str, section: InputSection, wanted: Collection[str]) -> ParsedInput:
+    """The expressions of one input, as far as the columns in `wanted` need them.
+
+    What Spark need not analyse, it need not optimise away again in every batch.
+    """
     builders: dict[str, Callable[[_Texts], _Built]] = {
         "combined": _access,
         "common": _access,
@@ -90,10 +93,17 @@ def parse_input(name: str, section: InputSection) -> ParsedInput:
         "regex": _regex,
         "raw": _raw,
     }
-    texts = _Texts(name, section)
+    texts = _Texts(name, section, {column.lower() for column in wanted})
     fields, matches, time, columns = builders[section.format](texts)
+    columns = {column: sql for column, sql in columns.items() if column.lower() in texts.wanted}
+    readers = [time, matches, *(sql.value for sql in columns.values())]
+    held = {
+        column: sql
+        for column, sql in texts.held.items()
+        if any(quote_name(column) in reader for reader in readers)
+    }
     reason = f"format:{section.format}"
-    return ParsedInput(name, section.topic, reason, fields, texts.held, matches, time, columns)
+    return ParsedInput(name, section.topic, reason, fields, held, matches, time, columns)
 
 
 def plausible_time(time: str) -> str:
@@ -107,9 +117,11 @@ _Built = tuple[str, str, str, dict[str, ColumnSql]]
 class _Texts:
     """Collects the texts that are cut out of one input's fields, and types them."""
 
-    def __init__(self, name: str, section: InputSection) -> None:
+    def __init__(self, name: str, section: InputSection, wanted: Collection[str]) -> None:
         self.name = name
         self.section = section
+        self.wanted = wanted
+        self.columns = [c for c in section.declared() if c.name.lower() in wanted]
         self.fields = quote_name(f"{name}.fields")
         self.held: dict[str, str] = {}
 
@@ -132,7 +144,7 @@ class _Texts:
         """The declared columns, given how to find the text of each."""
         return {
             column.name: self.typed(column.name, text_of(column), column.type)
-            for column in self.section.declared()
+            for column in self.columns
         }
 
     def time(self, text_of: Callable[[Declared], str]) -> str:
@@ -177,7 +189,7 @@ def _access(texts: _Texts) -> _Built:
 
 def _json(texts: _Texts) -> _Built:
     section, fields = texts.section, texts.fields
-    paths = [column.steps for column in section.declared()]
+    paths = [column.steps for column in texts.columns]
     if section.time is not None:
         paths.append(parse_address(section.time, "json"))
     tree = json_tree(paths)
@@ -246,7 +258,7 @@ def _yearless(text: str, tz: str) -> str:
 
 def _csv(texts: _Texts) -> _Built:
     section, fields = texts.section, texts.fields
-    positions = [int(column.steps[0]) for column in section.declared()]
+    positions = [int(column.steps[0]) for column in texts.columns]
     if section.time is not None:
         positions.append(int(section.time))
     quote = section.quote or '"'
@@ -266,7 +278,7 @@ def _csv(texts: _Texts) -> _Built:
 def _regex(texts: _Texts) -> _Built:
     section = texts.section
     assert section.pattern is not None
-    names = sorted({str(column.steps[0]) for column in section.declared()})
+    names = sorted({str(column.steps[0]) for column in texts.columns})
     if section.time is not None and section.time not in names:
         names.append(section.time)
     groups = [f"{{{name}}}" for name in names]

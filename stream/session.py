@@ -24,8 +24,10 @@ _STACK = "-Xss8m"
 _JVM_OPTIONS = (
     _STACK,
     "-XX:+UseSerialGC",
-    "-XX:-DontCompileHugeMethods",
-    "-XX:ReservedCodeCacheSize=96m",
+    # The quick compiler alone: a third of the CPU time until batches are warm, and no more memory
+    # for the other one. Both together are faster only after minutes of full load.
+    "-XX:TieredStopAtLevel=1",
+    "-XX:ReservedCodeCacheSize=64m",
     "-XX:MaxMetaspaceSize=320m",
     "-XX:MaxDirectMemorySize=96m",
     "-Djava.awt.headless=true",
@@ -81,11 +83,11 @@ def spark_options(settings: StreamSettings) -> dict[str, str]:
 
 def jvm_options(settings: StreamSettings) -> list[str]:
     """The JVM's own options, with the class data archive when there is one."""
-    options = [*_JVM_OPTIONS, f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"]
+    options = [*_JVM_OPTIONS, "-Xlog:disable", f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"]
     archive = settings.class_data_archive
     if archive is not None and Path(archive).exists():
         # An archive of another JVM or class path is passed over in silence.
-        options += [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-Xlog:disable"]
+        options += [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"]
     return options
 
 

@@ -1,8 +1,9 @@
 """foreachBatch: one batch of lines, folded, brought back once, and handed to the sinks.
 
-Runs on a thread of the JVM bridge. The frame is used for exactly one action, because every action
-would read Kafka again. A sink that is away keeps the batch here until it is back: the rows are in
-hand, and a query that ended would have to read and fold them again.
+Runs on a thread of the JVM bridge. The frame is used for one action, because every action reads
+Kafka again; a second one brings samples of what does not parse in a large batch. A sink that is
+away keeps the batch here until it is back: the rows are in hand, and a query that ended would have
+to read and fold them again.
 """
 
 import logging
@@ -15,11 +16,11 @@ from pyspark.sql import DataFrame
 
 from protocol.log import fields
 from sinks.errors import SinkUnavailable
-from sinks.rows import Batch, OffsetRange
+from sinks.rows import Batch, OffsetRange, UnparsedRow
 from sinks.store import Outcome
 from stream.checkpoint import EARLIEST, Checkpoint
-from stream.compile import FoldPlan
-from stream.counts import Counts, PartitionCount, fold, read_rows
+from stream.compile import SAMPLES, FoldPlan
+from stream.counts import Counts, PartitionCount, add_samples, group, read_rows
 from stream.state import StreamState, clock_ms
 
 # Up to this many offsets a batch is folded by one task, which saves the shuffle.
@@ -44,6 +45,27 @@ class Destination(Protocol):
     def apply(self, batch: Batch) -> Outcome: ...
 
 
+class _Sampled:
+    """How many samples a file has given today; the sinks keep no more of it than SAMPLES."""
+
+    def __init__(self) -> None:
+        self._day = 0
+        self._given: dict[tuple[str, str], int] = {}
+
+    def wants(self, unparsed: Sequence[UnparsedRow], now_ms: int) -> bool:
+        """Is there a file among these of which more samples would be kept?"""
+        day = now_ms // 86_400_000
+        if day != self._day:
+            self._day, self._given = day, {}
+        return any(self._given.get((row.topic, row.file), 0) < SAMPLES for row in unparsed)
+
+    def note(self, unparsed: Sequence[UnparsedRow]) -> None:
+        """These samples are on their way to the sinks."""
+        for row in unparsed:
+            file = (row.topic, row.file)
+            self._given[file] = self._given.get(file, 0) + len(row.samples)
+
+
 class BatchWriter:
     """Writes the batches of one query. `failure` is why the query ended, if this ended it."""
 
@@ -63,6 +85,7 @@ class BatchWriter:
         self._checkpoint = checkpoint
         self._state = state
         self._stop = stop
+        self._sampled = _Sampled()
         self._idle = threading.Event()
         self._idle.set()
 
@@ -86,8 +109,7 @@ class BatchWriter:
             raise StopRequested
         ranges = self._checkpoint.ranges(batch_id)
         offsets = sum(one.end - max(one.start, 0) for one in ranges.values())
-        frame = frame.coalesce(1) if offsets <= ONE_TASK_LINES else frame
-        counts = read_rows(fold(frame, self._plan).collect(), self._plan)
+        counts = self._count(frame, is_small=offsets <= ONE_TASK_LINES)
         exact = exact_ranges(list(ranges.values()), counts.partitions)
         batch = Batch(
             self._query_id,
@@ -101,6 +123,18 @@ class BatchWriter:
         begin = time.monotonic()
         outcome = self._apply(batch)
         self._note(batch, counts, outcome, int((time.monotonic() - begin) * 1000))
+
+    def _count(self, frame: DataFrame, *, is_small: bool) -> Counts:
+        """Fold the batch by one action; a large one with lines that do not parse by two."""
+        plan = self._plan
+        if is_small:
+            groups = group(frame.coalesce(1), plan.sampled_groups_sql).collect()
+            return read_rows(groups, plan)
+        counts = read_rows(group(frame, plan.groups_sql).collect(), plan)
+        if self._sampled.wants(counts.unparsed, clock_ms()):
+            counts = add_samples(counts, group(frame, plan.samples_sql).collect(), plan)
+            self._sampled.note(counts.unparsed)
+        return counts
 
     def _apply(self, batch: Batch) -> Outcome:
         """Offer the batch until it is taken; only a stop or a refusal ends that."""

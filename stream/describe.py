@@ -1,0 +1,69 @@
+"""What the metrics are compiled to, in words a person can follow. Pure, no JVM."""
+
+from collections.abc import Iterator
+
+from protocol.units import format_duration_ms
+from stream.compile import FoldPlan, compile_plan
+from stream.config import StreamSection
+from stream.metrics import Metric
+
+_MEASURED = {
+    "count": "lines",
+    "sum": "sum of {}",
+    "min": "least {}",
+    "max": "greatest {}",
+    "mean": "mean of {}",
+    "share": "share of lines for which {}",
+    "unique": "distinct values of {}",
+    "percentile": "p50, p95, p99 of {}",
+}
+
+
+def describe_plan(section: StreamSection) -> str:
+    """Every metric with its sources, then the two queries that count them all."""
+    plan = compile_plan(section)
+    lines: list[str] = []
+    for metric in plan.metrics:
+        lines.extend(_describe(metric, plan))
+        lines.append("")
+    lines += [
+        "Each line becomes rows (metric number, slice, key, value):",
+        "",
+        plan.rows_sql,
+        "",
+        "The rows of a batch are grouped, and the groups are added to the windows in the sinks:",
+        "",
+        plan.sampled_groups_sql,
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def window_name(size_s: int) -> str:
+    """A window's size as the configuration spells it."""
+    return format_duration_ms(size_s * 1000) if size_s else "all"
+
+
+def _describe(metric: Metric, plan: FoldPlan) -> Iterator[str]:
+    definition, section = metric.definition, metric.section
+    measured = _MEASURED[definition.measure].format(section.value)
+    by = f" by {', '.join(metric.key)}" if metric.key else ""
+    yield f"{metric.name}: {measured}{by}"
+    windows = ", ".join(window_name(size) for size in definition.windows_s)
+    fold = f"folded per {window_name(metric.slice_s)}" if metric.slice_s else "folded to one sum"
+    yield f"  windows  {windows}; a batch is {fold}"
+    if definition.top is not None:
+        yield f"  top      {definition.top}"
+    for name in metric.inputs:
+        parsed, entry = plan.inputs[name], plan.entries[metric.name, name]
+        yield f"  from     {name}: topic {parsed.topic}, {parsed.reason.replace(':', ' ')}"
+        yield f"    time   {parsed.time}"
+        if entry.where is not None:
+            yield f"    where  {entry.where}"
+        if entry.value is not None:
+            yield f"    value  {entry.value}"
+            if entry.absent is not None:
+                yield f"    absent {entry.absent}"
+        for key in entry.keys:
+            column = key.strip("`").removeprefix(f"{name}.")
+            sql = parsed.columns.get(column)
+            yield f"    key    {column}" + (f" = {sql.value}" if sql is not None else "")

@@ -1,0 +1,130 @@
+"""What the metrics would count of a file: its lines through the real fold, nothing stored."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from sinks.rows import FoldRow, UnparsedRow
+from stream.compile import FoldPlan, compile_plan
+from stream.config import StreamSection, StreamSettings
+from stream.counts import Counts, fold, read_rows
+from stream.describe import window_name
+
+LINES_MAX = 1_000
+ROWS_SHOWN = 20
+SAMPLES_SHOWN = 3
+LINE_SHOWN = 160
+
+_SCHEMA = (
+    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
+)
+
+
+class DryRunFault(Exception):
+    """The file cannot be read, or no input fits."""
+
+
+def run_dry(
+    start: Callable[[StreamSettings], SparkSession],
+    settings: StreamSettings,
+    path: Path,
+    name: str | None,
+    write: Callable[[str], object],
+) -> None:
+    """Fold the file's last lines as each fitting input and write what comes out."""
+    names = fitting_inputs(settings.section, path, name)
+    lines = last_lines(path, LINES_MAX)
+    session = start(settings)
+    plan = compile_plan(settings.section)
+    for index, given in enumerate(names):
+        topic = settings.section.from_[given].topic
+        counts = _fold_lines(session, plan, topic, str(path), lines)
+        write(("\n" if index else "") + report(given, plan, counts, len(lines)))
+
+
+def fitting_inputs(section: StreamSection, path: Path, name: str | None) -> list[str]:
+    """The named input; or those whose topic ends like one of the file's folders; or all."""
+    if name is not None:
+        if name not in section.from_:
+            known = ", ".join(section.from_) or "none"
+            raise DryRunFault(f"found input {name!r}, expected one of stream.from: {known}")
+        return [name]
+    folders = {part.lower() for part in path.resolve().parts[:-1]}
+    fitting = [
+        given
+        for given, one in section.from_.items()
+        if one.topic.rsplit(".", 1)[-1].lower() in folders
+    ]
+    if not section.from_:
+        raise DryRunFault("found no input, expected one under stream.from")
+    return fitting or list(section.from_)
+
+
+def last_lines(path: Path, count: int) -> list[bytes]:
+    """The last lines of a file, without their line ends."""
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise DryRunFault(f"{path} cannot be read: {error.strerror}") from error
+    if lines and not lines[-1]:
+        lines.pop()
+    if not lines:
+        raise DryRunFault(f"{path} holds no line")
+    return [line.removesuffix(b"\r") for line in lines[-count:]]
+
+
+def _fold_lines(
+    session: SparkSession, plan: FoldPlan, topic: str, file: str, lines: Sequence[bytes]
+) -> Counts:
+    arrival = datetime.now(UTC)
+    rows = [
+        (bytearray(file.encode()), bytearray(line), topic, 0, place, arrival)
+        for place, line in enumerate(lines)
+    ]
+    frame = session.createDataFrame(rows, _SCHEMA).coalesce(1)
+    return read_rows(fold(frame, plan).collect(), plan)
+
+
+def report(name: str, plan: FoldPlan, counts: Counts, lines: int) -> str:
+    """The text of one input's dry run."""
+    broken = sum(
+        row.count for row in counts.unparsed if ":" not in row.reason.removeprefix("format:")
+    )
+    text = [f"as {name}: {lines} lines, {lines - broken} parse"]
+    for row in counts.unparsed:
+        text.extend(_unparsed(row))
+    for metric in plan.metrics:
+        if name in metric.inputs:
+            found = [row for row in counts.rows if row.metric == metric.name]
+            text.append("")
+            windows = ", ".join(window_name(size) for size in metric.definition.windows_s)
+            text.append(f"{metric.name} ({metric.definition.measure}; windows {windows})")
+            text.extend(_metric(found, metric.slice_s))
+    return "\n".join(text) + "\n"
+
+
+def _unparsed(row: UnparsedRow) -> list[str]:
+    shown = [f"  {row.count} not counted: {row.reason}"]
+    for sample in row.samples[:SAMPLES_SHOWN]:
+        line = sample.line.decode(errors="replace")
+        cut = "…" if len(line) > LINE_SHOWN else ""
+        shown.append(f"    line {sample.offset + 1}: {line[:LINE_SHOWN]!r}{cut}")
+    return shown
+
+
+def _metric(rows: Sequence[FoldRow], slice_s: int) -> list[str]:
+    """The slices with the most lines, largest first."""
+    if not rows:
+        return ["  nothing"]
+    largest = sorted(rows, key=lambda row: (-row.count, row.slice_start_s, str(row.key)))
+    shown = []
+    for row in largest[:ROWS_SHOWN]:
+        key = " | ".join("(null)" if part is None else part for part in row.key) or "*"
+        start = f"{datetime.fromtimestamp(row.slice_start_s, UTC):%Y-%m-%d %H:%M:%S}  "
+        numbers = "" if row.sum is None else f"  sum {row.sum:f}  min {row.min:f}  max {row.max:f}"
+        shown.append(f"  {start if slice_s else ''}{key}  count {row.count}{numbers}")
+    if len(largest) > ROWS_SHOWN:
+        shown.append(f"  … and {len(largest) - ROWS_SHOWN} more")
+    return shown
