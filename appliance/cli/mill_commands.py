@@ -151,7 +151,7 @@ def restart(
     part: Annotated[str | None, typer.Argument(help="Only this part.")] = None,
     timeout: TimeoutOption = UP_TIMEOUT_S,
 ) -> None:
-    """Stop and start the mill, or one of its parts, with the configuration as it is now."""
+    """Stop and start the mill with the configuration as it is now, or one part as it was."""
     home = context.home()
     if part is None:
         # A configuration with faults must not take down what runs.
