@@ -129,19 +129,24 @@ def _check_pattern(name: str, pattern: str) -> Iterator[Fault]:
     assert jvm is not None
     try:
         compiled = jvm.java.util.regex.Pattern.compile(pattern)
-    except Py4JError as error:
-        text = str(getattr(error, "java_exception", error)).split("PatternSyntaxException: ")[-1]
-        yield Fault(path, text.splitlines()[0], "a regular expression of Java's")
+    except (Py4JError, PySparkException) as error:
+        yield Fault(path, _java_reason(error), "a regular expression of Java's")
         return
     for piece in _TRIALS:
         line = piece * (_TRIAL_LENGTH // len(piece))
         try:
             compiled.matcher(line).find()
-        except Py4JError as error:
-            reason = str(getattr(error, "java_exception", error)).splitlines()[0]
+        except (Py4JError, PySparkException) as error:
             yield Fault(
                 path,
-                f"a pattern that fails on a line of {_TRIAL_LENGTH} characters ({reason})",
+                f"a pattern that fails on a line of {_TRIAL_LENGTH} characters"
+                f" ({_java_reason(error)})",
                 "possessive repeats such as [^x]*+ instead of repeated groups",
             )
             return
+
+
+def _java_reason(error: Exception) -> str:
+    """The first line of what Java said; PySpark wraps some of its exceptions, and others not."""
+    text = str(getattr(error, "java_exception", error)).split("PatternSyntaxException: ")[-1]
+    return (text.splitlines() or ["no reason given"])[0]
