@@ -32,9 +32,9 @@ class DefinitionChanged(SinkError):
         self.names = names
         listed = ", ".join(names)
         super().__init__(
-            f"the meaning of {listed} changed: what is counted under that name was counted "
-            "otherwise; give the metric a new name, or count it again with "
-            f"`stream recount {names[0]}`"
+            f"the meaning of {listed} changed, and what is counted under that name was counted "
+            "otherwise: give the metric a new name (counting it again under the old one, "
+            f"`stream recount {names[0]}`, is not built yet)"
         )
 
 
