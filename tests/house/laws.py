@@ -99,9 +99,10 @@ SLEEPING_FILES = {
 }
 
 _UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK)\b")
-_MACHINE_PATH = re.compile(r"(?<![\w.])/(?:work/(?:main|shared)|tmp/mill|root|home/[a-z]+)\b")
+_MACHINE_PATH = re.compile(r"(?<![\w.])/(?:root|work/|tmp/[a-z]+/|home/[a-z]+)(?=[/\w.\-])")
 _REGISTRY = re.compile(
-    r"\b(?:index|registry)\.example"
+    r"\b(?:[\w-]+\.)*[\w-]*(?:pypi|pythonhosted|maven|mvnrepository|npmjs|docker|ghcr|quay"
+    r"|golang|crates|debian|ubuntu|anaconda)[\w-]*\.(?:org|com|io)\b"
 )
 _TYPE_IGNORE = re.compile(r"#\s*type:\s*ignore(?P<codes>\[[\w\-, ]+\])?(?P<rest>.*)")
 _NOQA = re.compile(r"#\s*noqa(?!:\s*[A-Z])")

@@ -107,14 +107,14 @@ def test_every_law_is_tried_both_ways() -> None:
 @pytest.mark.parametrize(
     ("law", "text"),
     [
-        (laws.unfinished, "x = 1  # TODO later"),
-        (laws.unfinished, "FIXME"),
-        (laws.machine_paths, "cd /somewhere/main && make"),
+        (laws.unfinished, "x = 1  # TO" + "DO later"),
+        (laws.unfinished, "FIX" + "ME"),
+        (laws.machine_paths, "cd /work" + "/main && make"),
         (laws.machine_paths, "path = '/home/anna/millrace'"),
-        (laws.machine_paths, "/somebody/.cache"),
-        (laws.registries, "--index-url https://index.example/simple"),
-        (laws.registries, "https://repository.example/maven2"),
-        (laws.registries, "FROM registry.example/library/python"),
+        (laws.machine_paths, "/root" + "/.cache"),
+        (laws.registries, "--index-url https://py" + "pi.org/simple"),
+        (laws.registries, "https://repo1" + ".maven.org/maven2"),
+        (laws.registries, "FROM dock" + "er.io/library/python"),
     ],
 )
 def test_a_planted_text_is_found(law: Callable[[str, str], Iterator[str]], text: str) -> None:
