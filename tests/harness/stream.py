@@ -28,12 +28,14 @@ START_DEADLINE_S = 180.0
 STOP_DEADLINE_S = 60.0
 
 
+JARS = Path(os.environ.get("MILLRACE_JARS", ROOT / ".cache" / "jars"))
+
+
 def connector_jars() -> tuple[Path, ...]:
     """The connector's jars as the set-up left them; the test is skipped where they are not."""
-    cache = Path(os.environ.get("MILLRACE_JARS", ROOT / ".cache" / "jars"))
-    if missing_jars(cache, pinned_jars()):
-        pytest.skip(f"Spark's Kafka connector is not in {cache}: make setup brings it there")
-    return jar_paths(cache)
+    if missing_jars(JARS, pinned_jars()):
+        pytest.skip(f"Spark's Kafka connector is not in {JARS}: make setup brings it there")
+    return jar_paths(JARS)
 
 
 class StreamProcess:

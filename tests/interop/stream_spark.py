@@ -13,7 +13,9 @@ from sinks.config import SinksSettings
 from stream.compile import compile_plan
 from stream.config import StreamSection, StreamSettings
 from stream.counts import Counts, fold, read_rows
+from stream.jars import jar_paths, missing_jars, pinned_jars
 from stream.session import start_session
+from tests.harness.stream import JARS
 
 ARRIVAL = datetime(2026, 8, 1, 12, 0, 0, tzinfo=UTC)
 
@@ -22,6 +24,11 @@ _SCHEMA = (
 )
 
 Line = str | bytes | None
+
+
+def has_connector() -> bool:
+    """Whether set-up left Spark's Kafka connector where the session looks for it."""
+    return not missing_jars(JARS, pinned_jars())
 
 
 @cache
@@ -33,6 +40,7 @@ def spark() -> SparkSession:
             "sinks": SinksSettings(),
             "bootstrap_servers": "127.0.0.1:1",
             "data_dir": Path(mkdtemp(prefix="millrace-spark-")),
+            "jars": [str(path) for path in jar_paths(JARS)] if has_connector() else [],
         }
     )
     return start_session(settings)
