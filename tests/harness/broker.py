@@ -170,7 +170,12 @@ class BrokerProcess:
         return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
 
     def __enter__(self) -> "BrokerProcess":
-        return self.start()
+        try:
+            return self.start()
+        except BaseException:
+            # Whoever is interrupted before the body begins gets no exit to clean up in.
+            self.kill9()
+            raise
 
     def __exit__(
         self,

@@ -129,7 +129,11 @@ class MySqlServer:
                 cursor.execute(statement)
 
     def __enter__(self) -> "MySqlServer":
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.kill9()
+            raise
         return self
 
     def __exit__(

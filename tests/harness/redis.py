@@ -88,7 +88,11 @@ class RedisServer:
             self.process = None
 
     def __enter__(self) -> "RedisServer":
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.kill9()
+            raise
         return self
 
     def __exit__(
