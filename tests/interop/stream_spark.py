@@ -43,7 +43,12 @@ def spark() -> SparkSession:
             "jars": [str(path) for path in jar_paths(JARS)] if has_connector() else [],
         }
     )
-    return start_session(settings)
+    # Spark keeps a producer for ten minutes, which would look for its dead broker all that time.
+    short = {
+        "spark.kafka.producer.cache.timeout": "1s",
+        "spark.kafka.producer.cache.evictorThreadRunInterval": "1s",
+    }
+    return start_session(settings, short)
 
 
 def frame(

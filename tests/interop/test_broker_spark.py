@@ -20,7 +20,8 @@ def test_spark_writes_and_reads(tmp_path: Path) -> None:
             "CAST(id AS STRING) AS key", "concat('line ', id) AS value"
         )
         options = {"kafka.bootstrap.servers": broker.bootstrap}
-        rows.write.format("kafka").options(**options, topic="spark").save()
+        patient = {"kafka.reconnect.backoff.ms": "60000", "kafka.reconnect.backoff.max.ms": "60000"}
+        rows.write.format("kafka").options(**options, **patient, topic="spark").save()
         ends = [broker.partition("spark", number)["log_end_offset"] for number in range(3)]
         assert sum(ends) == ROWS
         assert all(ends)
