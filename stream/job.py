@@ -32,7 +32,7 @@ from stream.compile import compile_plan
 from stream.config import StreamSettings
 from stream.counts import fold, rows_of
 from stream.progress import Committer, ProgressListener
-from stream.session import start_session
+from stream.session import empty_scratch, start_session
 from stream.sources import TopicOffsets, ask_topics, kafka_options, lost_lines, read_kafka
 from stream.state import Phase, StreamState
 from stream.writers import BatchWriter, StopRequested
@@ -80,7 +80,7 @@ class StreamJob:
         self._settings.data_dir.mkdir(parents=True, exist_ok=True)
         lock = take_lock(self._settings.data_dir / "lock")
         try:
-            session = start_session(self._settings)
+            session = start_session(self._settings, scratch=empty_scratch(self._settings.data_dir))
             faults = check_section(session, self._settings.section)
             for fault in faults:
                 logger.error(

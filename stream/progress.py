@@ -124,7 +124,7 @@ class ProgressListener:
     def onQueryProgress(self, event: Any) -> None:
         """A batch is over, and Spark has committed it."""
         progress = json.loads(event.progress().json())
-        self._state.progressed(progress)
+        self._state.progressed(progress, latest_offsets(progress))
         self._last = (end_offsets(progress), f"{progress['id']} {progress['batchId']}")
         self._committer.offer(*self._last)
 
@@ -144,10 +144,19 @@ class ProgressListener:
 
 
 def end_offsets(progress: Mapping[str, Any]) -> Offsets:
-    """The end offsets of a progress report; empty where it has none."""
+    """Where the reported batch ended; empty where the report does not say."""
+    return _offsets(progress, "endOffset")
+
+
+def latest_offsets(progress: Mapping[str, Any]) -> Offsets:
+    """Where the topics ended when the reported batch was planned."""
+    return _offsets(progress, "latestOffset")
+
+
+def _offsets(progress: Mapping[str, Any], name: str) -> Offsets:
     found: Offsets = {}
     for source in progress.get("sources", ()):
-        ends = source.get("endOffset")
+        ends = source.get(name)
         ends = json.loads(ends) if isinstance(ends, str) else ends
         for topic, partitions in (ends or {}).items():
             for partition, offset in partitions.items():

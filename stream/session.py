@@ -4,7 +4,9 @@
 """
 
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -34,15 +36,15 @@ _JVM_OPTIONS = (
 )
 
 
-def spark_options(settings: StreamSettings) -> dict[str, str]:
-    """All of Spark's settings for these settings of ours."""
+def spark_options(settings: StreamSettings, scratch: Path | None = None) -> dict[str, str]:
+    """All of Spark's settings for these settings of ours; temporary files go into `scratch`."""
     section = settings.section
     local = section.master.startswith("local")
     options = {
         "spark.app.name": "millrace-stream",
         "spark.master": section.master,
         "spark.driver.memory": f"{parse_size_bytes(section.heap) >> 20}m",
-        "spark.driver.extraJavaOptions": " ".join(jvm_options(settings)),
+        "spark.driver.extraJavaOptions": " ".join(map(_quoted, jvm_options(settings, scratch))),
         "spark.jars": ",".join(str(path) for path in settings.jars),
         # The default manager runs some twenty small commands a batch.
         "spark.sql.streaming.checkpointFileManagerClass": (
@@ -78,17 +80,26 @@ def spark_options(settings: StreamSettings) -> dict[str, str]:
     if local:
         options["spark.driver.host"] = "127.0.0.1"
         options["spark.driver.bindAddress"] = "127.0.0.1"
+    if scratch is not None:
+        options["spark.local.dir"] = str(scratch)
     return {**options, **section.spark}
 
 
-def jvm_options(settings: StreamSettings) -> list[str]:
+def jvm_options(settings: StreamSettings, scratch: Path | None = None) -> list[str]:
     """The JVM's own options, with the class data archive when there is one."""
     options = [*_JVM_OPTIONS, "-Xlog:disable", f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"]
+    if scratch is not None:
+        options.append(f"-Djava.io.tmpdir={scratch}")
     archive = settings.class_data_archive
     if archive is not None and Path(archive).exists():
         # An archive of another JVM or class path is passed over in silence.
         options += [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"]
     return options
+
+
+def _quoted(option: str) -> str:
+    """An option as Spark reads it out of its one line of options: folders may have spaces."""
+    return f'"{option}"' if " " in option else option
 
 
 def environment(settings: StreamSettings) -> dict[str, str]:
@@ -105,11 +116,30 @@ def environment(settings: StreamSettings) -> dict[str, str]:
     return wanted
 
 
-def start_session(settings: StreamSettings, more: Mapping[str, str] | None = None) -> SparkSession:
+def empty_scratch(data_dir: Path) -> Path:
+    """The driver's own folder for temporary files, emptied: a killed JVM cleans up nothing.
+
+    Only for the one driver that holds the lock of `data_dir`.
+    """
+    folder = data_dir / "scratch"
+    # The JVM of a predecessor may still be on its way out, and be removing its own files.
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder.absolute()
+
+
+def start_session(
+    settings: StreamSettings,
+    more: Mapping[str, str] | None = None,
+    scratch: Path | None = None,
+) -> SparkSession:
     """Start the JVM and return its session; raises whatever PySpark does when that fails."""
     os.environ.update(environment(settings))
+    if scratch is not None:
+        # PySpark makes a folder, too, in which the JVM tells it its port.
+        tempfile.tempdir = str(scratch)
     builder = SparkSession.builder
-    for key, value in {**spark_options(settings), **(more or {})}.items():
+    for key, value in {**spark_options(settings, scratch), **(more or {})}.items():
         builder = builder.config(key, value)
     session: SparkSession = builder.getOrCreate()
     return session

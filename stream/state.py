@@ -52,6 +52,7 @@ class _Facts:
     last_batch_at_ms: int | None = None
     event_time_ms: int | None = None
     offsets: dict[str, int] = field(default_factory=dict)
+    latest: Mapping[tuple[str, int], int] | None = None
     durations_ms: dict[str, int] = field(default_factory=dict)
     unparsed: dict[tuple[str, str, str], int] = field(default_factory=dict)
 
@@ -138,13 +139,28 @@ class StreamState:
                 if group in facts.unparsed or len(facts.unparsed) < UNPARSED_LISTED:
                     facts.unparsed[group] = facts.unparsed.get(group, 0) + row.count
 
-    def progressed(self, progress: Mapping[str, Any]) -> None:
-        """Spark's own report of a batch."""
+    def progressed(
+        self, progress: Mapping[str, Any], latest: Mapping[tuple[str, int], int]
+    ) -> None:
+        """Spark's own report of a batch, and where the topics ended when it was planned."""
         durations = {key: int(ms) for key, ms in progress.get("durationMs", {}).items()}
         with self._lock:
+            self._facts.latest = dict(latest)
             self._facts.durations_ms = durations
             self._facts.batch_ms = durations.get("triggerExecution", 0)
             self._facts.rows_per_second = float(progress.get("processedRowsPerSecond") or 0.0)
+
+    def lines_behind(self, ranges: Sequence[OffsetRange]) -> int | None:
+        """How many offsets wait behind these, by the last report; None before the first one.
+
+        A batch takes all there is unless it is limited, so between reports this may be too low by
+        what has been written since, never too high.
+        """
+        with self._lock:
+            latest = self._facts.latest
+        if latest is None:
+            return None
+        return sum(max(0, latest.get((one.topic, one.partition), 0) - one.end) for one in ranges)
 
     def idle(self) -> None:
         """There is nothing to read."""

@@ -119,6 +119,7 @@ class BatchWriter:
             exact,
             counts.lines,
             clock_ms(),
+            self._state.lines_behind(exact),
         )
         begin = time.monotonic()
         outcome = self._apply(batch)

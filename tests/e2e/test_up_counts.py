@@ -116,6 +116,7 @@ def test_a_dropped_file_is_counted_doubled_and_kept(mill: TempMill) -> None:
     expected = {s: str(2 * n + (s == status)) for s, n in STATUSES.items()}
     assert in_redis(mill, "mill:requests_by_status:all") == expected
     assert mill.show("requests_by_status") == expected
+    assert in_redis(mill, "mill:meta")["lag"] == "0"
 
 
 def test_windows_hold_what_the_lines_say(mill: TempMill) -> None:
@@ -179,3 +180,10 @@ def test_everything_is_healthy_and_says_so(mill: TempMill) -> None:
     assert mill.run("status").code == 0
     lag = json.loads(mill.run("lag", "--json").out)
     assert "millrace-stream" in {row["group"] for row in lag["data"]}
+
+
+def test_spark_keeps_its_temporary_files_in_the_mills_folder(mill: TempMill) -> None:
+    """A driver killed with -9 cleans up nothing; the next one empties this folder."""
+    scratch = mill.home.folder / "data" / "stream" / "scratch"
+    kinds = {path.name.split("-")[0] for path in scratch.iterdir()}
+    assert {"blockmgr", "spark"} <= kinds

@@ -5,8 +5,9 @@ import pytest
 from sinks.rows import OffsetRange
 from stream.checkpoint import EARLIEST
 from stream.counts import PartitionCount
-from stream.progress import end_offsets
+from stream.progress import end_offsets, latest_offsets
 from stream.sources import TopicOffsets, lost_lines
+from stream.state import StreamState
 from stream.writers import OffsetsDiffer, exact_ranges
 
 
@@ -59,3 +60,13 @@ def test_end_offsets_of_a_report() -> None:
     text = {"sources": [{"endOffset": '{"t":{"0":4,"1":7}}'}]}
     assert end_offsets(nested) == end_offsets(text) == {("t", 0): 4, ("t", 1): 7}
     assert end_offsets({"sources": [{"endOffset": None}]}) == {}
+
+
+def test_what_waits_behind_a_batch_is_known_from_the_last_report() -> None:
+    state = StreamState("stream", ["m"], 100)
+    ranges = [OffsetRange("t", 0, 4, 9), OffsetRange("t", 1, 7, 7)]
+    assert state.lines_behind(ranges) is None
+    report = {"sources": [{"latestOffset": '{"t":{"0":20,"1":5}}'}]}
+    state.progressed(report, latest_offsets(report))
+    assert state.lines_behind(ranges) == 11
+    assert state.lines_behind([OffsetRange("t", 0, 9, 25)]) == 0
