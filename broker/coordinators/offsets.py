@@ -28,6 +28,7 @@ from protocol.messages.offsets import (
 )
 from protocol.types import TopicPartition
 from protocol.wire.primitives import Buffer
+from protocol.wire.records import BatchHeader, Marker
 
 GROUP_COUNT_MAX = 10_000
 """Groups of one shard; a commit that would make one more is refused."""
@@ -59,6 +60,14 @@ class GroupShard:
         self.groups: dict[str, dict[TopicPartition, CommittedOffset]] = {}
         self._metadata_bytes_max = metadata_bytes_max
         self._retention_ms = retention_ms
+
+    def replay_batch(self, header: BatchHeader, records: Sequence[CoordinatorRecord]) -> None:
+        """Take in one batch of the partition, in the order of the log."""
+        for record in records:
+            self.replay(record.key, record.value)
+
+    def replay_marker(self, header: BatchHeader, marker: Marker) -> None:
+        """No transactional commit is ever taken, so there is none to end."""
 
     def replay(self, key: Buffer, value: Buffer | None) -> None:
         """Take in one record of the partition, in the order of the log."""

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
+from protocol.wire.records import BatchHeader, Marker
+
 R = TypeVar("R", covariant=True)
 
 
@@ -32,5 +34,11 @@ class Outcome(Generic[R]):
 class Shard(Protocol):
     """A coordinator's state of one partition."""
 
-    def replay(self, key: bytes | memoryview, value: bytes | memoryview | None) -> None:
-        """Take in one committed record."""
+    def replay_batch(self, header: BatchHeader, records: Sequence[CoordinatorRecord]) -> None:
+        """Take in one batch of the partition, in the order of the log.
+
+        A transactional one (`header.is_transactional`) waits for its producer's marker.
+        """
+
+    def replay_marker(self, header: BatchHeader, marker: Marker) -> None:
+        """Take in the end of the transaction of `header.producer_id` in this partition."""

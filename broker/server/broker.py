@@ -17,10 +17,10 @@ from broker.config import BrokerConfig, LogConfig
 from broker.controller.controller import Controller
 from broker.controller.image import OFFSETS_TOPIC, MetadataDelta
 from broker.controller.outcome import RegisterBroker
-from broker.server.coordinator_driver import GroupCoordinator
 from broker.server.dispatch import Dispatcher
 from broker.server.fetching import Fetches
 from broker.server.flusher import Flusher
+from broker.server.group_coordinator import GroupCoordinator
 from broker.server.handlers.table import HANDLERS
 from broker.server.housekeeping import Housekeeping
 from broker.server.listener import ClientListener, Connections, bind

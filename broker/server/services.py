@@ -14,8 +14,8 @@ from broker.clock import Clock
 from broker.config import BrokerConfig
 
 if TYPE_CHECKING:
-    from broker.server.coordinator_driver import GroupCoordinator
     from broker.server.fetching import Fetches
+    from broker.server.group_coordinator import GroupCoordinator
     from broker.server.loop_timer import LoopTimer
     from broker.server.metadata_driver import MetadataDriver
     from broker.server.metrics import Metrics
