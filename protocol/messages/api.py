@@ -91,27 +91,75 @@ _MODULES = {
     ApiKey.OFFSET_COMMIT: "offsets",
     ApiKey.OFFSET_FETCH: "offsets",
     ApiKey.FIND_COORDINATOR: "cluster",
+    ApiKey.JOIN_GROUP: "group",
+    ApiKey.HEARTBEAT: "group",
+    ApiKey.LEAVE_GROUP: "group",
+    ApiKey.SYNC_GROUP: "group",
     ApiKey.DESCRIBE_GROUPS: "group",
     ApiKey.LIST_GROUPS: "group",
     ApiKey.API_VERSIONS: "cluster",
     ApiKey.CREATE_TOPICS: "topics",
     ApiKey.DELETE_TOPICS: "topics",
+    ApiKey.DELETE_RECORDS: "topics",
     ApiKey.INIT_PRODUCER_ID: "producer_ids",
     ApiKey.OFFSET_FOR_LEADER_EPOCH: "list_offsets",
+    ApiKey.ADD_PARTITIONS_TO_TXN: "transactions",
+    ApiKey.ADD_OFFSETS_TO_TXN: "transactions",
+    ApiKey.END_TXN: "transactions",
+    ApiKey.WRITE_TXN_MARKERS: "transactions",
+    ApiKey.TXN_OFFSET_COMMIT: "transactions",
     ApiKey.DESCRIBE_CONFIGS: "configs",
+    ApiKey.ALTER_CONFIGS: "configs",
+    ApiKey.ALTER_REPLICA_LOG_DIRS: "log_dirs",
+    ApiKey.DESCRIBE_LOG_DIRS: "log_dirs",
     ApiKey.CREATE_PARTITIONS: "topics",
+    ApiKey.DELETE_GROUPS: "group",
+    ApiKey.ELECT_LEADERS: "elections",
     ApiKey.INCREMENTAL_ALTER_CONFIGS: "configs",
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: "elections",
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: "elections",
+    ApiKey.OFFSET_DELETE: "offsets",
     ApiKey.DESCRIBE_CLUSTER: "cluster",
+    ApiKey.DESCRIBE_PRODUCERS: "transactions",
+    ApiKey.DESCRIBE_TRANSACTIONS: "transactions",
+    ApiKey.LIST_TRANSACTIONS: "transactions",
+    ApiKey.LIST_CONFIG_RESOURCES: "configs",
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: "metadata",
 }
 """Where the classes live, in `protocol.messages`. A key that is missing here has none yet."""
 
-SERVED: Mapping[ApiKey, range] = MappingProxyType(
+UNSERVED: frozenset[ApiKey] = frozenset(
     {
-        key: key.valid_versions
-        for key in _MODULES
-        if key not in (ApiKey.OFFSET_FOR_LEADER_EPOCH, ApiKey.DESCRIBE_TOPIC_PARTITIONS)
+        ApiKey.JOIN_GROUP,
+        ApiKey.HEARTBEAT,
+        ApiKey.LEAVE_GROUP,
+        ApiKey.SYNC_GROUP,
+        ApiKey.DELETE_RECORDS,
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        ApiKey.END_TXN,
+        ApiKey.WRITE_TXN_MARKERS,
+        ApiKey.TXN_OFFSET_COMMIT,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.ALTER_REPLICA_LOG_DIRS,
+        ApiKey.DESCRIBE_LOG_DIRS,
+        ApiKey.DELETE_GROUPS,
+        ApiKey.ELECT_LEADERS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        ApiKey.OFFSET_DELETE,
+        ApiKey.DESCRIBE_PRODUCERS,
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        ApiKey.LIST_TRANSACTIONS,
+        ApiKey.LIST_CONFIG_RESOURCES,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
     }
+)
+"""Keys that have message classes but no handler in the broker, and so are not offered."""
+
+SERVED: Mapping[ApiKey, range] = MappingProxyType(
+    {key: key.valid_versions for key in _MODULES if key not in UNSERVED}
 )
 """What the broker of this release answers, and so what its ApiVersions lists."""
 

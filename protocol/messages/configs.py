@@ -104,3 +104,60 @@ class IncrementalAlterConfigsResponse(
 
     throttle_time_ms: int = int32()
     responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse)
+
+
+class AlterConfigsRequestConfig(Struct):
+    """One setting and its value.
+
+    Officially AlterableConfig, a name that IncrementalAlterConfigsRequest has too.
+    """
+
+    name: str = string()
+    value: str | None = string(nullable=0)
+
+
+class AlterConfigsRequestResource(Struct):
+    """One resource with all the settings it shall have.
+
+    Officially AlterConfigsResource, a name that IncrementalAlterConfigsRequest has too.
+    """
+
+    resource_type: int = int8()
+    resource_name: str = string()
+    configs: list[AlterConfigsRequestConfig] = array(AlterConfigsRequestConfig)
+
+
+class AlterConfigsRequest(Message, api_key=ApiKey.ALTER_CONFIGS, versions=(0, 2), flexible=2):
+    """Settings to replace: what is not named goes back to its default."""
+
+    resources: list[AlterConfigsRequestResource] = array(AlterConfigsRequestResource)
+    validate_only: bool = boolean()
+
+
+class AlterConfigsResponse(Message, api_key=ApiKey.ALTER_CONFIGS, versions=(0, 2), flexible=2):
+    """The outcome by resource."""
+
+    throttle_time_ms: int = int32()
+    responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse)
+
+
+class ListConfigResourcesRequest(
+    Message, api_key=ApiKey.LIST_CONFIG_RESOURCES, versions=(0, 0), flexible=0
+):
+    """Which client-metrics resources are there? Version 0 knows no other kind."""
+
+
+class ConfigResource(Struct):
+    """One resource."""
+
+    resource_name: str = string()
+
+
+class ListConfigResourcesResponse(
+    Message, api_key=ApiKey.LIST_CONFIG_RESOURCES, versions=(0, 0), flexible=0
+):
+    """The resources that have settings."""
+
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    config_resources: list[ConfigResource] = array(ConfigResource)

@@ -64,3 +64,151 @@ class ListGroupsResponse(Message, api_key=ApiKey.LIST_GROUPS, versions=(0, 4), f
     throttle_time_ms: int = int32(since=1, ignorable=True)
     error_code: int = int16()
     groups: list[ListedGroup] = array(ListedGroup)
+
+
+class JoinGroupRequestProtocol(Struct):
+    """One assignor the member knows, with its subscription encoded for it."""
+
+    name: str = string()
+    metadata: bytes = bytes_()
+
+
+class JoinGroupRequest(Message, api_key=ApiKey.JOIN_GROUP, versions=(0, 9), flexible=6):
+    """A member asks to be in the group's next generation.
+
+    1 adds the rebalance timeout, 4 the answer MEMBER_ID_REQUIRED, 5 static members, 8 a reason.
+    """
+
+    group_id: str = string()
+    session_timeout_ms: int = int32()
+    rebalance_timeout_ms: int = int32(since=1, default=-1, ignorable=True)
+    member_id: str = string()
+    group_instance_id: str | None = string(since=5, nullable=5, default=None)
+    protocol_type: str = string()
+    protocols: list[JoinGroupRequestProtocol] = array(JoinGroupRequestProtocol)
+    reason: str | None = string(since=8, nullable=8, default=None, ignorable=True)
+
+
+class JoinGroupResponseMember(Struct):
+    """One member, as the leader of the group sees it."""
+
+    member_id: str = string()
+    group_instance_id: str | None = string(since=5, nullable=5, default=None, ignorable=True)
+    metadata: bytes = bytes_()
+
+
+class JoinGroupResponse(Message, api_key=ApiKey.JOIN_GROUP, versions=(0, 9), flexible=6):
+    """The generation joined. The leader alone gets the members, and assigns partitions to them.
+
+    Nobody is told to assign when `skip_assignment` is set (9): a static leader came back.
+    """
+
+    throttle_time_ms: int = int32(since=2, ignorable=True)
+    error_code: int = int16()
+    generation_id: int = int32(default=-1)
+    protocol_type: str | None = string(since=7, nullable=7, default=None, ignorable=True)
+    protocol_name: str | None = string(nullable=7)
+    leader: str = string()
+    skip_assignment: bool = boolean(since=9)
+    member_id: str = string()
+    members: list[JoinGroupResponseMember] = array(JoinGroupResponseMember)
+
+
+class HeartbeatRequest(Message, api_key=ApiKey.HEARTBEAT, versions=(0, 4), flexible=4):
+    """A member is alive. 3 adds static members."""
+
+    group_id: str = string()
+    generation_id: int = int32()
+    member_id: str = string()
+    group_instance_id: str | None = string(since=3, nullable=3, default=None)
+
+
+class HeartbeatResponse(Message, api_key=ApiKey.HEARTBEAT, versions=(0, 4), flexible=4):
+    """Whether the member still belongs, or must join anew."""
+
+    throttle_time_ms: int = int32(since=1, ignorable=True)
+    error_code: int = int16()
+
+
+class MemberIdentity(Struct):
+    """One member that leaves."""
+
+    member_id: str = string()
+    group_instance_id: str | None = string(nullable=0, default=None)
+    reason: str | None = string(since=5, nullable=5, default=None, ignorable=True)
+
+
+class LeaveGroupRequest(Message, api_key=ApiKey.LEAVE_GROUP, versions=(0, 5), flexible=4):
+    """Members leave: `member_id` up to version 2, many `members` from version 3 on."""
+
+    group_id: str = string()
+    member_id: str = string(until=2)
+    members: list[MemberIdentity] = array(MemberIdentity, since=3)
+
+
+class MemberResponse(Struct):
+    """One member's outcome."""
+
+    member_id: str = string()
+    group_instance_id: str | None = string(nullable=0)
+    error_code: int = int16()
+
+
+class LeaveGroupResponse(Message, api_key=ApiKey.LEAVE_GROUP, versions=(0, 5), flexible=4):
+    """The outcome; from version 3 on by member."""
+
+    throttle_time_ms: int = int32(since=1, ignorable=True)
+    error_code: int = int16()
+    members: list[MemberResponse] = array(MemberResponse, since=3)
+
+
+class SyncGroupRequestAssignment(Struct):
+    """The leader's assignment for one member, as the clients encode it."""
+
+    member_id: str = string()
+    assignment: bytes = bytes_()
+
+
+class SyncGroupRequest(Message, api_key=ApiKey.SYNC_GROUP, versions=(0, 5), flexible=4):
+    """A member asks for its assignment; the leader brings everyone's.
+
+    3 adds static members, 5 the protocol the member expects.
+    """
+
+    group_id: str = string()
+    generation_id: int = int32()
+    member_id: str = string()
+    group_instance_id: str | None = string(since=3, nullable=3, default=None)
+    protocol_type: str | None = string(since=5, nullable=5, default=None, ignorable=True)
+    protocol_name: str | None = string(since=5, nullable=5, default=None, ignorable=True)
+    assignments: list[SyncGroupRequestAssignment] = array(SyncGroupRequestAssignment)
+
+
+class SyncGroupResponse(Message, api_key=ApiKey.SYNC_GROUP, versions=(0, 5), flexible=4):
+    """The member's assignment."""
+
+    throttle_time_ms: int = int32(since=1, ignorable=True)
+    error_code: int = int16()
+    protocol_type: str | None = string(since=5, nullable=5, default=None, ignorable=True)
+    protocol_name: str | None = string(since=5, nullable=5, default=None, ignorable=True)
+    assignment: bytes = bytes_()
+
+
+class DeleteGroupsRequest(Message, api_key=ApiKey.DELETE_GROUPS, versions=(0, 2), flexible=2):
+    """Groups to delete, with their offsets."""
+
+    groups_names: list[str] = array(string)
+
+
+class DeletableGroupResult(Struct):
+    """One group's outcome."""
+
+    group_id: str = string()
+    error_code: int = int16()
+
+
+class DeleteGroupsResponse(Message, api_key=ApiKey.DELETE_GROUPS, versions=(0, 2), flexible=2):
+    """The outcome by group."""
+
+    throttle_time_ms: int = int32()
+    results: list[DeletableGroupResult] = array(DeletableGroupResult)

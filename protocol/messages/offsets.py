@@ -4,7 +4,17 @@ Floor: messages. Data only.
 """
 
 from protocol.messages.api import ApiKey
-from protocol.wire.schema import Message, Struct, array, boolean, int16, int32, int64, string
+from protocol.wire.schema import (
+    NEVER_FLEXIBLE,
+    Message,
+    Struct,
+    array,
+    boolean,
+    int16,
+    int32,
+    int64,
+    string,
+)
 
 
 class OffsetCommitRequestPartition(Struct):
@@ -142,3 +152,49 @@ class OffsetFetchResponse(Message, api_key=ApiKey.OFFSET_FETCH, versions=(1, 8),
     topics: list[OffsetFetchResponseTopic] = array(OffsetFetchResponseTopic, until=7)
     error_code: int = int16(since=2, until=7, ignorable=True)
     groups: list[OffsetFetchResponseGroup] = array(OffsetFetchResponseGroup, since=8)
+
+
+class OffsetDeleteRequestPartition(Struct):
+    """One partition whose committed offset is to go."""
+
+    partition_index: int = int32()
+
+
+class OffsetDeleteRequestTopic(Struct):
+    """One topic of an OffsetDeleteRequest."""
+
+    name: str = string()
+    partitions: list[OffsetDeleteRequestPartition] = array(OffsetDeleteRequestPartition)
+
+
+class OffsetDeleteRequest(
+    Message, api_key=ApiKey.OFFSET_DELETE, versions=(0, 0), flexible=NEVER_FLEXIBLE
+):
+    """Committed offsets of a group to delete."""
+
+    group_id: str = string()
+    topics: list[OffsetDeleteRequestTopic] = array(OffsetDeleteRequestTopic)
+
+
+class OffsetDeleteResponsePartition(Struct):
+    """One partition's outcome."""
+
+    partition_index: int = int32()
+    error_code: int = int16()
+
+
+class OffsetDeleteResponseTopic(Struct):
+    """One topic of an OffsetDeleteResponse."""
+
+    name: str = string()
+    partitions: list[OffsetDeleteResponsePartition] = array(OffsetDeleteResponsePartition)
+
+
+class OffsetDeleteResponse(
+    Message, api_key=ApiKey.OFFSET_DELETE, versions=(0, 0), flexible=NEVER_FLEXIBLE
+):
+    """The outcome by partition, or of the whole group."""
+
+    error_code: int = int16()
+    throttle_time_ms: int = int32()
+    topics: list[OffsetDeleteResponseTopic] = array(OffsetDeleteResponseTopic)

@@ -5,7 +5,18 @@ Floor: messages. Data only.
 
 from protocol.messages.api import ApiKey
 from protocol.types import Uuid
-from protocol.wire.schema import Message, Struct, array, boolean, int8, int16, int32, string, uuid_
+from protocol.wire.schema import (
+    Message,
+    Struct,
+    array,
+    boolean,
+    int8,
+    int16,
+    int32,
+    int64,
+    string,
+    uuid_,
+)
 
 
 class CreatableReplicaAssignment(Struct):
@@ -148,3 +159,46 @@ class CreatePartitionsResponse(
 
     throttle_time_ms: int = int32()
     results: list[CreatePartitionsTopicResult] = array(CreatePartitionsTopicResult)
+
+
+class DeleteRecordsPartition(Struct):
+    """One partition and its log start offset to be; -1 means the high watermark."""
+
+    partition_index: int = int32()
+    offset: int = int64()
+
+
+class DeleteRecordsTopic(Struct):
+    """One topic of a DeleteRecordsRequest."""
+
+    name: str = string()
+    partitions: list[DeleteRecordsPartition] = array(DeleteRecordsPartition)
+
+
+class DeleteRecordsRequest(Message, api_key=ApiKey.DELETE_RECORDS, versions=(0, 2), flexible=2):
+    """Records below the offsets given are to go."""
+
+    topics: list[DeleteRecordsTopic] = array(DeleteRecordsTopic)
+    timeout_ms: int = int32()
+
+
+class DeleteRecordsPartitionResult(Struct):
+    """One partition's outcome: its log start offset, or -1 with an error."""
+
+    partition_index: int = int32()
+    low_watermark: int = int64()
+    error_code: int = int16()
+
+
+class DeleteRecordsTopicResult(Struct):
+    """One topic of a DeleteRecordsResponse."""
+
+    name: str = string()
+    partitions: list[DeleteRecordsPartitionResult] = array(DeleteRecordsPartitionResult)
+
+
+class DeleteRecordsResponse(Message, api_key=ApiKey.DELETE_RECORDS, versions=(0, 2), flexible=2):
+    """The outcome by partition."""
+
+    throttle_time_ms: int = int32()
+    topics: list[DeleteRecordsTopicResult] = array(DeleteRecordsTopicResult)

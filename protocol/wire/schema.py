@@ -161,8 +161,7 @@ class StructMeta(type):
                 )  # fmt: skip
         namespace["__slots__"] = tuple(field.name for field in fields)
         namespace["fields"] = tuple(fields)
-        if fields:
-            namespace.update(_dunders(name, fields))
+        namespace.update(_dunders(name, fields))
         return super().__new__(mcs, name, bases, namespace, **options)
 
 
@@ -179,12 +178,13 @@ def _dunders(name: str, fields: list[Field]) -> dict[str, Any]:
             scope[f"default_{field.name}"] = field.default
             parameters.append(f"{field.name}=default_{field.name}")
             assignments.append(f"self.{field.name} = {field.name}")
-    same = " and ".join(f"self.{f.name} == other.{f.name}" for f in fields)
+    takes = f"*, {', '.join(parameters)}" if fields else ""
+    same = " and ".join(f"self.{f.name} == other.{f.name}" for f in fields) or "True"
     shown = ", ".join(f"{f.name}={{self.{f.name}!r}}" for f in fields)
     source = "\n".join(
         [
-            f"def __init__(self, *, {', '.join(parameters)}):",
-            *(f"    {line}" for line in assignments),
+            f"def __init__(self, {takes}):",
+            *(f"    {line}" for line in assignments or ["pass"]),
             "def __eq__(self, other):",
             "    if type(other) is not type(self): return NotImplemented",
             f"    return {same}",

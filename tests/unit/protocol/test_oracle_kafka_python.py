@@ -28,7 +28,13 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 CLASSES = message_classes()
 NAMES = [cls.__name__ for cls in CLASSES]
 
-RENAMED = {"OffsetForLeaderEpochEndOffset": "EpochEndOffset"}
+RENAMED = {
+    "OffsetForLeaderEpochEndOffset": "EpochEndOffset",
+    "AlterConfigsRequestConfig": "AlterableConfig",
+    "AlterConfigsRequestResource": "AlterConfigsResource",
+    "DescribeTransactionsTransactionState": "TransactionState",
+    "ListTransactionsTransactionState": "TransactionState",
+}
 
 # Defaults in which we differ from Kafka's definitions on purpose: an error message or a
 # documentation that nobody set is null, which is what Kafka's brokers send too, and lists of

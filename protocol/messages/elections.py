@@ -1,0 +1,139 @@
+"""Leaders elected and partitions moved to other brokers.
+
+Floor: messages. Data only.
+"""
+
+from protocol.messages.api import ApiKey
+from protocol.wire.schema import Message, Struct, array, int8, int16, int32, string
+
+
+class TopicPartitions(Struct):
+    """One topic's partitions that need a leader."""
+
+    topic: str = string()
+    partitions: list[int] = array(int32)
+
+
+class ElectLeadersRequest(Message, api_key=ApiKey.ELECT_LEADERS, versions=(0, 2), flexible=2):
+    """Partitions to elect leaders for; None means all. Types: 0 preferred, 1 unclean."""
+
+    election_type: int = int8(since=1)
+    topic_partitions: list[TopicPartitions] | None = array(TopicPartitions, nullable=0)
+    timeout_ms: int = int32(default=60000)
+
+
+class PartitionResult(Struct):
+    """One partition's outcome."""
+
+    partition_id: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(nullable=0, default=None)
+
+
+class ReplicaElectionResult(Struct):
+    """One topic of an ElectLeadersResponse."""
+
+    topic: str = string()
+    partition_result: list[PartitionResult] = array(PartitionResult)
+
+
+class ElectLeadersResponse(Message, api_key=ApiKey.ELECT_LEADERS, versions=(0, 2), flexible=2):
+    """The outcome by partition. 1 adds an error for all."""
+
+    throttle_time_ms: int = int32()
+    error_code: int = int16(since=1)
+    replica_election_results: list[ReplicaElectionResult] = array(ReplicaElectionResult)
+
+
+class ReassignablePartition(Struct):
+    """One partition and its replicas to be; None cancels a reassignment."""
+
+    partition_index: int = int32()
+    replicas: list[int] | None = array(int32, nullable=0)
+
+
+class ReassignableTopic(Struct):
+    """One topic of an AlterPartitionReassignmentsRequest."""
+
+    name: str = string()
+    partitions: list[ReassignablePartition] = array(ReassignablePartition)
+
+
+class AlterPartitionReassignmentsRequest(
+    Message, api_key=ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions=(0, 0), flexible=0
+):
+    """Partitions to move to other brokers."""
+
+    timeout_ms: int = int32(default=60000)
+    topics: list[ReassignableTopic] = array(ReassignableTopic)
+
+
+class ReassignablePartitionResponse(Struct):
+    """One partition's outcome."""
+
+    partition_index: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(nullable=0, default=None)
+
+
+class ReassignableTopicResponse(Struct):
+    """One topic of an AlterPartitionReassignmentsResponse."""
+
+    name: str = string()
+    partitions: list[ReassignablePartitionResponse] = array(ReassignablePartitionResponse)
+
+
+class AlterPartitionReassignmentsResponse(
+    Message, api_key=ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions=(0, 0), flexible=0
+):
+    """The outcome by partition, or of the whole request."""
+
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(nullable=0, default=None)
+    responses: list[ReassignableTopicResponse] = array(ReassignableTopicResponse)
+
+
+class ListPartitionReassignmentsTopics(Struct):
+    """One topic of a ListPartitionReassignmentsRequest."""
+
+    name: str = string()
+    partition_indexes: list[int] = array(int32)
+
+
+class ListPartitionReassignmentsRequest(
+    Message, api_key=ApiKey.LIST_PARTITION_REASSIGNMENTS, versions=(0, 0), flexible=0
+):
+    """Which partitions are moving? Topics None means all."""
+
+    timeout_ms: int = int32(default=60000)
+    topics: list[ListPartitionReassignmentsTopics] | None = array(
+        ListPartitionReassignmentsTopics, nullable=0
+    )
+
+
+class OngoingPartitionReassignment(Struct):
+    """One partition on the move."""
+
+    partition_index: int = int32()
+    replicas: list[int] = array(int32)
+    adding_replicas: list[int] = array(int32)
+    removing_replicas: list[int] = array(int32)
+
+
+class OngoingTopicReassignment(Struct):
+    """One topic of a ListPartitionReassignmentsResponse."""
+
+    name: str = string()
+    partitions: list[OngoingPartitionReassignment] = array(OngoingPartitionReassignment)
+
+
+class ListPartitionReassignmentsResponse(
+    Message, api_key=ApiKey.LIST_PARTITION_REASSIGNMENTS, versions=(0, 0), flexible=0
+):
+    """The partitions on the move."""
+
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(nullable=0, default=None)
+    topics: list[OngoingTopicReassignment] = array(OngoingTopicReassignment)

@@ -1,0 +1,103 @@
+"""Log directories described, and replicas moved between them.
+
+Floor: messages. Data only.
+"""
+
+from protocol.messages.api import ApiKey
+from protocol.wire.schema import Message, Struct, array, boolean, int16, int32, int64, string
+
+
+class AlterReplicaLogDirTopic(Struct):
+    """One topic's partitions to move."""
+
+    name: str = string()
+    partitions: list[int] = array(int32)
+
+
+class AlterReplicaLogDir(Struct):
+    """One directory and what is to move there."""
+
+    path: str = string()
+    topics: list[AlterReplicaLogDirTopic] = array(AlterReplicaLogDirTopic)
+
+
+class AlterReplicaLogDirsRequest(
+    Message, api_key=ApiKey.ALTER_REPLICA_LOG_DIRS, versions=(1, 2), flexible=2
+):
+    """Replicas to move between the directories of one broker."""
+
+    dirs: list[AlterReplicaLogDir] = array(AlterReplicaLogDir)
+
+
+class AlterReplicaLogDirPartitionResult(Struct):
+    """One partition's outcome."""
+
+    partition_index: int = int32()
+    error_code: int = int16()
+
+
+class AlterReplicaLogDirTopicResult(Struct):
+    """One topic of an AlterReplicaLogDirsResponse."""
+
+    topic_name: str = string()
+    partitions: list[AlterReplicaLogDirPartitionResult] = array(AlterReplicaLogDirPartitionResult)
+
+
+class AlterReplicaLogDirsResponse(
+    Message, api_key=ApiKey.ALTER_REPLICA_LOG_DIRS, versions=(1, 2), flexible=2
+):
+    """The outcome by partition."""
+
+    throttle_time_ms: int = int32()
+    results: list[AlterReplicaLogDirTopicResult] = array(AlterReplicaLogDirTopicResult)
+
+
+class DescribableLogDirTopic(Struct):
+    """One topic of a DescribeLogDirsRequest."""
+
+    topic: str = string()
+    partitions: list[int] = array(int32)
+
+
+class DescribeLogDirsRequest(
+    Message, api_key=ApiKey.DESCRIBE_LOG_DIRS, versions=(1, 4), flexible=2
+):
+    """Log directories to describe; topics None means all."""
+
+    topics: list[DescribableLogDirTopic] | None = array(DescribableLogDirTopic, nullable=0)
+
+
+class DescribeLogDirsPartition(Struct):
+    """One replica, its size in bytes and how far it lags."""
+
+    partition_index: int = int32()
+    partition_size: int = int64()
+    offset_lag: int = int64()
+    is_future_key: bool = boolean()
+
+
+class DescribeLogDirsTopic(Struct):
+    """One topic of a DescribeLogDirsResult."""
+
+    name: str = string()
+    partitions: list[DescribeLogDirsPartition] = array(DescribeLogDirsPartition)
+
+
+class DescribeLogDirsResult(Struct):
+    """One directory. 4 adds the size of its volume and what is free, in bytes; -1 unknown."""
+
+    error_code: int = int16()
+    log_dir: str = string()
+    topics: list[DescribeLogDirsTopic] = array(DescribeLogDirsTopic)
+    total_bytes: int = int64(since=4, default=-1, ignorable=True)
+    usable_bytes: int = int64(since=4, default=-1, ignorable=True)
+
+
+class DescribeLogDirsResponse(
+    Message, api_key=ApiKey.DESCRIBE_LOG_DIRS, versions=(1, 4), flexible=2
+):
+    """The directories. 3 adds an error for all."""
+
+    throttle_time_ms: int = int32()
+    error_code: int = int16(since=3, ignorable=True)
+    results: list[DescribeLogDirsResult] = array(DescribeLogDirsResult)
