@@ -185,6 +185,7 @@ class StreamJob:
         epoch, and a query that merely starts again must not fence a successor.
         """
         held = self._persist(self._ask_topics)
+        self._state.topics_end_at(held.ends)
         try:
             standing = self._checkpoint.standing(self._settings.section.topics)
         except CheckpointFault as fault:

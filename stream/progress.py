@@ -124,7 +124,8 @@ class ProgressListener:
     def onQueryProgress(self, event: Any) -> None:
         """A batch is over, and Spark has committed it."""
         progress = json.loads(event.progress().json())
-        self._state.progressed(progress, latest_offsets(progress))
+        self._state.progressed(progress)
+        self._state.topics_end_at(latest_offsets(progress))
         self._last = (end_offsets(progress), f"{progress['id']} {progress['batchId']}")
         self._committer.offer(*self._last)
 

@@ -139,22 +139,24 @@ class StreamState:
                 if group in facts.unparsed or len(facts.unparsed) < UNPARSED_LISTED:
                     facts.unparsed[group] = facts.unparsed.get(group, 0) + row.count
 
-    def progressed(
-        self, progress: Mapping[str, Any], latest: Mapping[tuple[str, int], int]
-    ) -> None:
-        """Spark's own report of a batch, and where the topics ended when it was planned."""
-        durations = {key: int(ms) for key, ms in progress.get("durationMs", {}).items()}
+    def topics_end_at(self, latest: Mapping[tuple[str, int], int]) -> None:
+        """Where the topics ended just now."""
         with self._lock:
             self._facts.latest = dict(latest)
+
+    def progressed(self, progress: Mapping[str, Any]) -> None:
+        """Spark's own report of a batch."""
+        durations = {key: int(ms) for key, ms in progress.get("durationMs", {}).items()}
+        with self._lock:
             self._facts.durations_ms = durations
             self._facts.batch_ms = durations.get("triggerExecution", 0)
             self._facts.rows_per_second = float(progress.get("processedRowsPerSecond") or 0.0)
 
     def lines_behind(self, ranges: Sequence[OffsetRange]) -> int | None:
-        """How many offsets wait behind these, by the last report; None before the first one.
+        """How many offsets wait behind these, as far as is known; None before anything is.
 
-        A batch takes all there is unless it is limited, so between reports this may be too low by
-        what has been written since, never too high.
+        A batch takes all there is unless it is limited, so this may be too low by what has been
+        written since the topics were last asked, never too high.
         """
         with self._lock:
             latest = self._facts.latest

@@ -62,11 +62,11 @@ def test_end_offsets_of_a_report() -> None:
     assert end_offsets({"sources": [{"endOffset": None}]}) == {}
 
 
-def test_what_waits_behind_a_batch_is_known_from_the_last_report() -> None:
+def test_what_waits_behind_a_batch_is_known() -> None:
     state = StreamState("stream", ["m"], 100)
     ranges = [OffsetRange("t", 0, 4, 9), OffsetRange("t", 1, 7, 7)]
     assert state.lines_behind(ranges) is None
     report = {"sources": [{"latestOffset": '{"t":{"0":20,"1":5}}'}]}
-    state.progressed(report, latest_offsets(report))
+    state.topics_end_at(latest_offsets(report))
     assert state.lines_behind(ranges) == 11
     assert state.lines_behind([OffsetRange("t", 0, 9, 25)]) == 0
