@@ -54,7 +54,9 @@ class Setting:
     high: float | None
     choices: tuple[str, ...]
     synonyms: tuple[Synonym, ...]
-    is_cluster_wide: bool
+    is_cluster_wide: bool = False
+    is_dynamic: bool = False
+    """Whether it may be changed while the broker runs."""
 
     @property
     def expected(self) -> str:
@@ -99,13 +101,16 @@ def setting(
     choices: tuple[str, ...] = (),
     synonyms: tuple[Synonym, ...] = (),
     is_cluster_wide: bool = False,
+    is_dynamic: bool = False,
 ) -> Any:
     """A dataclass field that is at the same time a row of the table."""
     if kind is Kind.INT and high is None:
         high = INT_MAX
     if kind is Kind.LONG and high is None:
         high = LONG_MAX
-    row = Setting(key, kind, default, unit, why, low, high, choices, synonyms, is_cluster_wide)
+    row = Setting(
+        key, kind, default, unit, why, low, high, choices, synonyms, is_cluster_wide, is_dynamic
+    )
     return field(default=default, metadata={"setting": row})
 
 
@@ -134,6 +139,13 @@ def text(value: Value) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)
+
+
+def scaled(value: Value, synonym: Synonym) -> Value:
+    """A synonym's value in the unit of the setting itself; -1 stays `no limit`."""
+    if synonym.factor != 1 and isinstance(value, int) and value > 0:
+        return value * synonym.factor
+    return value
 
 
 def nearest(key: str, known: Mapping[str, object]) -> str:

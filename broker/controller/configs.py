@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from broker.config import BROKER_ROWS, TOPIC_ROWS, BrokerConfig, check_topic_settings, scaled
+from broker.config import BROKER_ROWS, TOPIC_ROWS, BrokerConfig, check_topic_settings
 from broker.controller.image import MetadataImage
 from broker.controller.outcome import Outcome
 from broker.controller.records import (
@@ -21,7 +21,7 @@ from broker.controller.records import (
     ConfigRecord,
     MetadataRecord,
 )
-from broker.settings import Kind, Setting, text
+from broker.settings import Kind, Setting, scaled, text
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.configs import (
     AlterableConfig,

@@ -1,0 +1,171 @@
+"""The settings that only the node has, with default and reason: one table, like that of topics.
+
+Ground floor. Pure. `is_dynamic` rows may be changed while the broker runs, for one node or for all;
+whatever reads them must read them anew each time. Defaults differ from Kafka's where three brokers
+on one machine or a short reload ask for it: the internal topics are small.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.settings import INT_MAX, Kind, setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerKeys:
+    """The settings that only the node has; the topics' own are in `LogConfig`."""
+
+    auto_create_topics_enable: bool = setting(
+        "auto.create.topics.enable", Kind.BOOLEAN, True, is_dynamic=True, is_cluster_wide=True,
+        why="a topic named in a metadata request that consents is made on the spot",
+    )  # fmt: skip
+    connections_max_idle_ms: int = setting(
+        "connections.max.idle.ms", Kind.LONG, 600_000, "ms", is_dynamic=True, low=1,
+        why="a silent connection is closed, for its peer may be gone without a word",
+    )  # fmt: skip
+    default_replication_factor: int = setting(
+        "default.replication.factor", Kind.INT, 1, "replicas", low=1, is_cluster_wide=True,
+        is_dynamic=True,
+        why="copies of a topic that does not ask for a number",
+    )  # fmt: skip
+    delete_topic_enable: bool = setting(
+        "delete.topic.enable", Kind.BOOLEAN, True, is_dynamic=True, is_cluster_wide=True,
+        why="whether topics can be deleted at all",
+    )  # fmt: skip
+    fetch_max_bytes: int = setting(
+        "fetch.max.bytes", Kind.INT, 57_671_680, "bytes", is_dynamic=True, low=1024,
+        why="the most one fetch answer carries, whatever the client asks for",
+    )  # fmt: skip
+    group_initial_rebalance_delay_ms: int = setting(
+        "group.initial.rebalance.delay.ms", Kind.INT, 3_000, "ms", low=0,
+        why="an empty group waits for more members before it shares out the partitions",
+    )  # fmt: skip
+    group_max_session_timeout_ms: int = setting(
+        "group.max.session.timeout.ms", Kind.INT, 1_800_000, "ms", low=1,
+        why="a longer one would hide a dead member",
+    )  # fmt: skip
+    group_max_size: int = setting(
+        "group.max.size", Kind.INT, INT_MAX, "members", low=1,
+        why="more members than this are refused",
+    )  # fmt: skip
+    group_min_session_timeout_ms: int = setting(
+        "group.min.session.timeout.ms", Kind.INT, 6_000, "ms", low=1,
+        why="a shorter one would drop members for a hiccup",
+    )  # fmt: skip
+    log_cleaner_backoff_ms: int = setting(
+        "log.cleaner.backoff.ms", Kind.LONG, 15_000, "ms", low=0,
+        why="how often logs are looked at for cleaning",
+    )  # fmt: skip
+    log_cleaner_dedupe_buffer_size: int = setting(
+        "log.cleaner.dedupe.buffer.size", Kind.LONG, 134_217_728, "bytes", low=1_048_576,
+        why="the memory of one cleaning: what does not fit waits for the next",
+    )  # fmt: skip
+    log_cleaner_enable: bool = setting(
+        "log.cleaner.enable", Kind.BOOLEAN, True,
+        why="without it compacted topics, the committed offsets among them, grow for ever",
+    )  # fmt: skip
+    log_flush_offset_checkpoint_interval_ms: int = setting(
+        "log.flush.offset.checkpoint.interval.ms", Kind.INT, 60_000, "ms", low=1,
+        why="how far the recovery points on disk may lag: more means a longer check after a crash",
+    )  # fmt: skip
+    log_flush_scheduler_interval_ms: int = setting(
+        "log.flush.scheduler.interval.ms", Kind.LONG, 1_000, "ms", low=1,
+        why="how often logs with flush.ms are looked at",
+    )  # fmt: skip
+    log_retention_check_interval_ms: int = setting(
+        "log.retention.check.interval.ms", Kind.LONG, 300_000, "ms", low=1,
+        why="how often old segments are looked for",
+    )  # fmt: skip
+    max_connections: int = setting(
+        "max.connections", Kind.INT, 10_000, "connections", is_dynamic=True, low=1,
+        why="each holds a buffer; beyond the limit a new one is closed at once",
+    )  # fmt: skip
+    max_connections_per_ip: int = setting(
+        "max.connections.per.ip", Kind.INT, 2_000, "connections", is_dynamic=True, low=1,
+        why="one host, which may be all of a network behind a gateway, cannot take every place",
+    )  # fmt: skip
+    max_incremental_fetch_session_cache_slots: int = setting(
+        "max.incremental.fetch.session.cache.slots", Kind.INT, 1_000, "sessions", low=0,
+        why="fetch sessions remembered; a reader without one names all its partitions each time",
+    )  # fmt: skip
+    num_partitions: int = setting(
+        "num.partitions", Kind.INT, 1, "partitions", low=1, high=10_000, is_cluster_wide=True,
+        is_dynamic=True,
+        why="partitions of a topic that does not ask for a number",
+    )  # fmt: skip
+    offset_metadata_max_bytes: int = setting(
+        "offset.metadata.max.bytes", Kind.INT, 4096, "bytes", low=0,
+        why="the longest note a reader may leave beside an offset",
+    )  # fmt: skip
+    offsets_retention_check_interval_ms: int = setting(
+        "offsets.retention.check.interval.ms", Kind.LONG, 600_000, "ms", low=1,
+        why="how often expired offsets are looked for",
+    )  # fmt: skip
+    offsets_retention_minutes: int = setting(
+        "offsets.retention.minutes", Kind.INT, 10_080, "minutes", low=1, is_cluster_wide=True,
+        why="how long a group that is gone keeps its offsets",
+    )  # fmt: skip
+    offsets_topic_num_partitions: int = setting(
+        "offsets.topic.num.partitions", Kind.INT, 6, "partitions", low=1, is_cluster_wide=True,
+        why="groups are spread over these; fixed once the topic exists",
+    )  # fmt: skip
+    offsets_topic_replication_factor: int = setting(
+        "offsets.topic.replication.factor", Kind.SHORT, 1, "replicas", low=1, high=32_767,
+        is_cluster_wide=True,
+        why="copies of the committed offsets",
+    )  # fmt: skip
+    offsets_topic_segment_bytes: int = setting(
+        "offsets.topic.segment.bytes", Kind.INT, 4_194_304, "bytes", low=1024,
+        is_cluster_wide=True,
+        why="small, so that reloading a coordinator is short",
+    )  # fmt: skip
+    producer_id_expiration_check_interval_ms: int = setting(
+        "producer.id.expiration.check.interval.ms", Kind.INT, 600_000, "ms", low=1,
+        why="how often forgotten producers are looked for",
+    )  # fmt: skip
+    producer_id_expiration_ms: int = setting(
+        "producer.id.expiration.ms", Kind.INT, 86_400_000, "ms", low=1, is_cluster_wide=True,
+        why="how long a silent producer is remembered, so that its retry is recognised",
+    )  # fmt: skip
+    replica_high_watermark_checkpoint_interval_ms: int = setting(
+        "replica.high.watermark.checkpoint.interval.ms", Kind.LONG, 5_000, "ms", low=1,
+        why="how far the high watermarks on disk may lag",
+    )  # fmt: skip
+    socket_request_max_bytes: int = setting(
+        "socket.request.max.bytes", Kind.INT, 104_857_600, "bytes", low=1024,
+        why="a longer frame closes its connection before anything is allocated for it",
+    )  # fmt: skip
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = setting(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms", Kind.INT, 10_000, "ms",
+        low=1,
+        why="how often transactions that have taken too long are looked for",
+    )  # fmt: skip
+    transaction_max_timeout_ms: int = setting(
+        "transaction.max.timeout.ms", Kind.INT, 900_000, "ms", low=1,
+        why="an open transaction holds back every read_committed reader of its partitions",
+    )  # fmt: skip
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = setting(
+        "transaction.remove.expired.transaction.cleanup.interval.ms", Kind.INT, 3_600_000, "ms",
+        low=1,
+        why="how often expired transactional ids are looked for",
+    )  # fmt: skip
+    transaction_state_log_num_partitions: int = setting(
+        "transaction.state.log.num.partitions", Kind.INT, 3, "partitions", low=1,
+        is_cluster_wide=True,
+        why="transactional ids are spread over these; fixed once the topic exists",
+    )  # fmt: skip
+    transaction_state_log_replication_factor: int = setting(
+        "transaction.state.log.replication.factor", Kind.SHORT, 1, "replicas", low=1, high=32_767,
+        is_cluster_wide=True,
+        why="copies of the state of transactions",
+    )  # fmt: skip
+    transaction_state_log_segment_bytes: int = setting(
+        "transaction.state.log.segment.bytes", Kind.INT, 4_194_304, "bytes", low=1024,
+        is_cluster_wide=True,
+        why="small, so that reloading a coordinator is short",
+    )  # fmt: skip
+    transactional_id_expiration_ms: int = setting(
+        "transactional.id.expiration.ms", Kind.INT, 604_800_000, "ms", low=1, is_cluster_wide=True,
+        why="how long a transactional id that is not used is remembered",
+    )  # fmt: skip

@@ -1,0 +1,161 @@
+"""The settings of topics, with default and reason: one table, from which all else is made.
+
+Ground floor. Pure, and free of pydantic: a broker process must stay small. A topic's value comes
+from the topic, else from the broker key that is its synonym (`log.retention.ms` for
+`retention.ms`), else from the default. One default differs from Kafka's on purpose:
+`flush.messages` is 1, so that an acknowledged batch is on the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from broker.settings import LONG_MAX, Kind, Synonym, Value, parse, rows, scaled, setting
+
+CREATE_TIME = "CreateTime"
+LOG_APPEND_TIME = "LogAppendTime"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    """The settings of one topic's logs. `LogConfig.of` merges topic, broker and defaults."""
+
+    cleanup_policy: str = setting(
+        "cleanup.policy", Kind.LIST, "delete", choices=("compact", "delete"),
+        why="what may go: whole old segments, or all but the last record of each key",
+        synonyms=(Synonym("log.cleanup.policy"),),
+    )  # fmt: skip
+    compression_type: str = setting(
+        "compression.type", Kind.STRING, "producer", choices=("producer",),
+        why="batches are stored as the producer sent them, never repacked",
+        synonyms=(Synonym("compression.type"),),
+    )  # fmt: skip
+    delete_retention_ms: int = setting(
+        "delete.retention.ms", Kind.LONG, 86_400_000, "ms", low=0,
+        why="how long a tombstone outlives the cleaning that met it",
+        synonyms=(Synonym("log.cleaner.delete.retention.ms"),),
+    )  # fmt: skip
+    file_delete_delay_ms: int = setting(
+        "file.delete.delay.ms", Kind.LONG, 60_000, "ms", low=0,
+        why="how long the files of a dropped segment stay before they are unlinked",
+        synonyms=(Synonym("log.segment.delete.delay.ms"),),
+    )  # fmt: skip
+    flush_messages: int = setting(
+        "flush.messages", Kind.LONG, 1, "records", low=1,
+        why="1: on the disk before it is acknowledged; more: that many may be lost with the power",
+        synonyms=(Synonym("log.flush.interval.messages"),),
+    )  # fmt: skip
+    flush_ms: int = setting(
+        "flush.ms", Kind.LONG, LONG_MAX, "ms", low=0,
+        why="the longest a record stays only in the page cache when flush.messages is above 1",
+        synonyms=(Synonym("log.flush.interval.ms"),),
+    )  # fmt: skip
+    index_interval_bytes: int = setting(
+        "index.interval.bytes", Kind.INT, 4096, "bytes", low=0,
+        why="one index entry per so many bytes: finer costs memory, coarser costs scanning",
+        synonyms=(Synonym("log.index.interval.bytes"),),
+    )  # fmt: skip
+    max_compaction_lag_ms: int = setting(
+        "max.compaction.lag.ms", Kind.LONG, LONG_MAX, "ms", low=1,
+        why="the longest a superseded record may wait for the cleaner",
+        synonyms=(Synonym("log.cleaner.max.compaction.lag.ms"),),
+    )  # fmt: skip
+    max_message_bytes: int = setting(
+        "max.message.bytes", Kind.INT, 1_048_588, "bytes", low=0,
+        why="the largest batch taken; Kafka's 1 MiB and the twelve bytes before its length",
+        synonyms=(Synonym("message.max.bytes"),),
+    )  # fmt: skip
+    message_timestamp_after_max_ms: int = setting(
+        "message.timestamp.after.max.ms", Kind.LONG, 3_600_000, "ms", low=0,
+        why="a record stamped further in the future would hold retention back for as long",
+        synonyms=(Synonym("log.message.timestamp.after.max.ms"),),
+    )  # fmt: skip
+    message_timestamp_before_max_ms: int = setting(
+        "message.timestamp.before.max.ms", Kind.LONG, LONG_MAX, "ms", low=0,
+        why="old log files are welcome, so there is no limit to the past",
+        synonyms=(Synonym("log.message.timestamp.before.max.ms"),),
+    )  # fmt: skip
+    message_timestamp_type: str = setting(
+        "message.timestamp.type", Kind.STRING, CREATE_TIME, choices=(CREATE_TIME, LOG_APPEND_TIME),
+        why="whether a record carries the producer's time or that of its arrival",
+        synonyms=(Synonym("log.message.timestamp.type"),),
+    )  # fmt: skip
+    min_cleanable_dirty_ratio: float = setting(
+        "min.cleanable.dirty.ratio", Kind.DOUBLE, 0.5, low=0, high=1,
+        why="the share of a log that must be uncleaned before cleaning is worth it",
+        synonyms=(Synonym("log.cleaner.min.cleanable.ratio"),),
+    )  # fmt: skip
+    min_compaction_lag_ms: int = setting(
+        "min.compaction.lag.ms", Kind.LONG, 0, "ms", low=0,
+        why="how long a record is safe from the cleaner",
+        synonyms=(Synonym("log.cleaner.min.compaction.lag.ms"),),
+    )  # fmt: skip
+    min_insync_replicas: int = setting(
+        "min.insync.replicas", Kind.INT, 1, "replicas", low=1,
+        why="fewer in-sync replicas than this refuse acks=all",
+        synonyms=(Synonym("min.insync.replicas"),),
+    )  # fmt: skip
+    retention_bytes: int = setting(
+        "retention.bytes", Kind.LONG, -1, "bytes", low=-1,
+        why="the size per partition above which the oldest segments go; -1: no limit",
+        synonyms=(Synonym("log.retention.bytes"),),
+    )  # fmt: skip
+    retention_ms: int = setting(
+        "retention.ms", Kind.LONG, 604_800_000, "ms", low=-1,
+        why="the age above which a segment goes, by its newest record; -1: no limit",
+        synonyms=(
+            Synonym("log.retention.ms"),
+            Synonym("log.retention.minutes", 60_000),
+            Synonym("log.retention.hours", 3_600_000),
+        ),
+    )  # fmt: skip
+    segment_bytes: int = setting(
+        "segment.bytes", Kind.INT, 1_073_741_824, "bytes", low=14,
+        why="a file is closed at this size; retention drops whole files",
+        synonyms=(Synonym("log.segment.bytes"),),
+    )  # fmt: skip
+    segment_index_bytes: int = setting(
+        "segment.index.bytes", Kind.INT, 10_485_760, "bytes", low=12,
+        why="an index of this size closes its segment",
+        synonyms=(Synonym("log.index.size.max.bytes"),),
+    )  # fmt: skip
+    segment_ms: int = setting(
+        "segment.ms", Kind.LONG, 604_800_000, "ms", low=1,
+        why="a file is closed when its records span this time, so that retention can reach it",
+        synonyms=(Synonym("log.roll.ms"), Synonym("log.roll.hours", 3_600_000)),
+    )  # fmt: skip
+
+    @classmethod
+    def of(
+        cls, overrides: Mapping[str, str], broker: Mapping[str, Value] | None = None
+    ) -> LogConfig:
+        """The settings of a topic with these overrides under these stated broker settings.
+
+        Both must have passed their check; what is wrong raises WrongValue.
+        """
+        values: dict[str, Any] = {}
+        for attribute, row in rows(cls):
+            if row.key in overrides:
+                values[attribute] = parse(row, overrides[row.key])
+                continue
+            for synonym in row.synonyms if broker else ():
+                if broker and (found := broker.get(synonym.key)) is not None:
+                    values[attribute] = scaled(found, synonym)
+                    break
+        return cls(**values)
+
+    @property
+    def is_compacted(self) -> bool:
+        return "compact" in self.cleanup_policy
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether retention applies."""
+        return "delete" in self.cleanup_policy
+
+    @property
+    def is_flushed_before_ack(self) -> bool:
+        """`flush=ack`: an offset counts towards the high watermark only once it is on the disk."""
+        return self.flush_messages <= 1
