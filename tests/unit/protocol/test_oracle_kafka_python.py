@@ -3,7 +3,6 @@
 It compiles Kafka's own JSON definitions at import, so agreement here is agreement with Kafka.
 """
 
-import re
 import warnings
 from importlib import import_module
 from typing import Any
@@ -14,7 +13,8 @@ from protocol.errors import ErrorCode
 from protocol.messages import headers
 from protocol.messages.cluster import ApiVersionsResponse
 from protocol.types import ZERO_UUID
-from protocol.wire.schema import VERSION_MAX, Field, Message, Struct
+from protocol.wire.schema import Field, Message, Struct
+from tests.unit.protocol.definitions import assert_declared_alike
 from tests.unit.protocol.examples import SEED, Examples, message_classes
 
 with warnings.catch_warnings():
@@ -27,24 +27,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 CLASSES = message_classes()
 NAMES = [cls.__name__ for cls in CLASSES]
-
-RENAMED = {
-    "OffsetForLeaderEpochEndOffset": "EpochEndOffset",
-    "AlterConfigsRequestConfig": "AlterableConfig",
-    "AlterConfigsRequestResource": "AlterConfigsResource",
-    "DescribeTransactionsTransactionState": "TransactionState",
-    "ListTransactionsTransactionState": "TransactionState",
-}
-
-# Defaults in which we differ from Kafka's definitions on purpose: an error message or a
-# documentation that nobody set is null, which is what Kafka's brokers send too, and lists of
-# eligible leaders are empty, because Java clients fail on null.
-OUR_DEFAULTS: dict[str, Any] = {
-    "error_message": None,
-    "documentation": None,
-    "eligible_leader_replicas": [],
-    "last_known_elr": [],
-}
 
 
 def their_class(cls: type[Message]) -> Any:
@@ -138,87 +120,7 @@ def test_same_bytes_in_both_directions(cls: type[Message]) -> None:
 
 @pytest.mark.parametrize("cls", CLASSES, ids=NAMES)
 def test_declarations_equal_kafkas_own(cls: type[Message]) -> None:
-    definition = load_json(cls.__name__)
-    assert definition["apiKey"] == cls.api_key
-    assert parse_range(definition["flexibleVersions"])[0] == cls.flexible_from
-    least, most = parse_range(definition["validVersions"])
-    assert least <= cls.valid_versions[0] or cls.api_key == 0
-    assert cls.valid_versions[-1] <= most
-    compare_fields(cls, definition["fields"], cls.valid_versions[0], cls.valid_versions[-1])
-
-
-def compare_fields(cls: type[Struct], definitions: Any, first: int, last: int) -> None:
-    """Every field of Kafka's that our versions have, in order, with all its properties."""
-    inside = [d for d in definitions if overlaps(parse_range(d["versions"]), (first, last))]
-    assert [snake(d["name"]) for d in inside] == [field.name for field in cls.fields]
-    for field, definition in zip(cls.fields, inside, strict=True):
-        compare_field(field, definition, first, last)
-
-
-def compare_field(field: Field, definition: Any, first: int, last: int) -> None:
-    where = f"{definition['name']}: {field}"
-    since, until = parse_range(definition["versions"])
-    carried = range(max(since, first), min(until, last) + 1)
-    assert [v for v in range(first, last + 1) if field.in_version(v)] == list(carried), where
-    nullable = parse_range(definition.get("nullableVersions", "none"))
-    for version in carried:
-        expected = nullable[0] <= version <= nullable[1]
-        if definition.get("type") != "records":
-            assert field.nullable_in(version) == expected, where
-    assert field.tag == definition.get("tag"), where
-    if len(carried) < last + 1 - first:
-        assert field.ignorable == (definition.get("ignorable") is True), where
-    compare_type(field, definition, carried)
-    if field.kind not in ("array", "struct", "uuid", "records"):
-        expected = OUR_DEFAULTS.get(field.name, default_of(definition))
-        assert field.default == expected, where
-
-
-def compare_type(field: Field, definition: Any, carried: range) -> None:
-    kind = definition["type"]
-    element: Any = field.element
-    if kind.startswith("[]"):
-        assert field.kind == "array"
-        kind = kind[2:]
-        if not isinstance(element, type):
-            assert element.kind == kind
-            return
-    if isinstance(element, type):
-        assert RENAMED.get(element.__name__, element.__name__) == kind
-        compare_fields(element, definition["fields"], carried[0], carried[-1])
-    else:
-        assert field.kind == kind
-
-
-def default_of(definition: Any) -> Any:
-    default = definition.get("default")
-    if default == "null":
-        return None
-    if definition["type"] == "string":
-        return default or ""
-    if definition["type"] == "bytes":
-        return b""
-    if definition["type"] == "bool":
-        return str(default).lower() == "true"
-    return int(str(default or 0), 0)
-
-
-def parse_range(text: str) -> tuple[int, int]:
-    if text == "none":
-        return VERSION_MAX, -1
-    first, separator, last = text.partition("-")
-    if text.endswith("+"):
-        return int(text[:-1]), VERSION_MAX
-    return int(first), int(last if separator else first)
-
-
-def overlaps(one: tuple[int, int], other: tuple[int, int]) -> bool:
-    return one[0] <= other[1] and other[0] <= one[1]
-
-
-def snake(name: str) -> str:
-    name = re.sub(r"(.)([A-Z][a-z]+)", r"\1_\2", name)
-    return re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower()
+    assert_declared_alike(cls, load_json(cls.__name__))
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=NAMES)
