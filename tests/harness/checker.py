@@ -1,0 +1,412 @@
+"""The judge of a history: what was lost, doubled, reordered, made up or seen where it must not be.
+
+Pure. `check` takes the logs of all producers, consumers and committers once the faults are over
+and a last reader has read every partition from start to end. The anomalies are those that
+jepsen.tests.kafka looks for, without its graphs: every value is unique, so one pass per partition
+over the records sorted by offset finds them.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from operator import itemgetter
+
+from tests.harness.history import CommitLog, Outcome, Place, ReadLog, SendLog
+
+
+class Fault(StrEnum):
+    """What must never be seen."""
+
+    LOST = "lost"
+    """Acknowledged, above the log's start, and not there at the end for a reader who may see it."""
+    VANISHED = "vanished"
+    """Read once, and not there at the end."""
+    DOUBLED = "doubled"
+    """One value at two offsets."""
+    COLLISION = "collision"
+    """One offset, two values: between reads, or between an acknowledgement and a read."""
+    REORDERED = "reordered"
+    """Two records of one producer stand, or were acknowledged, in the wrong order."""
+    BACK_IN_TIME = "back in time"
+    """Sent after another was acknowledged, and standing before it."""
+    PHANTOM = "phantom"
+    """Read and never sent, or read from a partition it was not sent to."""
+    FAILED_READ = "failed read"
+    """Read although its failure was definite, or its transaction aborted, by a reader that
+    must not see such records."""
+    TORN = "torn transaction"
+    """Part of a transaction is visible and part of it is not."""
+    WRONG_WAY = "wrong way"
+    """A reader was given an offset that is not above the one before, without having moved."""
+    SKIPPED = "skipped"
+    """A reader was led past a record that stands there at the end."""
+    OFFSET_BACK = "offset back"
+    """A committed offset is older than one whose commit was acknowledged, or was never asked."""
+    STALE_KEY = "stale key"
+    """A compacted log's last record of a key is older than one that was acknowledged."""
+
+
+SHOWN_MAX = 20
+"""Anomalies spelled out in a report; the counts are complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class Anomaly:
+    """One thing that must not be, in words."""
+
+    fault: Fault
+    place: Place
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the run may do without fault."""
+
+    may_double: bool = False
+    """The producer was not idempotent: an answer lost in a crash is sent again."""
+    is_compacted: bool = False
+    """Only the last record of each key must be there; the others may be."""
+
+
+@dataclass(slots=True)
+class Report:
+    """What the checker found; `line` is what a campaign prints."""
+
+    sent: int = 0
+    acknowledged: int = 0
+    unknown: int = 0
+    failed: int = 0
+    read: int = 0
+    standing: int = 0
+    """Records in the log at the end."""
+    commits: int = 0
+    counts: Counter[Fault] = field(default_factory=Counter)
+    shown: list[Anomaly] = field(default_factory=list)
+
+    def add(self, fault: Fault, place: Place, detail: str) -> None:
+        self.counts[fault] += 1
+        if len(self.shown) < SHOWN_MAX:
+            self.shown.append(Anomaly(fault, place, detail))
+
+    @property
+    def is_clean(self) -> bool:
+        return not self.counts
+
+    def line(self) -> str:
+        """One line of counts: what must be zero is named even when it is."""
+        always = (Fault.LOST, Fault.DOUBLED, Fault.REORDERED, Fault.COLLISION)
+        named = [f"{fault} {self.counts[fault]}" for fault in always]
+        named += [f"{fault} {n}" for fault, n in self.counts.items() if fault not in always]
+        return (
+            f"sent {self.sent}, acknowledged {self.acknowledged}, unknown {self.unknown}, "
+            f"standing {self.standing}, read {self.read}: {', '.join(named)}"
+        )
+
+    def text(self) -> str:
+        """The line and the first anomalies, for a failed assertion."""
+        found = [f"  {one.fault} {one.place[0]}-{one.place[1]}: {one.detail}" for one in self.shown]
+        return "\n".join([self.line(), *found])
+
+
+@dataclass(slots=True)
+class _Sent:
+    """One record as its producer knows it."""
+
+    log: SendLog
+    number: int
+
+    @property
+    def outcome(self) -> int:
+        return self.log.outcomes[self.number]
+
+    @property
+    def offset(self) -> int:
+        return self.log.offsets[self.number]
+
+    @property
+    def end(self) -> Outcome:
+        """OK outside of transactions: nothing takes the record back."""
+        transaction = self.log.transactions[self.number]
+        return self.log.ends[transaction] if transaction >= 0 else Outcome.OK
+
+    @property
+    def name(self) -> str:
+        return f"{self.log.process} #{self.number} {self.log.values[self.number][:40]!r}"
+
+
+def check(
+    sends: Sequence[SendLog],
+    reads: Sequence[ReadLog],
+    commits: Sequence[CommitLog] = (),
+    rules: Rules | None = None,
+) -> Report:
+    """Judge a history. At least one of `reads` must be full, or nothing could be called lost."""
+    rules = rules or Rules()
+    assert any(one.is_full for one in reads), "somebody must read everything at the end"
+    report = Report()
+    _count(report, sends, reads, commits)
+    by_place: dict[Place, dict[bytes, _Sent]] = {}
+    for log in sends:
+        for number, (place, value) in enumerate(zip(log.places, log.values, strict=True)):
+            known = by_place.setdefault(place, {})
+            assert value not in known, f"value {value!r} was sent twice: the test is wrong"
+            known[value] = _Sent(log, number)
+    places = set(by_place).union(*(one.offsets for one in reads))
+    for place in sorted(places):
+        judge = _Partition(place, by_place.get(place, {}), reads, rules, report)
+        judge.run()
+    for log in sends:
+        _check_transactions(log, reads, report)
+    for commit_log in commits:
+        _check_commits(commit_log, report)
+    return report
+
+
+def _count(
+    report: Report,
+    sends: Sequence[SendLog],
+    reads: Sequence[ReadLog],
+    commits: Sequence[CommitLog],
+) -> None:
+    for log in sends:
+        report.sent += len(log)
+        report.acknowledged += log.outcomes.count(Outcome.OK)
+        report.failed += log.outcomes.count(Outcome.FAILED)
+        report.unknown += log.outcomes.count(Outcome.UNKNOWN)
+    for read in reads:
+        report.read += sum(
+            len(offsets) - offsets.count(ReadLog.MOVED) for offsets in read.offsets.values()
+        )
+    report.commits = sum(kind == "ok" for one in commits for kind, _, _ in one.events)
+
+
+class _Partition:
+    """The judgement of one partition."""
+
+    def __init__(
+        self,
+        place: Place,
+        sent: Mapping[bytes, _Sent],
+        reads: Sequence[ReadLog],
+        rules: Rules,
+        report: Report,
+    ) -> None:
+        self.place = place
+        self.sent = sent
+        self.reads = reads
+        self.rules = rules
+        self.report = report
+        self.values_at: dict[int, bytes] = {}
+        self.offsets_of: dict[bytes, list[int]] = {}
+        self.start = 0
+        """Log start offset at the end."""
+
+    def run(self) -> None:
+        self._gather()
+        self._check_presence()
+        self._check_acknowledged_offsets()
+        self._check_sending_order()
+        self._check_real_time()
+        for read in self.reads:
+            self._check_reader(read)
+
+    def _add(self, fault: Fault, detail: str) -> None:
+        self.report.add(fault, self.place, detail)
+
+    def _gather(self) -> None:
+        """The truth: what stands in the log when all is over."""
+        for read in self.reads:
+            if not read.is_full or self.place not in read.starts:
+                continue
+            self.start = max(self.start, read.starts[self.place])
+            for offset, value in read.records(self.place):
+                known = self.values_at.setdefault(offset, value)
+                if known != value:
+                    self._add(Fault.COLLISION, f"offset {offset} is {known!r} and {value!r}")
+                found = self.offsets_of.setdefault(value, [])
+                if offset not in found:
+                    found.append(offset)
+        self.report.standing += len(self.values_at)
+        for value, offsets in self.offsets_of.items():
+            if len(offsets) > 1 and not self.rules.may_double:
+                self._add(Fault.DOUBLED, f"{value[:40]!r} stands at {offsets}")
+
+    def _check_presence(self) -> None:
+        if self.rules.is_compacted:
+            self._check_last_of_keys()
+            return
+        missing: dict[bytes, _Sent] = {}
+        for read in self.reads:
+            if not read.is_full:
+                continue
+            seen = set(read.values.get(self.place, ()))
+            for value, one in self.sent.items():
+                if one.outcome != Outcome.OK or value in seen or 0 <= one.offset < self.start:
+                    continue
+                if one.end is Outcome.OK or not read.is_read_committed:
+                    missing[value] = one
+        for one in missing.values():
+            self._add(Fault.LOST, f"{one.name}, acknowledged at {one.offset}")
+
+    def _check_last_of_keys(self) -> None:
+        last_acknowledged: dict[bytes | None, int] = {}
+        for one in self.sent.values():
+            if one.outcome == Outcome.OK:
+                key = one.log.keys[one.number]
+                last_acknowledged[key] = max(last_acknowledged.get(key, -1), one.offset)
+        standing: dict[bytes | None, int] = {}
+        for value, offsets in self.offsets_of.items():
+            if (found := self.sent.get(value)) is not None:
+                key = found.log.keys[found.number]
+                standing[key] = max(standing.get(key, -1), *offsets)
+        for key, offset in last_acknowledged.items():
+            if standing.get(key, -1) < offset:
+                detail = f"key {key!r}: acknowledged {offset}, standing {standing.get(key, -1)}"
+                self._add(Fault.STALE_KEY, detail)
+
+    def _check_acknowledged_offsets(self) -> None:
+        """An acknowledgement is a claim about an offset: nobody else may stand or be there."""
+        claimed: dict[int, _Sent] = {}
+        for value, one in self.sent.items():
+            if one.outcome != Outcome.OK:
+                continue
+            if one.offset < 0:
+                continue
+            other = claimed.setdefault(one.offset, one)
+            if other is not one:
+                self._add(Fault.COLLISION, f"{one.offset} acknowledged: {other.name}, {one.name}")
+            stands = self.values_at.get(one.offset)
+            if stands is not None and stands != value:
+                self._add(Fault.COLLISION, f"{one.name} at {one.offset}, where {stands!r} stands")
+            elif stands is None and value in self.offsets_of:
+                found = self.offsets_of[value]
+                self._add(
+                    Fault.COLLISION, f"{one.name} acknowledged at {one.offset}, is at {found}"
+                )
+
+    def _check_sending_order(self) -> None:
+        """A producer's records stand in the order it sent them; a second copy does not count."""
+        last: dict[SendLog, tuple[int, _Sent]] = {}
+        for value, one in self.sent.items():
+            offset = min(self.offsets_of[value]) if value in self.offsets_of else one.offset
+            if offset < 0:
+                continue
+            before = last.get(one.log)
+            if before is not None and offset <= before[0]:
+                self._add(Fault.REORDERED, f"{one.name} at {offset}, {before[1].name} {before[0]}")
+            last[one.log] = (offset, one)
+
+    def _check_real_time(self) -> None:
+        """Who is sent after another's acknowledgement stands behind it: offsets only grow."""
+        answered = sorted(
+            (
+                (one.offset, one.log.answered_ns[one.number], one.log.invoked_ns[one.number], one)
+                for one in self.sent.values()
+                if one.outcome == Outcome.OK and one.offset >= 0
+            ),
+            key=itemgetter(0),
+        )
+        earliest_ns = 2**63
+        earliest: _Sent | None = None
+        for offset, answered_ns, invoked_ns, one in reversed(answered):
+            if invoked_ns > earliest_ns and earliest is not None:
+                detail = f"{one.name} at {offset}, sent after {earliest.name} at {earliest.offset}"
+                self._add(Fault.BACK_IN_TIME, detail)
+            if answered_ns < earliest_ns:
+                earliest_ns, earliest = answered_ns, one
+
+    def _check_reader(self, read: ReadLog) -> None:
+        if self.place not in read.offsets:
+            return
+        truth = self._visible_to(read)
+        last = ReadLog.MOVED
+        for offset, value in zip(read.offsets[self.place], read.values[self.place], strict=True):
+            if offset == ReadLog.MOVED:
+                last = ReadLog.MOVED
+                continue
+            self._check_record(read, offset, value)
+            if last != ReadLog.MOVED:
+                if offset <= last:
+                    self._add(Fault.WRONG_WAY, f"{read.process} got {offset} after {last}")
+                else:
+                    self._check_gap(read, truth, last, offset)
+            last = offset
+
+    def _visible_to(self, read: ReadLog) -> array[int]:
+        """Offsets this reader must be given when it comes by, in order."""
+        if not read.is_read_committed:
+            return array("q", sorted(self.values_at))
+        kept = [
+            offset
+            for offset, value in self.values_at.items()
+            if value in self.sent and self.sent[value].end is Outcome.OK
+        ]
+        return array("q", sorted(kept))
+
+    def _check_gap(self, read: ReadLog, truth: array[int], last: int, offset: int) -> None:
+        first, behind = bisect_right(truth, last), bisect_left(truth, offset)
+        if first < behind:
+            detail = f"{read.process} went from {last} to {offset} past {behind - first} records"
+            self._add(Fault.SKIPPED, f"{detail}, the first at {truth[first]}")
+
+    def _check_record(self, read: ReadLog, offset: int, value: bytes) -> None:
+        one = self.sent.get(value)
+        if one is None:
+            self._add(Fault.PHANTOM, f"{read.process} read {value[:40]!r} at {offset}")
+            return
+        if one.outcome == Outcome.FAILED:
+            self._add(Fault.FAILED_READ, f"{read.process} read {one.name}, which had failed")
+        elif read.is_read_committed and one.end is Outcome.FAILED:
+            self._add(Fault.FAILED_READ, f"{read.process} read {one.name}, which was aborted")
+        if read.is_full:
+            return
+        stands = self.values_at.get(offset)
+        if stands is not None and stands != value:
+            self._add(Fault.COLLISION, f"{read.process} read {value!r} at {offset}, now {stands!r}")
+        is_kept = not self.rules.is_compacted and offset >= self.start
+        if stands is None and is_kept:
+            self._add(Fault.VANISHED, f"{read.process} read {one.name} at {offset}")
+
+
+def _check_transactions(log: SendLog, reads: Sequence[ReadLog], report: Report) -> None:
+    """A full reader that sees only what is committed sees all of a transaction or none of it."""
+    if not log.ends:
+        return
+    for read in reads:
+        if not (read.is_full and read.is_read_committed):
+            continue
+        seen = {value for place in read.values for _, value in read.records(place)}
+        members: dict[int, list[int]] = {}
+        for number, transaction in enumerate(log.transactions):
+            if transaction >= 0 and log.outcomes[number] != Outcome.FAILED:
+                members.setdefault(transaction, []).append(number)
+        for transaction, numbers in members.items():
+            visible = sum(log.values[number] in seen for number in numbers)
+            if visible and visible < len(numbers):
+                detail = f"{log.process} transaction {transaction}: {visible} of {len(numbers)}"
+                report.add(Fault.TORN, log.places[numbers[0]], detail)
+
+
+def _check_commits(log: CommitLog, report: Report) -> None:
+    """What is read back was asked for, and is not older than what was promised last."""
+    asked: dict[Place, set[int]] = {}
+    promised: dict[Place, int] = {}
+    for kind, place, offset in log.events:
+        if kind == "invoke":
+            asked.setdefault(place, set()).add(offset)
+        elif kind == "ok":
+            promised[place] = max(promised.get(place, -1), offset)
+        elif offset < promised.get(place, -1):
+            detail = f"group {log.group} is at {offset}, {promised[place]} was acknowledged"
+            report.add(Fault.OFFSET_BACK, place, detail)
+        elif offset >= 0 and offset not in asked.get(place, ()):
+            report.add(Fault.OFFSET_BACK, place, f"group {log.group} is at {offset}: never asked")
+        else:
+            # Once seen it must stay, also if its own acknowledgement was lost.
+            promised[place] = max(promised.get(place, -1), offset)
