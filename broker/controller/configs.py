@@ -1,40 +1,28 @@
-"""Settings of topics and brokers: what holds, where it comes from, and how it is changed.
+"""Settings of topics and brokers: what holds, and where it comes from.
 
 Floor: controller. Pure. A topic's value is its own, else the node's under one of its synonyms, else
-the default; DescribeConfigs shows all of them, strongest first. What is stored is the text the
-client sent, for it is what Kafka gives back.
+the default; a node's is what was set at run time for it, else for all nodes, else what its file
+states, else the default. DescribeConfigs shows all of them, strongest first.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from broker.config import BROKER_ROWS, TOPIC_ROWS, BrokerConfig, check_topic_settings
+from broker.config import BROKER_ROWS, TOPIC_ROWS, BrokerConfig
 from broker.controller.image import MetadataImage
-from broker.controller.outcome import Outcome
-from broker.controller.records import (
-    BROKER_RESOURCE,
-    TOPIC_RESOURCE,
-    ConfigRecord,
-    MetadataRecord,
-)
-from broker.settings import Kind, Setting, scaled, text
+from broker.controller.records import BROKER_RESOURCE, TOPIC_RESOURCE
+from broker.settings import Setting, Synonym, Value, scaled, text
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    AlterConfigsResourceResponse,
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
     DescribeConfigsSynonym,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
 )
 from protocol.messages.topics import CreatableTopicConfigs
 
@@ -43,17 +31,10 @@ class Source(IntEnum):
     """Where a value comes from, by the numbers of DescribeConfigs."""
 
     DYNAMIC_TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
-
-
-class Operation(IntEnum):
-    """What IncrementalAlterConfigs does with one setting."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +51,23 @@ def topic_layers(row: Setting, overrides: Mapping[str, str], config: BrokerConfi
     layers = []
     if row.key in overrides:
         layers.append(Layer(row.key, overrides[row.key], Source.DYNAMIC_TOPIC))
-    for synonym in row.synonyms:
-        if synonym.key in config.given:
-            value = text(config.given[synonym.key])
-            layers.append(Layer(synonym.key, value, Source.STATIC_BROKER))
+    layers.extend(_node_layers([synonym.key for synonym in row.synonyms], config))
     layers.append(_default_layer(row))
     return layers
+
+
+def _node_layers(keys: Collection[str], config: BrokerConfig) -> Iterator[Layer]:
+    """What is set on the node under these keys, by source and then in the order of the keys."""
+    for source, values in _node_values(config):
+        for key in keys:
+            if key in values:
+                yield Layer(key, text(values[key]), source)
+
+
+def _node_values(config: BrokerConfig) -> Iterator[tuple[Source, Mapping[str, Value]]]:
+    yield Source.DYNAMIC_BROKER, config.dynamic
+    yield Source.DYNAMIC_DEFAULT_BROKER, config.dynamic_for_all
+    yield Source.STATIC_BROKER, config.given
 
 
 def _default_layer(row: Setting) -> Layer:
@@ -97,7 +89,11 @@ def topic_value(row: Setting, layers: list[Layer], config: BrokerConfig) -> str:
     if strongest.source is Source.DEFAULT:
         return text(row.default)
     synonym = next(one for one in row.synonyms if one.key == strongest.name)
-    return text(scaled(config.given[synonym.key], synonym))
+    return text(scaled(_node_value(synonym, strongest.source, config), synonym))
+
+
+def _node_value(synonym: Synonym, source: Source, config: BrokerConfig) -> Value:
+    return next(values for one, values in _node_values(config) if one is source)[synonym.key]
 
 
 def created_configs(
@@ -179,25 +175,30 @@ def _topic_entries(
 def _broker_entries(
     name: str, config: BrokerConfig, wanted: Collection[str] | None
 ) -> Iterator[_Entry]:
-    # An empty name asks for the settings of all brokers made at run time: there are none.
     if name and name != str(config.node_id):
         raise ApiError(
             ErrorCode.INVALID_REQUEST, f"this is broker {config.node_id}; ask broker {name} itself"
         )
     rows = [row for key, (_, row) in BROKER_ROWS.items() if wanted is None or key in wanted]
+    if not name:
+        # An empty name asks for what has been set at run time for all brokers, and for that alone.
+        for_all = config.dynamic_for_all
+        return (
+            (row, [Layer(row.key, value, Source.DYNAMIC_DEFAULT_BROKER)], value, False)
+            for row in rows
+            if row.key in for_all
+            for value in [text(for_all[row.key])]
+        )
     return (
-        (row, layers, layers[0].value, True)
-        for row in (rows if name else [])
+        (row, layers, layers[0].value, not row.is_dynamic)
+        for row in rows
         for layers in [_broker_layers(row, config)]
     )
 
 
 def _broker_layers(row: Setting, config: BrokerConfig) -> list[Layer]:
-    layers = []
-    if row.key in config.given:
-        layers.append(Layer(row.key, text(config.given[row.key]), Source.STATIC_BROKER))
-    layers.append(Layer(row.key, text(_broker_default(row)), Source.DEFAULT))
-    return layers
+    default = Layer(row.key, text(_broker_default(row)), Source.DEFAULT)
+    return [*_node_layers([row.key], config), default]
 
 
 def _broker_default(row: Setting) -> bool | int | float | str:
@@ -234,97 +235,3 @@ def _entry(
         config_type=row.kind,
         documentation=row.why if request.include_documentation else None,
     )
-
-
-def alter_configs(
-    request: IncrementalAlterConfigsRequest, image: MetadataImage, config: BrokerConfig
-) -> Outcome[IncrementalAlterConfigsResponse]:
-    """IncrementalAlterConfigs for topics; a resource changes as a whole or not at all."""
-    records: list[MetadataRecord] = []
-    responses = []
-    named = Counter((one.resource_type, one.resource_name) for one in request.resources)
-    for resource in request.resources:
-        response = AlterConfigsResourceResponse(
-            error_code=ErrorCode.NONE,
-            error_message=None,
-            resource_type=resource.resource_type,
-            resource_name=resource.resource_name,
-        )
-        try:
-            if named[resource.resource_type, resource.resource_name] > 1:
-                raise ApiError(ErrorCode.INVALID_REQUEST, "the resource is named more than once")
-            changes = _topic_changes(resource, image, config)
-            if not request.validate_only:
-                records.extend(changes)
-        except ApiError as error:
-            response.error_code, response.error_message = error.code, str(error)
-        responses.append(response)
-    return Outcome(records, IncrementalAlterConfigsResponse(responses=responses))
-
-
-def _topic_changes(
-    resource: AlterConfigsResource, image: MetadataImage, config: BrokerConfig
-) -> list[ConfigRecord]:
-    if resource.resource_type == BROKER_RESOURCE:
-        raise ApiError(
-            ErrorCode.INVALID_REQUEST,
-            "a broker's settings stand in its configuration file and change with a restart",
-        )
-    if resource.resource_type != TOPIC_RESOURCE:
-        raise ApiError(
-            ErrorCode.INVALID_REQUEST,
-            f"resource type {resource.resource_type} has no settings here",
-        )
-    name = resource.resource_name
-    if name not in image.topics:
-        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic '{name}'")
-    old = image.settings(TOPIC_RESOURCE, name)
-    new = dict(old)
-    seen: set[str] = set()
-    for change in resource.configs:
-        if change.name in seen:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"{change.name} is changed twice")
-        seen.add(change.name)
-        _apply(change, new, config)
-    faults = check_topic_settings(new)
-    if faults:
-        raise ApiError(
-            ErrorCode.INVALID_CONFIG,
-            "; ".join(
-                f"{key}: found {found!r}, expected {wanted}" for key, found, wanted in faults
-            ),
-        )
-    return [
-        ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=name, name=key, value=new.get(key))
-        for key in sorted(old.keys() | new.keys())
-        if old.get(key) != new.get(key)
-    ]
-
-
-def _apply(change: AlterableConfig, settings: dict[str, str], config: BrokerConfig) -> None:
-    known = TOPIC_ROWS.get(change.name)
-    if known is None:
-        raise ApiError(ErrorCode.INVALID_CONFIG, f"there is no topic setting '{change.name}'")
-    row = known[1]
-    if change.config_operation == Operation.DELETE:
-        settings.pop(change.name, None)
-        return
-    if change.value is None:
-        raise ApiError(ErrorCode.INVALID_CONFIG, f"{change.name} has no value")
-    if change.config_operation == Operation.SET:
-        settings[change.name] = change.value
-        return
-    if change.config_operation not in (Operation.APPEND, Operation.SUBTRACT):
-        raise ApiError(
-            ErrorCode.INVALID_REQUEST, f"operation {change.config_operation} is not known"
-        )
-    if row.kind is not Kind.LIST:
-        raise ApiError(ErrorCode.INVALID_CONFIG, f"{change.name} is no list to append to")
-    layers = topic_layers(row, settings, config)
-    words = [word for word in topic_value(row, layers, config).split(",") if word]
-    for word in (part.strip() for part in change.value.split(",")):
-        if change.config_operation == Operation.SUBTRACT:
-            words = [one for one in words if one != word]
-        elif word not in words:
-            words.append(word)
-    settings[change.name] = ",".join(words)

@@ -12,7 +12,7 @@ from typing import Any
 
 from broker.config import BrokerConfig
 from broker.controller.brokers import register_broker
-from broker.controller.configs import alter_configs
+from broker.controller.config_changes import alter_fully, alter_incrementally
 from broker.controller.image import MetadataImage
 from broker.controller.outcome import (
     AllocateProducerIds,
@@ -27,7 +27,7 @@ from broker.controller.topics import (
     create_topics,
     delete_topics,
 )
-from protocol.messages.configs import IncrementalAlterConfigsRequest
+from protocol.messages.configs import AlterConfigsRequest, IncrementalAlterConfigsRequest
 from protocol.messages.topics import (
     CreatePartitionsRequest,
     CreateTopicsRequest,
@@ -40,6 +40,7 @@ ControllerInput = (
     | DeleteTopicsRequest
     | CreatePartitionsRequest
     | IncrementalAlterConfigsRequest
+    | AlterConfigsRequest
     | CreateOwnTopic
     | RegisterBroker
     | AllocateProducerIds
@@ -50,7 +51,7 @@ RESERVED_IDS = frozenset({ZERO_UUID, Uuid(int=1)})
 
 
 class Controller:
-    """Decides; `random` gives topic ids, so a seed repeats a run."""
+    """Decides; `random` gives topic ids, so a seed repeats a run. `config` may be replaced."""
 
     def __init__(self, config: BrokerConfig, random: Random) -> None:
         self.config = config
@@ -68,7 +69,9 @@ class Controller:
             case CreatePartitionsRequest():
                 return create_partitions(order, image)
             case IncrementalAlterConfigsRequest():
-                return alter_configs(order, image, self.config)
+                return alter_incrementally(order, image, self.config)
+            case AlterConfigsRequest():
+                return alter_fully(order, image, self.config)
             case RegisterBroker():
                 return register_broker(order, image)
             case AllocateProducerIds():

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from broker.controller.records import (
+    BROKER_RESOURCE,
     LEADER_UNCHANGED,
     TOPIC_RESOURCE,
     ConfigRecord,
@@ -102,13 +103,14 @@ class MetadataDelta:
     """The records between two images. `removed` and `touched` say whom they concern.
 
     `removed`: topics of the old image that are gone, by id. `touched`: names of topics whose
-    partitions or settings differ in the new image.
+    partitions or settings differ in the new image. `changes_nodes`: whether settings of brokers do.
     """
 
     def __init__(self, base: MetadataImage) -> None:
         self.base = base
         self.removed: list[TopicImage] = []
         self.touched: set[str] = set()
+        self.changes_nodes = False
         self._count = 0
         self._brokers = dict(base.brokers)
         self._topics = dict(base.topics)
@@ -222,3 +224,5 @@ class MetadataDelta:
             self._configs.pop(key, None)
         if record.resource_type == TOPIC_RESOURCE:
             self.touched.add(record.resource_name)
+        elif record.resource_type == BROKER_RESOURCE:
+            self.changes_nodes = True

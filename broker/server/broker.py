@@ -17,6 +17,7 @@ from broker.config import BrokerConfig, LogConfig
 from broker.controller.controller import Controller
 from broker.controller.image import OFFSETS_TOPIC, MetadataDelta
 from broker.controller.outcome import RegisterBroker
+from broker.controller.records import BROKER_RESOURCE
 from broker.server.dispatch import Dispatcher
 from broker.server.fetching import Fetches
 from broker.server.flusher import Flusher
@@ -108,8 +109,9 @@ class Broker:
         """Replay the metadata, register, open all partitions, then the listeners."""
         assert self._logs is not None and self._metadata_log is not None
         services = self.services
+        controller = self._controller = Controller(self.config, self._random)
         services.metadata = MetadataDriver(
-            Controller(self.config, self._random),
+            controller,
             self.clock,
             self._metadata_log,
             self.flusher,
@@ -117,6 +119,7 @@ class Broker:
             self._on_image,
         )
         services.metadata.load()
+        controller.config = services.config = self._config_in_force()
         broker_epoch = services.metadata.submit_now(
             RegisterBroker(
                 self.config.node_id,
@@ -132,7 +135,7 @@ class Broker:
         services.groups = GroupCoordinator(services)
         services.producer_ids = ProducerIds(services, broker_epoch)
         services.replicas = ReplicaManager(
-            self.config,
+            services.config,
             self.clock,
             self._logs,
             self.flusher,
@@ -146,6 +149,9 @@ class Broker:
             self.housekeeping.unlink(files)
         services.groups.follow()
         self.dispatcher = Dispatcher(services, HANDLERS)
+        self.connections.limit(
+            services.config.max_connections, services.config.max_connections_per_ip
+        )
         for name, address in self.config.listeners.items():
             listener = ClientListener(
                 name, address, self._bound[name], services, self.dispatcher, self.connections
@@ -157,7 +163,24 @@ class Broker:
 
     # What happens inside.
 
+    def _config_in_force(self) -> BrokerConfig:
+        """The node's configuration under the settings that the metadata holds."""
+        image = self.services.metadata.image
+        return self.config.with_dynamic(
+            image.settings(BROKER_RESOURCE, ""),
+            image.settings(BROKER_RESOURCE, str(self.config.node_id)),
+        )
+
+    def _reconfigure(self) -> None:
+        """Hand the settings that were changed at run time to everything that keeps a copy."""
+        services = self.services
+        config = services.config = self._controller.config = self._config_in_force()
+        services.replicas.reconfigure(config, services.metadata.image)
+        self.connections.limit(config.max_connections, config.max_connections_per_ip)
+
     def _on_image(self, delta: MetadataDelta) -> None:
+        if delta.changes_nodes:
+            self._reconfigure()
         if delta.removed:
             self.services.groups.topics_removed({topic.name for topic in delta.removed})
         if OFFSETS_TOPIC in delta.touched:

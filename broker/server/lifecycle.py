@@ -209,7 +209,7 @@ def _say_ready(broker: Broker, report: OpenReport, took_ms: int, status_port: in
         "ready",
         extra=fields(
             node_id=config.node_id,
-            flush=flush_mode(config),
+            flush=flush_mode(broker.services.config),
             listeners=listeners,
             status=f"{config.status_host}:{status_port}",
             log_dir=config.log_dir,

@@ -85,6 +85,10 @@ class Connections:
         self._per_host: Counter[str] = Counter()
         self.buffer_bytes = 0
 
+    def limit(self, count_max: int, per_host_max: int) -> None:
+        """Set the limits anew; connections that are open stay."""
+        self._count_max, self._per_host_max = count_max, per_host_max
+
     def admit(self, connection: Connection) -> str:
         """Take a connection in; else the limit that it breaks."""
         host = connection.peer_host

@@ -145,6 +145,11 @@ class ReplicaManager:
             if partition.log.recovery_point < partition.log.written_end_offset:
                 self._flusher.mark(partition.log)
 
+    def checkpoint(self, done: Callable[[], None], failed: Callable[[Exception], None]) -> None:
+        """Write the offsets every log starts at, and is safe up to, in the thread; then `done`."""
+        # Taken in the thread as well: it is the one that adds and removes logs.
+        self._worker.run(lambda: self.logs.checkpoint().perform(), lambda _: done(), failed)
+
     # The metadata has changed.
 
     def open_all(self, image: MetadataImage, removed_ids: set[Uuid]) -> list[DroppedFiles]:
@@ -196,6 +201,14 @@ class ReplicaManager:
             self._worker.run(job, finish, _never)
         else:
             done()
+
+    def reconfigure(self, config: BrokerConfig, image: MetadataImage) -> None:
+        """Put settings of the node in force that were changed at run time, for all topics."""
+        self.config = config
+        for name, partitions in self._topics.items():
+            settings = config.log_config(image.settings(TOPIC_RESOURCE, name))
+            for partition in partitions.values():
+                partition.log.config = settings
 
     def retry(self, current: Callable[[], MetadataImage]) -> None:
         """Try again to make what the disk has refused; there may be room by now."""

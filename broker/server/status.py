@@ -58,7 +58,7 @@ class BrokerStatus:
         broker = self._broker
         services = broker.services
         partitions = sorted(services.replicas, key=lambda one: one.topic_partition)
-        is_ack = broker.config.log_config().is_flushed_before_ack
+        is_ack = services.config.log_config().is_flushed_before_ack
         return {
             "node_id": broker.config.node_id,
             "cluster_id": broker.config.cluster_id,

@@ -1,21 +1,13 @@
-"""Topics and settings: orders to the controller, and what can be read from the image at once."""
+"""Topics made, grown and deleted: orders to the controller."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from broker.controller.configs import describe_configs as describe
 from broker.controller.controller import ControllerInput
 from broker.server.connection import Call
 from broker.server.services import Services
 from protocol.errors import ApiError, ErrorCode
-from protocol.messages.configs import (
-    AlterConfigsResourceResponse,
-    DescribeConfigsRequest,
-    DescribeConfigsResponse,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
 from protocol.messages.topics import (
     CreatableTopicResult,
     CreatePartitionsRequest,
@@ -90,32 +82,6 @@ def create_partitions(services: Services, call: Call, request: CreatePartitionsR
         )
 
     _submit(services, call, request, refused)
-
-
-def alter_configs(services: Services, call: Call, request: IncrementalAlterConfigsRequest) -> None:
-    """IncrementalAlterConfigs: answered when the settings are in force."""
-
-    def refused(error: ApiError) -> Message:
-        return IncrementalAlterConfigsResponse(
-            responses=[
-                AlterConfigsResourceResponse(
-                    error_code=TIMED_OUT,
-                    error_message=str(error),
-                    resource_type=resource.resource_type,
-                    resource_name=resource.resource_name,
-                )
-                for resource in request.resources
-            ]
-        )
-
-    _submit(services, call, request, refused)
-
-
-def describe_configs(
-    services: Services, call: Call, request: DescribeConfigsRequest
-) -> DescribeConfigsResponse:
-    """DescribeConfigs, from the image."""
-    return describe(request, services.metadata.image, services.config)
 
 
 def _submit(services: Services, call: Call, order: ControllerInput, refused: Any) -> None:

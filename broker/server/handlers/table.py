@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from broker.server.dispatch import Handler
-from broker.server.handlers import admin, cluster, fetch, groups, produce
+from broker.server.handlers import (
+    admin,
+    cluster,
+    configs,
+    fetch,
+    groups,
+    placement,
+    produce,
+    records,
+    topic_pages,
+)
 from protocol.messages.api import ApiKey
 
 HANDLERS: Mapping[ApiKey, Handler] = {
@@ -21,9 +31,19 @@ HANDLERS: Mapping[ApiKey, Handler] = {
     ApiKey.API_VERSIONS: cluster.api_versions,
     ApiKey.CREATE_TOPICS: admin.create_topics,
     ApiKey.DELETE_TOPICS: admin.delete_topics,
+    ApiKey.DELETE_RECORDS: records.delete_records,
     ApiKey.INIT_PRODUCER_ID: produce.init_producer_id,
-    ApiKey.DESCRIBE_CONFIGS: admin.describe_configs,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: records.offset_for_leader_epoch,
+    ApiKey.DESCRIBE_CONFIGS: configs.describe_configs,
+    ApiKey.ALTER_CONFIGS: configs.alter_configs,
+    ApiKey.ALTER_REPLICA_LOG_DIRS: placement.alter_replica_log_dirs,
+    ApiKey.DESCRIBE_LOG_DIRS: placement.describe_log_dirs,
     ApiKey.CREATE_PARTITIONS: admin.create_partitions,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: admin.alter_configs,
+    ApiKey.ELECT_LEADERS: placement.elect_leaders,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: configs.incremental_alter_configs,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: placement.alter_partition_reassignments,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: placement.list_partition_reassignments,
     ApiKey.DESCRIBE_CLUSTER: cluster.describe_cluster,
+    ApiKey.LIST_CONFIG_RESOURCES: configs.list_config_resources,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: topic_pages.describe_topic_partitions,
 }

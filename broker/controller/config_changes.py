@@ -1,0 +1,236 @@
+"""Settings changed while the broker runs: of topics, of one node, or of all nodes.
+
+Floor: controller. Pure. A resource changes as a whole or not at all. What is stored is the text the
+client sent, for it is what Kafka gives back.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TypeVar
+
+from broker.config import (
+    BROKER_ROWS,
+    TOPIC_ROWS,
+    BrokerConfig,
+    check_settings,
+    check_topic_settings,
+)
+from broker.controller.configs import topic_layers, topic_value
+from broker.controller.image import MetadataImage
+from broker.controller.outcome import Outcome
+from broker.controller.records import (
+    BROKER_RESOURCE,
+    TOPIC_RESOURCE,
+    ConfigRecord,
+    MetadataRecord,
+)
+from broker.settings import Fault, Kind, Setting, nearest, text
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsRequestResource,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+Resource = TypeVar("Resource", AlterConfigsResource, AlterConfigsRequestResource)
+
+
+class Operation(IntEnum):
+    """What IncrementalAlterConfigs does with one setting."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A resource that can be changed: its settings so far and the rules for new ones."""
+
+    settings: Mapping[str, str]
+    row_of: Callable[[str], Setting]
+    """The row of a key; refuses a key that cannot be set there."""
+    value_of: Callable[[Setting], str]
+    """The value in force, which APPEND and SUBTRACT start from."""
+    faults_of: Callable[[Mapping[str, str]], list[Fault]]
+    fault_code: ErrorCode
+
+
+def alter_incrementally(
+    request: IncrementalAlterConfigsRequest, image: MetadataImage, config: BrokerConfig
+) -> Outcome[IncrementalAlterConfigsResponse]:
+    """IncrementalAlterConfigs: what is not named stays."""
+
+    def change(resource: AlterConfigsResource, target: Target) -> dict[str, str]:
+        settings = dict(target.settings)
+        for one in resource.configs:
+            _apply(one, settings, target)
+        return settings
+
+    records, responses = _alter(request.resources, image, config, change)
+    return Outcome(
+        [] if request.validate_only else records,
+        IncrementalAlterConfigsResponse(responses=responses),
+    )
+
+
+def alter_fully(
+    request: AlterConfigsRequest, image: MetadataImage, config: BrokerConfig
+) -> Outcome[AlterConfigsResponse]:
+    """AlterConfigs: what is not named goes back to its default."""
+
+    def change(resource: AlterConfigsRequestResource, target: Target) -> dict[str, str]:
+        settings = {}
+        for one in resource.configs:
+            target.row_of(one.name)
+            settings[one.name] = _stated(one.name, one.value)
+        return settings
+
+    records, responses = _alter(request.resources, image, config, change)
+    return Outcome(
+        [] if request.validate_only else records, AlterConfigsResponse(responses=responses)
+    )
+
+
+def _alter(
+    resources: Sequence[Resource],
+    image: MetadataImage,
+    config: BrokerConfig,
+    change: Callable[[Resource, Target], dict[str, str]],
+) -> tuple[list[MetadataRecord], list[AlterConfigsResourceResponse]]:
+    records: list[MetadataRecord] = []
+    responses = []
+    named = Counter((one.resource_type, one.resource_name) for one in resources)
+    for resource in resources:
+        kind, name = resource.resource_type, resource.resource_name
+        response = AlterConfigsResourceResponse(
+            error_code=ErrorCode.NONE, error_message=None, resource_type=kind, resource_name=name
+        )
+        try:
+            if named[kind, name] > 1:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "the resource is named more than once")
+            keys = Counter(one.name for one in resource.configs)
+            if repeated := [key for key, count in keys.items() if count > 1]:
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"{repeated[0]} is changed twice")
+            target = _target(kind, name, image, config)
+            new = change(resource, target)
+            if faults := target.faults_of(new):
+                raise ApiError(target.fault_code, _fault_text(faults))
+            records.extend(_differences(kind, name, target.settings, new))
+        except ApiError as error:
+            response.error_code, response.error_message = error.code, str(error)
+        responses.append(response)
+    return records, responses
+
+
+def _differences(
+    kind: int, name: str, old: Mapping[str, str], new: Mapping[str, str]
+) -> Iterator[ConfigRecord]:
+    for key in sorted(old.keys() | new.keys()):
+        if old.get(key) != new.get(key):
+            yield ConfigRecord(resource_type=kind, resource_name=name, name=key, value=new.get(key))
+
+
+def _fault_text(faults: list[Fault]) -> str:
+    return "; ".join(f"{key}: found {found!r}, expected {wanted}" for key, found, wanted in faults)
+
+
+def _target(kind: int, name: str, image: MetadataImage, config: BrokerConfig) -> Target:
+    if kind == TOPIC_RESOURCE:
+        return _topic_target(name, image, config)
+    if kind == BROKER_RESOURCE:
+        return _broker_target(name, image, config)
+    raise ApiError(ErrorCode.INVALID_REQUEST, f"resource type {kind} has no settings here")
+
+
+def _topic_target(name: str, image: MetadataImage, config: BrokerConfig) -> Target:
+    if name not in image.topics:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic '{name}'")
+    settings = image.settings(TOPIC_RESOURCE, name)
+
+    def row_of(key: str) -> Setting:
+        known = TOPIC_ROWS.get(key)
+        if known is None:
+            raise ApiError(
+                ErrorCode.INVALID_CONFIG,
+                f"there is no topic setting '{key}'{nearest(key, TOPIC_ROWS)}",
+            )
+        return known[1]
+
+    def value_of(row: Setting) -> str:
+        return topic_value(row, topic_layers(row, settings, config), config)
+
+    return Target(settings, row_of, value_of, check_topic_settings, ErrorCode.INVALID_CONFIG)
+
+
+def _broker_target(name: str, image: MetadataImage, config: BrokerConfig) -> Target:
+    """One node by its id, or all of them under the empty name.
+
+    Faults are INVALID_REQUEST, not INVALID_CONFIG, as Kafka answers them (KAFKA-13609).
+    """
+    if name and name not in {str(node_id) for node_id in image.brokers}:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no broker '{name}'")
+    settings = image.settings(BROKER_RESOURCE, name)
+
+    def row_of(key: str) -> Setting:
+        known = BROKER_ROWS.get(key)
+        if known is None:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                f"there is no broker setting '{key}'{nearest(key, BROKER_ROWS)}",
+            )
+        row = known[1]
+        if not row.is_dynamic:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                f"{key} cannot be changed while the broker runs: "
+                "state it in the configuration file and restart",
+            )
+        return row
+
+    def value_of(row: Setting) -> str:
+        if row.key in settings:
+            return settings[row.key]
+        return text(config.in_force.get(row.key, row.default))
+
+    return Target(settings, row_of, value_of, check_settings, ErrorCode.INVALID_REQUEST)
+
+
+def _stated(key: str, value: str | None) -> str:
+    if value is None:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{key} has no value")
+    return value
+
+
+def _apply(change: AlterableConfig, settings: dict[str, str], target: Target) -> None:
+    operation = change.config_operation
+    if operation == Operation.DELETE:
+        # Also of a key we do not know: what was never set is away, and tools rely on that.
+        settings.pop(change.name, None)
+        return
+    row = target.row_of(change.name)
+    value = _stated(change.name, change.value)
+    if operation == Operation.SET:
+        settings[change.name] = value
+        return
+    if operation not in (Operation.APPEND, Operation.SUBTRACT):
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"operation {operation} is not known")
+    if row.kind is not Kind.LIST:
+        raise ApiError(target.fault_code, f"{change.name} is no list")
+    words = [word for word in target.value_of(row).split(",") if word]
+    for word in (part.strip() for part in value.split(",")):
+        if operation == Operation.SUBTRACT:
+            words = [one for one in words if one != word]
+        elif word not in words:
+            words.append(word)
+    settings[change.name] = ",".join(words)

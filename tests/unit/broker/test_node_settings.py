@@ -1,0 +1,215 @@
+"""Settings of nodes changed at run time: for one, for all, stored, and in force."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from broker.controller.config_changes import Operation
+from protocol.errors import ErrorCode
+from protocol.messages.configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsRequestConfig,
+    AlterConfigsRequestResource,
+    AlterConfigsResource,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from tests.unit.broker.rig import Rig
+
+TOPIC, BROKER, LOGGER, CLIENT_METRICS = 2, 4, 8, 16
+ALL = ""
+SELF = "1"
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    rig = Rig(num_partitions=3)
+    yield rig
+    rig.stop()
+
+
+def alter(
+    rig: Rig, name: str, *changes: tuple[str, int, str | None], kind: int = BROKER, **options: bool
+) -> Any:
+    resource = AlterConfigsResource(
+        resource_type=kind,
+        resource_name=name,
+        configs=[
+            AlterableConfig(name=key, config_operation=operation, value=value)
+            for key, operation, value in changes
+        ],
+    )
+    request = IncrementalAlterConfigsRequest(resources=[resource], **options)
+    return rig.ask(request, 1).responses[0]
+
+
+def put(rig: Rig, name: str, key: str, value: str, kind: int = BROKER) -> None:
+    answer = alter(rig, name, (key, Operation.SET, value), kind=kind)
+    assert answer.error_code == ErrorCode.NONE, answer.error_message
+
+
+def described(rig: Rig, name: str, kind: int = BROKER, version: int = 4) -> dict[str, Any]:
+    resource = DescribeConfigsResource(
+        resource_type=kind, resource_name=name, configuration_keys=None
+    )
+    request = DescribeConfigsRequest(
+        resources=[resource], include_synonyms=True, include_documentation=version >= 3
+    )
+    result = rig.ask(request, version).results[0]
+    assert result.error_code == ErrorCode.NONE, result.error_message
+    return {one.name: one for one in result.configs}
+
+
+def test_a_nodes_own_value_lies_above_that_of_all_above_the_file_above_the_default(
+    rig: Rig,
+) -> None:
+    put(rig, ALL, "num.partitions", "4")
+    put(rig, SELF, "num.partitions", "5")
+    found = described(rig, SELF)["num.partitions"]
+    assert (found.value, found.config_source, found.read_only) == ("5", 2, False)
+    assert [(one.value, one.source) for one in found.synonyms] == [
+        ("5", 2),
+        ("4", 3),
+        ("3", 4),
+        ("1", 5),
+    ]
+    assert alter(rig, SELF, ("num.partitions", Operation.DELETE, None)).error_code == 0
+    assert described(rig, SELF)["num.partitions"].config_source == 3
+    assert alter(rig, ALL, ("num.partitions", Operation.DELETE, None)).error_code == 0
+    assert described(rig, SELF)["num.partitions"].value == "3"
+
+
+def test_the_empty_name_describes_only_what_is_set_for_all(rig: Rig) -> None:
+    assert described(rig, ALL) == {}
+    put(rig, ALL, "fetch.max.bytes", "2048")
+    put(rig, SELF, "max.connections", "7")
+    found = described(rig, ALL)
+    assert list(found) == ["fetch.max.bytes"]
+    assert (found["fetch.max.bytes"].value, found["fetch.max.bytes"].config_source) == ("2048", 3)
+
+
+def test_a_change_takes_effect_on_the_running_broker(rig: Rig) -> None:
+    rig.create("old")
+    services = rig.broker.services
+    put(rig, ALL, "message.max.bytes", "4321")
+    put(rig, SELF, "log.retention.ms", "99")
+    put(rig, SELF, "fetch.max.bytes", "5000")
+    put(rig, SELF, "max.connections", "8")
+    assert services.replicas.find("old", 0).log.config.max_message_bytes == 4321
+    assert services.replicas.find("old", 0).log.config.retention_ms == 99
+    assert services.config.fetch_max_bytes == 5000
+    rig.create("new")
+    assert services.replicas.find("new", 0).log.config.retention_ms == 99
+    put(rig, "new", "max.message.bytes", "77", kind=TOPIC)
+    put(rig, ALL, "message.max.bytes", "4000")
+    assert services.replicas.find("new", 0).log.config.max_message_bytes == 77
+    assert services.replicas.find("old", 0).log.config.max_message_bytes == 4000
+
+
+def test_a_topic_shows_where_on_the_node_its_value_comes_from(rig: Rig) -> None:
+    rig.create("logs")
+    put(rig, ALL, "log.retention.ms", "1000")
+    found = described(rig, "logs", TOPIC)["retention.ms"]
+    assert (found.value, found.config_source) == ("1000", 3)
+    assert [(one.name, one.source) for one in found.synonyms] == [
+        ("log.retention.ms", 3),
+        ("log.retention.hours", 5),
+    ]
+
+
+def test_the_number_of_partitions_of_a_topic_that_asks_for_none_follows(rig: Rig) -> None:
+    put(rig, SELF, "num.partitions", "2")
+    rig.create("two", partitions=-1)
+    assert len(rig.broker.services.metadata.image.topics["two"].partitions) == 2
+
+
+def test_changes_survive_a_restart(rig: Rig) -> None:
+    import random
+
+    put(rig, SELF, "log.segment.bytes", "5555")
+    put(rig, ALL, "fetch.max.bytes", "6000")
+    rig.create("logs")
+    rig.power_cut(random.Random(1))
+    services = rig.broker.services
+    assert services.config.fetch_max_bytes == 6000
+    assert services.replicas.find("logs", 0).log.config.segment_bytes == 5555
+    assert described(rig, SELF)["log.segment.bytes"].config_source == 2
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "text"),
+    [
+        ("log.retention.hours", "1", "cannot be changed while the broker runs"),
+        ("socket.request.max.bytes", "5000", "cannot be changed while the broker runs"),
+        ("num.partitions", "0", "from 1 to 10000"),
+        ("num.partitons", "4", "did you mean num.partitions?"),
+        ("auto.create.topics.enable", "perhaps", "true or false"),
+    ],
+)
+def test_what_cannot_be_changed_is_refused_with_the_reason(
+    rig: Rig, key: str, value: str, text: str
+) -> None:
+    for name in (SELF, ALL):
+        answer = alter(rig, name, (key, Operation.SET, value))
+        assert answer.error_code == ErrorCode.INVALID_REQUEST
+        assert text in answer.error_message
+    assert rig.broker.services.config.dynamic == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(BROKER, "2"), (BROKER, "one"), (LOGGER, SELF), (CLIENT_METRICS, "x"), (0, "")],
+)
+def test_other_resources_have_no_settings_here(rig: Rig, kind: int, name: str) -> None:
+    answer = alter(rig, name, ("num.partitions", Operation.SET, "2"), kind=kind)
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_validate_only_says_the_same_and_changes_nothing(rig: Rig) -> None:
+    change = ("num.partitions", Operation.SET, "9")
+    assert alter(rig, SELF, change, validate_only=True).error_code == ErrorCode.NONE
+    bad = ("num.partitions", Operation.SET, "no")
+    assert alter(rig, SELF, bad, validate_only=True).error_code == ErrorCode.INVALID_REQUEST
+    assert rig.broker.services.config.num_partitions == 3
+
+
+def test_a_key_that_was_never_set_can_be_taken_away(rig: Rig) -> None:
+    throttle = ("leader.replication.throttled.rate", Operation.DELETE, None)
+    assert alter(rig, SELF, throttle).error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_pitfall_32_alter_configs_resets_what_it_does_not_name(rig: Rig, version: int) -> None:
+    rig.create("logs", retention_ms="5", segment_ms="6")
+
+    def replace(kind: int, name: str, *settings: tuple[str, str | None]) -> Any:
+        resource = AlterConfigsRequestResource(
+            resource_type=kind,
+            resource_name=name,
+            configs=[AlterConfigsRequestConfig(name=key, value=value) for key, value in settings],
+        )
+        return rig.ask(AlterConfigsRequest(resources=[resource]), version).responses[0]
+
+    assert replace(TOPIC, "logs", ("segment.ms", "7")).error_code == ErrorCode.NONE
+    assert rig.broker.services.metadata.image.settings(TOPIC, "logs") == {"segment.ms": "7"}
+    assert replace(TOPIC, "logs", ("segment.ms", None)).error_code == ErrorCode.INVALID_REQUEST
+    assert replace(TOPIC, "logs", ("segment.ms", "x")).error_code == ErrorCode.INVALID_CONFIG
+    missing = replace(TOPIC, "none", ("segment.ms", "7"))
+    assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    put(rig, SELF, "num.partitions", "4")
+    assert replace(BROKER, SELF, ("fetch.max.bytes", "2000")).error_code == ErrorCode.NONE
+    assert rig.broker.services.config.num_partitions == 3
+    assert rig.broker.services.config.fetch_max_bytes == 2000
+
+
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
+def test_every_setting_is_described_in_every_version(rig: Rig, version: int) -> None:
+    found = described(rig, SELF, version=version)
+    assert {"log.segment.bytes", "num.partitions", "group.max.size"} <= found.keys()
+    if version >= 3:
+        assert all(one.documentation for one in found.values())
