@@ -1,0 +1,281 @@
+"""What the administrative APIs answer, in every version: results, and the codes of refusals."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.controller.image import OFFSETS_TOPIC
+from broker.controller.outcome import CreateOwnTopic
+from protocol.errors import ErrorCode
+from protocol.messages.configs import ListConfigResourcesRequest
+from protocol.messages.elections import (
+    AlterPartitionReassignmentsRequest,
+    ElectLeadersRequest,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+    ReassignablePartition,
+    ReassignableTopic,
+    TopicPartitions,
+)
+from protocol.messages.list_offsets import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from protocol.messages.log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+)
+from protocol.messages.metadata import Cursor, DescribeTopicPartitionsRequest, TopicRequest
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.messages.topics import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from protocol.wire.records import NewRecord, build_batch
+from tests.unit.broker.rig import Rig
+from tests.unit.storage.kit import NOW
+
+UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    rig = Rig()
+    rig.create("logs", 2)
+    yield rig
+    rig.stop()
+
+
+def fill(rig: Rig, count: int, topic: str = "logs") -> None:
+    for number in range(count):
+        batch = build_batch([NewRecord(b"k", b"%d" % number, NOW)])
+        data = TopicProduceData(
+            name=topic, partition_data=[PartitionProduceData(index=0, records=batch)]
+        )
+        answer = rig.ask(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[data]), 9)
+        assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+
+
+def make_offsets_topic(rig: Rig) -> None:
+    rig.broker.services.metadata.submit(CreateOwnTopic(OFFSETS_TOPIC), lambda _: None, print)
+    rig.flusher.sync()
+    rig.turn()
+
+
+def delete_records(rig: Rig, topic: str, index: int, offset: int, version: int = 2) -> Any:
+    partition = DeleteRecordsPartition(partition_index=index, offset=offset)
+    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=[partition])])
+    return rig.ask(request, version).topics[0].partitions[0]
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_deleted_records_are_gone_also_after_a_power_cut(rig: Rig, version: int) -> None:
+    fill(rig, 5)
+    answer = delete_records(rig, "logs", 0, 3, version)
+    assert (answer.error_code, answer.low_watermark) == (ErrorCode.NONE, 3)
+    rig.power_cut(random.Random(version))
+    assert rig.broker.services.replicas.find("logs", 0).log.log_start_offset == 3
+    assert delete_records(rig, "logs", 0, -1).low_watermark == 5
+    assert delete_records(rig, "logs", 0, 2).low_watermark == 5
+
+
+def test_delete_records_refuses_what_cannot_be_deleted(rig: Rig) -> None:
+    fill(rig, 2)
+    rig.create("kept", cleanup_policy="compact")
+    make_offsets_topic(rig)
+    cases = {
+        ("logs", 0, 3): ErrorCode.OFFSET_OUT_OF_RANGE,
+        ("logs", 0, -2): ErrorCode.OFFSET_OUT_OF_RANGE,
+        ("logs", 9, 0): UNKNOWN,
+        ("none", 0, 0): UNKNOWN,
+        ("kept", 0, 0): ErrorCode.POLICY_VIOLATION,
+        (OFFSETS_TOPIC, 0, 0): ErrorCode.INVALID_TOPIC_EXCEPTION,
+    }
+    for (topic, index, offset), code in cases.items():
+        answer = delete_records(rig, topic, index, offset)
+        assert (answer.error_code, answer.low_watermark) == (code, -1), topic
+
+
+@pytest.mark.parametrize("version", [2, 3, 4])
+def test_pitfall_4_the_end_of_an_epoch_is_told_in_every_version(rig: Rig, version: int) -> None:
+    fill(rig, 3)
+
+    def ask(topic: str, index: int, epoch: int, current: int = -1) -> Any:
+        partition = OffsetForLeaderPartition(
+            partition=index, current_leader_epoch=current, leader_epoch=epoch
+        )
+        asked = OffsetForLeaderTopic(topic=topic, partitions=[partition])
+        answer = rig.ask(OffsetForLeaderEpochRequest(topics=[asked]), version)
+        return answer.topics[0].partitions[0]
+
+    epoch = rig.broker.services.replicas.find("logs", 0).leader_epoch
+    found = ask("logs", 0, epoch)
+    assert (found.error_code, found.leader_epoch, found.end_offset) == (0, epoch, 3)
+    assert ask("logs", 0, epoch, current=epoch + 1).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    unknown = ask("logs", 7, 0)
+    assert (unknown.error_code, unknown.leader_epoch, unknown.end_offset) == (UNKNOWN, -1, -1)
+    rig.power_cut(random.Random(1))
+    assert ask("logs", 0, epoch, current=epoch).error_code == ErrorCode.FENCED_LEADER_EPOCH
+
+
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
+def test_pitfall_33_log_dirs_are_described(rig: Rig, version: int) -> None:
+    fill(rig, 1)
+    (one,) = rig.ask(DescribeLogDirsRequest(topics=None), version).results
+    assert one.error_code == ErrorCode.NONE
+    assert one.log_dir == str(Path(rig.broker.config.log_dir).absolute())
+    sizes = {
+        (topic.name, partition.partition_index): partition.partition_size
+        for topic in one.topics
+        for partition in topic.partitions
+    }
+    assert sizes.keys() == {("logs", 0), ("logs", 1)}
+    assert sizes["logs", 0] > 0 == sizes["logs", 1]
+    asked = [DescribableLogDirTopic(topic="logs", partitions=[1, 9])]
+    (one,) = rig.ask(DescribeLogDirsRequest(topics=asked), version).results
+    assert [[it.partition_index for it in topic.partitions] for topic in one.topics] == [[1]]
+    (one,) = rig.ask(DescribeLogDirsRequest(topics=[]), version).results
+    assert one.topics == []
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_replica_moves_to_no_other_folder(rig: Rig, version: int) -> None:
+    def move(path: str, index: int) -> int:
+        topic = AlterReplicaLogDirTopic(name="logs", partitions=[index])
+        request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=path, topics=[topic])])
+        code: int = rig.ask(request, version).results[0].partitions[0].error_code
+        return code
+
+    own = str(Path(rig.broker.config.log_dir).absolute())
+    assert move(own, 0) == ErrorCode.NONE
+    assert move(own, 7) == UNKNOWN
+    assert move("/elsewhere", 0) == ErrorCode.LOG_DIR_NOT_FOUND
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_there_is_never_a_leader_to_elect(rig: Rig, version: int) -> None:
+    asked = [
+        TopicPartitions(topic="logs", partitions=[0, 5]),
+        TopicPartitions(topic="none", partitions=[0]),
+    ]
+    answer = rig.ask(ElectLeadersRequest(topic_partitions=asked), version)
+    codes = {
+        (topic.topic, one.partition_id): one.error_code
+        for topic in answer.replica_election_results
+        for one in topic.partition_result
+    }
+    assert codes == {
+        ("logs", 0): ErrorCode.ELECTION_NOT_NEEDED,
+        ("logs", 5): UNKNOWN,
+        ("none", 0): UNKNOWN,
+    }
+    everywhere = rig.ask(ElectLeadersRequest(topic_partitions=None), version)
+    assert everywhere.replica_election_results == []
+    if version:
+        wrong = rig.ask(ElectLeadersRequest(election_type=7, topic_partitions=None), version)
+        assert wrong.error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_a_partition_can_be_assigned_only_to_where_it_is(rig: Rig) -> None:
+    def assign(topic: str, index: int, replicas: list[int] | None) -> int:
+        partition = ReassignablePartition(partition_index=index, replicas=replicas)
+        asked = ReassignableTopic(name=topic, partitions=[partition])
+        answer = rig.ask(AlterPartitionReassignmentsRequest(topics=[asked]), 0)
+        assert answer.error_code == ErrorCode.NONE
+        code: int = answer.responses[0].partitions[0].error_code
+        return code
+
+    assert assign("logs", 0, [1]) == ErrorCode.NONE
+    assert assign("logs", 0, [1, 2]) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert assign("logs", 0, [1, 1]) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert assign("logs", 0, []) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert assign("logs", 0, None) == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+    assert assign("logs", 2, [1]) == UNKNOWN
+    assert assign("none", 0, None) == UNKNOWN
+    named = [ListPartitionReassignmentsTopics(name="logs", partition_indexes=[0])]
+    for topics in (None, named):
+        listed = rig.ask(ListPartitionReassignmentsRequest(topics=topics), 0)
+        assert (listed.error_code, listed.topics) == (ErrorCode.NONE, [])
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3])
+def test_pitfall_31_create_partitions_answers_for_every_topic(rig: Rig, version: int) -> None:
+    topics = [
+        CreatePartitionsTopic(name="logs", count=4, assignments=None),
+        CreatePartitionsTopic(name="none", count=2, assignments=None),
+        CreatePartitionsTopic(name="twice", count=2, assignments=None),
+        CreatePartitionsTopic(name="twice", count=2, assignments=None),
+    ]
+    answer = rig.ask(CreatePartitionsRequest(topics=topics), version)
+    codes = [(one.name, one.error_code) for one in answer.results]
+    assert codes[:2] == [("logs", ErrorCode.NONE), ("none", UNKNOWN)]
+    assert {code for name, code in codes[2:] if name == "twice"} == {ErrorCode.INVALID_REQUEST}
+
+
+def pages(rig: Rig, limit: int, *names: str) -> list[Any]:
+    """All pages of DescribeTopicPartitions, following the cursor."""
+    found: list[Any] = []
+    cursor = None
+    while True:
+        request = DescribeTopicPartitionsRequest(
+            topics=[TopicRequest(name=name) for name in names],
+            response_partition_limit=limit,
+            cursor=cursor,
+        )
+        found.append(rig.ask(request, 0))
+        cursor = found[-1].next_cursor
+        if cursor is None:
+            return found
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 100])
+def test_topics_are_described_page_by_page_each_partition_once(rig: Rig, limit: int) -> None:
+    rig.create("a", 3)
+    rig.create("z", 1)
+    found = pages(rig, limit)
+    listed = [
+        (topic.name, one.partition_index)
+        for page in found
+        for topic in page.topics
+        for one in topic.partitions
+    ]
+    wanted = [("a", 0), ("a", 1), ("a", 2), ("logs", 0), ("logs", 1), ("z", 0)]
+    assert listed == wanted
+    assert all(sum(len(one.partitions) for one in page.topics) <= limit for page in found)
+
+
+def test_pitfall_6_lists_of_eligible_leaders_are_empty_never_null(rig: Rig) -> None:
+    (page,) = pages(rig, 2000, "logs")
+    (topic,) = page.topics
+    assert topic.error_code == ErrorCode.NONE
+    assert topic.topic_id.int != 0
+    for one in topic.partitions:
+        assert (one.leader_id, one.replica_nodes, one.isr_nodes) == (1, [1], [1])
+        assert (one.eligible_leader_replicas, one.last_known_elr) == ([], [])
+
+
+def test_topics_that_are_not_there_are_named_in_the_page(rig: Rig) -> None:
+    (page,) = pages(rig, 2000, "none", "b@d", "logs")
+    codes = {one.name: one.error_code for one in page.topics}
+    assert codes == {"none": UNKNOWN, "b@d": ErrorCode.INVALID_TOPIC_EXCEPTION, "logs": 0}
+    request = DescribeTopicPartitionsRequest(
+        topics=[TopicRequest(name="logs")], cursor=Cursor(topic_name="logs", partition_index=-1)
+    )
+    assert rig.ask(request, 0).topics[0].error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_there_are_no_subscriptions_to_client_metrics(rig: Rig) -> None:
+    answer = rig.ask(ListConfigResourcesRequest(), 0)
+    assert (answer.error_code, answer.config_resources) == (ErrorCode.NONE, [])
