@@ -14,18 +14,21 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from broker.config import LOG_APPEND_TIME, LogConfig
-from broker.storage import lookup, recovery
+from broker.storage import lookup, recovery, txn_index
 from broker.storage.disk import Disk, DiskFile, FileRegion
 from broker.storage.errors import DiskError
 from broker.storage.jobs import DroppedFiles, FlushTarget
 from broker.storage.lookup import TimestampOffset
+from broker.storage.markers import build_marker
+from broker.storage.producer_state import ActiveProducer, LastMarker
 from broker.storage.retention import expired_count
 from broker.storage.segments import Segments, Standing
 from broker.storage.tail import Tail
+from broker.storage.txn_index import AbortedEntry, AbortedTransaction
 from broker.storage.validation import check_client_batch, check_own_batch
 from protocol.errors import ApiError, ErrorCode
 from protocol.types import TopicPartition
-from protocol.wire.records import BatchHeader, patch, stamp_log_append_time
+from protocol.wire.records import BatchHeader, patch, read_header, stamp_log_append_time
 
 
 @dataclass(slots=True)
@@ -77,10 +80,12 @@ class Log:
         self._disk = disk
         self._adopt(loaded)
         self.high_watermark = min(max(high_watermark, self.log_start_offset), self.log_end_offset)
+        self.producer_state.transactions.settle(self.high_watermark)
         self._truncation_count = 0
         self._unflushed_since_ms = -1
         self._staged: list[Staged] = []
         self._staged_rolls = False
+        self._staged_aborts: list[AbortedEntry] = []
 
     def _adopt(self, loaded: recovery.Loaded) -> None:
         self.segments = Segments(self._disk, self.folder, loaded.segments)
@@ -91,6 +96,7 @@ class Log:
         """Counts what is staged; readers see only what is written."""
         self.recovery_point = loaded.recovery_point
         self._synced_roll_count = 0
+        self._has_aborted = any(segment.aborted_count for segment in loaded.segments)
         self._tail = Tail(self.segments.active)
 
     @property
@@ -124,18 +130,72 @@ class Log:
         duplicate may repeat what is only staged, so it shares the fate of the next write.
         """
         check_client_batch(batch, header, self._config, now_ms)
-        if header.producer_id >= 0:
-            known = self.producer_state.check(header)
-            if known is not None:
-                return Appended(known[2], known[3], True, known[4])
-        return self._stage(batch, header, leader_epoch, now_ms)
+        if header.producer_id < 0:
+            return self._stage(batch, header, leader_epoch, now_ms)
+        state = self.producer_state
+        known = state.check(header)
+        if known is not None:
+            is_stamped = self._config.message_timestamp_type == LOG_APPEND_TIME
+            return Appended(known[2], known[3], True, known[4] if is_stamped else -1)
+        if state.transactions.open:
+            state.check_transaction(header)
+        appended = self._stage(batch, header, leader_epoch, now_ms)
+        stamp_ms = appended.log_append_time_ms
+        if stamp_ms < 0:
+            stamp_ms = header.max_timestamp
+        state.update(header, appended.base_offset, stamp_ms, now_ms)
+        return appended
 
     def append_own(
         self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int
     ) -> Appended:
-        """The same for a batch the broker made itself: metadata, offsets, control records."""
+        """The same for a batch the broker made itself: metadata, offsets, states.
+
+        Sequences are not looked at. A transactional batch (offsets committed in a transaction)
+        opens its producer's transaction here like any other.
+        """
         check_own_batch(batch, header, self._config)
-        return self._stage(batch, header, leader_epoch, now_ms)
+        if header.producer_id < 0:
+            return self._stage(batch, header, leader_epoch, now_ms)
+        state = self.producer_state
+        state.check_epoch(header.producer_id, header.producer_epoch)
+        state.check_transaction(header)
+        appended = self._stage(batch, header, leader_epoch, now_ms)
+        state.update(header, appended.base_offset, header.max_timestamp, now_ms)
+        return appended
+
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        is_commit: bool,
+        coordinator_epoch: int,
+        leader_epoch: int,
+        now_ms: int,
+    ) -> Appended:
+        """Stage the marker that ends the producer's transaction, whether or not it wrote here.
+
+        Refuses by ApiError: INVALID_PRODUCER_EPOCH for a fenced producer,
+        TRANSACTION_COORDINATOR_FENCED for a coordinator that has been replaced. A marker repeated
+        is written again and ends nothing more.
+        """
+        state = self.producer_state
+        state.check_marker(producer_id, producer_epoch, coordinator_epoch)
+        batch = build_marker(
+            producer_id,
+            producer_epoch,
+            is_commit=is_commit,
+            coordinator_epoch=coordinator_epoch,
+            now_ms=now_ms,
+        )
+        appended = self._stage(batch, read_header(batch), leader_epoch, now_ms)
+        marker = LastMarker(coordinator_epoch, now_ms)
+        offset = appended.base_offset
+        ended = state.end_transaction(producer_id, producer_epoch, offset, marker, now_ms)
+        if ended is not None and not is_commit:
+            entry = AbortedEntry(producer_id, ended.first_offset, offset, ended.last_stable_offset)
+            self._staged_aborts.append(entry)
+        return appended
 
     def _stage(
         self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int
@@ -161,8 +221,6 @@ class Log:
         tail.add(size_bytes, max_timestamp_ms)
         self._staged.append((batch, last_offset, size_bytes, max_timestamp_ms, leader_epoch, rolls))
         self.log_end_offset = last_offset + 1
-        if header.producer_id >= 0:
-            self.producer_state.update(header, base_offset, log_append_time_ms, now_ms)
         return Appended(base_offset, last_offset, False, log_append_time_ms)
 
     # Writing what was staged.
@@ -194,6 +252,8 @@ class Log:
         if self._unflushed_since_ms < 0:
             self._unflushed_since_ms = now_ms
         self.producer_state.keep()
+        if self._staged_aborts:
+            self._note_aborts()
         self._staged_rolls = False
         staged.clear()
 
@@ -217,10 +277,17 @@ class Log:
             self.leader_epochs.assign(one[4], base_offset)
             base_offset = one[1] + 1
 
+    def _note_aborts(self) -> None:
+        for entry in self._staged_aborts:
+            self.segments.at(entry.last_offset).add_aborted(entry)
+        self._has_aborted = True
+        self._staged_aborts.clear()
+
     def _take_back(self, standing: Standing) -> None:
         self.segments.take_back(standing)
         self.producer_state.roll_back()
         self._staged.clear()
+        self._staged_aborts.clear()
         self._staged_rolls = False
         self.log_end_offset = self.written_end_offset
         self._tail = Tail(self.segments.active)
@@ -275,11 +342,37 @@ class Log:
         """(largest epoch not above the one asked for, its end offset), or (-1, -1)."""
         return self.leader_epochs.end_offset_for(leader_epoch, self.written_end_offset)
 
+    # Transactions.
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The end of what readers of committed data may see.
+
+        The first offset of the oldest transaction that is open, or whose marker the high watermark
+        has not passed; without any, the high watermark.
+        """
+        return min(self.high_watermark, self.producer_state.transactions.first_unstable_offset)
+
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """Every aborted transaction with data in [start, end), by first offset."""
+        if not self._has_aborted:
+            return []
+        indexes = (segment.aborted() for segment in self.segments.from_offset(start_offset))
+        found = txn_index.overlapping(indexes, start_offset, end_offset)
+        self.segments.unload_cold()
+        return found
+
+    def active_producers(self) -> list[ActiveProducer]:
+        """Every producer the log remembers, for DescribeProducers."""
+        return self.producer_state.active()
+
     # Offsets that others move.
 
     def advance_high_watermark(self, offset: int) -> None:
         """The caller's word that all in-sync replicas hold everything below `offset`."""
         self.high_watermark = max(self.high_watermark, min(offset, self.written_end_offset))
+        if self.producer_state.transactions.finished:
+            self.producer_state.transactions.settle(self.high_watermark)
 
     def advance_log_start(self, offset: int) -> None:
         """Make everything below `offset` unreadable (DeleteRecords); retention drops the files."""

@@ -2,14 +2,17 @@
 
 Floor: storage. Pure. A retry of one of the five is recognised and answered with its first offset;
 anything else must continue exactly where the producer's last batch ended. Producers are kept in
-the order of their last use, so forgetting the silent ones looks only at the front. There are no
-snapshots: at every start the state is made anew from the batch headers.
+the order of their last use, so forgetting the silent ones looks only at the front; one with an open
+transaction is never forgotten. What only transactions need is kept apart, in `transactions` and
+`markers`, so that plain producers cost nothing more.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import NamedTuple
 
+from broker.storage.transactions import Finished, Transactions
 from protocol.errors import ApiError, ErrorCode
 from protocol.wire.records import BatchHeader
 
@@ -19,8 +22,35 @@ BATCHES_KEPT = 5
 SEQUENCE_MASK = 2**31 - 1
 """Sequences wrap: 0 follows 2147483647."""
 
+TRANSACTIONAL = 0x10
+"""The attribute of a batch that belongs to a transaction."""
+
 KnownBatch = tuple[int, int, int, int, int]
-"""Base sequence, last sequence, base offset, last offset, timestamp the log gave or -1."""
+"""Base sequence, last sequence, base offset, last offset, largest timestamp."""
+
+NO_BATCH: KnownBatch = (-1, -1, -1, -1, -1)
+"""Stands for the batches of an epoch that only a marker has announced: sequence 0 follows it."""
+
+
+class LastMarker(NamedTuple):
+    """The newest marker of a producer."""
+
+    coordinator_epoch: int
+    timestamp_ms: int
+
+
+class ActiveProducer(NamedTuple):
+    """What DescribeProducers says of one producer."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    """-1 before the first batch of its epoch."""
+    last_timestamp_ms: int
+    coordinator_epoch: int
+    """Of its last marker, -1 without any."""
+    current_txn_start_offset: int
+    """-1 unless a transaction is open."""
 
 
 class Producer:
@@ -41,12 +71,22 @@ class ProducerState:
     `roll_back`, for the write that would make them true may fail.
     """
 
-    __slots__ = ("_before", "expiration_ms", "producers")
+    __slots__ = (
+        "_before",
+        "_markers_before",
+        "expiration_ms",
+        "markers",
+        "producers",
+        "transactions",
+    )
 
     def __init__(self, expiration_ms: int) -> None:
         self.expiration_ms = expiration_ms
         self.producers: OrderedDict[int, Producer] = OrderedDict()
+        self.transactions = Transactions()
+        self.markers: dict[int, LastMarker] = {}
         self._before: dict[int, Producer | None] = {}
+        self._markers_before: dict[int, LastMarker | None] = {}
 
     def check(self, header: BatchHeader) -> KnownBatch | None:
         """The first copy of a repeated batch, or None when the batch is the next one.
@@ -83,22 +123,102 @@ class ProducerState:
             f"producer {header.producer_id} sent sequence {base_sequence}, expected {expected}",
         )
 
+    def check_transaction(self, header: BatchHeader) -> None:
+        """Refuse what does not fit the producer's open transaction, if it has one.
+
+        Readers match the end of a transaction by producer id alone, so nothing of a newer epoch
+        may come before the marker that ends the old one: it would be taken for a part of it.
+        """
+        if header.producer_id not in self.transactions.open:
+            return
+        if not header.is_transactional:
+            raise ApiError(
+                ErrorCode.INVALID_TXN_STATE, "a batch outside of the producer's open transaction"
+            )
+        if header.producer_epoch > self.producers[header.producer_id].producer_epoch:
+            raise ApiError(
+                ErrorCode.INVALID_TXN_STATE, "the transaction of an older epoch has not ended yet"
+            )
+
+    def check_epoch(self, producer_id: int, producer_epoch: int) -> None:
+        """Refuse a batch of the broker's own making in the name of a fenced producer."""
+        producer = self.producers.get(producer_id)
+        if producer is not None and producer_epoch < producer.producer_epoch:
+            raise ApiError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"epoch {producer_epoch} of producer {producer_id} is older than "
+                f"{producer.producer_epoch}",
+            )
+
+    def check_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
+        """Refuse the marker of a fenced producer or of a coordinator that has been replaced."""
+        self.check_epoch(producer_id, producer_epoch)
+        last = self.markers.get(producer_id)
+        if last is not None and coordinator_epoch < last.coordinator_epoch:
+            raise ApiError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"coordinator epoch {coordinator_epoch} is older than {last.coordinator_epoch}",
+            )
+
     def update(
-        self, header: BatchHeader, base_offset: int, log_append_time_ms: int, now_ms: int
+        self, header: BatchHeader, base_offset: int, max_timestamp_ms: int, now_ms: int
     ) -> None:
         """Take in a batch that passed `check`, to be kept or rolled back."""
         producer_id = header.producer_id
-        producer = self.producers.get(producer_id)
         if producer_id not in self._before:
-            self._before[producer_id] = producer and Producer(
-                producer.producer_epoch, producer.batches.copy(), producer.last_used_ms
-            )
-        self.replay(header, base_offset, log_append_time_ms, now_ms)
+            self._note_before(producer_id)
+        self.replay(header, base_offset, max_timestamp_ms, now_ms)
+
+    def _note_before(self, producer_id: int) -> None:
+        producer = self.producers.get(producer_id)
+        self._before[producer_id] = producer and Producer(
+            producer.producer_epoch, producer.batches.copy(), producer.last_used_ms
+        )
+
+    def end_transaction(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        marker_offset: int,
+        marker: LastMarker,
+        now_ms: int,
+    ) -> Finished | None:
+        """Take in a marker that passed `check_marker`, to be kept or rolled back."""
+        if producer_id not in self._before:
+            self._note_before(producer_id)
+        self._markers_before.setdefault(producer_id, self.markers.get(producer_id))
+        return self.replay_marker(producer_id, producer_epoch, marker_offset, marker, now_ms)
+
+    def replay_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        marker_offset: int,
+        marker: LastMarker,
+        now_ms: int,
+    ) -> Finished | None:
+        """Take in a marker that is in the log already; returns the transaction it has ended.
+
+        The sequences go on behind it, unless it brings a newer epoch.
+        """
+        self.markers[producer_id] = marker
+        producer = self.producers.get(producer_id)
+        if producer is None:
+            self.producers[producer_id] = Producer(producer_epoch, [NO_BATCH], now_ms)
+        else:
+            if producer.producer_epoch != producer_epoch:
+                producer.producer_epoch = producer_epoch
+                producer.batches = [NO_BATCH]
+            producer.last_used_ms = now_ms
+            self.producers.move_to_end(producer_id)
+        return self.transactions.end(producer_id, marker_offset)
 
     def replay(
-        self, header: BatchHeader, base_offset: int, log_append_time_ms: int, now_ms: int
+        self, header: BatchHeader, base_offset: int, max_timestamp_ms: int, now_ms: int
     ) -> None:
         """Take in a batch that is in the log already."""
+        if header.attributes & TRANSACTIONAL:
+            self.transactions.begin(header.producer_id, base_offset)
         base_sequence = header.base_sequence
         delta = header.last_offset_delta
         batch = (
@@ -106,7 +226,7 @@ class ProducerState:
             (base_sequence + delta) & SEQUENCE_MASK,
             base_offset,
             base_offset + delta,
-            log_append_time_ms,
+            max_timestamp_ms,
         )
         producer = self.producers.get(header.producer_id)
         if producer is None:
@@ -127,6 +247,8 @@ class ProducerState:
         """The updates since the last call are written."""
         if self._before:
             self._before.clear()
+            self._markers_before.clear()
+            self.transactions.keep()
 
     def roll_back(self) -> None:
         """The updates since the last `keep` could not be written; forget them."""
@@ -135,15 +257,42 @@ class ProducerState:
                 del self.producers[producer_id]
             else:
                 self.producers[producer_id] = producer
+        for producer_id, marker in self._markers_before.items():
+            if marker is None:
+                del self.markers[producer_id]
+            else:
+                self.markers[producer_id] = marker
         self._before.clear()
+        self._markers_before.clear()
+        self.transactions.roll_back()
 
     def expire(self, now_ms: int) -> int:
         """Forget producers silent for longer than the expiration; returns how many."""
-        count = 0
-        while self.producers:
-            producer_id, producer = next(iter(self.producers.items()))
+        silent = []
+        for producer_id, producer in self.producers.items():
             if now_ms - producer.last_used_ms <= self.expiration_ms:
                 break
+            if producer_id not in self.transactions.open:
+                silent.append(producer_id)
+        for producer_id in silent:
             del self.producers[producer_id]
-            count += 1
-        return count
+            self.markers.pop(producer_id, None)
+        return len(silent)
+
+    def active(self) -> list[ActiveProducer]:
+        """Every producer that is remembered."""
+        found = []
+        for producer_id, producer in self.producers.items():
+            marker = self.markers.get(producer_id)
+            _, last_sequence, _, _, timestamp_ms = producer.batches[-1]
+            found.append(
+                ActiveProducer(
+                    producer_id,
+                    producer.producer_epoch,
+                    last_sequence,
+                    timestamp_ms if marker is None else max(timestamp_ms, marker.timestamp_ms),
+                    -1 if marker is None else marker.coordinator_epoch,
+                    self.transactions.open.get(producer_id, -1),
+                )
+            )
+        return found

@@ -20,9 +20,13 @@ from broker.storage.disk import Disk
 from broker.storage.errors import CorruptionError
 from broker.storage.jobs import unlink_if_there
 from broker.storage.leader_epochs import LeaderEpochs
-from broker.storage.producer_state import ProducerState
+from broker.storage.markers import read_marker_at
+from broker.storage.producer_state import LastMarker, ProducerState
 from broker.storage.segment import BASE_DIGITS, DELETED_SUFFIX, LOG_SUFFIX, SUFFIXES, Segment
+from broker.storage.txn_index import AbortedEntry
 from broker.storage.walk import BatchWalk
+from protocol.errors import WireError
+from protocol.wire.records import BatchHeader
 
 
 @dataclass(slots=True, frozen=True)
@@ -168,13 +172,35 @@ class _Loading:
                 self.epochs.assign(leader_epoch, header.base_offset)
             last_offset = header.base_offset + header.last_offset_delta
             segment.take(last_offset, header.size_bytes, header.max_timestamp)
-            if header.producer_id >= 0 and not header.is_control:
-                stamp = header.max_timestamp if header.is_log_append_time else -1
-                self.producers.replay(header, header.base_offset, stamp, segment.created_ms)
+            if header.producer_id >= 0:
+                self._replay(segment, walk.position, header)
             self.expected = last_offset + 1
+        self.producers.transactions.keep()
         if walk.fault is None and not is_last:
             segment.finish_time_index()
         return walk.fault
+
+    def _replay(self, segment: Segment, position: int, header: BatchHeader) -> None:
+        """Tell the producers of a batch that is being walked over."""
+        now_ms = segment.created_ms
+        if not header.is_control:
+            self.producers.replay(header, header.base_offset, header.max_timestamp, now_ms)
+            return
+        try:
+            marker = read_marker_at(segment.file, position, header)
+        except WireError as error:
+            raise CorruptionError(segment.log_path, position, f"a marker: {error}") from error
+        if marker is None:
+            return
+        ended = self.producers.replay_marker(
+            header.producer_id,
+            header.producer_epoch,
+            header.last_offset,
+            LastMarker(marker.coordinator_epoch, header.max_timestamp),
+            now_ms,
+        )
+        if ended is not None and not marker.is_commit:
+            segment.add_aborted(AbortedEntry(header.producer_id, *ended))
 
     def _cut(self, fault: str, later: Sequence[int]) -> None:
         """Cut a torn tail, or raise when what is wrong had been vouched for."""
@@ -201,6 +227,7 @@ class _Loading:
                 is_vouched_for = False
             if segment.was_walked:
                 segment.compare_index_files()
+                segment.replace_txn_index()
             if not is_last:
                 segment.unload()
         if not is_vouched_for:

@@ -9,21 +9,25 @@ write them fails nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from struct import Struct
 
+from broker.storage import txn_index
 from broker.storage.disk import Buffer, Disk, DiskFile
 from broker.storage.errors import CorruptionError, DiskError
 from broker.storage.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
 from broker.storage.offset_index import OffsetIndex
 from broker.storage.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from broker.storage.time_index import TimeIndex
+from broker.storage.txn_index import AbortedEntry
 from broker.storage.walk import BatchWalk
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
+TXN_INDEX_SUFFIX = ".txnindex"
 DELETED_SUFFIX = ".deleted"
-SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
 BASE_DIGITS = 20
 
@@ -48,6 +52,8 @@ class Segment:
     """A segment; the last of a log is the active one and the only one written."""
 
     __slots__ = (
+        "_aborted",
+        "_aborted_written",
         "_bytes_since_entry",
         "_disk",
         "_file",
@@ -57,6 +63,7 @@ class Segment:
         "_stem",
         "_time_entries_written",
         "_time_index",
+        "aborted_count",
         "base_offset",
         "created_ms",
         "first_timestamp_ms",
@@ -93,6 +100,9 @@ class Segment:
         self._time_entries_written = 0
         self._bytes_since_entry = 0
         self._marks: dict[int, int] = {}
+        self._aborted: list[AbortedEntry] | None = []
+        self._aborted_written = 0
+        self.aborted_count = 0
 
     # Opening and letting go.
 
@@ -131,7 +141,12 @@ class Segment:
 
     @property
     def is_loaded(self) -> bool:
-        return self._file is not None or self._index is not None or self._time_index is not None
+        return (
+            self._file is not None
+            or self._index is not None
+            or self._time_index is not None
+            or (self._aborted is not None and self.aborted_count > 0)
+        )
 
     def unload(self) -> None:
         """Let go of the descriptor and of the indexes whose files are complete."""
@@ -141,6 +156,8 @@ class Segment:
             self._index = None
         if self._time_index is not None and self._time_entries_written == len(self._time_index):
             self._time_index = None
+        if self._aborted_written == self.aborted_count:
+            self._aborted = None
 
     def let_go(self) -> DiskFile | None:
         """Give up the file to the caller, whose reference decides when it closes."""
@@ -243,6 +260,63 @@ class Segment:
         if not is_same:
             self.write_indexes()
         return is_same
+
+    # Aborted transactions.
+
+    @property
+    def txn_index_path(self) -> str:
+        return self._stem + TXN_INDEX_SUFFIX
+
+    def aborted(self) -> Sequence[AbortedEntry]:
+        """The aborted transactions whose marker lies here, in the order of the markers."""
+        if self._aborted is None:
+            self._aborted = self._read_aborted() if self.aborted_count else []
+        return self._aborted
+
+    def add_aborted(self, entry: AbortedEntry) -> None:
+        """Note one whose marker has been written; the file follows with the next flush."""
+        self.aborted()
+        assert self._aborted is not None
+        self._aborted.append(entry)
+        self.aborted_count += 1
+
+    def unwritten_aborted(self) -> tuple[int, bytes] | None:
+        """What the index file lacks and at which byte; None when it is complete."""
+        if self._aborted_written == self.aborted_count:
+            return None
+        position = self._aborted_written * txn_index.ENTRY_BYTES
+        return position, txn_index.encode(self.aborted()[self._aborted_written :])
+
+    def aborted_file_reaches(self, size_bytes: int) -> None:
+        """The index file holds so many bytes, on the disk."""
+        self._aborted_written = max(self._aborted_written, size_bytes // txn_index.ENTRY_BYTES)
+
+    def adopt_txn_index(self) -> None:
+        """Take the file as it is; CorruptionError when it cannot belong to this segment."""
+        self._aborted = self._read_aborted()
+        self.aborted_count = self._aborted_written = len(self._aborted)
+
+    def replace_txn_index(self) -> bool:
+        """Make the file what walking has found, durably; returns whether it already was."""
+        data = txn_index.encode(self.aborted())
+        path = self.txn_index_path
+        is_there = self._disk.exists(path)
+        is_same = self._disk.read_all(path) == data if is_there else not data
+        if not is_same and data:
+            self._disk.replace(path, data, is_durable=True)
+        elif not is_same:
+            self._disk.unlink(path)
+        self._aborted_written = self.aborted_count
+        return is_same
+
+    def _read_aborted(self) -> list[AbortedEntry]:
+        path = self.txn_index_path
+        if not self._disk.exists(path):
+            return []
+        try:
+            return txn_index.decode(self._disk.read_all(path), self.base_offset, self.next_offset)
+        except (ValueError, DiskError) as error:
+            raise CorruptionError(path, 0, str(error)) from error
 
     # Taking back.
 

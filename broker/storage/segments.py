@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from itertools import islice
 
 from broker.storage.disk import Disk, DiskFile
 from broker.storage.errors import DiskError
@@ -69,6 +70,15 @@ class Segments:
         segment = self._row[max(bisect_right(self._base_offsets, offset) - 1, 0)]
         self._keep_warm(segment)
         return segment
+
+    def at(self, offset: int) -> Segment:
+        """The segment that holds the offset."""
+        return self._row[max(bisect_right(self._base_offsets, offset) - 1, 0)]
+
+    def from_offset(self, offset: int) -> Iterator[Segment]:
+        """That segment and those behind it."""
+        first = max(bisect_right(self._base_offsets, offset) - 1, 0)
+        return islice(self._row, first, None)
 
     def files_from(self, offset: int) -> list[DiskFile]:
         """The open files of all segments with something at or above the offset."""

@@ -44,8 +44,8 @@ def check_client_batch(
         raise ApiError(ErrorCode.INVALID_RECORD, "the base offset must be 0")
     check_counts(header)
     # Bits 4 and 5: transactional and control.
-    if header.attributes & 0x30:
-        _refuse_transactional(header)
+    if header.attributes & 0x30 and (header.is_control or header.producer_id < 0):
+        _refuse_unowned(header)
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
         raise ApiError(ErrorCode.INVALID_RECORD, "an idempotent batch without a sequence")
     check_timestamps(batch, header, config, now_ms)
@@ -100,10 +100,10 @@ def check_timestamps(
         raise ApiError(ErrorCode.INVALID_TIMESTAMP, reason)
 
 
-def _refuse_transactional(header: BatchHeader) -> None:
+def _refuse_unowned(header: BatchHeader) -> None:
     if header.is_control:
         raise ApiError(ErrorCode.INVALID_RECORD, "clients may not write control batches")
-    raise ApiError(ErrorCode.INVALID_TXN_STATE, "transactions are not supported by this broker")
+    raise ApiError(ErrorCode.INVALID_RECORD, "a transactional batch without a producer")
 
 
 def _lacks_key(record: Record) -> bool:

@@ -79,10 +79,9 @@ def test_what_only_a_log_may_write_is_invalid(view: memoryview) -> None:
     assert refusal(view).code is ErrorCode.INVALID_RECORD
 
 
-def test_transactions_are_refused_in_words() -> None:
-    error = refusal(batch(b"a", producer=(7, 0, 0), is_transactional=True))
-    assert error.code is ErrorCode.INVALID_TXN_STATE
-    assert "not supported" in error.detail
+def test_a_transaction_needs_a_producer() -> None:
+    accept(batch(b"a", producer=(7, 0, 0), is_transactional=True))
+    assert refusal(batch(b"a", is_transactional=True)).code is ErrorCode.INVALID_RECORD
 
 
 def test_a_compacted_topic_names_the_records_without_key() -> None:

@@ -1,0 +1,57 @@
+"""Transaction markers: the control batches that say how a transaction ended.
+
+Floor: storage. Pure. One record: key `version int16, type int16` (0 abort, 1 commit), value
+`version int16, coordinator epoch int32`. The batch is transactional and a control batch, names the
+producer, and has no sequence.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from broker.storage.disk import DiskFile
+from protocol.errors import CorruptBatch
+from protocol.wire.crc32c import crc32c
+from protocol.wire.record import Marker, NewRecord, read_marker
+from protocol.wire.records import BatchHeader, build_batch, iterate_records
+
+_KEY = Struct(">hh")
+_VALUE = Struct(">hi")
+_CRC = Struct(">I")
+_CRC_AT = 17
+_ATTRIBUTES_AT = 21
+_CONTROL = 0x20
+
+
+def build_marker(
+    producer_id: int, producer_epoch: int, *, is_commit: bool, coordinator_epoch: int, now_ms: int
+) -> memoryview:
+    """The batch that ends a transaction, without offset and leader epoch yet."""
+    batch = build_batch(
+        [NewRecord(_KEY.pack(0, int(is_commit)), _VALUE.pack(0, coordinator_epoch), now_ms)],
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        is_transactional=True,
+    )
+    batch[_ATTRIBUTES_AT + 1] |= _CONTROL
+    view = memoryview(batch)
+    _CRC.pack_into(view, _CRC_AT, crc32c(view[_ATTRIBUTES_AT:]))
+    return view
+
+
+def marker_of(batch: bytes | memoryview) -> Marker | None:
+    """What a control batch says; None when it is no end of a transaction, or is empty.
+
+    Raises WireError when it cannot be read.
+    """
+    for record in iterate_records(batch):
+        return read_marker(record)
+    return None
+
+
+def read_marker_at(file: DiskFile, position: int, header: BatchHeader) -> Marker | None:
+    """The same for a batch in a file whose header is known."""
+    data = file.read(header.size_bytes, position)
+    if len(data) < header.size_bytes:
+        raise CorruptBatch("a control batch is cut short")
+    return marker_of(data)

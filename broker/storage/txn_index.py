@@ -1,0 +1,80 @@
+"""The aborted transactions whose marker lies in one segment, as in Kafka's `.txnindex` file.
+
+Floor: storage. Pure. The file is a row of 34-byte entries, big-endian: version int16 (0), producer
+id int64, first offset int64, last offset int64 (that of the marker), last stable offset int64 (as
+of the marker). They stand in the order of the markers. A segment without aborted transactions has
+no file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from struct import Struct
+from typing import NamedTuple
+
+ENTRY_BYTES = 34
+VERSION = 0
+_ENTRY = Struct(">hqqqq")
+
+
+class AbortedTransaction(NamedTuple):
+    """What a reader of committed data must know: skip this producer from here to its marker."""
+
+    producer_id: int
+    first_offset: int
+
+
+class AbortedEntry(NamedTuple):
+    """One line of the index."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    """Of the abort marker."""
+    last_stable_offset: int
+    """Nothing that ends later can have begun below this."""
+
+
+def encode(entries: Iterable[AbortedEntry]) -> bytes:
+    return b"".join([_ENTRY.pack(VERSION, *entry) for entry in entries])
+
+
+def decode(data: bytes, base_offset: int, next_offset: int) -> list[AbortedEntry]:
+    """Read the file of the segment with these offsets; ValueError when it cannot belong to it."""
+    if len(data) % ENTRY_BYTES:
+        raise ValueError(f"{len(data)} bytes are not a whole number of entries")
+    entries = []
+    last_offset = base_offset - 1
+    for version, *fields in _ENTRY.iter_unpack(data):
+        entry = AbortedEntry(*fields)
+        if version != VERSION:
+            raise ValueError(f"an entry of version {version}")
+        if not last_offset < entry.last_offset < next_offset:
+            raise ValueError("entries are not in the order of the segment's markers")
+        if not 0 <= entry.first_offset < entry.last_offset or entry.producer_id < 0:
+            raise ValueError("an entry begins behind its end")
+        if not 0 <= entry.last_stable_offset <= entry.last_offset + 1:
+            raise ValueError("an entry's last stable offset lies behind it")
+        last_offset = entry.last_offset
+        entries.append(entry)
+    return entries
+
+
+def overlapping(
+    indexes: Iterable[Iterable[AbortedEntry]], start_offset: int, end_offset: int
+) -> list[AbortedTransaction]:
+    """The aborted transactions with a batch in [start, end), by first offset.
+
+    `indexes` are those of the segments from the one that holds the start on; no more of them are
+    asked for than needed.
+    """
+    found = []
+    is_complete = False
+    for entries in indexes:
+        for entry in entries:
+            if entry.last_offset >= start_offset and entry.first_offset < end_offset:
+                found.append(AbortedTransaction(entry.producer_id, entry.first_offset))
+            is_complete = is_complete or entry.last_stable_offset >= end_offset
+        if is_complete:
+            break
+    return sorted(found, key=lambda one: (one.first_offset, one.producer_id))

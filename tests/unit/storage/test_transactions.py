@@ -1,0 +1,262 @@
+"""Transactions in one log: what holds readers back, what is fenced, what an abort leaves behind."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.storage.errors import DiskError
+from broker.storage.log import Appended
+from broker.storage.markers import marker_of
+from broker.storage.producer_state import ActiveProducer
+from broker.storage.txn_index import AbortedTransaction
+from protocol.errors import ApiError, ErrorCode
+from protocol.wire.records import Marker, check_batch, read_header
+from tests.unit.storage.kit import EVERYTHING, NOW, Node, batch, batches_of
+
+ONE, TWO = 11, 22
+
+
+def put(node: Node, producer: int, sequence: int, *, epoch: int = 0, count: int = 1) -> Appended:
+    view = batch(*[b"v"] * count, producer=(producer, epoch, sequence), is_transactional=True)
+    return node.put(view)[0]
+
+
+def end(
+    node: Node, producer: int, *, is_commit: bool, epoch: int = 0, coordinator_epoch: int = 0
+) -> Appended:
+    done = node.log.append_marker(producer, epoch, is_commit, coordinator_epoch, 0, NOW)
+    node.log.write_staged(NOW)
+    return done
+
+
+def refusal(node: Node, view: memoryview) -> ErrorCode:
+    before = (node.log.log_end_offset, node.log.active_producers())
+    with pytest.raises(ApiError) as raised:
+        node.put(view)
+    assert (node.log.log_end_offset, node.log.active_producers()) == before
+    return raised.value.code
+
+
+def test_an_open_transaction_holds_readers_of_committed_data_at_its_first_offset() -> None:
+    node = Node()
+    node.put(batch(b"plain"))
+    put(node, ONE, 0)
+    put(node, ONE, 1)
+    put(node, TWO, 0)
+    node.flush()
+    assert (node.log.high_watermark, node.log.last_stable_offset) == (4, 1)
+    end(node, ONE, is_commit=True)
+    node.flush()
+    assert node.log.last_stable_offset == 3
+    end(node, TWO, is_commit=True)
+    node.flush()
+    assert node.log.last_stable_offset == node.log.high_watermark == 6
+
+
+def test_a_finished_transaction_counts_as_open_until_its_marker_is_committed() -> None:
+    node = Node()
+    put(node, ONE, 0)
+    end(node, ONE, is_commit=True)
+    node.log.advance_high_watermark(1)
+    assert node.log.last_stable_offset == 0
+    node.log.advance_high_watermark(2)
+    assert node.log.last_stable_offset == 2
+
+
+def test_a_log_without_transactions_is_stable_up_to_the_high_watermark() -> None:
+    """Pitfall 24: read_committed works on topics without transactions."""
+    node = Node()
+    node.put(batch(b"a", b"b"))
+    assert node.log.last_stable_offset == node.log.high_watermark == 0
+    node.flush()
+    assert node.log.last_stable_offset == 2
+    assert node.log.aborted_transactions(0, 2) == []
+
+
+def test_the_marker_is_a_control_batch_that_says_how_it_ended() -> None:
+    node = Node()
+    put(node, ONE, 0)
+    end(node, ONE, is_commit=True, coordinator_epoch=3)
+    put(node, ONE, 1)
+    end(node, ONE, is_commit=False, coordinator_epoch=4)
+    markers = [one for one in batches_of(node.log) if read_header(one).is_control]
+    assert [marker_of(one) for one in markers] == [Marker(True, 3), Marker(False, 4)]
+    for one in markers:
+        header = check_batch(one)
+        assert header.is_transactional
+        assert (header.producer_id, header.base_sequence, header.max_timestamp) == (ONE, -1, NOW)
+
+
+def test_aborted_transactions_are_listed_by_first_offset() -> None:
+    """Pitfall 23: sorted by first offset, though the later one was aborted first."""
+    node = Node()
+    put(node, ONE, 0)
+    put(node, TWO, 0)
+    put(node, ONE, 1)
+    end(node, TWO, is_commit=False)
+    end(node, ONE, is_commit=False)
+    put(node, TWO, 1)
+    end(node, TWO, is_commit=True)
+    one, two = AbortedTransaction(ONE, 0), AbortedTransaction(TWO, 1)
+    assert node.log.aborted_transactions(0, EVERYTHING) == [one, two]
+    assert node.log.aborted_transactions(0, 1) == [one]
+    assert node.log.aborted_transactions(3, 4) == [one, two]
+    assert node.log.aborted_transactions(4, 7) == [one]
+    assert node.log.aborted_transactions(5, 7) == []
+
+
+def test_aborted_transactions_are_found_in_later_segments() -> None:
+    node = Node(topic={"segment.bytes": "200"})
+    put(node, ONE, 0)
+    for _ in range(8):
+        node.put(batch(b"x" * 50))
+    end(node, ONE, is_commit=False)
+    assert len(node.log.segments) > 4
+    assert node.log.aborted_transactions(0, 1) == [AbortedTransaction(ONE, 0)]
+    assert node.log.aborted_transactions(2, 4) == [AbortedTransaction(ONE, 0)]
+
+
+def test_a_plain_batch_in_an_open_transaction_is_refused() -> None:
+    node = Node()
+    put(node, ONE, 0)
+    view = batch(b"v", producer=(ONE, 0, 1))
+    assert refusal(node, view) is ErrorCode.INVALID_TXN_STATE
+    end(node, ONE, is_commit=True)
+    assert node.put(batch(b"v", producer=(ONE, 0, 1)))[0].base_offset == 2
+
+
+def test_a_newer_epoch_waits_for_the_marker_that_ends_the_old_transaction() -> None:
+    """Pitfall 25: consumers match aborts by producer id only."""
+    node = Node()
+    put(node, ONE, 0)
+    newer = batch(b"v", producer=(ONE, 1, 0), is_transactional=True)
+    assert refusal(node, newer) is ErrorCode.INVALID_TXN_STATE
+    end(node, ONE, is_commit=False, epoch=1)
+    assert put(node, ONE, 0, epoch=1).base_offset == 2
+    assert node.log.aborted_transactions(0, EVERYTHING) == [AbortedTransaction(ONE, 0)]
+
+
+def test_a_marker_keeps_the_sequences_of_its_epoch() -> None:
+    node = Node()
+    put(node, ONE, 0, count=3)
+    end(node, ONE, is_commit=True)
+    assert refusal(node, batch(b"v", producer=(ONE, 0, 5), is_transactional=True)) is (
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    )
+    assert put(node, ONE, 0, count=3).is_duplicate
+    assert put(node, ONE, 3).base_offset == 4
+
+
+def test_a_marker_of_a_newer_epoch_fences_the_old_one_and_starts_at_zero() -> None:
+    node = Node()
+    put(node, ONE, 0)
+    end(node, ONE, is_commit=False, epoch=1)
+    old = batch(b"v", producer=(ONE, 0, 1), is_transactional=True)
+    assert refusal(node, old) is ErrorCode.INVALID_PRODUCER_EPOCH
+    ahead = batch(b"v", producer=(ONE, 1, 4), is_transactional=True)
+    assert refusal(node, ahead) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert put(node, ONE, 0, epoch=1).base_offset == 2
+
+
+def test_markers_of_the_past_are_refused() -> None:
+    node = Node()
+    put(node, ONE, 0, epoch=2)
+    with pytest.raises(ApiError) as fenced:
+        end(node, ONE, is_commit=True, epoch=1)
+    assert fenced.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
+    end(node, ONE, is_commit=True, epoch=2, coordinator_epoch=5)
+    with pytest.raises(ApiError) as replaced:
+        end(node, ONE, is_commit=True, epoch=2, coordinator_epoch=4)
+    assert replaced.value.code is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    assert node.log.log_end_offset == 2
+
+
+def test_a_marker_repeated_ends_nothing_more() -> None:
+    node = Node()
+    put(node, ONE, 0)
+    for _ in range(2):
+        end(node, ONE, is_commit=False)
+    end(node, TWO, is_commit=False)
+    assert node.log.aborted_transactions(0, EVERYTHING) == [AbortedTransaction(ONE, 0)]
+
+
+def test_active_producers_are_described() -> None:
+    node = Node()
+    node.put(batch(b"v", b"v", producer=(7, 3, 0), timestamp_ms=NOW - 5))
+    put(node, ONE, 0)
+    end(node, ONE, is_commit=True, coordinator_epoch=9)
+    put(node, ONE, 1)
+    end(node, TWO, is_commit=True)
+    assert node.log.active_producers() == [
+        ActiveProducer(7, 3, 1, NOW - 5, -1, -1),
+        ActiveProducer(ONE, 0, 1, NOW, 9, 4),
+        ActiveProducer(TWO, 0, -1, NOW, 0, -1),
+    ]
+
+
+def test_a_producer_with_an_open_transaction_is_not_forgotten() -> None:
+    node = Node({"producer.id.expiration.ms": 1000})
+    put(node, ONE, 0)
+    node.put(batch(b"v", producer=(7, 0, 0)))
+    node.log.expire_producers(NOW + 5000)
+    assert [one.producer_id for one in node.log.active_producers()] == [ONE]
+    end(node, ONE, is_commit=True)
+    node.log.expire_producers(NOW + 5000)
+    assert node.log.active_producers() == []
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_a_marker_that_cannot_be_written_leaves_the_transaction_open(is_commit: bool) -> None:
+    node = Node()
+    put(node, ONE, 0)
+    before = node.log.active_producers()
+    node.sim.refuses = lambda path, operation: operation == "write" and path.endswith(".log")
+    with pytest.raises(DiskError):
+        end(node, ONE, is_commit=is_commit, coordinator_epoch=1)
+    with pytest.raises(DiskError):
+        put(node, TWO, 0)
+    node.sim.refuses = None
+    assert node.log.active_producers() == before
+    node.flush()
+    assert node.log.last_stable_offset == 0
+    assert node.log.aborted_transactions(0, EVERYTHING) == []
+    end(node, ONE, is_commit=is_commit)
+    node.flush()
+    assert node.log.last_stable_offset == 2
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_transactions_survive_a_restart(is_clean: bool) -> None:
+    node = Node(topic={"segment.bytes": "300"})
+    put(node, ONE, 0)
+    put(node, TWO, 0)
+    end(node, ONE, is_commit=False, coordinator_epoch=2)
+    for number in range(1, 6):
+        put(node, TWO, number)
+    node.flush()
+    before = node.log.active_producers()
+    if is_clean:
+        node.restart()
+    else:
+        node.reopen()
+    node.log.advance_high_watermark(EVERYTHING)
+    assert node.log.active_producers() == before
+    assert node.log.last_stable_offset == 1
+    assert node.log.aborted_transactions(0, EVERYTHING) == [AbortedTransaction(ONE, 0)]
+    end(node, TWO, is_commit=False, coordinator_epoch=2)
+    assert len(node.log.aborted_transactions(0, EVERYTHING)) == 2
+
+
+def test_the_broker_may_write_transactional_batches_itself() -> None:
+    """Offsets committed in a transaction: sequences are not looked at, epochs are."""
+    node = Node()
+    for _ in range(2):
+        view = batch(b"offset", producer=(ONE, 4, 0), is_transactional=True)
+        node.log.append_own(view, read_header(view), 0, NOW)
+        node.log.write_staged(NOW)
+    node.flush()
+    assert (node.log.log_end_offset, node.log.last_stable_offset) == (2, 0)
+    view = batch(b"offset", producer=(ONE, 3, 0), is_transactional=True)
+    with pytest.raises(ApiError) as fenced:
+        node.log.append_own(view, read_header(view), 0, NOW)
+    assert fenced.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
