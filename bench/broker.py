@@ -1,277 +1,259 @@
-"""The broker under librdkafka and under single-record requests; beside Apache Kafka on request.
+"""The broker beside Apache Kafka: what eight kinds of work cost each of them, in one run.
 
-Both brokers run with their own defaults except where a case says otherwise: `flush=ack` is
-`flush.messages=1` on the topic, `flush=interval` a number that is never reached.
+Same clients, same disk, same machine, measured in turn; the peer has Kafka's own settings, ours is
+shown with `flush=interval`, which is Kafka's bargain, and with `flush=ack`, which is our default.
+Both are warmed first, for a Java broker gets twice as fast in its first minutes.
 """
 
 import random
 import shutil
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from itertools import product
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
-import pytest
-
-from bench import librdkafka, raw
-from bench.figures import percentile
+from bench import broker_cases as cases
+from bench import librdkafka
+from bench.beside import Row, markdown
+from bench.broker_idle import idle
 from bench.machine import cpu_s, pss_mib
-from bench.measurement import Figures, Goal, Measurement, Peer
+from bench.measurement import Figures, Goal, Measurement, Peer, Run
 from bench.report import note
+from bench.servers import FLUSH, BesideKafka, Server, new_kafka, server, until_first_record
 from bench.session import Bench
-from protocol.messages.api import ApiKey
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.headers import decode_response_header, encode_request
-from protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
-from protocol.wire.records import NewRecord, build_batch
 from tests.harness.broker import BrokerProcess
-from tests.harness.kafka import VERSION, KafkaProcess
+from tests.harness.kafka import VERSION
 
 PART = "broker"
-Skipped = pytest.skip.Exception
-PARTITIONS = 6
-FLUSH = {"ack": {"flush.messages": "1"}, "interval": {"flush.messages": str(2**63 - 1)}}
-KAFKA_WARM_RECORDS = 10_000_000
-PRODUCE_VERSION, FETCH_VERSION = 9, 11
-SMALL_RECORD_BYTES = 100
-FETCH_BYTES = 1 << 20
-GB = 1e9
+OWN_SETTINGS: Mapping[str, object] = {"max.connections.per.ip": 5_000}
+KEPT_TOPIC = "kept"
+FETCH_TOPIC = "consumed"
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
-    """A running broker, ours or the peer."""
-
-    name: str
-    bootstrap: str
-    pid: int
-    topics: librdkafka.Topics
+def _ratio(figure: str, *, at_most: float | None = None, at_least: float | None = None) -> Goal:
+    return Goal(figure, at_most=at_most, at_least=at_least, of="ratio")
 
 
-Case = Callable[[Server], Figures]
+PRODUCE_LARGE = Row(
+    "librdkafka, 1 KiB records, linger 5 ms, 6 partitions",
+    {"cpu_s_per_gb": "broker CPU-s per GB", "mb_per_s": "MB/s"},
+    (_ratio("cpu_s_per_gb", at_most=1 / 3), _ratio("mb_per_s", at_least=1.2)),
+)
+PRODUCE_SMALL = Row(
+    "librdkafka, 200 B records, linger 5 ms, 6 partitions",
+    {"cpu_s_per_million": "broker CPU-s per M records", "records_per_s": "records/s"},
+    (_ratio("cpu_s_per_million", at_most=1 / 3),),
+)
+MANY_REQUESTS = Row(
+    "one 100-byte record a request, 10 connections × 5 in flight",
+    {"requests_per_s": "requests/s", "cpu_us_per_request": "broker CPU-µs a request"},
+    (_ratio("requests_per_s", at_least=2.5), _ratio("cpu_us_per_request", at_most=1 / 4)),
+)
+ONE_AT_A_TIME = Row(
+    "one 100-byte record a request, one at a time",
+    {"ack_p50_us": "p50 µs", "ack_p99_us": "p99 µs", "cpu_us_per_request": "CPU-µs a request"},
+    (_ratio("ack_p50_us", at_most=1.1), _ratio("ack_p99_us", at_most=0.6)),
+    (_ratio("ack_p50_us", at_most=3.0),),
+)
+CONSUME = Row(
+    "librdkafka consumes from the page cache, 6 partitions",
+    {"cpu_s_per_gb": "broker CPU-s per GB", "mb_per_s": "MB/s"},
+    (_ratio("cpu_s_per_gb", at_most=0.8), _ratio("mb_per_s", at_least=1.0)),
+    is_flushed=False,
+)
+REPLAYED = Row(
+    "1 MiB fetches, thrown away, 2 connections × 2 in flight",
+    {"cpu_s_per_gb": "broker CPU-s per GB", "mb_per_s": "MB/s"},
+    is_flushed=False,
+)
+ON_THE_WAY = Row(
+    "produce → consume at 1,000 records/s",
+    {"p50_ms": "p50 ms", "p99_ms": "p99 ms"},
+    (_ratio("p50_ms", at_most=1.0), _ratio("p99_ms", at_most=1.0)),
+)
+START = Row(
+    "from the start of the process",
+    {"answer_s": "s to the first answer", "record_s": "s to the first acknowledged record"},
+    (_ratio("record_s", at_most=1 / 8),),
+    is_flushed=False,
+)
+MEMORY_IDLE = Row(
+    "memory, idle", {"pss_mib": "MiB"}, (_ratio("pss_mib", at_most=1 / 8),), is_flushed=False
+)
+IDLE = Row(
+    "1,000 idle connections, 1,000 partitions",
+    {
+        "pss_mib": "MiB",
+        "idle_cpu_percent": "% of a core idle",
+        "session_cpu_percent": "with one consumer of all, by session",
+        "no_session_cpu_percent": "the same without one",
+    },
+    (_ratio("pss_mib", at_most=1.0), _ratio("idle_cpu_percent", at_most=1.0)),
+    is_flushed=False,
+)
+
+
+def memory_after(count: int) -> Row:
+    """The row of the memory after so many records."""
+    return Row(
+        f"memory, after {count / 1e6:g} M records",
+        {"pss_mib": "MiB"},
+        (_ratio("pss_mib", at_most=1 / 8),),
+        is_flushed=False,
+    )
 
 
 def measure(bench: Bench) -> Iterator[Measurement]:
-    """All cases; starting first, for the other cases leave data behind."""
-    yield start(bench)
+    """All rows; starting first, for the other cases leave data behind."""
+    found: list[Measurement] = []
+    total = bench.options.sized(25_000_000, 500_000)
+    for measurement in _measurements(bench, total):
+        found.append(measurement)
+        yield measurement
+    rows = [
+        PRODUCE_LARGE, PRODUCE_SMALL, MANY_REQUESTS, ONE_AT_A_TIME, CONSUME, REPLAYED, ON_THE_WAY,
+        START, MEMORY_IDLE, memory_after(total), IDLE,
+    ]  # fmt: skip
+    for line in markdown(rows, found):
+        sys.stderr.write(line + "\n")
+
+
+def _measurements(bench: Bench, total: int) -> Iterator[Measurement]:
+    yield _starts(bench)
     folder = bench.new_folder("broker")
-    with BrokerProcess(folder) as process:
-        ours = _server("millrace", process.bootstrap, process.pid)
-        yield _memory_idle(bench, ours)
-        with _peer(bench) as kafka:
-            _warm_up(bench, ours, kafka)
-            yield from _cases(bench, ours, kafka.server)
-        yield Measurement(
-            PART,
-            "memory after the load",
-            [bench.once(lambda: {"pss_mib": pss_mib([ours.pid])})],
+    with BrokerProcess(folder, OWN_SETTINGS) as process, BesideKafka(bench) as kafka:
+        turns = _Turns(bench, server("millrace", process.bootstrap, process.pid), kafka.server)
+        yield turns.once(MEMORY_IDLE, _memory)
+        _warm_up(bench, turns.all)
+        sized = bench.options.sized
+        yield from turns.flushed(
+            PRODUCE_LARGE, cases.produce(bench, 1024, sized(1_000_000, 50_000))
         )
+        yield from turns.flushed(
+            PRODUCE_SMALL, cases.produce(bench, 200, sized(3_000_000, 100_000))
+        )
+        yield from turns.flushed(MANY_REQUESTS, cases.requests(bench, 10, 5))
+        yield from turns.flushed(ONE_AT_A_TIME, cases.requests(bench, 1, 1))
+        yield from turns.flushed(ON_THE_WAY, cases.on_the_way(bench, 1_000))
+        yield from _consuming(bench, turns)
+        _top_up(turns.all, total)
+        yield turns.once(memory_after(total), _memory)
+        yield turns.once(IDLE, idle(bench))
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def start(bench: Bench, part: str = PART) -> Measurement:
-    """From the start of the process to the first healthy answer, on an empty folder."""
+class _Turns:
+    """Ours and the peer, measured in turn, row by row."""
 
-    def once() -> Figures:
-        folder = bench.new_folder("broker-start")
-        with BrokerProcess(folder) as process:
-            spent_s = cpu_s(process.pid)
-            seconds = process.started_s
-        shutil.rmtree(folder)
-        return {"ready_s": seconds, "cpu_s": spent_s}
-
-    runs = bench.repeat("broker start", once, runs=bench.options.sized(5, 1))
-    return Measurement(part, "broker start", runs, goals=[Goal("ready_s", at_most=1.0)])
-
-
-def _memory_idle(bench: Bench, server: Server) -> Measurement:
-    run = bench.once(lambda: {"pss_mib": pss_mib([server.pid])})
-    return Measurement(PART, "memory idle", [run], goals=[Goal("pss_mib", at_most=50)])
-
-
-class _peer:
-    """Apache Kafka when it was asked for and can be had; `server` is None otherwise."""
-
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, bench: Bench, ours: Server, peer: Server | None) -> None:
         self._bench = bench
-        self._process: KafkaProcess | None = None
-        self.server: Server | None = None
+        self._ours = ours
+        self._peer = peer
+        self._peer_name = None if peer is None else peer.name
+        self.all = [ours] if peer is None else [ours, peer]
 
-    def __enter__(self) -> "_peer":
-        if not self._bench.options.beside_kafka:
-            return self
-        try:
-            process = KafkaProcess(self._bench.new_folder("kafka"), heap="1G")
-        except Skipped as reason:
-            note(f"without Apache Kafka: {reason}")
-            return self
-        note(f"starting Apache Kafka {VERSION}")
-        self._process = process.start()
-        self.server = _server(f"kafka {VERSION}", process.bootstrap, process.pid())
-        return self
+    def flushed(self, row: Row, case: cases.Case) -> Iterator[Measurement]:
+        """A row of both kinds of flushing, the peer's runs between them."""
+        kinds = list(FLUSH)
+        measures: list[Callable[[], Figures]] = [
+            partial(case, self._ours, FLUSH[kind]) for kind in kinds
+        ]
+        if self._peer is not None:
+            measures.insert(1, partial(case, self._peer, {}))
+        rounds = self._bench.in_rounds(row.work, measures)
+        runs = list(rounds.runs)
+        peer = None if self._peer is None else Peer(self._peer.name, runs.pop(1))
+        for kind, ours in zip(kinds, runs, strict=True):
+            goals = row.goals_for(kind)
+            yield Measurement(PART, row.case(kind), ours, peer, goals, rounds.discarded)
 
-    def __exit__(self, *_: object) -> None:
-        if self._process is not None:
-            self._process.stop()
-            shutil.rmtree(self._process.folder, ignore_errors=True)
+    def plain(self, row: Row, case: cases.Case) -> Measurement:
+        """A row that has nothing to do with flushing."""
+        rounds = self._bench.in_rounds(row.work, [partial(case, one, {}) for one in self.all])
+        return _measurement(row, rounds.runs, self._peer_name, rounds.discarded)
 
-
-def _server(name: str, bootstrap: str, pid: int) -> Server:
-    return Server(name, bootstrap, pid, librdkafka.Topics(bootstrap))
-
-
-def _cases(bench: Bench, ours: Server, peer: Server | None) -> Iterator[Measurement]:
-    sized = bench.options.sized
-    for (kind, settings), size, acks in product(FLUSH.items(), (1024, 200), ("1", "all")):
-        count = sized(400_000 if size == 1024 else 1_000_000, 100_000)
-        case = f"produce {size} B, acks={acks}, flush={kind}"
-        yield _compared(bench, case, ours, peer, _produce_case(bench, size, acks, settings, count))
-    yield from _fetch_cases(bench, ours, peer)
-    for kind, settings in FLUSH.items():
-        for acks in ("1", "all"):
-            words = f"acks={acks}, flush={kind}"
-            case = f"one record a request, 10 connections × 5 in flight, {words}"
-            yield _compared(bench, case, ours, peer, _requests_case(bench, settings, acks, 10, 5))
-            case = f"one record a request, one at a time, {words}"
-            yield _compared(bench, case, ours, peer, _requests_case(bench, settings, acks, 1, 1))
+    def once(self, row: Row, case: cases.Case) -> Measurement:
+        """A row that cannot be repeated, as what it tells depends on all before it."""
+        note(row.work)
+        runs = [[self._bench.once(partial(case, one, {}))] for one in self.all]
+        return _measurement(row, runs, self._peer_name)
 
 
-def _compared(
-    bench: Bench, case: str, ours: Server, peer: Server | None, measure: Case
+def _measurement(
+    row: Row, runs: Sequence[Sequence[Run]], peer_name: str | None, discarded: int = 0
 ) -> Measurement:
-    if peer is None:
-        return Measurement(PART, case, bench.repeat(case, lambda: measure(ours)))
-    runs, theirs = bench.in_turn(case, lambda: measure(ours), lambda: measure(peer))
-    return Measurement(PART, case, runs, Peer(peer.name, theirs))
+    peer = None if peer_name is None else Peer(peer_name, runs[1])
+    return Measurement(PART, row.work, runs[0], peer, row.goals, discarded)
 
 
-def _warm_up(bench: Bench, ours: Server, kafka: _peer) -> None:
-    """Let memory, page cache and (for the peer) the compiler settle before anything counts."""
-    count = bench.options.sized(500_000, 20_000)
-    note("warming up")
-    _produce_case(bench, 200, "1", FLUSH["interval"], count)(ours)
-    if kafka.server is not None:
-        count = bench.options.sized(KAFKA_WARM_RECORDS, 200_000)
-        _produce_case(bench, 200, "1", FLUSH["interval"], count)(kafka.server)
+def _starts(bench: Bench) -> Measurement:
+    """On empty folders; formatting Kafka's does not count."""
 
-
-def _produce_case(bench: Bench, size: int, acks: str, settings: dict[str, str], count: int) -> Case:
-    chance = random.Random(bench.options.seed)
-    values = [chance.randbytes(size) for _ in range(64)]
-
-    def measure(server: Server) -> Figures:
-        server.topics.create("bench", PARTITIONS, settings)
+    def ours() -> Figures:
+        folder = bench.new_folder("broker-start")
+        process = BrokerProcess(folder)
         try:
-            before_s = cpu_s(server.pid)
-            seconds = librdkafka.produce(server.bootstrap, "bench", values, count, acks)
-            spent_s = cpu_s(server.pid) - before_s
-            found = server.topics.record_count("bench", PARTITIONS)
+            figures = until_first_record(process.bootstrap, process.spawn)
+            return {**figures, "cpu_s": cpu_s(process.pid)}
         finally:
-            server.topics.delete("bench")
-        if found != count:
-            raise librdkafka.Lost(f"{found} of {count} records in the topic")
-        volume = count * size
-        return {
-            "mb_per_s": volume / seconds / 1e6,
-            "records_per_s": count / seconds,
-            "broker_cpu_s_per_gb": spent_s / volume * GB,
-            "broker_cpu_us_per_record": spent_s / count * 1e6,
-        }
+            process.kill9()
+            shutil.rmtree(folder, ignore_errors=True)
 
-    return measure
+    def peers() -> Figures:
+        process = new_kafka(bench, "kafka-start")
+        assert process is not None
+        process.format()
+        try:
+            figures = until_first_record(process.bootstrap, process.spawn)
+            return {**figures, "cpu_s": cpu_s(process.pid())}
+        finally:
+            process.kill9()
+            shutil.rmtree(process.folder, ignore_errors=True)
+
+    has_peer = new_kafka(bench, "kafka-probe") is not None
+    rounds = bench.in_rounds(START.work, [ours, peers] if has_peer else [ours])
+    name = f"kafka {VERSION}" if has_peer else None
+    return _measurement(START, rounds.runs, name, rounds.discarded)
 
 
-def _fetch_cases(bench: Bench, ours: Server, peer: Server | None) -> Iterator[Measurement]:
+def _memory(one: Server, _: Mapping[str, str]) -> Figures:
+    return {"pss_mib": pss_mib([one.pid])}
+
+
+def _warm_up(bench: Bench, servers: Sequence[Server]) -> None:
+    """Let memory, page cache and the peer's compiler settle before anything counts.
+
+    The records stay: a broker that is asked for its memory later has something to look after.
+    """
+    count = bench.options.sized(10_000_000, 100_000)
+    for one in servers:
+        note(f"warming up {one.name}")
+        one.topics.create(KEPT_TOPIC, cases.PARTITIONS, FLUSH["interval"])
+        librdkafka.produce(one.bootstrap, KEPT_TOPIC, [bytes(200)], count, "1")
+        one.record_count += count
+        cases.requests(bench, 10, 5)(one, FLUSH["interval"])
+        cases.requests(bench, 1, 1)(one, FLUSH["interval"])
+        cases.consume(KEPT_TOPIC, count // 10, 200)(one, {})
+
+
+def _consuming(bench: Bench, turns: _Turns) -> Iterator[Measurement]:
     """Both read the same records, which stay in the page cache."""
-    size, count = 1024, bench.options.sized(500_000, 100_000)
-    value = random.Random(bench.options.seed).randbytes(size)
-    servers = [ours] if peer is None else [ours, peer]
-    for server in servers:
-        server.topics.create("bench-fetch", PARTITIONS, {})
-        librdkafka.produce(server.bootstrap, "bench-fetch", [value], count, "1")
-
-    def by_librdkafka(server: Server) -> Figures:
-        before_s = cpu_s(server.pid)
-        seconds = librdkafka.consume(server.bootstrap, "bench-fetch", PARTITIONS, count)
-        return _volume_figures(count * size, seconds, cpu_s(server.pid) - before_s)
-
-    def by_replay(server: Server) -> Figures:
-        before_s = cpu_s(server.pid)
-        frames = [_fetch_frame("bench-fetch", number) for number in range(2)]
-        seconds = bench.options.sized(3, 1)
-        found = raw.replay(server.bootstrap, frames, in_flight=2, seconds=seconds)
-        return _volume_figures(found.answer_bytes, found.seconds, cpu_s(server.pid) - before_s)
-
-    yield _compared(bench, "fetch 1 KiB records by librdkafka", ours, peer, by_librdkafka)
-    case = "fetch 1 MiB answers, thrown away, 2 connections × 2 in flight"
-    yield _compared(bench, case, ours, peer, by_replay)
-    for server in servers:
-        server.topics.delete("bench-fetch")
+    size_bytes, count = 1024, bench.options.sized(1_000_000, 50_000)
+    value = random.Random(bench.options.seed).randbytes(size_bytes)
+    for one in turns.all:
+        one.topics.create(FETCH_TOPIC, cases.PARTITIONS, FLUSH["interval"])
+        librdkafka.produce(one.bootstrap, FETCH_TOPIC, [value], count, "1")
+        one.record_count += count
+    yield turns.plain(CONSUME, cases.consume(FETCH_TOPIC, count, size_bytes))
+    yield turns.plain(REPLAYED, cases.replayed_fetches(bench, FETCH_TOPIC))
+    for one in turns.all:
+        one.topics.delete(FETCH_TOPIC)
 
 
-def _volume_figures(volume: int, seconds: float, spent_s: float) -> Figures:
-    return {"mb_per_s": volume / seconds / 1e6, "broker_cpu_s_per_gb": spent_s / volume * GB}
-
-
-def _requests_case(
-    bench: Bench, settings: dict[str, str], acks: str, connections: int, in_flight: int
-) -> Case:
-    seconds = bench.options.sized(3, 1)
-
-    def measure(server: Server) -> Figures:
-        server.topics.create("bench", PARTITIONS, settings)
-        try:
-            frames = [
-                _produce_frame("bench", number % PARTITIONS, acks) for number in range(connections)
-            ]
-            before_s = cpu_s(server.pid)
-            found = raw.replay(server.bootstrap, frames, in_flight=in_flight, seconds=seconds)
-            spent_s = cpu_s(server.pid) - before_s
-            _check_produced(found.last_answer)
-            records = server.topics.record_count("bench", PARTITIONS)
-        finally:
-            server.topics.delete("bench")
-        if records != found.requests:
-            raise librdkafka.Lost(f"{records} records of {found.requests} acknowledged requests")
-        return {
-            "requests_per_s": found.requests / found.seconds,
-            "ack_p50_ms": percentile(found.latencies_s, 0.5) * 1e3,
-            "ack_p99_ms": percentile(found.latencies_s, 0.99) * 1e3,
-            "broker_cpu_us_per_request": spent_s / found.requests * 1e6,
-        }
-
-    return measure
-
-
-def _produce_frame(topic: str, partition: int, acks: str) -> bytes:
-    record = NewRecord(None, bytes(SMALL_RECORD_BYTES), 1_700_000_000_000)
-    data = PartitionProduceData(index=partition, records=build_batch([record]))
-    request = ProduceRequest(
-        acks=-1 if acks == "all" else int(acks),
-        timeout_ms=30_000,
-        topic_data=[TopicProduceData(name=topic, partition_data=[data])],
-    )
-    return encode_request(request, PRODUCE_VERSION, 1, "bench")
-
-
-def _check_produced(answer: bytes) -> None:
-    _, position = decode_response_header(answer, ApiKey.PRODUCE, PRODUCE_VERSION)
-    response, _ = ProduceResponse.decode(answer, PRODUCE_VERSION, position)
-    code = response.responses[0].partition_responses[0].error_code
-    if code:
-        raise librdkafka.Lost(f"the broker refused a record: error {code}")
-
-
-def _fetch_frame(topic: str, partition: int) -> bytes:
-    wanted = FetchPartition(partition=partition, fetch_offset=0, partition_max_bytes=FETCH_BYTES)
-    request = FetchRequest(
-        max_wait_ms=500,
-        min_bytes=1,
-        max_bytes=FETCH_BYTES,
-        topics=[FetchTopic(topic=topic, partitions=[wanted])],
-    )
-    return encode_request(request, FETCH_VERSION, 1, "bench")
+def _top_up(servers: Sequence[Server], total: int) -> None:
+    """Bring every broker to the same number of records taken."""
+    for one in servers:
+        if one.record_count < total:
+            note(f"filling {one.name} up to {total:,} records")
+            left = total - one.record_count
+            librdkafka.produce(one.bootstrap, KEPT_TOPIC, [bytes(200)], left, "1")
+            one.record_count += left

@@ -1,16 +1,19 @@
 """How long the mill takes to start, and how much memory it holds, idle and at work."""
 
+import shutil
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 
-from bench import broker
 from bench.lines import LineSource
+from bench.machine import cpu_s
 from bench.measurement import Figures, Goal, Measurement, Run
 from bench.mill import paced_file
 from bench.report import note
 from bench.session import Bench
 from bench.whole import WholeMill, peaks, started_mill, whole_mill
+from tests.harness.broker import BrokerProcess
 
 IDLE_S = 5.0
 SAMPLE_S = 0.5
@@ -23,7 +26,8 @@ MEMORY_GOALS = (
 
 def startup(bench: Bench) -> Iterator[Measurement]:
     """A broker alone; the mill on an empty folder; the mill again, its data kept."""
-    yield broker.start(bench, "startup")
+    runs = bench.repeat("broker start", partial(_broker, bench), runs=bench.options.sized(5, 1))
+    yield Measurement("startup", "broker start", runs, goals=[Goal("ready_s", at_most=1.0)])
     mill = whole_mill(bench)
     if not mill.is_up:
         run = bench.repeat("first up", mill.up, mill.roots, runs=1)
@@ -31,6 +35,15 @@ def startup(bench: Bench) -> Iterator[Measurement]:
 
     runs = [_again(bench, mill) for _ in range(bench.options.sized(2, 1))]
     yield Measurement("startup", "second up", runs, goals=[Goal("up_s", at_most=25)])
+
+
+def _broker(bench: Bench) -> Figures:
+    """From the start of the process to the first healthy answer, on an empty folder."""
+    folder = bench.new_folder("broker-start")
+    with BrokerProcess(folder) as process:
+        spent_s, seconds = cpu_s(process.pid), process.started_s
+    shutil.rmtree(folder)
+    return {"ready_s": seconds, "cpu_s": spent_s}
 
 
 def _again(bench: Bench, mill: WholeMill) -> Run:

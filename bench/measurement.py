@@ -9,6 +9,7 @@ Pure. The line's schema is `bench/1`:
      "goals": [{"figure": …, "of": "figures" or "ratio", "at_most" or "at_least": …, "met": …}],
      "machine": {"cores": 2, "python": "3.11.2", "other_load": {…}},   # other load in cores
      "noisy": 0,                                    # runs with more other load than 0.3 cores
+     "discarded": 0,                                # rounds measured again because of that
      "at": "2026-11-21T04:00:00Z"}
 """
 
@@ -50,7 +51,7 @@ class Goal:
     @property
     def text(self) -> str:
         """The goal for a person."""
-        return f"≤ {self.at_most:g}" if self.at_most is not None else f"≥ {self.at_least:g}"
+        return f"≤ {self.at_most:.3g}" if self.at_most is not None else f"≥ {self.at_least:.3g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +71,18 @@ class Measurement:
     runs: Sequence[Run]
     peer: Peer | None = None
     goals: Sequence[Goal] = field(default=())
+    discarded: int = 0
+    """Disturbed rounds that are in none of the figures."""
 
     @property
     def figures(self) -> dict[str, Spread]:
         """Every figure over all runs."""
         return _spreads([run.figures for run in self.runs])
+
+    @property
+    def peer_figures(self) -> dict[str, Spread]:
+        """Every figure of the peer; empty without one."""
+        return _spreads([run.figures for run in self.peer.runs]) if self.peer else {}
 
     @property
     def ratios(self) -> dict[str, Spread]:
@@ -117,7 +125,7 @@ class Measurement:
         """The line."""
         peer = None
         if self.peer is not None:
-            peer = {"name": self.peer.name, "figures": _json(_peer_figures(self.peer))}
+            peer = {"name": self.peer.name, "figures": _json(self.peer_figures)}
         return {
             "schema": SCHEMA,
             "part": self.part,
@@ -131,12 +139,9 @@ class Measurement:
                 "other_load": spread([run.other_load for run in self.all_runs]).to_json(),
             },
             "noisy": self.noisy_runs,
+            "discarded": self.discarded,
             "at": at,
         }
-
-
-def _peer_figures(peer: Peer) -> dict[str, Spread]:
-    return _spreads([run.figures for run in peer.runs])
 
 
 def _spreads(runs: Sequence[Figures]) -> dict[str, Spread]:

@@ -3,12 +3,12 @@
 import contextlib
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench.machine import Watch, no_roots
-from bench.measurement import Figures, Run
+from bench.measurement import NOISY_CORES, Figures, Run
 from bench.report import note
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -89,3 +89,28 @@ class Bench:
         note(case)
         pairs = [(self.once(ours), self.once(theirs)) for _ in range(self.options.runs)]
         return [ours for ours, _ in pairs], [theirs for _, theirs in pairs]
+
+    def in_rounds(self, case: str, measures: Sequence[Callable[[], Figures]]) -> "Rounds":
+        """Runs of several subjects in turn, A B C A B C …, without those that were disturbed.
+
+        A round in which anything else took more of the machine than it may is measured again, up
+        to as many times as runs were wanted. Where not one was quiet, all stay, and are marked.
+        """
+        note(case)
+        rounds: list[tuple[Run, ...]] = []
+        quiet: list[tuple[Run, ...]] = []
+        while len(quiet) < self.options.runs and len(rounds) < 2 * self.options.runs:
+            rounds.append(tuple(self.once(measure) for measure in measures))
+            if all(run.other_load <= NOISY_CORES for run in rounds[-1]):
+                quiet.append(rounds[-1])
+        kept = quiet or rounds
+        by_subject = [list(runs) for runs in zip(*kept, strict=True)]
+        return Rounds(by_subject, len(rounds) - len(kept))
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """What was kept of runs in turn: per subject its runs, and how many rounds were discarded."""
+
+    runs: Sequence[list[Run]]
+    discarded: int

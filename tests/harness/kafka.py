@@ -129,11 +129,27 @@ class KafkaProcess:
 
     def start(self) -> "KafkaProcess":
         """Format what is new, start every node that is not running, wait until all serve."""
+        self.format()
+        self.spawn()
+        wait_until(self._is_ready, START_DEADLINE_S, f"Kafka ready; its log: {self.log_text()}")
+        return self
+
+    def format(self) -> None:
+        """Make the folders of nodes that have none, as Kafka's own tool does."""
+        for node_id in self.node_ids:
+            home = self.folder / f"kafka-{node_id}"
+            config = home / "server.properties"
+            if not config.exists():
+                home.mkdir(parents=True)
+                config.write_text(self._server_properties(node_id, home))
+                (home / "log4j2.properties").write_text(_LOG4J)
+                self._format(config)
+
+    def spawn(self) -> None:
+        """Start every formatted node that is not running; wait for nothing."""
         for node_id in self.node_ids:
             if node_id not in self.processes:
                 self._start_node(node_id)
-        wait_until(self._is_ready, START_DEADLINE_S, f"Kafka ready; its log: {self.log_text()}")
-        return self
 
     def stop(self) -> None:
         """SIGTERM to every node, and wait."""
@@ -150,13 +166,6 @@ class KafkaProcess:
 
     def _start_node(self, node_id: int) -> None:
         home = self.folder / f"kafka-{node_id}"
-        config = home / "server.properties"
-        is_new = not config.exists()
-        if is_new:
-            home.mkdir(parents=True)
-            config.write_text(self._server_properties(node_id, home))
-            (home / "log4j2.properties").write_text(_LOG4J)
-            self._format(config)
         log4j = f"-Dlog4j2.configurationFile={home / 'log4j2.properties'}"
         with (self.folder / f"kafka-{node_id}.log").open("ab") as log:
             self.processes[node_id] = subprocess.Popen(
@@ -169,7 +178,7 @@ class KafkaProcess:
                     "-cp",
                     f"{self.jars}/*",
                     "kafka.Kafka",
-                    str(config),
+                    str(home / "server.properties"),
                 ],
                 cwd=home,
                 stdin=subprocess.DEVNULL,

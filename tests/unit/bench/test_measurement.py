@@ -30,7 +30,8 @@ def written(measurement: Measurement) -> dict[str, object]:
 def test_a_line_has_the_schema() -> None:
     line = written(COMPARED)
     assert list(line) == [
-        "schema", "part", "case", "figures", "peer", "ratio", "goals", "machine", "noisy", "at"
+        "schema", "part", "case", "figures", "peer", "ratio", "goals", "machine", "noisy",
+        "discarded", "at"
     ]  # fmt: skip
     assert line["schema"] == "bench/1"
     assert line["figures"] == {

@@ -1,0 +1,86 @@
+"""The table that sets our broker beside Apache Kafka, as Markdown for the README.
+
+Pure. One row for each kind of work: the peer's medians, ours with `flush=interval` (the peer's own
+bargain) and with `flush=ack` (our default), each with its ratio, and the goals, the missed ones
+named. A kind of work that has nothing to do with flushing was measured once.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from bench.figures import text_of
+from bench.measurement import Goal, Measurement
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One kind of work: which of its figures are shown, in which words, and what they should be."""
+
+    work: str
+    shown: Mapping[str, str]
+    """Figure -> its unit for a reader."""
+
+    goals: Sequence[Goal] = ()
+    """With `flush=interval`, or where flushing plays no part."""
+
+    ack_goals: Sequence[Goal] = ()
+    is_flushed: bool = True
+    """Whether it is measured with both kinds of flushing."""
+
+    def case(self, flush: str) -> str:
+        """The case's name in the lines of JSON."""
+        return f"{self.work}, flush={flush}" if self.is_flushed else self.work
+
+    def goals_for(self, flush: str) -> Sequence[Goal]:
+        """What is wanted of the case."""
+        return self.ack_goals if flush == "ack" else self.goals
+
+
+def markdown(rows: Sequence[Row], found: Sequence[Measurement]) -> list[str]:
+    """The table's lines; empty when nothing was measured beside a peer."""
+    by_case = {one.case: one for one in found}
+    peer = next((one.peer.name for one in found if one.peer is not None), None)
+    if peer is None:
+        return []
+    lines = [
+        f"| work, one node | {peer} | ours, `flush=interval` | ours, `flush=ack` | goal |",
+        "|---|---|---|---|---|",
+    ]
+    for row in rows:
+        interval = by_case.get(row.case("interval"))
+        ack = by_case.get(row.case("ack")) if row.is_flushed else None
+        if interval is None:
+            continue
+        cells = [
+            f"{row.work}: {', '.join(row.shown.values())}",
+            _peers(row, interval),
+            _ours(row, interval),
+            _ours(row, ack) if ack is not None else "",
+            _goals(row, interval, ack),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def _peers(row: Row, measurement: Measurement) -> str:
+    figures = measurement.peer_figures
+    return "; ".join(text_of(figures[name].median) for name in row.shown if name in figures)
+
+
+def _ours(row: Row, measurement: Measurement) -> str:
+    ratios, cells = measurement.ratios, []
+    for name in row.shown:
+        if name in measurement.figures:
+            ratio = f" ({ratios[name].median:.2f}×)" if name in ratios else ""
+            cells.append(text_of(measurement.figures[name].median) + ratio)
+    return "; ".join(cells)
+
+
+def _goals(row: Row, *measurements: Measurement | None) -> str:
+    cells = []
+    for measurement in measurements:
+        for goal, _, is_met in measurement.judged() if measurement is not None else ():
+            unit = row.shown.get(goal.figure, goal.figure)
+            text = f"{unit} {goal.text}{'×' if goal.of == 'ratio' else ''}"
+            cells.append(text if is_met else f"**missed:** {text}")
+    return "; ".join(cells)

@@ -1,0 +1,152 @@
+"""What is done to one broker, ours or the peer, and what it cost it: one function a row.
+
+Every case makes its topic anew, looks at the broker's CPU seconds before and after, checks that
+nothing was lost, and removes the topic. What earlier cases have left to be written back is written
+before the clock starts.
+"""
+
+import os
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from bench import librdkafka, raw, wakeful
+from bench.figures import percentile
+from bench.machine import cpu_s
+from bench.measurement import Figures
+from bench.requests import check_produced, fetch_frame, fetch_request, produce_frame
+from bench.servers import Server
+from bench.session import Bench
+
+PARTITIONS = 6
+TOPIC = "bench"
+GB = 1e9
+DIFFERENT_VALUES = 64
+
+Case = Callable[[Server, Mapping[str, str]], Figures]
+"""Takes the broker and the topic's settings."""
+
+
+class _Spent:
+    """CPU seconds of a broker since it was made."""
+
+    def __init__(self, server: Server) -> None:
+        os.sync()
+        self._pid = server.pid
+        self._before_s = cpu_s(server.pid)
+
+    @property
+    def seconds(self) -> float:
+        return cpu_s(self._pid) - self._before_s
+
+
+@contextmanager
+def new_topic(server: Server, settings: Mapping[str, str], partitions: int) -> Iterator[None]:
+    """A topic for one run."""
+    server.topics.create(TOPIC, partitions, settings)
+    try:
+        yield
+    finally:
+        server.topics.delete(TOPIC)
+
+
+def _all_there(server: Server, partitions: int, count: int) -> None:
+    found = server.topics.record_count(TOPIC, partitions)
+    server.record_count += found
+    if found != count:
+        raise librdkafka.Lost(f"{found} of {count} records in the topic")
+
+
+def produce(bench: Bench, size_bytes: int, count: int) -> Case:
+    """librdkafka, linger 5 ms, acks=1, six partitions."""
+    chance = random.Random(bench.options.seed)
+    values = [chance.randbytes(size_bytes) for _ in range(DIFFERENT_VALUES)]
+
+    def measure(server: Server, settings: Mapping[str, str]) -> Figures:
+        with new_topic(server, settings, PARTITIONS):
+            spent = _Spent(server)
+            seconds = librdkafka.produce(server.bootstrap, TOPIC, values, count, "1")
+            spent_s = spent.seconds
+            _all_there(server, PARTITIONS, count)
+        volume = count * size_bytes
+        return {
+            "mb_per_s": volume / seconds / 1e6,
+            "records_per_s": count / seconds,
+            "cpu_s_per_gb": spent_s / volume * GB,
+            "cpu_s_per_million": spent_s / count * 1e6,
+        }
+
+    return measure
+
+
+def requests(bench: Bench, connections: int, in_flight: int) -> Case:
+    """One record of 100 bytes a request, acks=1, replayed on bare connections."""
+    seconds = bench.options.sized(4, 1)
+    partitions = min(PARTITIONS, connections)
+
+    def measure(server: Server, settings: Mapping[str, str]) -> Figures:
+        with new_topic(server, settings, partitions):
+            frames = [
+                produce_frame(TOPIC, number % partitions, "1") for number in range(connections)
+            ]
+            spent = _Spent(server)
+            found = raw.replay(server.bootstrap, frames, in_flight=in_flight, seconds=seconds)
+            spent_s = spent.seconds
+            check_produced(found.last_answer)
+            _all_there(server, partitions, found.requests)
+        return {
+            "requests_per_s": found.requests / found.seconds,
+            "cpu_us_per_request": spent_s / found.requests * 1e6,
+            "ack_p50_us": percentile(found.latencies_s, 0.5) * 1e6,
+            "ack_p99_us": percentile(found.latencies_s, 0.99) * 1e6,
+        }
+
+    return measure
+
+
+def on_the_way(bench: Bench, rate: int) -> Case:
+    """Produced at a pace on one connection, consumed on another."""
+    seconds = bench.options.sized(5, 1)
+
+    def measure(server: Server, settings: Mapping[str, str]) -> Figures:
+        with new_topic(server, settings, 1):
+            spent = _Spent(server)
+            frame = produce_frame(TOPIC, 0, "1")
+            found = wakeful.latencies(server.bootstrap, TOPIC, frame, rate, seconds)
+            spent_s = spent.seconds
+            server.record_count += len(found)
+        return {
+            "p50_ms": percentile(found, 0.5) * 1e3,
+            "p99_ms": percentile(found, 0.99) * 1e3,
+            "cpu_us_per_record": spent_s / len(found) * 1e6,
+        }
+
+    return measure
+
+
+def consume(topic: str, count: int, size_bytes: int) -> Case:
+    """librdkafka from the start of a topic of six partitions, all of it in the page cache."""
+
+    def measure(server: Server, _: Mapping[str, str]) -> Figures:
+        spent = _Spent(server)
+        seconds = librdkafka.consume(server.bootstrap, topic, PARTITIONS, count)
+        return _volume(count * size_bytes, seconds, spent.seconds)
+
+    return measure
+
+
+def replayed_fetches(bench: Bench, topic: str) -> Case:
+    """Answers of a megabyte, thrown away by a client that does nothing else."""
+    seconds = bench.options.sized(3, 1)
+
+    def measure(server: Server, _: Mapping[str, str]) -> Figures:
+        frames = [fetch_frame(fetch_request(topic, {number: 0})) for number in range(2)]
+        spent = _Spent(server)
+        found = raw.replay(server.bootstrap, frames, in_flight=2, seconds=seconds)
+        return _volume(found.answer_bytes, found.seconds, spent.seconds)
+
+    return measure
+
+
+def _volume(volume: int, seconds: float, spent_s: float) -> Figures:
+    return {"mb_per_s": volume / seconds / 1e6, "cpu_s_per_gb": spent_s / volume * GB}

@@ -1,0 +1,95 @@
+"""A broker with a thousand connections and a thousand partitions to which nothing happens.
+
+Then with one consumer of all partitions whose records never come: once with a fetch session, as
+Java's consumer asks, and once without, as librdkafka does.
+"""
+
+import resource
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+
+from bench.broker_cases import TOPIC, Case, new_topic
+from bench.librdkafka import Lost
+from bench.machine import cpu_s, pss_mib
+from bench.measurement import Figures
+from bench.requests import FETCH_VERSION, NEW_SESSION, NO_SESSION, fetch_request
+from bench.servers import Server
+from bench.session import Bench
+from protocol.messages.cluster import ApiVersionsRequest
+from tests.harness.wire import WireClient
+
+CONNECTIONS = 1_000
+PARTITIONS = 1_000
+QUIET_S = 7.0
+"""Until nothing is left over from the making: read buffers of silent connections are given back."""
+
+
+def idle(bench: Bench) -> Case:
+    """Memory, and the share of a core in percent, of a broker that waits."""
+    seconds = bench.options.sized(8, 2)
+
+    def measure(server: Server, settings: Mapping[str, str]) -> Figures:
+        with new_topic(server, settings, PARTITIONS), _connections(server):
+            time.sleep(QUIET_S)
+            figures = {"idle_cpu_percent": _waited(server, seconds)}
+            figures["pss_mib"] = pss_mib([server.pid])
+            with WireClient(server.bootstrap, "bench") as consumer:
+                figures["session_cpu_percent"] = _session(server, consumer, seconds)
+            with WireClient(server.bootstrap, "bench") as consumer:
+                figures["no_session_cpu_percent"] = _full_fetches(server, consumer, seconds)
+        return figures
+
+    return measure
+
+
+@contextmanager
+def _connections(server: Server) -> Iterator[None]:
+    """Clients that have asked what is served, and nothing since."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = CONNECTIONS + 200
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard), hard))
+    with ExitStack() as stack:
+        for _ in range(CONNECTIONS):
+            client = stack.enter_context(WireClient(server.bootstrap, "bench"))
+            client.ask(ApiVersionsRequest(), 0)
+        yield
+
+
+def _waited(server: Server, seconds: float) -> float:
+    before_s, began_s = cpu_s(server.pid), time.perf_counter()
+    time.sleep(seconds)
+    return _percent(server, before_s, began_s)
+
+
+def _percent(server: Server, before_s: float, began_s: float) -> float:
+    return (cpu_s(server.pid) - before_s) / (time.perf_counter() - began_s) * 100
+
+
+def _session(server: Server, consumer: WireClient, seconds: float) -> float:
+    """The first fetch names all partitions, the others nothing: that nothing has changed."""
+    everything = dict.fromkeys(range(PARTITIONS), 0)
+    answer = consumer.ask(
+        fetch_request(TOPIC, everything, session_epoch=NEW_SESSION), FETCH_VERSION
+    )
+    if answer.error_code or not answer.session_id:
+        raise Lost(f"no fetch session: error {answer.error_code}")
+    before_s, began_s, session_epoch = cpu_s(server.pid), time.perf_counter(), 0
+    while time.perf_counter() - began_s < seconds:
+        session_epoch += 1
+        request = fetch_request(
+            TOPIC, {}, session_id=answer.session_id, session_epoch=session_epoch
+        )
+        code = consumer.ask(request, FETCH_VERSION).error_code
+        if code:
+            raise Lost(f"the fetch session ended: error {code}")
+    return _percent(server, before_s, began_s)
+
+
+def _full_fetches(server: Server, consumer: WireClient, seconds: float) -> float:
+    everything = fetch_request(TOPIC, dict.fromkeys(range(PARTITIONS), 0), session_epoch=NO_SESSION)
+    before_s, began_s = cpu_s(server.pid), time.perf_counter()
+    while time.perf_counter() - began_s < seconds:
+        consumer.ask(everything, FETCH_VERSION)
+    return _percent(server, before_s, began_s)

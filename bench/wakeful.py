@@ -1,0 +1,106 @@
+"""Records produced at a pace on one connection and read on another: how long each was on its way.
+
+One record a request and an answer for every read, on bare sockets; the producer notes when it sent
+each record, the consumer when it saw it. Both are threads that sleep nearly all of the time.
+"""
+
+import socket
+import struct
+import threading
+import time
+from dataclasses import dataclass, field
+
+from bench.librdkafka import Lost
+from bench.requests import FETCH_VERSION, fetch_frame, fetch_request
+from protocol.messages.api import ApiKey
+from protocol.messages.fetch import FetchResponse
+from protocol.messages.headers import decode_response_header
+from protocol.wire.records import iterate_batches
+
+TIMEOUT_S = 20.0
+DRAIN_BYTES = 64 << 10
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What the consumer found: record n was seen at `at_s[n]`."""
+
+    at_s: list[float] = field(default_factory=list)
+    failure: BaseException | None = None
+
+
+def latencies(address: str, topic: str, frame: bytes, rate: int, seconds: float) -> list[float]:
+    """From just before the send of each record to the moment a consumer has it; ascending."""
+    host, port = address.rsplit(":", 1)
+    total = int(rate * seconds)
+    seen = _Seen()
+    consumer = threading.Thread(
+        target=_consume, args=((host, int(port)), topic, total, seen), daemon=True
+    )
+    with socket.create_connection((host, int(port)), TIMEOUT_S) as sender:
+        sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        consumer.start()
+        sent_s = _produce(sender, frame, rate, total)
+        consumer.join(TIMEOUT_S)
+    if seen.failure is not None:
+        raise seen.failure
+    if len(seen.at_s) != total:
+        raise Lost(f"{len(seen.at_s)} of {total} records were seen")
+    return sorted(at_s - since_s for at_s, since_s in zip(seen.at_s, sent_s, strict=True))
+
+
+def _produce(sender: socket.socket, frame: bytes, rate: int, total: int) -> list[float]:
+    sent_s = []
+    # The consumer's first fetch is waiting by then.
+    began_s = time.perf_counter() + 0.1
+    for number in range(total):
+        left_s = began_s + number / rate - time.perf_counter()
+        if left_s > 0:
+            time.sleep(left_s)
+        sent_s.append(time.perf_counter())
+        sender.sendall(frame)
+        try:
+            if not sender.recv(DRAIN_BYTES, socket.MSG_DONTWAIT):
+                raise ConnectionError("the broker closed the connection")
+        except BlockingIOError:
+            continue
+    return sent_s
+
+
+def _consume(address: tuple[str, int], topic: str, total: int, seen: _Seen) -> None:
+    try:
+        with socket.create_connection(address, TIMEOUT_S) as receiver:
+            receiver.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            while len(seen.at_s) < total:
+                receiver.sendall(fetch_frame(fetch_request(topic, {0: len(seen.at_s)})))
+                answer = _answer(receiver)
+                now_s = time.perf_counter()
+                seen.at_s.extend([now_s] * _count(answer))
+    except BaseException as error:  # noqa: BLE001 - raised again by the thread that waits
+        seen.failure = error
+
+
+def _answer(receiver: socket.socket) -> bytes:
+    """One whole answer, without its size."""
+    (size,) = struct.unpack(">i", _exactly(receiver, 4))
+    return _exactly(receiver, size)
+
+
+def _exactly(receiver: socket.socket, count: int) -> bytes:
+    data = receiver.recv(count, socket.MSG_WAITALL)
+    while len(data) < count:
+        more = receiver.recv(count - len(data))
+        if not more:
+            raise ConnectionError("the broker closed the connection")
+        data += more
+    return data
+
+
+def _count(answer: bytes) -> int:
+    """How many records an answer brings; they follow those before them without a gap."""
+    _, position = decode_response_header(answer, ApiKey.FETCH, FETCH_VERSION)
+    response, _ = FetchResponse.decode(answer, FETCH_VERSION, position)
+    part = response.responses[0].partitions[0]
+    if part.error_code:
+        raise Lost(f"fetch failed: error {part.error_code}")
+    return sum(header.record_count for header, _ in iterate_batches(part.records or b""))
