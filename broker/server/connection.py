@@ -13,6 +13,7 @@ import asyncio
 import logging
 import os
 import socket
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, cast
 
 from broker.server.output import Output, PeerTooSlow
@@ -64,6 +65,8 @@ class Call:
         if self.connection.is_closed:
             return
         version, correlation_id, api_key = self.version, self.correlation_id, self.api_key
+        if self.slot.timing is not None:
+            self.slot.timing.ready()
         if api_key == _FETCH:
             self.slot.answer = encode_response_chunks(response, version, correlation_id, api_key)
         else:
@@ -189,7 +192,7 @@ class Connection(asyncio.BufferedProtocol):
             if not pipeline.admits(is_produce):
                 if self.parked_fetch is not None and not is_fetch_frame(frame):
                     self.listener.services.fetches.hasten(self.parked_fetch)
-                pipeline.wait(bytes(frame))
+                pipeline.wait(bytes(frame), perf_counter_ns())
                 return
         slot = pipeline.start(is_produce, len(frame))
         self.listener.dispatcher.start(self, slot, frame)
@@ -239,12 +242,15 @@ class Connection(asyncio.BufferedProtocol):
             slot = pipeline.start(is_produce_frame(frame), len(frame))
             # The broker writes offsets into the batches of a Produce, in place.
             view = memoryview(bytearray(frame))
-            self.listener.dispatcher.start(self, slot, view)
+            waited_ns = perf_counter_ns() - pipeline.waited_since_ns
+            self.listener.dispatcher.start(self, slot, view, waited_ns)
             if self.is_closed:
                 return
             if self.has_staged:
                 self._settle()
         output.send()
+        if pipeline.leaving and output.is_empty:
+            self._note_sent()
         if self._is_paused and not pipeline.is_full and output.is_empty:
             self._resume()
         elif not output.is_empty:
@@ -266,7 +272,13 @@ class Connection(asyncio.BufferedProtocol):
             self._is_scheduled = True
             self._loop.call_soon(self._go_on)
 
+    def _note_sent(self) -> None:
+        for timing in self._pipeline.leaving:
+            timing.sent()
+        self._pipeline.leaving.clear()
+
     def _output_drained(self) -> None:
+        self._note_sent()
         self.last_active_ms = self.listener.services.clock.monotonic_ms()
         self.answered_later()
 

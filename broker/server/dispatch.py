@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from broker.server.connection import Call, Connection
 from broker.server.pipeline import Slot
+from broker.server.times import ApiTimes, Timing
 from protocol.errors import ApiError, ErrorCode, UnknownVersion
 from protocol.log import escape
 from protocol.messages.api import SERVED, ApiKey, request_class, response_class
@@ -34,12 +35,19 @@ class Dispatcher:
     def __init__(self, services: Services, handlers: Mapping[ApiKey, Handler]) -> None:
         assert handlers.keys() == SERVED.keys(), "what is offered and what is handled differ"
         self._services = services
-        self._table: dict[int, tuple[range, type[Message], Handler]] = {
-            int(key): (key.valid_versions, request_class(key), handler)
+        self._table: dict[int, tuple[range, type[Message], Handler, ApiTimes]] = {
+            int(key): (
+                key.valid_versions,
+                request_class(key),
+                handler,
+                services.metrics.times_of(key),
+            )
             for key, handler in handlers.items()
         }
 
-    def start(self, connection: Connection, slot: Slot, frame: memoryview) -> None:
+    def start(
+        self, connection: Connection, slot: Slot, frame: memoryview, waited_ns: int = 0
+    ) -> None:
         """Serve one request. Raises WireError when the connection must be closed for it."""
         header, position = decode_request_header(frame)
         key, version = header.request_api_key, header.request_api_version
@@ -48,12 +56,18 @@ class Dispatcher:
         if entry is None or version not in entry[0]:
             self._refuse_version(call)
             return
-        self._services.metrics.request(key)
+        times = entry[3]
+        times.count += 1
+        timing = None
+        if not times.count & times.mask:
+            timing = slot.timing = Timing(times, waited_ns)
         request, _ = entry[1].decode(frame, version, position)
         try:
             answer = entry[2](self._services, call, request)
         except ApiError as error:
             answer = refusal(key, error)
+        if timing is not None:
+            timing.handled()
         if answer is not None:
             call.answer(answer)
 

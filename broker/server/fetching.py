@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 
 from broker.purgatory import Parked, Purgatory
 from broker.server.connection import Call
-from broker.server.replica_manager import Partition
+from broker.server.replica_manager import READ_COMMITTED, READ_UNCOMMITTED, Partition
 from broker.storage.errors import CorruptionError, DiskError
+from broker.storage.log import Log
 from protocol.errors import ApiError, ErrorCode
 from protocol.log import fields
 from protocol.messages.fetch import (
+    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchPartition,
@@ -35,7 +37,11 @@ logger = logging.getLogger(__name__)
 EARLY_AFTER_MS = 5
 """The least time a fetch stays parked before another request may end its wait."""
 
-READ_COMMITTED = 1
+ISOLATION_LEVELS = (READ_UNCOMMITTED, READ_COMMITTED)
+
+Awaited = tuple[Partition, int]
+"""A partition read at one isolation level: its readable end is what a parked fetch waits for."""
+
 END_OF_TIME_MS = 2**63
 BROKER_LISTENER = "BROKER"
 STORAGE_ERROR_SINCE = 6
@@ -60,8 +66,8 @@ class ParkedFetch:
         self.parked_ms = parked_ms
         self.deadline_ms = parked_ms + request.max_wait_ms
         self.is_hastened = False
-        self.thresholds: list[tuple[Partition, int]] = []
-        self.entry: Parked[Partition, ParkedFetch] | None = None
+        self.thresholds: list[tuple[Awaited, int]] = []
+        self.entry: Parked[Awaited, ParkedFetch] | None = None
 
 
 class Fetches:
@@ -69,7 +75,7 @@ class Fetches:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._parked: Purgatory[Partition, ParkedFetch] = Purgatory()
+        self._parked: Purgatory[Awaited, ParkedFetch] = Purgatory()
 
     def start(self, call: Call, request: FetchRequest) -> FetchResponse | None:
         """The answer, or None when the fetch has been parked."""
@@ -77,6 +83,7 @@ class Fetches:
             return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         reading = Reading(self._services, call, request)
         if request.max_wait_ms <= 0 or reading.is_enough():
+            reading.count()
             return reading.response
         now_ms = self._services.clock.monotonic_ms()
         self._park(ParkedFetch(call, request, now_ms), reading)
@@ -84,9 +91,12 @@ class Fetches:
 
     def _park(self, parked: ParkedFetch, reading: Reading) -> None:
         parked.call.connection.parked_fetch = parked
+        is_committed = parked.request.isolation_level == READ_COMMITTED
+        isolation_level = READ_COMMITTED if is_committed else READ_UNCOMMITTED
         # Any record beyond what is readable now is worth another look.
         parked.thresholds = [
-            (partition, partition.last_stable_offset + 1) for partition in reading.partitions
+            ((partition, isolation_level), partition.readable_end(isolation_level) + 1)
+            for partition in reading.partitions
         ]
         self._enter(parked)
 
@@ -98,17 +108,20 @@ class Fetches:
 
     def advanced(self, partition: Partition) -> None:
         """The partition's high watermark has moved: look again at the fetches that wait for it."""
-        for parked in self._parked.release(partition, partition.last_stable_offset):
-            reading = Reading(self._services, parked.call, parked.request)
-            if reading.is_enough():
-                self._complete(parked, reading)
-            else:
-                self._park(parked, reading)
+        for isolation_level in ISOLATION_LEVELS:
+            end_offset = partition.readable_end(isolation_level)
+            for parked in self._parked.release((partition, isolation_level), end_offset):
+                reading = Reading(self._services, parked.call, parked.request)
+                if reading.is_enough():
+                    self._complete(parked, reading)
+                else:
+                    self._park(parked, reading)
 
     def gone(self, partition: Partition) -> None:
         """The partition is not served here any more: its fetchers learn so."""
-        for parked in self._parked.release_all(partition):
-            self._complete(parked, Reading(self._services, parked.call, parked.request))
+        for isolation_level in ISOLATION_LEVELS:
+            for parked in self._parked.release_all((partition, isolation_level)):
+                self._complete(parked, Reading(self._services, parked.call, parked.request))
 
     def expire(self, now_ms: int) -> None:
         """Answer the fetches whose time is up with what there is."""
@@ -116,6 +129,11 @@ class Fetches:
             if parked.is_hastened:
                 self._services.metrics.fetch_completed_early()
             self._complete(parked, Reading(self._services, parked.call, parked.request))
+
+    @property
+    def parked_count(self) -> int:
+        """Requests that wait for data."""
+        return len(self._parked)
 
     @property
     def next_deadline_ms(self) -> int | None:
@@ -145,13 +163,14 @@ class Fetches:
 
     def _complete(self, parked: ParkedFetch, reading: Reading) -> None:
         parked.call.connection.parked_fetch = None
+        reading.count()
         parked.call.answer(reading.response)
 
 
 class Reading:
     """One look at everything a fetch asks for."""
 
-    __slots__ = ("_call", "_has_error", "_left_bytes", "_services", "_size_bytes",
+    __slots__ = ("_call", "_found", "_has_error", "_left_bytes", "_services", "_size_bytes",
                  "partitions", "request", "response")  # fmt: skip
 
     def __init__(self, services: Services, call: Call, request: FetchRequest) -> None:
@@ -161,6 +180,7 @@ class Reading:
         self._services = services
         self._call = call
         self._size_bytes = 0
+        self._found: list[tuple[Partition, int]] = []
         self._left_bytes = min(request.max_bytes, services.config.fetch_max_bytes)
         self._has_error = False
         for topic in request.topics:
@@ -168,7 +188,12 @@ class Reading:
             for asked in topic.partitions:
                 answer.partitions.append(self._read(topic.topic, asked))
             self.response.responses.append(answer)
-        services.metrics.fetched(self._size_bytes)
+
+    def count(self) -> None:
+        """The answer leaves: count what it carries."""
+        self._services.metrics.fetched(self._size_bytes)
+        for partition, size_bytes in self._found:
+            partition.bytes_out += size_bytes
 
     def is_enough(self) -> bool:
         """Whether the answer may leave before the fetch's time is up."""
@@ -209,15 +234,18 @@ class Reading:
             found = log.read(
                 asked.fetch_offset,
                 max(max_bytes, 0),
-                partition.last_stable_offset,
+                partition.readable_end(self.request.isolation_level),
                 min_one_batch=self._size_bytes == 0,
             )
             if found.region is not None:
                 answer.records = found.region
                 self._size_bytes += found.size_bytes
+                self._found.append((partition, found.size_bytes))
                 self._left_bytes -= found.size_bytes
+                if self.request.isolation_level == READ_COMMITTED:
+                    answer.aborted_transactions = aborted_in(log, asked.fetch_offset)
         answer.high_watermark = log.high_watermark
-        answer.last_stable_offset = partition.last_stable_offset
+        answer.last_stable_offset = log.last_stable_offset
         answer.log_start_offset = log.log_start_offset
 
     def _diverges(self, partition: Partition, asked: FetchPartition, answer: PartitionData) -> bool:
@@ -229,3 +257,16 @@ class Reading:
             return False
         answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
         return True
+
+
+def aborted_in(log: Log, start_offset: int) -> list[AbortedTransaction]:
+    """What a reader of committed data must skip in the batches from an offset on.
+
+    One answer ends with its segment at the latest; transactions listed beyond its last batch do a
+    client no harm.
+    """
+    end_offset = min(log.segments.at(start_offset).next_offset, log.last_stable_offset)
+    return [
+        AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
+        for one in log.aborted_transactions(start_offset, end_offset)
+    ]

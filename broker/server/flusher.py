@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from time import perf_counter_ns
 
 from broker.server.workers import Worker
 from broker.storage.errors import DiskError
@@ -27,10 +28,13 @@ class Flusher:
         loop: asyncio.AbstractEventLoop,
         on_flushed: Callable[[Log], None],
         on_failed: Callable[[Exception], None],
+        on_timed: Callable[[int], None] = lambda took_ns: None,
     ) -> None:
+        """`on_timed` hears how many nanoseconds each group commit took."""
         self._loop = loop
         self._on_flushed = on_flushed
         self._on_failed = on_failed
+        self._on_timed = on_timed
         self._marked: dict[Log, None] = {}
         self._in_flight: set[Log] = set()
         self._forgotten: set[Log] = set()
@@ -73,15 +77,18 @@ class Flusher:
                 self._sync(self._idle.pop(), targets)
 
     def _sync(self, worker: Worker, targets: list[tuple[Log, FlushTarget]]) -> None:
-        def job() -> None:
+        def job() -> int:
+            start_ns = perf_counter_ns()
             for log, target in targets:
                 try:
                     target.perform()
                 except DiskError:
                     if log not in self._forgotten:
                         raise
+            return perf_counter_ns() - start_ns
 
-        def done(_: None) -> None:
+        def done(took_ns: int) -> None:
+            self._on_timed(took_ns)
             self._idle.append(worker)
             for log, target in targets:
                 self._in_flight.discard(log)

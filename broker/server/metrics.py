@@ -7,8 +7,9 @@ event. The text format is Prometheus's.
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections.abc import Mapping
 
+from broker.server.times import PHASES, ApiTimes, Times
 from broker.storage.errors import DiskError
 from protocol.log import fields
 from protocol.messages.api import ApiKey
@@ -24,7 +25,9 @@ class Metrics:
     """Counts since the start of the process."""
 
     def __init__(self) -> None:
-        self.requests: Counter[int] = Counter()
+        self.apis: dict[ApiKey, ApiTimes] = {}
+        self.flushes = Times()
+        self.loop_lateness = Times()
         self.bytes_in = 0
         self.bytes_out = 0
         self.fetches_completed_early = 0
@@ -37,11 +40,11 @@ class Metrics:
 
     @property
     def requests_total(self) -> int:
-        return sum(self.requests.values())
+        return sum(one.count for one in self.apis.values())
 
-    def request(self, api_key: int) -> None:
-        """A request is about to be served."""
-        self.requests[api_key] += 1
+    def times_of(self, key: ApiKey) -> ApiTimes:
+        """Where the requests of one API are counted and timed."""
+        return self.apis.setdefault(key, ApiTimes(key))
 
     def appended(self, size_bytes: int) -> None:
         """A client's batch has been staged."""
@@ -67,13 +70,53 @@ class Metrics:
         self.loop_lags += 1
         logger.warning("loop came late", extra=fields(lag_ms=lag_ms))
 
-    def text(self, gauges: dict[str, int]) -> str:
-        """Everything in Prometheus's text format; `gauges` are what the caller measured now."""
+    def details(self) -> dict[str, object]:
+        """The times of `/status`, in microseconds; shares of 0.99 are exact to a factor of two."""
+        return {
+            "apis": [
+                {"api": one.name, "count": one.count}
+                | {
+                    f"{phase}_us": _mean_us(one.phase(phase))
+                    for phase in PHASES
+                    if one.phase(phase).count
+                }
+                for _, one in sorted(self.apis.items())
+                if one.count
+            ],
+            "flush_us": _mean_us(self.flushes),
+            "flush_us_p99": self.flushes.quantile_ns(0.99) // 1000,
+            "loop_late_us_p99": self.loop_lateness.quantile_ns(0.99) // 1000,
+            "loop_late_us_max": self.loop_lateness.max_ns // 1000,
+        }
+
+    def text(
+        self, gauges: Mapping[str, int], topics: Mapping[str, Mapping[str, int]] | None = None
+    ) -> str:
+        """Everything in Prometheus's text format; what the caller measured now comes with it.
+
+        `topics`: name of a metric -> topic -> value. Topics' names need no escaping there.
+        """
         lines = ["# TYPE millrace_broker_requests_total counter"]
+        used = [one for _, one in sorted(self.apis.items()) if one.count]
         lines.extend(
-            f'millrace_broker_requests_total{{api="{ApiKey(key).name.lower()}"}} {count}'
-            for key, count in sorted(self.requests.items())
+            f'millrace_broker_requests_total{{api="{one.name}"}} {one.count}' for one in used
         )
+        lines.append("# TYPE millrace_broker_request_seconds histogram")
+        for one in used:
+            for phase in PHASES:
+                if (times := one.phase(phase)).count:
+                    labels = f'api="{one.name}",phase="{phase}"'
+                    lines.extend(times.text("millrace_broker_request_seconds", labels))
+        for name, single in (("flush", self.flushes), ("loop_late", self.loop_lateness)):
+            lines.append(f"# TYPE millrace_broker_{name}_seconds histogram")
+            lines.extend(single.text(f"millrace_broker_{name}_seconds"))
+        for name, by_topic in (topics or {}).items():
+            kind = "counter" if name.endswith("_total") else "gauge"
+            lines.append(f"# TYPE millrace_broker_{name} {kind}")
+            lines.extend(
+                f'millrace_broker_{name}{{topic="{topic}"}} {value}'
+                for topic, value in sorted(by_topic.items())
+            )
         counters = {
             "bytes_in_total": self.bytes_in,
             "bytes_out_total": self.bytes_out,
@@ -83,8 +126,16 @@ class Metrics:
             "connections_total": self.connections_total,
             "connections_refused_total": self.connections_refused,
         }
-        for kind, values in (("counter", counters), ("gauge", gauges)):
+        plain: tuple[tuple[str, Mapping[str, int]], ...] = (
+            ("counter", counters),
+            ("gauge", gauges),
+        )
+        for kind, values in plain:
             for name, value in values.items():
                 lines.append(f"# TYPE millrace_broker_{name} {kind}")
                 lines.append(f"millrace_broker_{name} {value}")
         return "\n".join(lines) + "\n"
+
+
+def _mean_us(times: Times) -> int:
+    return times.total_ns // 1000 // times.count if times.count else 0

@@ -10,6 +10,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from broker.server.times import Timing
 
 REQUEST_COUNT_MAX = 64
 REQUEST_BYTES_MAX = 16 << 20
@@ -18,26 +22,39 @@ REQUEST_BYTES_MAX = 16 << 20
 class Slot:
     """The place of one started request in the line of answers."""
 
-    __slots__ = ("answer", "is_produce", "size_bytes")
+    __slots__ = ("answer", "is_produce", "size_bytes", "timing")
 
     def __init__(self, is_produce: bool, size_bytes: int) -> None:
         self.is_produce = is_produce
         self.size_bytes = size_bytes
         self.answer: Sequence[object] | None = None
         """The chunks to send; empty when the request gets no answer; None while it has none yet."""
+        self.timing: Timing | None = None
+        """Set when the request is one of those that are timed."""
 
 
 class Pipeline:
     """Started requests without an answer sent, and frames that wait to be started."""
 
-    __slots__ = ("_line", "_size_bytes", "_waiting", "waiting_bytes")
+    __slots__ = (
+        "_line",
+        "_size_bytes",
+        "_waiting",
+        "leaving",
+        "waited_since_ns",
+        "waiting_bytes",
+    )
 
     def __init__(self) -> None:
         self._line: deque[Slot] = deque()
-        self._waiting: deque[bytes] = deque()
+        self._waiting: deque[tuple[bytes, int]] = deque()
         self._size_bytes = 0
         self.waiting_bytes = 0
         """What the copies of waiting frames take."""
+        self.waited_since_ns = 0
+        """Since when the frame has waited that `next_waiting` gave last."""
+        self.leaving: list[Timing] = []
+        """Timed requests whose answers have been taken, and may not be sent yet."""
 
     @property
     def is_idle(self) -> bool:
@@ -66,9 +83,9 @@ class Pipeline:
         self._size_bytes += size_bytes
         return slot
 
-    def wait(self, frame: bytes) -> None:
+    def wait(self, frame: bytes, now_ns: int = 0) -> None:
         """Keep a frame that is not admitted."""
-        self._waiting.append(frame)
+        self._waiting.append((frame, now_ns))
         self._size_bytes += len(frame)
         self.waiting_bytes += len(frame)
 
@@ -76,10 +93,11 @@ class Pipeline:
         """The frame that waited longest, if it may start; it is the caller's from then on."""
         if not self._waiting:
             return None
-        frame = self._waiting[0]
+        frame, since_ns = self._waiting[0]
         if not self._may_start(is_produce_frame(frame)):
             return None
         self._waiting.popleft()
+        self.waited_since_ns = since_ns
         self._size_bytes -= len(frame)
         self.waiting_bytes -= len(frame)
         return frame
@@ -89,14 +107,18 @@ class Pipeline:
         chunks: list[object] = []
         line = self._line
         while line and (answer := line[0].answer) is not None:
-            self._size_bytes -= line.popleft().size_bytes
+            slot = line.popleft()
+            self._size_bytes -= slot.size_bytes
             chunks.extend(answer)
+            if slot.timing is not None:
+                self.leaving.append(slot.timing)
         return chunks
 
     def clear(self) -> None:
         """The connection is gone."""
         self._line.clear()
         self._waiting.clear()
+        self.leaving.clear()
         self._size_bytes = self.waiting_bytes = 0
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from broker.purgatory import Purgatory
 from broker.server.connection import Call
 from broker.server.replica_manager import Partition
+from broker.server.txn_checks import TRANSACTIONAL, refuse_outsider
 from broker.storage.errors import DiskError, InvalidRecords
 from protocol.errors import ApiError, ErrorCode, UnsupportedMagic, WireError
 from protocol.messages.produce import (
@@ -36,12 +37,13 @@ REQUIRED_ACKS = (-1, 0, 1)
 class ParkedProduce:
     """A Produce whose answer is made but may not leave yet."""
 
-    __slots__ = ("appended", "call", "required_acks", "response", "timeout_ms")
+    __slots__ = ("appended", "call", "required_acks", "response", "timeout_ms", "transactional_id")
 
     def __init__(self, call: Call, request: ProduceRequest) -> None:
         self.call = call
         self.required_acks = request.acks
         self.timeout_ms = request.timeout_ms
+        self.transactional_id = request.transactional_id
         self.response = ProduceResponse()
         self.appended: list[tuple[Partition, PartitionProduceResponse, int]] = []
         """Partition, its part of the answer, and the end offset that must be committed."""
@@ -94,7 +96,10 @@ class Produces:
             batch = data.records
             if not batch:
                 raise ApiError(ErrorCode.INVALID_RECORD, "no record batch")
-            appended = log.append(batch, read_header(batch), partition.leader_epoch, now_ms)
+            header = read_header(batch)
+            if header.attributes & TRANSACTIONAL:
+                refuse_outsider(self._services, parked.transactional_id, header, partition)
+            appended = log.append(batch, header, partition.leader_epoch, now_ms)
         except (ApiError, WireError) as error:
             refuse(answer, error)
             return answer
@@ -105,6 +110,7 @@ class Produces:
         if not appended.is_duplicate:
             self._dirty[partition] = None
             self._services.metrics.appended(len(batch))
+            partition.bytes_in += len(batch)
         return answer
 
     def settle(self) -> None:
@@ -172,6 +178,11 @@ class Produces:
         """Answer what has waited for its whole time; the data stays in the log."""
         for parked in self._parked.expire(now_ms):
             self._fail(parked, ErrorCode.REQUEST_TIMED_OUT)
+
+    @property
+    def parked_count(self) -> int:
+        """Requests that wait for the high watermark."""
+        return len(self._parked)
 
     @property
     def next_deadline_ms(self) -> int | None:

@@ -28,10 +28,23 @@ from protocol.types import TopicPartition, Uuid
 logger = logging.getLogger(__name__)
 
 
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+"""The isolation levels of Fetch and ListOffsets."""
+
+
 class Partition:
     """One partition that this broker leads."""
 
-    __slots__ = ("index", "is_internal", "leader_epoch", "log", "topic", "topic_partition")
+    __slots__ = (
+        "bytes_in",
+        "bytes_out",
+        "index",
+        "is_internal",
+        "leader_epoch",
+        "log",
+        "topic",
+        "topic_partition",
+    )
 
     def __init__(
         self, topic_partition: TopicPartition, log: Log, leader_epoch: int, is_internal: bool
@@ -42,10 +55,15 @@ class Partition:
         self.log = log
         self.leader_epoch = leader_epoch
         self.is_internal = is_internal
+        self.bytes_in = 0
+        """What clients have written here since the start of the process."""
+        self.bytes_out = 0
+        """What they have been sent from here."""
 
-    @property
-    def last_stable_offset(self) -> int:
-        """Without transactions nothing is unstable."""
+    def readable_end(self, isolation_level: int) -> int:
+        """Where a client's reading ends: at the high watermark, or before what is undecided."""
+        if isolation_level == READ_COMMITTED:
+            return self.log.last_stable_offset
         return self.log.high_watermark
 
     def check_epoch(self, current_leader_epoch: int) -> None:

@@ -73,6 +73,11 @@ class BrokerStatus:
             "requests_total": services.metrics.requests_total,
             "fetch_completed_early": services.metrics.fetches_completed_early,
             "log_bytes": sum(one.log.size_bytes for one in partitions),
+            "bytes_in": services.metrics.bytes_in,
+            "bytes_out": services.metrics.bytes_out,
+            "parked_produces": services.produces.parked_count,
+            "parked_fetches": services.fetches.parked_count,
+            **services.metrics.details(),
             "partition_list": [
                 {
                     "topic": one.topic,
@@ -91,12 +96,25 @@ class BrokerStatus:
         broker = self._broker
         if not broker.is_serving:
             return broker.services.metrics.text({})
-        partitions = list(broker.services.replicas)
-        return broker.services.metrics.text(
+        services = broker.services
+        partitions = list(services.replicas)
+        topics: dict[str, dict[str, int]] = {
+            "topic_bytes_in_total": {},
+            "topic_bytes_out_total": {},
+            "topic_log_bytes": {},
+        }
+        for one in partitions:
+            values = (one.bytes_in, one.bytes_out, one.log.size_bytes)
+            for by_topic, value in zip(topics.values(), values, strict=True):
+                by_topic[one.topic] = by_topic.get(one.topic, 0) + value
+        return services.metrics.text(
             {
                 "connections": len(broker.connections.open),
-                "topics": len(broker.services.metadata.image.topics),
+                "topics": len(services.metadata.image.topics),
                 "partitions": len(partitions),
-                "log_bytes": sum(one.log.size_bytes for one in partitions),
-            }
+                "log_bytes": sum(topics["topic_log_bytes"].values()),
+                "parked_produces": services.produces.parked_count,
+                "parked_fetches": services.fetches.parked_count,
+            },
+            topics,
         )

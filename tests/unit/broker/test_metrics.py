@@ -1,0 +1,145 @@
+"""What the broker counts and times, and how Prometheus reads it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from broker.server.metrics import Metrics
+from broker.server.status import BrokerStatus
+from broker.server.times import ApiTimes, Times, Timing
+from protocol.messages.api import ApiKey
+from protocol.messages.cluster import ApiVersionsRequest
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.wire.records import NewRecord, build_batch
+from tests.unit.broker.rig import Rig
+from tests.unit.storage.kit import NOW
+
+_LINE = re.compile(r'[a-z_]+(\{[a-z]+="[^"]*"(,[a-z]+="[^"]*")*\})? [0-9.e+-]+\Z')
+
+
+class Ticks:
+    """A clock that goes on by what it is told."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    rig = Rig()
+    rig.create("logs")
+    yield rig
+    rig.stop()
+
+
+def test_durations_are_counted_in_buckets_and_summed() -> None:
+    times = Times()
+    for duration_ns in (0, 1_000, 1_000_000, 5_000_000_000):
+        times.add(duration_ns)
+    assert (times.count, times.total_ns, times.max_ns) == (4, 5_001_001_000, 5_000_000_000)
+    assert times.quantile_ns(0.5) == 1024
+    assert times.quantile_ns(1.0) == 5_000_000_000
+    assert Times().quantile_ns(0.99) == 0
+
+
+def test_a_histogram_is_cumulative_and_ends_with_all() -> None:
+    times = Times()
+    for duration_ns in (1_000, 20_000, 20_000, 10**12):
+        times.add(duration_ns)
+    lines = list(times.text("x_seconds", 'api="fetch"'))
+    counts = [int(line.rsplit(" ", 1)[1]) for line in lines if "_bucket" in line]
+    assert counts == sorted(counts)
+    assert (counts[0], counts[1], counts[-2], counts[-1]) == (1, 3, 3, 4)
+    assert 'le="+Inf"' in lines[-3]
+    assert lines[-1] == 'x_seconds_count{api="fetch"} 4'
+
+
+def test_the_phases_of_a_parked_request() -> None:
+    clock = Ticks()
+    times = ApiTimes(ApiKey.FETCH)
+    timing = Timing(times, 7, clock)
+    for step_ns, what in ((10, timing.handled), (100, timing.ready), (1_000, timing.sent)):
+        clock.now_ns += step_ns
+        what()
+    found = {phase: times.phase(phase).total_ns for phase in ("queue", "local", "remote", "send")}
+    assert found == {"queue": 7, "local": 10, "remote": 100, "send": 1_000}
+
+
+def test_an_answer_given_inside_the_handler_has_no_remote_part() -> None:
+    clock = Ticks()
+    times = ApiTimes(ApiKey.METADATA)
+    timing = Timing(times, 0, clock)
+    clock.now_ns += 10
+    timing.ready()
+    clock.now_ns += 5
+    timing.handled()
+    timing.sent()
+    assert (times.local.total_ns, times.remote.count, times.send.total_ns) == (10, 0, 5)
+
+
+def test_every_request_is_counted_and_one_in_sixteen_fetches_timed(rig: Rig) -> None:
+    for _ in range(32):
+        rig.ask(fetch(), 11)
+    rig.ask(ApiVersionsRequest(), 0)
+    metrics = rig.broker.services.metrics
+    one = metrics.times_of(ApiKey.FETCH)
+    assert (one.count, one.local.count) == (32, 2)
+    assert metrics.times_of(ApiKey.API_VERSIONS).local.count == 1
+
+
+def fetch() -> FetchRequest:
+    asked = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    return FetchRequest(max_wait_ms=0, topics=[FetchTopic(topic="logs", partitions=[asked])])
+
+
+def test_bytes_are_counted_by_topic_when_they_come_and_when_they_leave(rig: Rig) -> None:
+    batch = build_batch([NewRecord(b"k", b"value", NOW)])
+    data = TopicProduceData(
+        name="logs", partition_data=[PartitionProduceData(index=0, records=batch)]
+    )
+    rig.ask(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[data]), 9)
+    for _ in range(2):
+        rig.ask(fetch(), 11)
+    text = BrokerStatus(rig.broker, 0).metrics()
+    assert f'millrace_broker_topic_bytes_in_total{{topic="logs"}} {len(batch)}' in text
+    assert f'millrace_broker_topic_bytes_out_total{{topic="logs"}} {2 * len(batch)}' in text
+    assert f'millrace_broker_topic_log_bytes{{topic="logs"}} {len(batch)}' in text
+    assert f"millrace_broker_bytes_out_total {2 * len(batch)}" in text
+
+
+def test_waiting_requests_are_a_gauge(rig: Rig) -> None:
+    waiting = fetch()
+    waiting.max_wait_ms, waiting.min_bytes = 10_000, 1
+    rig.send(waiting, 11)
+    assert "millrace_broker_parked_fetches 1" in BrokerStatus(rig.broker, 0).metrics()
+
+
+def test_prometheus_reads_every_line(rig: Rig) -> None:
+    from prometheus_client.parser import text_string_to_metric_families
+
+    rig.ask(fetch(), 11)
+    metrics = rig.broker.services.metrics
+    metrics.flushes.add(1_000_000)
+    metrics.loop_lateness.add(1_000)
+    text = BrokerStatus(rig.broker, 0).metrics()
+    assert all(line.startswith("# TYPE ") or _LINE.match(line) for line in text.splitlines())
+    names = {family.name for family in text_string_to_metric_families(text)}
+    assert {
+        "millrace_broker_requests",
+        "millrace_broker_request_seconds",
+        "millrace_broker_flush_seconds",
+        "millrace_broker_loop_late_seconds",
+        "millrace_broker_topic_log_bytes",
+        "millrace_broker_connections",
+    } <= names
+
+
+def test_nothing_is_shown_of_what_was_never_asked() -> None:
+    assert "request_seconds_bucket" not in Metrics().text({})
