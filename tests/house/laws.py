@@ -38,7 +38,16 @@ BROKER_FLOORS = {
 }
 PROTOCOL_FLOORS = {"": 0, "wire": 1, "messages": 2, "client": 3}
 GROUND_MODULES = {
-    "broker": {"clock", "timers", "purgatory", "config", "node_keys", "topic_keys", "settings"},
+    "broker": {
+        "clock",
+        "timers",
+        "purgatory",
+        "config",
+        "keys_text",
+        "node_keys",
+        "topic_keys",
+        "settings",
+    },
     "protocol": {"types", "errors", "units", "log", "status", "status_http"},
 }
 
