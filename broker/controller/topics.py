@@ -15,7 +15,13 @@ from typing import TypeVar
 
 from broker.config import BrokerConfig, check_topic_settings
 from broker.controller.configs import created_configs
-from broker.controller.image import METADATA_TOPIC, OFFSETS_TOPIC, MetadataImage, TopicImage
+from broker.controller.image import (
+    METADATA_TOPIC,
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+    MetadataImage,
+    TopicImage,
+)
 from broker.controller.outcome import CreateOwnTopic, Outcome
 from broker.controller.placement import check_assignment, place
 from broker.controller.records import (
@@ -181,7 +187,7 @@ def create_own_topic(
     config: BrokerConfig,
     new_topic_id: Callable[[], Uuid],
 ) -> Outcome[ErrorCode]:
-    """Make a topic with the node's defaults; the offsets topic has its own."""
+    """Make a topic with the node's defaults; the coordinators' topics have their own."""
     if order.name in image.topics:
         return Outcome([], ErrorCode.NONE)
     topic = CreatableTopic(name=order.name, num_partitions=-1, replication_factor=-1)
@@ -192,6 +198,13 @@ def create_own_topic(
         settings = {
             "cleanup.policy": "compact",
             "segment.bytes": str(config.offsets_topic_segment_bytes),
+        }
+    elif order.name == TRANSACTIONS_TOPIC:
+        topic.num_partitions = config.transaction_state_log_num_partitions
+        topic.replication_factor = config.transaction_state_log_replication_factor
+        settings = {
+            "cleanup.policy": "compact",
+            "segment.bytes": str(config.transaction_state_log_segment_bytes),
         }
     try:
         creation = _creation(topic, image, config, Budget.of(image), new_topic_id, settings)

@@ -15,7 +15,7 @@ from random import Random
 from broker.clock import Clock
 from broker.config import BrokerConfig, LogConfig
 from broker.controller.controller import Controller
-from broker.controller.image import OFFSETS_TOPIC, MetadataDelta
+from broker.controller.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, MetadataDelta
 from broker.controller.outcome import RegisterBroker
 from broker.controller.records import BROKER_RESOURCE
 from broker.server.dispatch import Dispatcher
@@ -32,6 +32,8 @@ from broker.server.producer_ids import ProducerIds
 from broker.server.producing import Produces
 from broker.server.replica_manager import Partition, ReplicaManager
 from broker.server.services import Services
+from broker.server.txn_coordinator import TxnCoordinator
+from broker.server.txn_markers import Markers
 from broker.server.warmer import Warmer
 from broker.server.workers import Worker
 from broker.storage.disk import Disk
@@ -69,14 +71,19 @@ class Broker:
         self.listeners: list[ClientListener] = []
         self.worker = Worker(loop, "files")
         self.warmer = Warmer(loop)
-        self.flusher = Flusher(loop, self.on_flushed, lambda error: die(f"sync failed: {error}"))
         self.services = Services()
+        metrics = self.services.metrics = Metrics()
+        self.flusher = Flusher(
+            loop,
+            self.on_flushed,
+            lambda error: die(f"sync failed: {error}"),
+            metrics.flushes.add,
+        )
         self.services.config = config
         self.services.clock = clock
         self.services.loop = loop
-        self.services.metrics = Metrics()
         self.services.warmer = self.warmer
-        self.services.timer = LoopTimer(loop, clock, self.on_time)
+        self.services.timer = LoopTimer(loop, clock, self.on_time, metrics.loop_lateness.add)
         self.is_serving = False
         self._logs: LogManager | None = None
         self._metadata_log: Log | None = None
@@ -133,6 +140,8 @@ class Broker:
         services.produces = Produces(services)
         services.fetches = Fetches(services)
         services.groups = GroupCoordinator(services)
+        services.transactions = TxnCoordinator(services)
+        services.markers = Markers(services)
         services.producer_ids = ProducerIds(services, broker_epoch)
         services.replicas = ReplicaManager(
             services.config,
@@ -148,6 +157,7 @@ class Broker:
         for files in [*dropped, *([report.dropped] if report.dropped is not None else [])]:
             self.housekeeping.unlink(files)
         services.groups.follow()
+        services.transactions.follow()
         self.dispatcher = Dispatcher(services, HANDLERS)
         self.connections.limit(
             services.config.max_connections, services.config.max_connections_per_ip
@@ -185,6 +195,8 @@ class Broker:
             self.services.groups.topics_removed({topic.name for topic in delta.removed})
         if OFFSETS_TOPIC in delta.touched:
             self.services.groups.follow()
+        if TRANSACTIONS_TOPIC in delta.touched:
+            self.services.transactions.follow()
 
     def on_flushed(self, log: Log) -> None:
         """A log's recovery point has moved."""
@@ -196,10 +208,13 @@ class Broker:
     def _advanced(self, partition: Partition) -> None:
         if partition.is_internal:
             self.services.groups.advanced(partition)
+            self.services.transactions.advanced(partition)
+        self.services.markers.advanced(partition)
         self.services.produces.advanced(partition)
         self.services.fetches.advanced(partition)
 
     def _gone(self, partition: Partition) -> None:
+        self.services.markers.gone(partition)
         self.services.produces.gone(partition)
         self.services.fetches.gone(partition)
 

@@ -21,8 +21,11 @@ from broker.storage.errors import CorruptionError, DiskError
 from broker.storage.log import Log
 from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.log import fields
-from protocol.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from protocol.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
 from protocol.wire.records import (
+    MAGIC,
+    BatchHeader,
+    Marker,
     NewRecord,
     build_batch,
     iterate_batches,
@@ -38,6 +41,9 @@ logger = logging.getLogger(__name__)
 
 LOAD_BYTES = 64 << 10
 """Replayed in one turn of the loop: a few milliseconds."""
+
+MARKER_ATTRIBUTES = 0x30
+"""Transactional and control."""
 
 S = TypeVar("S", bound=Shard)
 
@@ -221,6 +227,22 @@ class CoordinatorDriver(Generic[S]):
         loaded.pending.append((appended.last_offset + 1, committed))
         self._services.replicas.written(partition)
 
+    def marker_written(
+        self, partition: Partition, offset: int, producer: ProducerEpoch, marker: Marker
+    ) -> None:
+        """A transaction's marker stands in one of the topic's partitions; replay it once it is
+        committed. A shard that is still loading will meet it in the log."""
+        loaded = self._shards.get(partition.index)
+        if loaded is None or loaded.partition is not partition or loaded.shard is None:
+            return
+        header = marker_header(offset, producer, partition.leader_epoch)
+
+        def committed() -> None:
+            if loaded.shard is not None:
+                loaded.shard.replay_marker(header, marker)
+
+        loaded.pending.append((offset + 1, committed))
+
     def write_failed(self, partition: Partition, error: DiskError, now_ms: int) -> ApiError:
         """Note that the disk has refused; what to tell whoever wanted to write."""
         self._services.metrics.write_failed(partition.topic_partition, error, now_ms)
@@ -235,6 +257,25 @@ class CoordinatorDriver(Generic[S]):
         while pending and pending[0][0] <= partition.log.high_watermark:
             _, committed = pending.popleft()
             committed()
+
+
+def marker_header(offset: int, producer: ProducerEpoch, leader_epoch: int) -> BatchHeader:
+    """What the log says around a marker, as far as a shard may ask."""
+    return BatchHeader(
+        base_offset=offset,
+        batch_length=0,
+        partition_leader_epoch=leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=MARKER_ATTRIBUTES,
+        last_offset_delta=0,
+        base_timestamp=NO_TIMESTAMP,
+        max_timestamp=NO_TIMESTAMP,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        base_sequence=NO_SEQUENCE,
+        record_count=1,
+    )
 
 
 def replay_slice(log: Log, shard: Shard, offset: int) -> int:

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 CONNECTION_SWEEP_MS = 1_000
 
 RETRY_MS = 2_000
-"""How often the folders are tried again that a full disk has refused."""
+"""How often the folders and markers are tried again that a full disk has refused."""
 
 LOOP_LAG_MS_MAX = 200
 """A loop that comes to its duties later than this has been blocked, or starved of the processor."""
@@ -43,12 +43,20 @@ class Housekeeping:
         self._checkpointed: object = None
         config = services.config
         self._repeat(CONNECTION_SWEEP_MS, self._sweep_connections)
-        self._repeat(RETRY_MS, self._retry_folders)
+        self._repeat(RETRY_MS, self._retry)
         self._repeat(config.log_flush_scheduler_interval_ms, self._flush_overdue)
         self._repeat(config.log_flush_offset_checkpoint_interval_ms, self._checkpoint)
         self._repeat(config.log_retention_check_interval_ms, self._retain)
         self._repeat(config.offsets_retention_check_interval_ms, self._expire_offsets)
         self._repeat(config.producer_id_expiration_check_interval_ms, self._expire_producers)
+        self._repeat(
+            config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+            services.transactions.abort_overdue,
+        )
+        self._repeat(
+            config.transaction_remove_expired_transaction_cleanup_interval_ms,
+            services.transactions.expire,
+        )
 
     @property
     def next_deadline_ms(self) -> int:
@@ -87,7 +95,8 @@ class Housekeeping:
             self._services.clock.monotonic_ms(), self._services.config.connections_max_idle_ms
         )
 
-    def _retry_folders(self) -> None:
+    def _retry(self) -> None:
+        self._services.transactions.retry()
         self._services.replicas.retry(lambda: self._services.metadata.image)
 
     def _flush_overdue(self) -> None:

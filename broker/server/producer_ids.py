@@ -1,4 +1,5 @@
-"""Producer ids for idempotent producers, out of blocks allocated through the metadata log.
+"""Producer ids for idempotent and transactional producers, out of blocks allocated through the
+metadata log.
 
 Floor: server. Who asks while no block is at hand waits for the next one.
 """
@@ -6,17 +7,19 @@ Floor: server. Who asks while no block is at hand waits for the next one.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from broker.controller.outcome import AllocateProducerIds
-from broker.server.connection import Call
 from protocol.errors import ApiError, ErrorCode
-from protocol.messages.producer_ids import InitProducerIdResponse
 
 if TYPE_CHECKING:
     from broker.server.services import Services
 
 WAITING_MAX = 1_000
+
+Given = Callable[[int], None]
+Refused = Callable[[ApiError], None]
 
 
 class ProducerIds:
@@ -26,17 +29,17 @@ class ProducerIds:
         self._services = services
         self._broker_epoch = broker_epoch
         self._left = iter(range(0))
-        self._waiting: deque[Call] = deque()
+        self._waiting: deque[tuple[Given, Refused]] = deque()
 
-    def give(self, call: Call) -> None:
-        """Answer with a producer id that nobody has had, in its first epoch."""
+    def take(self, given: Given, refused: Refused) -> None:
+        """Call `given` with a producer id that nobody has had, perhaps before this returns."""
         producer_id = next(self._left, None)
         if producer_id is not None:
-            call.answer(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
+            given(producer_id)
             return
         if len(self._waiting) >= WAITING_MAX:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        self._waiting.append(call)
+        self._waiting.append((given, refused))
         if len(self._waiting) == 1:
             order = AllocateProducerIds(self._services.config.node_id, self._broker_epoch)
             self._services.metadata.submit(order, self._allocated, self._refused)
@@ -44,11 +47,11 @@ class ProducerIds:
     def _allocated(self, block: range) -> None:
         self._left = iter(block)
         waiting, self._waiting = self._waiting, deque()
-        for call in waiting:
-            self.give(call)
+        for given, refused in waiting:
+            self.take(given, refused)
 
     def _refused(self, error: ApiError) -> None:
         waiting, self._waiting = self._waiting, deque()
-        for call in waiting:
+        for _, refused in waiting:
             # Retriable for every client, unlike the storage error, which some take as fatal here.
-            call.answer(InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            refused(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)))

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from broker.server.producer_ids import ProducerIds
     from broker.server.producing import Produces
     from broker.server.replica_manager import ReplicaManager
+    from broker.server.txn_coordinator import TxnCoordinator
+    from broker.server.txn_markers import Markers
     from broker.server.warmer import Warmer
 
 
@@ -38,6 +40,8 @@ class Services:
     produces: Produces
     fetches: Fetches
     groups: GroupCoordinator
+    transactions: TxnCoordinator
+    markers: Markers
     producer_ids: ProducerIds
     timer: LoopTimer
     warmer: Warmer

@@ -134,16 +134,9 @@ UNSERVED: frozenset[ApiKey] = frozenset(
         ApiKey.HEARTBEAT,
         ApiKey.LEAVE_GROUP,
         ApiKey.SYNC_GROUP,
-        ApiKey.ADD_PARTITIONS_TO_TXN,
-        ApiKey.ADD_OFFSETS_TO_TXN,
-        ApiKey.END_TXN,
-        ApiKey.WRITE_TXN_MARKERS,
         ApiKey.TXN_OFFSET_COMMIT,
         ApiKey.DELETE_GROUPS,
         ApiKey.OFFSET_DELETE,
-        ApiKey.DESCRIBE_PRODUCERS,
-        ApiKey.DESCRIBE_TRANSACTIONS,
-        ApiKey.LIST_TRANSACTIONS,
     }
 )
 """Keys that have message classes but no handler in the broker, and so are not offered."""

@@ -80,7 +80,9 @@ def test_produce_refusals(client: WireClient) -> None:
     assert produced(client, "errors", None) is ErrorCode.INVALID_RECORD
     assert produced(client, "errors", b"") is ErrorCode.INVALID_RECORD
     transactional = batch_of([b"v"], is_transactional=True, producer_id=1, producer_epoch=0)
-    assert produced(client, "errors", transactional) is ErrorCode.INVALID_TXN_STATE
+    assert (
+        produced(client, "errors", transactional) is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    )
     assert produced(client, "errors", good) is ErrorCode.NONE
 
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import partial
 
-from broker.controller.image import OFFSETS_TOPIC, MetadataImage, TopicImage
+from broker.controller.image import (
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+    MetadataImage,
+    TopicImage,
+)
 from broker.controller.outcome import CreateOwnTopic
 from broker.controller.topics import check_topic_name
 from broker.server.connection import Call
-from broker.server.handlers.produce import NO_TRANSACTIONS
+from broker.server.handlers.transactions import with_topic
 from broker.server.services import Services
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.api import SERVED
@@ -200,34 +206,31 @@ def brokers_on(image: MetadataImage, listener: str) -> list[tuple[int, str, int,
 def find_coordinator(
     services: Services, call: Call, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse | None:
-    """Who keeps a group's offsets; makes the offsets topic when there is none yet."""
+    """Who keeps a group, or a transactional id; makes the internal topic when there is none yet."""
     keys = request.coordinator_keys if call.version >= BATCHED_SINCE else [request.key]
-    if request.key_type != GROUP_KEY:
-        code = NO_TRANSACTIONS if request.key_type == TRANSACTION_KEY else ErrorCode.INVALID_REQUEST
-        reason = (
-            "transactions are not supported by this broker"
-            if request.key_type == TRANSACTION_KEY
-            else f"key type {request.key_type} is not known"
-        )
-        return _coordinators(call, [_no_coordinator(key, code, reason) for key in keys])
+    find: Callable[[str], object]
+    if request.key_type == GROUP_KEY:
+        topic, find = OFFSETS_TOPIC, services.groups.find
+    elif request.key_type == TRANSACTION_KEY:
+        topic, find = TRANSACTIONS_TOPIC, services.transactions.find
+    else:
+        reason = f"key type {request.key_type} is not known"
+        refused = [_no_coordinator(key, ErrorCode.INVALID_REQUEST, reason) for key in keys]
+        return _coordinators(call, refused)
 
-    def answer() -> FindCoordinatorResponse:
-        return _coordinators(call, [_coordinator(services, call, key) for key in keys])
+    def answer() -> None:
+        call.answer(_coordinators(call, [_coordinator(services, call, key, find) for key in keys]))
 
-    if OFFSETS_TOPIC in services.metadata.image.topics:
-        return answer()
-    services.metadata.submit(
-        CreateOwnTopic(OFFSETS_TOPIC),
-        lambda _: call.answer(answer()),
-        lambda _: call.answer(answer()),
-    )
+    with_topic(services, topic, answer)
     return None
 
 
-def _coordinator(services: Services, call: Call, key: str) -> Coordinator:
-    """The leader of the group's partition, as the client's listener knows it."""
+def _coordinator(
+    services: Services, call: Call, key: str, find: Callable[[str], object]
+) -> Coordinator:
+    """The leader of the key's partition, as the client's listener knows it."""
     try:
-        services.groups.find(key)
+        find(key)
     except ApiError as error:
         # While the shard loads its place is known already.
         if error.code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:

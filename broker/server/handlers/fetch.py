@@ -58,7 +58,7 @@ def list_offsets(
                     raise ApiError(ErrorCode.INVALID_REQUEST, "partition named twice")
                 if request.replica_id >= 0 and call.listener_name != BROKER_LISTENER:
                     raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-                _list_one(services, call.version, topic.name, asked, one)
+                _list_one(services, call.version, request.isolation_level, topic.name, asked, one)
             except ApiError as error:
                 one.error_code = error.code
             except (DiskError, CorruptionError, WireError):
@@ -71,6 +71,7 @@ def list_offsets(
 def _list_one(
     services: Services,
     version: int,
+    isolation_level: int,
     topic: str,
     asked: ListOffsetsPartition,
     answer: ListOffsetsPartitionResponse,
@@ -78,7 +79,7 @@ def _list_one(
     partition = services.replicas.find(topic, asked.partition_index)
     partition.check_epoch(asked.current_leader_epoch)
     log = partition.log
-    limit_offset = partition.last_stable_offset
+    limit_offset = partition.readable_end(isolation_level)
     timestamp = asked.timestamp
     leader_epoch = NO_LEADER_EPOCH
     if timestamp == LATEST_TIMESTAMP:

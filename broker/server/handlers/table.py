@@ -15,6 +15,8 @@ from broker.server.handlers import (
     produce,
     records,
     topic_pages,
+    transactions,
+    txn_admin,
 )
 from protocol.messages.api import ApiKey
 
@@ -32,8 +34,12 @@ HANDLERS: Mapping[ApiKey, Handler] = {
     ApiKey.CREATE_TOPICS: admin.create_topics,
     ApiKey.DELETE_TOPICS: admin.delete_topics,
     ApiKey.DELETE_RECORDS: records.delete_records,
-    ApiKey.INIT_PRODUCER_ID: produce.init_producer_id,
+    ApiKey.INIT_PRODUCER_ID: transactions.init_producer_id,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: records.offset_for_leader_epoch,
+    ApiKey.ADD_PARTITIONS_TO_TXN: transactions.add_partitions_to_txn,
+    ApiKey.ADD_OFFSETS_TO_TXN: transactions.add_offsets_to_txn,
+    ApiKey.END_TXN: transactions.end_txn,
+    ApiKey.WRITE_TXN_MARKERS: txn_admin.write_txn_markers,
     ApiKey.DESCRIBE_CONFIGS: configs.describe_configs,
     ApiKey.ALTER_CONFIGS: configs.alter_configs,
     ApiKey.ALTER_REPLICA_LOG_DIRS: placement.alter_replica_log_dirs,
@@ -44,6 +50,9 @@ HANDLERS: Mapping[ApiKey, Handler] = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: placement.alter_partition_reassignments,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: placement.list_partition_reassignments,
     ApiKey.DESCRIBE_CLUSTER: cluster.describe_cluster,
+    ApiKey.DESCRIBE_PRODUCERS: txn_admin.describe_producers,
+    ApiKey.DESCRIBE_TRANSACTIONS: txn_admin.describe_transactions,
+    ApiKey.LIST_TRANSACTIONS: txn_admin.list_transactions,
     ApiKey.LIST_CONFIG_RESOURCES: configs.list_config_resources,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: topic_pages.describe_topic_partitions,
 }

@@ -1,0 +1,261 @@
+"""The transaction coordinator: what becomes of each transactional id in one shard.
+
+Floor: coordinators. Pure. Requests are judged against what has been replayed. While a move is being
+written, its transactional id is `pending`, and whatever else would move it is refused with
+CONCURRENT_TRANSACTIONS. Refusals are raised as ApiError before anything changes. Every method that
+gives an Outcome has made its ids pending; the caller appends the records and replays them, or calls
+`withdraw` when they could not be written.
+
+The caller's duties: a transaction that `is_preparing` gets its markers, in every partition, and
+then `complete`; also the ones found so after a load (`preparing`), for a decision survives a crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from broker.coordinators.outcome import CoordinatorRecord, Outcome
+from broker.coordinators.txn_records import decode_key, decode_value, record_of
+from broker.coordinators.txn_state import Expected, Transaction, TxnState
+from protocol.errors import ApiError, ErrorCode
+from protocol.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
+from protocol.wire.records import BatchHeader, Marker
+
+TRANSACTIONAL_ID_COUNT_MAX = 100_000
+"""Transactional ids of one shard; a producer that would make one more is refused."""
+
+
+class TxnShard:
+    """The transactional ids whose facts lie in one partition of the transactions topic."""
+
+    def __init__(self, timeout_ms_max: int, expiration_ms: int) -> None:
+        self.transactions: dict[str, Transaction] = {}
+        """As committed."""
+        self._pending: dict[str, Transaction] = {}
+        """As it will be once what is under way is committed."""
+        self._timeout_ms_max = timeout_ms_max
+        self._expiration_ms = expiration_ms
+
+    # What the log says.
+
+    def replay_batch(self, header: BatchHeader, records: Sequence[CoordinatorRecord]) -> None:
+        """Take in one batch of the partition, in the order of the log."""
+        for record in records:
+            transactional_id = decode_key(record.key)
+            if transactional_id is None:
+                continue
+            # What was decided here knows more than its record does.
+            moved = self._pending.pop(transactional_id, None)
+            if record.value is None:
+                self.transactions.pop(transactional_id, None)
+            else:
+                self.transactions[transactional_id] = moved or decode_value(
+                    transactional_id, record.value
+                )
+
+    def replay_marker(self, header: BatchHeader, marker: Marker) -> None:
+        """Nobody's transaction reaches into this topic."""
+
+    def withdraw(self, transactional_ids: Iterable[str]) -> None:
+        """What was decided for these ids could not be written: they stay as they were."""
+        for transactional_id in transactional_ids:
+            self._pending.pop(transactional_id, None)
+
+    def _move(self, *moved: Transaction) -> Outcome[Sequence[Transaction]]:
+        for one in moved:
+            assert one.transactional_id not in self._pending, "two moves at once"
+            self._pending[one.transactional_id] = one
+        return Outcome([record_of(one) for one in moved], moved)
+
+    def _refuse_pending(self, transactional_id: str) -> None:
+        if transactional_id in self._pending:
+            raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
+
+    # A producer begins.
+
+    def refuse_timeout(self, timeout_ms: int) -> None:
+        """INVALID_TRANSACTION_TIMEOUT outside of what this broker allows."""
+        if not 0 < timeout_ms <= self._timeout_ms_max:
+            raise ApiError(
+                ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+                f"transaction.timeout.ms is {timeout_ms}; 1 to {self._timeout_ms_max} are allowed",
+            )
+
+    def wants_producer_id(self, transactional_id: str, expected: Expected) -> bool:
+        """Whether `init_producer_id` will need a producer id that nobody has had."""
+        known = self.transactions.get(transactional_id)
+        if known is None:
+            return True
+        return known.state.is_at_rest and known.must_rotate(expected)
+
+    def init_producer_id(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        expected: Expected,
+        new_producer_id: int,
+        now_ms: int,
+    ) -> Outcome[Sequence[Transaction]]:
+        """InitProducerId. `expected` is the id and epoch the producer came with (KIP-360).
+
+        While a transaction is open it is aborted under a raised epoch; the outcome is then
+        PREPARE_ABORT, and the producer is to be told CONCURRENT_TRANSACTIONS: its next try raises
+        the epoch again. `new_producer_id` is used only if `wants_producer_id`.
+        """
+        self.refuse_timeout(timeout_ms)
+        self._refuse_pending(transactional_id)
+        known = self.transactions.get(transactional_id)
+        if known is None:
+            if len(self.transactions) + len(self._pending) >= TRANSACTIONAL_ID_COUNT_MAX:
+                raise ApiError(ErrorCode.POLICY_VIOLATION, "too many transactional ids")
+            known = Transaction(
+                transactional_id,
+                new_producer_id,
+                NO_PRODUCER_EPOCH,
+                timeout_ms,
+                TxnState.EMPTY,
+                now_ms,
+            )
+        known.refuse_stranger(expected)
+        if known.state.is_preparing:
+            raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        if known.state is TxnState.ONGOING:
+            if expected is not None and expected[1] != known.producer_epoch:
+                raise ApiError(ErrorCode.PRODUCER_FENCED)
+            return self._move(known.fenced(now_ms, is_own_wish=expected is not None))
+        if known.must_rotate(expected):
+            assert new_producer_id != NO_PRODUCER_ID, "ask wants_producer_id first"
+            return self._move(known.rotated(new_producer_id, expected, timeout_ms, now_ms))
+        return self._move(known.begun_anew(expected, timeout_ms, now_ms))
+
+    # A transaction runs.
+
+    def _owned(self, transactional_id: str, producer_id: int, producer_epoch: int) -> Transaction:
+        """The transaction of this producer, or why it is not its."""
+        if not transactional_id:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+        known = self.transactions.get(transactional_id)
+        if known is None or known.producer_id != producer_id:
+            raise ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        if known.producer_epoch != producer_epoch:
+            raise ApiError(ErrorCode.PRODUCER_FENCED)
+        return known
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Collection[TopicPartition],
+        now_ms: int,
+    ) -> Outcome[Sequence[Transaction]]:
+        """AddPartitionsToTxn, and AddOffsetsToTxn with the group's partition of the offsets topic.
+
+        Nothing is written when all of them are in the open transaction already.
+        """
+        known = self._owned(transactional_id, producer_id, producer_epoch)
+        self._refuse_pending(transactional_id)
+        if known.state.is_preparing:
+            raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        if known.state is TxnState.ONGOING and known.partitions.issuperset(partitions):
+            return Outcome([], ())
+        return self._move(known.joined(partitions, now_ms))
+
+    def refuse_outsider(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partition: TopicPartition,
+    ) -> None:
+        """Refuse to write to a partition that is not part of this producer's open transaction.
+
+        Without this a batch that arrives after its transaction's marker, say a retry that lay in
+        the network, would open a transaction that nobody ever ends (KIP-890).
+        """
+        known = self._owned(transactional_id, producer_id, producer_epoch)
+        coming = self._pending.get(transactional_id)
+        if known.state.is_preparing or (coming is not None and coming.state.is_preparing):
+            raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        if known.state is not TxnState.ONGOING or partition not in known.partitions:
+            raise ApiError(
+                ErrorCode.INVALID_TXN_STATE, f"{partition} has not been added to a transaction"
+            )
+
+    def end(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        now_ms: int,
+        *,
+        is_commit: bool,
+    ) -> Outcome[Sequence[Transaction]]:
+        """EndTxn. Nothing is written for the repeat of an outcome that is complete."""
+        known = self._owned(transactional_id, producer_id, producer_epoch)
+        self._refuse_pending(transactional_id)
+        if known.state is TxnState.ONGOING:
+            return self._move(known.decided(now_ms, is_commit=is_commit))
+        if known.state is (TxnState.COMPLETE_COMMIT if is_commit else TxnState.COMPLETE_ABORT):
+            return Outcome([], ())
+        if known.state is (TxnState.PREPARE_COMMIT if is_commit else TxnState.PREPARE_ABORT):
+            raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        raise ApiError(ErrorCode.INVALID_TXN_STATE, f"the transaction is {known.state.title}")
+
+    # Its end.
+
+    def preparing(self) -> list[Transaction]:
+        """The transactions that are decided and not complete."""
+        return [one for one in self.transactions.values() if one.state.is_preparing]
+
+    def complete(self, transactional_id: str, now_ms: int) -> Outcome[Sequence[Transaction]]:
+        """All markers of a decided transaction are in place."""
+        return self._move(self.transactions[transactional_id].completed(now_ms))
+
+    def abort_overdue(self, now_ms: int) -> list[Outcome[Sequence[Transaction]]]:
+        """Abort the transactions that are open for too long, each under a raised epoch."""
+        return [
+            self._move(one.fenced(now_ms))
+            for one in list(self.transactions.values())
+            if one.is_overdue(now_ms) and one.transactional_id not in self._pending
+        ]
+
+    def expire(self, now_ms: int, count_max: int) -> Outcome[Sequence[Transaction]]:
+        """Give up the transactional ids that have been at rest for too long, some at a time."""
+        before_ms = now_ms - self._expiration_ms
+        old = [
+            one
+            for one in self.transactions.values()
+            if one.state.is_at_rest
+            and one.last_update_ms <= before_ms
+            and one.transactional_id not in self._pending
+        ]
+        return self._move(*(one.to(TxnState.DEAD, now_ms) for one in old[:count_max]))
+
+    # For administrators.
+
+    def described(self, transactional_id: str) -> Transaction:
+        """One transaction, or TRANSACTIONAL_ID_NOT_FOUND."""
+        known = self.transactions.get(transactional_id)
+        if known is None:
+            raise ApiError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+        return known
+
+    def listed(
+        self,
+        states: Collection[str],
+        producer_ids: Collection[int],
+        duration_ms: int,
+        now_ms: int,
+    ) -> list[Transaction]:
+        """The transactions that pass every filter; an empty filter, or -1, lets all pass.
+
+        `duration_ms`: only those that have been running for longer.
+        """
+        return [
+            one
+            for one in self.transactions.values()
+            if (not states or one.state.title in states)
+            and (not producer_ids or one.producer_id in producer_ids)
+            and (duration_ms < 0 or 0 <= one.start_ms < now_ms - duration_ms)
+        ]
