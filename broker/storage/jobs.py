@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from broker.storage.disk import Disk, DiskFile
 from broker.storage.errors import DiskError
+
+if TYPE_CHECKING:
+    from broker.storage.producer_files import ProducerFilesJob
 
 
 class FlushTarget:
@@ -20,7 +24,15 @@ class FlushTarget:
     must stop: the kernel may have dropped the pages, and a second flush would succeed over a hole.
     """
 
-    __slots__ = ("_disk", "_files", "_folder", "end_offset", "roll_count", "truncation_count")
+    __slots__ = (
+        "_disk",
+        "_files",
+        "_folder",
+        "end_offset",
+        "producer_files",
+        "roll_count",
+        "truncation_count",
+    )
 
     def __init__(
         self,
@@ -30,6 +42,7 @@ class FlushTarget:
         end_offset: int,
         roll_count: int,
         truncation_count: int,
+        producer_files: ProducerFilesJob | None = None,
     ) -> None:
         self._disk = disk
         self._files = files
@@ -37,10 +50,14 @@ class FlushTarget:
         self.end_offset = end_offset
         self.roll_count = roll_count
         self.truncation_count = truncation_count
+        self.producer_files = producer_files
 
     def perform(self) -> None:
         for file in self._files:
             file.datasync()
+        # They speak of batches that must not be lost when they are not.
+        if self.producer_files is not None:
+            self.producer_files.perform()
         # The name of a segment made since the last flush must last as long as its content.
         if self._folder is not None:
             self._disk.sync_folder(self._folder)

@@ -20,6 +20,7 @@ from broker.storage.errors import DiskError
 from broker.storage.jobs import DroppedFiles, FlushTarget
 from broker.storage.lookup import TimestampOffset
 from broker.storage.markers import build_marker
+from broker.storage.producer_files import ProducerFiles
 from broker.storage.producer_state import ActiveProducer, LastMarker
 from broker.storage.retention import expired_count
 from broker.storage.segments import Segments, Standing
@@ -85,7 +86,6 @@ class Log:
         self._unflushed_since_ms = -1
         self._staged: list[Staged] = []
         self._staged_rolls = False
-        self._staged_aborts: list[AbortedEntry] = []
 
     def _adopt(self, loaded: recovery.Loaded) -> None:
         self.segments = Segments(self._disk, self.folder, loaded.segments)
@@ -96,7 +96,9 @@ class Log:
         """Counts what is staged; readers see only what is written."""
         self.recovery_point = loaded.recovery_point
         self._synced_roll_count = 0
-        self._has_aborted = any(segment.aborted_count for segment in loaded.segments)
+        self._producer_files = ProducerFiles(
+            self._disk, self.folder, self.producer_state, loaded.segments
+        )
         self._tail = Tail(self.segments.active)
 
     @property
@@ -194,7 +196,7 @@ class Log:
         ended = state.end_transaction(producer_id, producer_epoch, offset, marker, now_ms)
         if ended is not None and not is_commit:
             entry = AbortedEntry(producer_id, ended.first_offset, offset, ended.last_stable_offset)
-            self._staged_aborts.append(entry)
+            self._producer_files.stage_abort(entry)
         return appended
 
     def _stage(
@@ -218,6 +220,7 @@ class Log:
         if rolls:
             self._staged_rolls = True
             tail.roll(base_offset, now_ms)
+            self._producer_files.rolls(base_offset)
         tail.add(size_bytes, max_timestamp_ms)
         self._staged.append((batch, last_offset, size_bytes, max_timestamp_ms, leader_epoch, rolls))
         self.log_end_offset = last_offset + 1
@@ -252,8 +255,7 @@ class Log:
         if self._unflushed_since_ms < 0:
             self._unflushed_since_ms = now_ms
         self.producer_state.keep()
-        if self._staged_aborts:
-            self._note_aborts()
+        self._producer_files.written(segments)
         self._staged_rolls = False
         staged.clear()
 
@@ -277,19 +279,13 @@ class Log:
             self.leader_epochs.assign(one[4], base_offset)
             base_offset = one[1] + 1
 
-    def _note_aborts(self) -> None:
-        for entry in self._staged_aborts:
-            self.segments.at(entry.last_offset).add_aborted(entry)
-        self._has_aborted = True
-        self._staged_aborts.clear()
-
     def _take_back(self, standing: Standing) -> None:
         self.segments.take_back(standing)
         self.producer_state.roll_back()
         self._staged.clear()
-        self._staged_aborts.clear()
         self._staged_rolls = False
         self.log_end_offset = self.written_end_offset
+        self._producer_files.take_back(self.log_end_offset)
         self._tail = Tail(self.segments.active)
 
     # Reading.
@@ -355,7 +351,7 @@ class Log:
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Every aborted transaction with data in [start, end), by first offset."""
-        if not self._has_aborted:
+        if not self._producer_files.has_aborted:
             return []
         indexes = (segment.aborted() for segment in self.segments.from_offset(start_offset))
         found = txn_index.overlapping(indexes, start_offset, end_offset)
@@ -388,7 +384,8 @@ class Log:
         """What a flush has to do; None when everything written is on the disk."""
         end_offset, roll_count = self.written_end_offset, self.segments.roll_count
         has_rolled = roll_count != self._synced_roll_count
-        if self.recovery_point >= end_offset and not has_rolled:
+        producer_files = self._producer_files.job()
+        if self.recovery_point >= end_offset and not has_rolled and producer_files is None:
             return None
         return FlushTarget(
             self._disk,
@@ -397,16 +394,25 @@ class Log:
             end_offset,
             roll_count,
             self._truncation_count,
+            producer_files,
         )
 
     def flushed(self, target: FlushTarget) -> int:
         """Take a performed target into account; returns the recovery point."""
         if target.truncation_count == self._truncation_count:
+            if target.producer_files is not None:
+                self._producer_files.done(target.producer_files)
             self._synced_roll_count = max(self._synced_roll_count, target.roll_count)
             self.recovery_point = max(self.recovery_point, target.end_offset)
             if self.recovery_point >= self.written_end_offset:
                 self._unflushed_since_ms = -1
         return self.recovery_point
+
+    def close(self) -> None:
+        """Write what the start after a clean stop takes as it is; everything must be flushed."""
+        for segment in self.segments:
+            segment.write_indexes()
+        self._producer_files.close(self.log_end_offset)
 
     def is_flush_due(self, now_ms: int) -> bool:
         """Whether `flush.messages` or `flush.ms` asks for a flush of what is written."""
@@ -430,6 +436,7 @@ class Log:
             return None
         self.segments.repair()
         if count == len(self.segments):
+            self._producer_files.rolls(self.log_end_offset)
             self.segments.roll(self._config.index_interval_bytes, now_ms)
             self._tail = Tail(self.segments.active)
         paths, held = self.segments.drop_oldest(count)
@@ -450,7 +457,8 @@ class Log:
     def truncate_to(self, offset: int, now_ms: int) -> None:
         """Keep everything below `offset`; a batch that spans it goes as a whole.
 
-        Nothing may be staged. The caller checkpoints afterwards, for the recovery point falls.
+        Nothing may be staged and no flush under way. The caller checkpoints afterwards, for the
+        recovery point falls.
         """
         assert not self._staged, "staged batches would be lost"
         if offset >= self.log_end_offset:

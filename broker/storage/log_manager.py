@@ -264,8 +264,7 @@ class LogManager:
             if (target := log.flush_target()) is not None:
                 target.perform()
                 log.flushed(target)
-            for segment in log.segments:
-                segment.write_indexes()
+            log.close()
         self.checkpoint().perform()
         if not self.offline:
             marker = f"{self._folder}/{checkpoint.CLEAN_SHUTDOWN}"

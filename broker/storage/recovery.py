@@ -5,10 +5,10 @@ from the recovery point on is checked, checksum included. The first one that is 
 there is a torn tail: it was never vouched for, so it is cut, with all behind it. Anything wrong
 below the recovery point is damage: `CorruptionError`, and the files stay as they are.
 
-Producers and leader epochs come from the batch headers, and so do the indexes of every segment
-that is walked; an index file that says otherwise is written anew. A closed segment that nobody
-wrote to within the producers' expiration has no producer left to remember: its index files are
-taken instead of walking it, once they have proved to fit. Opening twice gives the same log.
+Producers are known from the newest snapshot that nothing speaks against. Segments below it are
+taken with their index files, once these have proved to fit; those above it are walked from batch
+to batch, which makes producers, leader epochs and indexes anew. Index files that say otherwise are
+written anew. Opening twice gives the same log.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from broker.storage.adoption import adopt, good_snapshot, remove_stray_snapshots
 from broker.storage.disk import Disk
 from broker.storage.errors import CorruptionError
 from broker.storage.jobs import unlink_if_there
@@ -36,11 +37,13 @@ class LoadRules:
     log_start_offset: int
     recovery_point: int
     epochs: Sequence[tuple[int, int]] | None
-    """Entries of the epoch file; None when it cannot be used, then all segments are walked."""
+    """Entries of the epoch file; without any that can be used, all segments are walked."""
     interval_bytes: int
     expiration_ms: int
     is_clean: bool
     now_ms: int
+    has_gaps: bool = False
+    """Whether the log has ever been cleaned, so that offsets may be missing."""
 
 
 @dataclass(slots=True)
@@ -75,6 +78,8 @@ class _Loading:
         self.epochs = LeaderEpochs(list(rules.epochs or ()))
         self.last_epoch = -1
         self.producers = ProducerState(rules.expiration_ms)
+        self.known_below = 0
+        """Where `producers` stood before anything was walked: below it batches tell no news."""
         self.segments: list[Segment] = []
         self.truncated_bytes = 0
         self.truncated_reason = ""
@@ -84,6 +89,7 @@ class _Loading:
         bases = self._tidy()
         log_start_offset = max(rules.log_start_offset, bases[0])
         self.expected = bases[0]
+        self._recall_producers(bases)
         for number, base_offset in enumerate(bases):
             next_base = bases[number + 1] if number + 1 < len(bases) else None
             fault = self._load_segment(base_offset, next_base)
@@ -97,6 +103,8 @@ class _Loading:
                 f"the log ends at offset {self.expected}, but everything below "
                 f"{max(rules.recovery_point, log_start_offset)} was on the disk",
             )
+        bases = [segment.base_offset for segment in self.segments]
+        remove_stray_snapshots(self.disk, self.folder, bases, self.expected)
         self._settle()
         self.epochs.truncate_from_end(self.expected)
         self.epochs.truncate_from_start(log_start_offset)
@@ -134,35 +142,56 @@ class _Loading:
         Segment(self.disk, self.folder, 0, self.rules.interval_bytes, self.rules.now_ms).create()
         return [0]
 
+    def _recall_producers(self, bases: Sequence[int]) -> None:
+        """Begin with the newest snapshot below everything that must be walked anyway."""
+        rules = self.rules
+        limit = rules.recovery_point
+        if not rules.is_clean:
+            # What is checked is also made anew, so the producers must be known at its beginning.
+            limit = max((base for base in bases if base <= limit), default=bases[0])
+        found = good_snapshot(self.disk, self.folder, bases, limit, rules.expiration_ms)
+        if found is not None:
+            self.known_below, self.producers = found
+
     def _load_segment(self, base_offset: int, next_base: int | None) -> str | None:
         """Add one segment; returns what is wrong at `expected`, or None."""
         rules = self.rules
-        if base_offset != self.expected:
+        if base_offset != self.expected and not (rules.has_gaps and base_offset > self.expected):
             return f"the next segment begins at {base_offset}, expected {self.expected}"
+        self.expected = base_offset
         probe = Segment(self.disk, self.folder, base_offset, rules.interval_bytes, 0)
         modified_ms = self.disk.modified_ms(probe.log_path)
         segment = Segment(self.disk, self.folder, base_offset, rules.interval_bytes, modified_ms)
         self.segments.append(segment)
         is_checked = not rules.is_clean and (next_base is None or next_base > rules.recovery_point)
-        is_old = rules.now_ms - modified_ms > rules.expiration_ms
-        if next_base is not None and is_old and not is_checked and rules.epochs is not None:
+        end_offset = rules.recovery_point if next_base is None else next_base
+        if not is_checked and end_offset <= self.known_below and rules.epochs:
             try:
-                adopt(segment, self.disk.size_bytes(segment.log_path), next_base)
+                adopt(
+                    segment,
+                    end_offset,
+                    self.epochs,
+                    is_active=next_base is None,
+                    has_gaps=rules.has_gaps,
+                )
             except CorruptionError:
                 # Walked like the others, which writes the index files anew.
                 self.segments[-1] = segment = Segment(
                     self.disk, self.folder, base_offset, rules.interval_bytes, modified_ms
                 )
             else:
-                self.expected = next_base
+                self.expected = segment.next_offset
                 return None
         return self._walk(segment, is_checked, next_base is None)
 
     def _walk(self, segment: Segment, is_checked: bool, is_last: bool) -> str | None:
         size_bytes = self.disk.size_bytes(segment.log_path)
         walk = BatchWalk(segment.file, 0, size_bytes, is_checked=is_checked)
+        is_recalled = False
         for header in walk:
-            if header.base_offset != self.expected:
+            if header.base_offset != self.expected and not (
+                self.rules.has_gaps and header.base_offset > self.expected
+            ):
                 return f"a batch begins at {header.base_offset}, expected {self.expected}"
             leader_epoch = header.partition_leader_epoch
             if leader_epoch < self.last_epoch:
@@ -172,10 +201,15 @@ class _Loading:
                 self.epochs.assign(leader_epoch, header.base_offset)
             last_offset = header.base_offset + header.last_offset_delta
             segment.take(last_offset, header.size_bytes, header.max_timestamp)
-            if header.producer_id >= 0:
+            if header.base_offset < self.known_below:
+                is_recalled = True
+            elif header.producer_id >= 0:
                 self._replay(segment, walk.position, header)
             self.expected = last_offset + 1
         self.producers.transactions.keep()
+        if is_recalled:
+            # The snapshot vouches for the file; what comes behind it is appended.
+            segment.recall_aborted(self.known_below)
         if walk.fault is None and not is_last:
             segment.finish_time_index()
         return walk.fault
@@ -236,33 +270,3 @@ class _Loading:
     def _unlink_segment(self, base_offset: int) -> None:
         for path in Segment(self.disk, self.folder, base_offset, 0, 0).paths():
             unlink_if_there(self.disk, path)
-
-
-def adopt(segment: Segment, size_bytes: int, next_base: int) -> None:
-    """Take a closed segment with its index files; CorruptionError when they do not fit it.
-
-    The files prove themselves by the stretch behind their last entry: it must begin with that
-    entry's batch, hold no place where an entry is missing, end with the file, and lead to the next
-    segment's base offset.
-    """
-    segment.adopt_indexes(size_bytes, next_base)
-    index, times = segment.index, segment.time_index
-    start = index.positions[-1] if index.positions else 0
-    newest_ms = times.timestamps[-1] if times.timestamps else -1
-    walk = BatchWalk(segment.file, start, size_bytes)
-    since_entry, last_offset, largest_ms = 0, segment.base_offset - 1, -1
-    for header in walk:
-        if index.offsets and not since_entry:
-            if header.last_offset != segment.base_offset + index.offsets[-1]:
-                raise CorruptionError(segment.log_path, walk.position, "the last entry is wrong")
-        elif since_entry > segment.interval_bytes:
-            raise CorruptionError(segment.log_path, walk.position, "index entries are missing")
-        since_entry += header.size_bytes
-        last_offset = header.last_offset
-        largest_ms = max(largest_ms, header.max_timestamp)
-    if walk.fault is not None or last_offset + 1 != next_base or largest_ms > newest_ms:
-        reason = walk.fault or "the indexes do not fit the batches"
-        raise CorruptionError(segment.log_path, walk.position, reason)
-    segment.largest_timestamp_ms = newest_ms
-    if times.offsets:
-        segment.largest_timestamp_offset = segment.base_offset + times.offsets[-1]

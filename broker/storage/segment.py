@@ -26,6 +26,7 @@ LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 TXN_INDEX_SUFFIX = ".txnindex"
+SNAPSHOT_SUFFIX = ".snapshot"
 DELETED_SUFFIX = ".deleted"
 SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
@@ -111,8 +112,11 @@ class Segment:
         return self._stem + LOG_SUFFIX
 
     def paths(self) -> list[str]:
-        """The segment's files as they should be; an index may be missing on the disk."""
-        return [self._stem + suffix for suffix in SUFFIXES]
+        """The segment's files as they should be; all but the first may be missing on the disk.
+
+        Among them is the snapshot of the producers as of the segment's beginning.
+        """
+        return [self._stem + suffix for suffix in (*SUFFIXES, SNAPSHOT_SUFFIX)]
 
     def create(self) -> None:
         """Make the empty file, over whatever a failed attempt has left there."""
@@ -171,15 +175,33 @@ class Segment:
             or len(self.time_index) >= limit_bytes // TIME_ENTRY_BYTES - 1
         )
 
-    def adopt_indexes(self, size_bytes: int, next_offset: int) -> None:
-        """Take the index files as they are instead of walking the batches.
+    def adopt_indexes(self, end_offset: int) -> None:
+        """Take the index files as they are instead of walking the batches; `adopted` must follow.
 
         Raises CorruptionError when a file is missing or cannot belong to this segment.
         """
-        self.size_bytes, self.next_offset = size_bytes, next_offset
+        self.size_bytes, self.next_offset = self._disk.size_bytes(self.log_path), end_offset
         self._read_index()
         self._read_time_index()
+        self._aborted = self._read_aborted()
+        self.aborted_count = self._aborted_written = len(self._aborted)
         self.was_walked = False
+
+    def adopted(
+        self,
+        next_offset: int,
+        first_timestamp_ms: int,
+        largest_timestamp_ms: int,
+        largest_relative_offset: int,
+        bytes_since_entry: int,
+    ) -> None:
+        """What the batches at both ends have told of a segment whose indexes were adopted."""
+        self.next_offset = next_offset
+        self.first_timestamp_ms = first_timestamp_ms
+        self.largest_timestamp_ms = largest_timestamp_ms
+        if largest_timestamp_ms >= 0:
+            self.largest_timestamp_offset = self.base_offset + largest_relative_offset
+        self._bytes_since_entry = bytes_since_entry
 
     # Writing.
 
@@ -291,10 +313,11 @@ class Segment:
         """The index file holds so many bytes, on the disk."""
         self._aborted_written = max(self._aborted_written, size_bytes // txn_index.ENTRY_BYTES)
 
-    def adopt_txn_index(self) -> None:
-        """Take the file as it is; CorruptionError when it cannot belong to this segment."""
-        self._aborted = self._read_aborted()
-        self.aborted_count = self._aborted_written = len(self._aborted)
+    def recall_aborted(self, end_offset: int) -> None:
+        """Take those below `end_offset` from the file; CorruptionError when it is damaged."""
+        recalled = [one for one in self._read_aborted() if one.last_offset < end_offset]
+        self._aborted = [*recalled, *self.aborted()]
+        self.aborted_count = len(self._aborted)
 
     def replace_txn_index(self) -> bool:
         """Make the file what walking has found, durably; returns whether it already was."""

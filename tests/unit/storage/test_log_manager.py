@@ -48,6 +48,7 @@ def test_the_folder_holds_what_kafkas_would() -> None:
         "00000000000000000000.index",
         "00000000000000000000.log",
         "00000000000000000000.timeindex",
+        "00000000000000000001.snapshot",
         "leader-epoch-checkpoint",
         "partition.metadata",
     }

@@ -1,0 +1,121 @@
+"""Taking what earlier runs have left instead of reading every batch: snapshots and index files.
+
+Floor: storage. Nothing is believed that does not prove itself: a snapshot by its checksum, a
+transaction index by its order, the two other indexes by the stretch of batches behind their last
+entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from broker.storage import producer_snapshot, txn_index
+from broker.storage.disk import Disk
+from broker.storage.errors import CorruptionError
+from broker.storage.jobs import unlink_if_there
+from broker.storage.leader_epochs import UNKNOWN, LeaderEpochs
+from broker.storage.producer_files import snapshot_path
+from broker.storage.producer_state import ProducerState
+from broker.storage.segment import BASE_DIGITS, SNAPSHOT_SUFFIX, Segment
+from broker.storage.walk import BatchWalk
+
+
+def snapshot_offsets(disk: Disk, folder: str) -> list[int]:
+    """The offsets of all snapshots in a folder, rising."""
+    size = BASE_DIGITS + len(SNAPSHOT_SUFFIX)
+    return sorted(
+        int(name[:BASE_DIGITS])
+        for name in disk.list_folder(folder)
+        if name.endswith(SNAPSHOT_SUFFIX) and name[:BASE_DIGITS].isdigit() and len(name) == size
+    )
+
+
+def good_snapshot(
+    disk: Disk, folder: str, bases: Sequence[int], limit: int, expiration_ms: int
+) -> tuple[int, ProducerState] | None:
+    """The newest snapshot at or below `limit` that can be used, as offset and state.
+
+    One that cannot be read is removed, and so is each above a damaged transaction index: with the
+    producers as they were below that, the batches tell which transactions were aborted.
+    """
+    limit = min(limit, _first_damage(disk, folder, bases, limit))
+    for offset in reversed(snapshot_offsets(disk, folder)):
+        if offset > limit:
+            continue
+        path = snapshot_path(folder, offset)
+        try:
+            entries = producer_snapshot.decode(disk.read_all(path))
+        except ValueError:
+            unlink_if_there(disk, path)
+            continue
+        used_ms = disk.modified_ms(path)
+        return offset, producer_snapshot.restore(entries, expiration_ms, used_ms)
+    return None
+
+
+def _first_damage(disk: Disk, folder: str, bases: Sequence[int], limit: int) -> int:
+    """Base offset of the first segment whose transaction index is no index, else the limit."""
+    for number, base_offset in enumerate(bases):
+        segment = Segment(disk, folder, base_offset, 0, 0)
+        if base_offset >= limit or not disk.exists(segment.txn_index_path):
+            continue
+        next_base = bases[number + 1] if number + 1 < len(bases) else limit
+        try:
+            data = disk.read_all(segment.txn_index_path)
+            if not data:
+                raise ValueError("an index without entries has no file")
+            txn_index.decode(data, base_offset, next_base)
+        except ValueError:
+            return base_offset
+    return limit
+
+
+def remove_stray_snapshots(
+    disk: Disk, folder: str, bases: Sequence[int], log_end_offset: int
+) -> None:
+    """Keep the snapshots of segments' beginnings and the newest one; none beyond the log's end."""
+    offsets = snapshot_offsets(disk, folder)
+    newest = max((one for one in offsets if one <= log_end_offset), default=-1)
+    for offset in offsets:
+        if offset != newest and (offset not in bases or offset > log_end_offset):
+            unlink_if_there(disk, snapshot_path(folder, offset))
+
+
+def adopt(
+    segment: Segment, end_offset: int, epochs: LeaderEpochs, *, is_active: bool, has_gaps: bool
+) -> None:
+    """Take a segment with its index files; CorruptionError when they do not fit it.
+
+    The files prove themselves by the stretch behind their last entry: it must begin with that
+    entry's batch, hold no place where an entry is missing, end with the file, and lead to
+    `end_offset`: where the next segment begins, or where the log was stopped. Its leader epochs
+    must be those of the epoch file.
+    """
+    segment.adopt_indexes(end_offset)
+    index, times = segment.index, segment.time_index
+    start = index.positions[-1] if index.positions else 0
+    newest_ms = times.timestamps[-1] if times.timestamps else -1
+    newest_offset = times.offsets[-1] if times.offsets else 0
+    walk = BatchWalk(segment.file, start, segment.size_bytes)
+    since_entry, next_offset, largest_ms = 0, segment.base_offset, newest_ms
+    for header in walk:
+        if index.offsets and not since_entry:
+            if header.last_offset != segment.base_offset + index.offsets[-1]:
+                raise CorruptionError(segment.log_path, walk.position, "the last entry is wrong")
+        elif since_entry > segment.interval_bytes:
+            raise CorruptionError(segment.log_path, walk.position, "index entries are missing")
+        if epochs.epoch_of(header.last_offset) not in (header.partition_leader_epoch, UNKNOWN[0]):
+            raise CorruptionError(segment.log_path, walk.position, "the epoch file lacks an epoch")
+        since_entry += header.size_bytes
+        next_offset = header.last_offset + 1
+        if header.max_timestamp > largest_ms:
+            largest_ms = header.max_timestamp
+            newest_offset = header.last_offset - segment.base_offset
+    is_complete = next_offset == end_offset or (has_gaps and next_offset < end_offset)
+    if walk.fault is not None or not is_complete or (largest_ms > newest_ms and not is_active):
+        reason = walk.fault or "the indexes do not fit the batches"
+        raise CorruptionError(segment.log_path, walk.position, reason)
+    first_ms = -1
+    if segment.size_bytes:
+        first_ms = next(iter(BatchWalk(segment.file, 0, segment.size_bytes))).max_timestamp
+    segment.adopted(next_offset, first_ms, largest_ms, newest_offset, since_entry)

@@ -1,0 +1,241 @@
+"""Producer snapshots and transaction indexes: written, trusted, doubted, made anew."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from broker.storage import producer_snapshot, txn_index
+from broker.storage.errors import DiskError
+from broker.storage.producer_snapshot import ProducerSnapshot, SnapshotEntry
+from broker.storage.producer_state import ProducerState
+from broker.storage.txn_index import AbortedEntry
+from protocol.wire.crc32c import crc32c
+from protocol.wire.records import read_header
+from tests.unit.storage.kit import EVERYTHING, NOW, Node, batch, values_of
+
+DAY = 86_400_000
+SMALL = {"log.segment.bytes": 600, "log.index.interval.bytes": 100}
+
+
+def entry(producer: int, epoch: int, sequence: int, offset: int, *, txn: int = -1) -> SnapshotEntry:
+    return SnapshotEntry(producer, epoch, sequence, offset, 0, NOW, -1, txn)
+
+
+def packed(*entries: SnapshotEntry) -> bytes:
+    body = struct.pack(">i", len(entries))
+    body += b"".join(struct.pack(">qhiqiqiq", *one) for one in entries)
+    return struct.pack(">hI", 1, crc32c(body)) + body
+
+
+def lived(node: Node, count: int = 40) -> None:
+    """Two idempotent producers, and a third whose transactions commit, abort and stay open."""
+    for number in range(count):
+        value = b"%03d" % number * 10
+        node.put(batch(value, producer=(number % 2, 0, number // 2)))
+        if number % 4 == 0:
+            node.put(batch(value, producer=(9, 0, number // 4), is_transactional=True))
+        if number % 8 == 7 and number < count - 1:
+            node.log.append_marker(9, 0, number % 16 == 7, number // 8, 0, NOW)
+            node.log.write_staged(NOW)
+    node.flush()
+
+
+def told(node: Node) -> tuple[object, ...]:
+    log = node.log
+    log.advance_high_watermark(EVERYTHING)
+    return (
+        {number: one.batches for number, one in log.producer_state.producers.items()},
+        sorted(log.active_producers()),
+        log.last_stable_offset,
+        [log.aborted_transactions(start, EVERYTHING) for start in range(0, log.log_end_offset, 5)],
+    )
+
+
+def files(node: Node, *suffixes: str) -> dict[str, bytes]:
+    return {
+        name: bytes(node.sim.contents(node.path(name)))
+        for name in node.names()
+        if name.endswith(suffixes)
+    }
+
+
+def test_a_snapshot_is_kafkas_file() -> None:
+    state = ProducerState(DAY)
+    header = read_header(batch(b"a", b"b", producer=(7, 3, 4), timestamp_ms=NOW))
+    state.update(header, 100, NOW, NOW)
+    data = ProducerSnapshot(state, 102).encode()
+    assert data == packed(SnapshotEntry(7, 3, 5, 101, 1, NOW, -1, -1))
+    assert producer_snapshot.decode(data) == [SnapshotEntry(7, 3, 5, 101, 1, NOW, -1, -1)]
+
+
+def test_a_snapshot_brings_back_all_five_batches() -> None:
+    state = ProducerState(DAY)
+    for number in range(7):
+        state.update(read_header(batch(b"a", producer=(7, 0, number))), number, NOW, NOW)
+    data = ProducerSnapshot(state, 7).encode()
+    back = producer_snapshot.restore(producer_snapshot.decode(data), DAY, NOW)
+    assert back.producers[7].batches == state.producers[7].batches
+
+
+def test_a_snapshot_is_reloaded_in_the_order_of_epochs() -> None:
+    """Pitfall 44: whatever the order in the file, the newest epoch is what counts."""
+    rows = [entry(7, 2, 0, 50, txn=50), entry(7, 1, 9, 40), entry(7, 2, 1, 51, txn=50)]
+    for order in (rows, rows[::-1], rows[1:] + rows[:1]):
+        state = producer_snapshot.restore(producer_snapshot.decode(packed(*order)), DAY, NOW)
+        assert state.producers[7].producer_epoch == 2
+        assert [one[1] for one in state.producers[7].batches] == [0, 1]
+        assert state.transactions.open == {7: 50}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        packed(entry(7, 0, 0, 0))[:-1],
+        packed(entry(7, 0, 0, 0)) + b"\0",
+        b"\0\2" + packed(entry(7, 0, 0, 0))[2:],
+        packed(entry(7, 0, 0, 0))[:-1] + b"\1",
+    ],
+)
+def test_a_damaged_snapshot_is_no_snapshot(data: bytes) -> None:
+    with pytest.raises(ValueError):
+        producer_snapshot.decode(data)
+
+
+def test_a_transaction_index_is_kafkas_file() -> None:
+    entries = [AbortedEntry(7, 10, 14, 12), AbortedEntry(8, 12, 19, 20)]
+    data = txn_index.encode(entries)
+    assert data == b"".join(struct.pack(">hqqqq", 0, *one) for one in entries)
+    assert txn_index.decode(data, 10, 20) == entries
+    for wrong in (data[:-1], b"\0\1" + data[2:], data[34:] + data[:34]):
+        with pytest.raises(ValueError):
+            txn_index.decode(wrong, 10, 20)
+    for base_offset, next_offset in ((15, 20), (10, 19)):
+        with pytest.raises(ValueError):
+            txn_index.decode(data, base_offset, next_offset)
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_start_by_snapshot_equals_one_by_the_batches(is_clean: bool) -> None:
+    node = Node(SMALL)
+    lived(node)
+    before = told(node)
+    written = files(node, ".txnindex")
+    assert len(written) > 1
+    node.manager.checkpoint().perform()
+    for _ in range(2):
+        if is_clean:
+            node.restart()
+            assert not any(one.was_walked for one in node.log.segments)
+        else:
+            node.reopen()
+            assert sum(one.was_walked for one in node.log.segments) == 1
+        assert told(node) == before
+    for name in node.names():
+        if name.endswith(".snapshot"):
+            node.disk.unlink(node.path(name))
+    node.reopen()
+    assert all(one.was_walked for one in node.log.segments)
+    assert told(node) == before
+    assert files(node, ".txnindex") == written
+
+
+@pytest.mark.parametrize("damage", ["flipped", "short", "empty"])
+@pytest.mark.parametrize("which", ["newest", "all"])
+def test_a_damaged_snapshot_is_made_anew_from_the_batches(damage: str, which: str) -> None:
+    node = Node(SMALL)
+    lived(node)
+    before = told(node)
+    node.manager.close_clean()
+    names = sorted(files(node, ".snapshot"))
+    for name in names if which == "all" else names[-1:]:
+        content = node.sim.contents(node.path(name))
+        if damage == "flipped":
+            content[-3] ^= 1
+        else:
+            del content[0 if damage == "empty" else len(content) // 2 :]
+    node.reopen()
+    assert told(node) == before
+    node.restart()
+    assert told(node) == before
+    assert not any(one.was_walked for one in node.log.segments)
+
+
+@pytest.mark.parametrize("damage", ["short", "moved", "empty"])
+def test_a_damaged_transaction_index_is_made_anew_from_the_batches(damage: str) -> None:
+    node = Node(SMALL)
+    lived(node)
+    before = told(node)
+    node.manager.close_clean()
+    written = files(node, ".txnindex")
+    for name in written:
+        content = node.sim.contents(node.path(name))
+        if damage == "short":
+            del content[-1:]
+        elif damage == "moved":
+            content[18] ^= 1
+        else:
+            content.clear()
+    node.reopen()
+    assert told(node) == before
+    assert files(node, ".txnindex") == written
+
+
+def test_snapshots_go_with_their_segments_and_strays_at_the_next_start() -> None:
+    node = Node(SMALL, topic={"retention.bytes": "1500", "file.delete.delay.ms": "0"})
+    for number in range(40):
+        node.put(batch(b"%03d" % number * 10, producer=(1, 0, number)))
+        node.flush()
+    node.restart()
+    node.put(batch(b"more", producer=(1, 0, 40)))
+    node.flush()
+    dropped = node.log.retention(NOW)
+    assert dropped is not None
+    dropped.perform()
+    node.restart()
+    bases = {f"{one.base_offset:020d}.snapshot" for one in node.log.segments}
+    # The stop before the last is neither a segment's beginning nor the newest.
+    assert f"{40:020d}.snapshot" not in files(node, ".snapshot")
+    assert set(files(node, ".snapshot")) - bases == {f"{41:020d}.snapshot"}
+
+
+def test_a_snapshot_beyond_the_end_is_not_believed() -> None:
+    node = Node(SMALL)
+    lived(node, 20)
+    node.manager.checkpoint().perform()
+    node.log.truncate_to(15, NOW)
+    node.manager.checkpoint().perform()
+    assert all(int(name[:20]) <= 15 for name in files(node, ".snapshot"))
+    node.restart()
+    assert node.log.log_end_offset == 15
+
+
+def test_producers_of_a_failed_roll_are_not_remembered() -> None:
+    node = Node(SMALL)
+    for number in range(40):
+        view = batch(b"%03d" % number * 10, producer=(1, 0, number))
+        node.log.append(view, read_header(view), 0, NOW)
+    node.sim.refuses = lambda path, operation: operation == "write" and path.endswith(".log")
+    with pytest.raises(DiskError):
+        node.log.write_staged(NOW)
+    node.sim.refuses = None
+    node.put(batch(b"only", producer=(1, 0, 0)))
+    node.flush()
+    assert not [name for name in files(node, ".snapshot") if int(name[:20]) > 1]
+    node.restart()
+    assert values_of(node.log) == [b"only"]
+
+
+def test_an_index_that_cannot_be_written_is_not_vouched_for() -> None:
+    """The disk is full for the transaction index: no snapshot says it were there."""
+    node = Node(SMALL)
+    node.sim.refuses = lambda path, operation: operation == "write" and "txnindex" in path
+    lived(node)
+    before = told(node)
+    assert not files(node, ".snapshot")
+    node.manager.checkpoint().perform()
+    node.sim.refuses = None
+    node.reopen()
+    assert told(node) == before
