@@ -6,6 +6,15 @@ import pytest
 
 from tests.harness.mysql import MySqlServer
 from tests.harness.redis import RedisServer
+from tests.harness.tally import LINES
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What the long tests counted, also when they pass."""
+    if LINES:
+        terminalreporter.section("counts")
+        for line in LINES:
+            terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session")

@@ -158,6 +158,14 @@ class BrokerProcess:
         """What `/status` says."""
         return fetch_status("127.0.0.1", self.status_port, 5.0)
 
+    def metric(self, name: str) -> int:
+        """One number of `/metrics`, by the name behind `millrace_broker_`."""
+        url = f"http://127.0.0.1:{self.status_port}/metrics"
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            lines = answer.read().decode().splitlines()
+        found = next(line for line in lines if line.startswith(f"millrace_broker_{name} "))
+        return int(found.rsplit(" ", 1)[1])
+
     def partition(self, topic: str, partition: int) -> dict[str, Any]:
         """One entry of the status's partition list."""
         found: Any = self.status().details["partition_list"]

@@ -103,6 +103,7 @@ BROAD_EXCEPT_FILES = {
 
 SLEEPING_FILES = {
     "tests/harness/wait.py": "the one place that waits for conditions",
+    "tests/harness/chaos.py": "the moment of a fault comes from the printed seed",
     "tests/crash/test_collector_crash.py": "the moment of a kill comes from the printed seed",
     "tests/interop/test_collector_live.py": "a writer keeps its own pace",
 }

@@ -1,0 +1,187 @@
+"""A broker that dies again and again under recorded clients, and the judgement when it is over.
+
+with Campaign(broker, chance, places) as campaign:
+    campaign.add_producers(3)
+    campaign.add_consumer()
+    campaign.kills(20)
+    campaign.judge("20 kills")
+"""
+
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from types import TracebackType
+from typing import Any
+
+from tests.harness.broker import BrokerProcess
+from tests.harness.checker import Report, Rules, check
+from tests.harness.history import Place
+from tests.harness.recorded import (
+    Recorded,
+    RecordedCommitter,
+    RecordedConsumer,
+    RecordedProducer,
+    read_everything,
+)
+from tests.harness.tally import tell
+from tests.harness.wait import wait_until
+
+PROGRESS_DEADLINE_S = 45.0
+
+RECORDS_BETWEEN_MAX = 1_500
+"""The broker dies after so many further acknowledgements, or fewer."""
+
+DEATH_AT_START = 0.2
+"""How often the next death comes while the broker is still recovering from the one before."""
+
+START_S_MAX = 0.6
+"""A death at start comes within this time: before, in and after the recovery of the logs."""
+
+
+def pause(seconds: float) -> None:
+    """Let a time pass that was drawn by chance: the moment of a fault, never a wait."""
+    time.sleep(seconds)
+
+
+class Campaign:
+    """Clients around one broker; leaving ends them all."""
+
+    def __init__(
+        self, broker: BrokerProcess, chance: random.Random, places: Iterable[Place]
+    ) -> None:
+        self.broker = broker
+        self.chance = chance
+        self.places = list(places)
+        self.producers: list[RecordedProducer] = []
+        self.consumers: list[RecordedConsumer] = []
+        self.committers: list[RecordedCommitter] = []
+        self.kill_count = 0
+        self.counts: dict[str, int] = {}
+        """Other faults by name, for the line that is printed."""
+        self._is_finished = False
+
+    def add_producers(
+        self, count: int, settings: Mapping[str, Any] | None = None, *, keys: int = 0
+    ) -> None:
+        for _ in range(count):
+            name = f"p{len(self.producers)}"
+            self.producers.append(
+                RecordedProducer(
+                    self.broker.bootstrap,
+                    name,
+                    self.places,
+                    self.chance,
+                    settings=settings,
+                    keys=keys,
+                )
+            )
+
+    def add_consumer(self, settings: Mapping[str, Any] | None = None) -> None:
+        name = f"c{len(self.consumers)}"
+        self.consumers.append(
+            RecordedConsumer(self.broker.bootstrap, name, self.places, settings=settings)
+        )
+
+    def add_committer(self, group: str) -> None:
+        self.committers.append(RecordedCommitter(self.broker.bootstrap, group, self.places))
+
+    # Progress.
+
+    @property
+    def acknowledged(self) -> int:
+        return sum(one.acknowledged for one in self.producers)
+
+    def wait_for(self, more: int, what: str) -> None:
+        """Wait until so many more records have been acknowledged."""
+        target = self.acknowledged + more
+        wait_until(partial(self._has_reached, target), PROGRESS_DEADLINE_S, what)
+
+    def _has_reached(self, count: int) -> bool:
+        failures = self.failures
+        if failures:
+            raise SystemExit(f"records were refused for good: {failures[:3]}")
+        return self.acknowledged >= count
+
+    @property
+    def failures(self) -> list[str]:
+        return [failure for one in self.producers for failure in one.failures]
+
+    # Faults.
+
+    def kills(self, count: int, between: Callable[[], None] | None = None) -> None:
+        """Kill the broker so many times, at random moments of its life; writes go on after each."""
+        target = self.kill_count + count
+        while self.kill_count < target:
+            self.wait_for(self.chance.randint(1, RECORDS_BETWEEN_MAX), "the moment of the kill")
+            if between is not None:
+                between()
+            self._kill()
+            while self.kill_count < target and self.chance.random() < DEATH_AT_START:
+                self.broker.spawn()
+                pause(self.chance.uniform(0, START_S_MAX))
+                self._kill()
+            self.broker.start()
+            self.wait_for(1, "writes go on")
+
+    def _kill(self) -> None:
+        self.broker.kill9()
+        self.kill_count += 1
+
+    def count(self, what: str, more: int = 1) -> None:
+        """Count a fault of another kind."""
+        self.counts[what] = self.counts.get(what, 0) + more
+
+    def _clients(self) -> list[Recorded]:
+        return [*self.producers, *self.consumers, *self.committers]
+
+    # The end.
+
+    def finish(self) -> None:
+        """Stop all clients; every record gets its answer first. The broker must be running."""
+        self._is_finished = True
+        faults = []
+        for one in self._clients():
+            try:
+                one.finish()
+            except AssertionError as error:
+                faults.append(str(error))
+        assert not faults, faults
+
+    def judge(
+        self, what: str, rules: Rules | None = None, *, places: Iterable[Place] | None = None
+    ) -> Report:
+        """End the load, read everything, check it, say the counts; fails on any anomaly."""
+        self.finish()
+        places = set(places or ()) | {place for one in self.producers for place in one.places}
+        last = read_everything(self.broker.bootstrap, places)
+        report = check(
+            [one.log for one in self.producers],
+            [*(one.log for one in self.consumers), last],
+            [one.log for one in self.committers],
+            rules,
+        )
+        counts = {"kills": self.kill_count} | self.counts
+        named = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
+        tell(f"{what}: {named}; {report.line()}")
+        assert report.is_clean, report.text()
+        assert not self.failures, self.failures[:5]
+        assert report.acknowledged == report.sent
+        return report
+
+    def __enter__(self) -> "Campaign":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._is_finished:
+            return
+        if self.broker.process is not None:
+            self.broker.kill9()
+        # Their threads must end even if nobody answers them any more.
+        for one in self._clients():
+            one.abandon()

@@ -1,0 +1,138 @@
+"""File systems of a test's own, that can be filled to the last byte or lose their power.
+
+`Ext4Image` is ext4 in a file behind a loop device, `Tmpfs` lives in memory. Both need root; where
+a mount is not allowed the test is skipped with a reason. Leaving unmounts and frees the device,
+also after a power cut.
+"""
+
+import fcntl
+import os
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+from types import TracebackType
+
+import pytest
+
+MIB = 1 << 20
+
+FS_IOC_SHUTDOWN = 0x8004587D
+NO_LOG_FLUSH = 2
+"""Not even the journal is written any more, as when the power goes."""
+
+CHUNK_BYTES = 1 << 16
+
+
+class _Mount:
+    """A mounted file system; `folder` is where."""
+
+    def __init__(self, home: Path) -> None:
+        if os.geteuid() != 0:
+            pytest.skip("mounting a file system needs root")
+        self.home = home
+        self.folder = home / "mounted"
+        self.folder.mkdir(parents=True)
+
+    def _mount(self, *arguments: str) -> None:
+        done = _run("mount", *arguments, str(self.folder))
+        if done.returncode:
+            pytest.skip(f"this machine lets us mount no such file system: {done.stderr.strip()}")
+
+    def unmount(self) -> None:
+        if os.path.ismount(self.folder):
+            done = _run("umount", str(self.folder))
+            if done.returncode:
+                _run("umount", "-l", str(self.folder))
+                raise AssertionError(f"somebody still uses it: {done.stderr}")
+
+    def fill(self, spare_bytes: int = 0) -> None:
+        """Take all the room there is but for so many bytes."""
+        with (self.folder / "filler").open("ab", buffering=0) as file:
+            size = file.tell()
+            try:
+                while True:
+                    size += file.write(bytes(CHUNK_BYTES))
+            except OSError:
+                os.ftruncate(file.fileno(), max(size - spare_bytes, 0))
+
+    def free(self) -> None:
+        """Give the room back."""
+        (self.folder / "filler").unlink(missing_ok=True)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.unmount()
+
+
+class Tmpfs(_Mount):
+    """A file system in memory."""
+
+    def __init__(self, home: Path, size_mib: int) -> None:
+        super().__init__(home)
+        self._mount("-t", "tmpfs", "-o", f"size={size_mib}m", "tmpfs")
+
+    def __enter__(self) -> "Tmpfs":
+        return self
+
+
+class Ext4Image(_Mount):
+    """ext4 in a sparse file. `cut_power` forgets what was not synced."""
+
+    def __init__(self, home: Path, size_mib: int) -> None:
+        super().__init__(home)
+        for tool in ("mkfs.ext4", "losetup"):
+            if shutil.which(tool) is None:
+                pytest.skip(f"an image of a file system needs {tool}")
+        self.image = home / "image"
+        with self.image.open("wb") as file:
+            file.truncate(size_mib * MIB)
+        # All at once, or a thread of the kernel goes on writing tables behind the tests.
+        options = ["-q", "-F", "-m", "0", "-E", "lazy_itable_init=0,lazy_journal_init=0"]
+        made = _run("mkfs.ext4", *options, str(self.image))
+        assert made.returncode == 0, made.stderr
+        self.mount()
+
+    def mount(self) -> None:
+        self._mount("-t", "ext4", "-o", "loop", str(self.image))
+
+    def cut_power(self) -> None:
+        """From now on nothing reaches the device, and what has not reached it is lost."""
+        folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.ioctl(folder, FS_IOC_SHUTDOWN, struct.pack("I", NO_LOG_FLUSH))
+        finally:
+            os.close(folder)
+
+    def return_power(self) -> None:
+        """Mount again; nobody may have a file open. ext4 replays what its journal holds."""
+        self.unmount()
+        self.mount()
+
+    def check(self) -> str:
+        """What fsck finds in the unmounted image, empty when it is well; mounts again."""
+        self.unmount()
+        found = _run("fsck.ext4", "-f", "-n", str(self.image))
+        self.mount()
+        return "" if found.returncode == 0 else found.stdout + found.stderr
+
+    def __enter__(self) -> "Ext4Image":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        super().__exit__(kind, error, traceback)
+        held = _run("losetup", "-j", str(self.image)).stdout
+        assert not held.strip(), f"a loop device is left: {held}"
+
+
+def _run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,0 +1,314 @@
+"""librdkafka under a recorder: producers, consumers and committers that note what they were told.
+
+Each runs a thread of its own until `finish`, whatever happens to the broker meanwhile. What they
+noted goes to `checker.check`, together with `read_everything` when all is over.
+"""
+
+import random
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any, Protocol
+
+from confluent_kafka import (
+    OFFSET_END,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
+
+from tests.harness.history import CommitLog, Place, ReadLog, SendLog
+
+FILLER_BYTES = 4_096
+VALUE_BYTES_MAX = 400
+READ_DEADLINE_S = 60.0
+FLUSH_DEADLINE_S = 90.0
+OFFSET_UNKNOWN = -1
+
+CLIENT = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 150, "log_level": 0}
+"""A broker that comes back is found at once: a campaign waits for nothing else."""
+
+PRODUCER = CLIENT | {
+    "enable.idempotence": True,
+    "acks": "all",
+    "linger.ms": 1,
+    "message.timeout.ms": 0,
+    "retry.backoff.ms": 20,
+    "retry.backoff.max.ms": 200,
+    "queue.buffering.max.messages": 1_000,
+    "batch.size": 16_000,
+    "topic.metadata.refresh.interval.ms": 5_000,
+}
+CODECS = ("none", "lz4", "zstd", "gzip", "snappy")
+
+
+class Recorded(Protocol):
+    """A client under the recorder."""
+
+    def finish(self) -> None:
+        """End the work properly: every answer is awaited. The broker must be there."""
+
+    def abandon(self) -> None:
+        """End the work, whoever is there."""
+
+
+class RecordedProducer:
+    """Writes unique values to places drawn by chance, at a pace; `places` may grow meanwhile.
+
+    `keys` is how many different keys there are per place, 0 for records without one.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        name: str,
+        places: Iterable[Place],
+        chance: random.Random,
+        *,
+        settings: Mapping[str, Any] | None = None,
+        keys: int = 0,
+        per_turn: int = 10,
+        pace_s: float = 0.004,
+    ) -> None:
+        self.log = SendLog(name)
+        self.places = list(places)
+        self.failures: list[str] = []
+        self.acknowledged = 0
+        self._chance = random.Random(chance.getrandbits(64))
+        self._filler = self._chance.randbytes(FILLER_BYTES)
+        self._keys = keys
+        self._per_turn = per_turn
+        self._pace_s = pace_s
+        codec = {"compression.type": self._chance.choice(CODECS)}
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "error_cb": self._failed}
+            | PRODUCER
+            | codec
+            | dict(settings or {})
+        )
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"producer-{name}")
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            for _ in range(self._per_turn):
+                self._send_one()
+            self._producer.poll(self._pace_s)
+
+    def _send_one(self) -> None:
+        chance = self._chance
+        place = chance.choice(self.places)
+        number = len(self.log)
+        start = chance.randrange(FILLER_BYTES - VALUE_BYTES_MAX)
+        filler = self._filler[start : start + chance.randrange(VALUE_BYTES_MAX)]
+        value = b"%s:%d:" % (self.log.process.encode(), number) + filler
+        key = b"k%d" % chance.randrange(self._keys) if self._keys else None
+        while not self._stopping.is_set():
+            now_ns = time.monotonic_ns()
+            try:
+                self._producer.produce(
+                    place[0], value, key, partition=place[1], on_delivery=self._delivered
+                )
+            except BufferError:
+                self._producer.poll(0.01)
+                continue
+            self.log.invoke(place, value, now_ns, key=key)
+            return
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        number = int(message.value().split(b":", 2)[1])
+        if error is None:
+            offset = message.offset()
+            self.log.ok(number, OFFSET_UNKNOWN if offset is None else offset, time.monotonic_ns())
+            self.acknowledged += 1
+        else:
+            # In doubt, so it stays unknown; whether it may happen at all is the test's to say.
+            self.failures.append(f"{self.log.process} #{number}: {error}")
+
+    def _failed(self, error: KafkaError) -> None:
+        if error.fatal():
+            self.failures.append(f"{self.log.process}: fatal: {error}")
+
+    def finish(self) -> None:
+        """Stop sending and wait until every record has its answer."""
+        self.abandon()
+        rest = self._producer.flush(FLUSH_DEADLINE_S)
+        assert rest == 0, f"{self.log.process}: {rest} records have no answer yet"
+
+    def abandon(self) -> None:
+        """Stop sending, whoever still waits for an answer."""
+        self._stopping.set()
+        self._thread.join()
+
+
+class RecordedConsumer:
+    """Reads places from their start, as far as they go, while the broker comes and goes."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        name: str,
+        places: Iterable[Place],
+        *,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        base = {
+            "bootstrap.servers": bootstrap,
+            "group.id": name,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "fetch.wait.max.ms": 50,
+            "fetch.error.backoff.ms": 20,
+            "isolation.level": "read_uncommitted",
+        }
+        options = base | CLIENT | dict(settings or {})
+        self.log = ReadLog(name, is_read_committed=options["isolation.level"] == "read_committed")
+        self.count = 0
+        self._consumer = Consumer(options)
+        self._consumer.assign([TopicPartition(*place, 0) for place in places])
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"consumer-{name}")
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            for message in self._consumer.consume(1_000, 0.05):
+                if message.error() is None:
+                    note(self.log, message)
+                    self.count += 1
+
+    def finish(self) -> None:
+        """Stop reading."""
+        self._stopping.set()
+        self._thread.join()
+        self._consumer.close()
+
+    abandon = finish
+
+
+class RecordedCommitter:
+    """Commits growing offsets for one group without joining it, and reads them back."""
+
+    def __init__(self, bootstrap: str, group: str, places: Iterable[Place]) -> None:
+        self.log = CommitLog(group)
+        self.acknowledged = 0
+        self.errors: set[str] = set()
+        self._places = list(places)
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": group,
+                "enable.auto.commit": False,
+                "socket.timeout.ms": 2_000,
+            }
+            | CLIENT
+        )
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"committer-{group}", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        offset = 0
+        while not self._stopping.is_set():
+            offset += 1
+            self._commit(offset)
+            with suppress(KafkaException):
+                self._look(2.0)
+
+    def _commit(self, offset: int) -> None:
+        asked = [TopicPartition(*place, offset) for place in self._places]
+        for place in self._places:
+            self.log.invoke(place, offset)
+        try:
+            answers = self._consumer.commit(offsets=asked, asynchronous=False)
+        except KafkaException as error:
+            self.errors.add(error.args[0].name())
+            return
+        for one in answers or ():
+            if one.error is None:
+                self.log.ok((one.topic, one.partition), offset)
+                self.acknowledged += 1
+            else:
+                self.errors.add(one.error.name())
+
+    def _look(self, timeout_s: float) -> None:
+        for one in self._consumer.committed([TopicPartition(*p) for p in self._places], timeout_s):
+            if one.error is None:
+                self.log.saw((one.topic, one.partition), max(one.offset, -1))
+
+    def finish(self) -> None:
+        """Stop committing, and read back once more."""
+        self._stopping.set()
+        self._thread.join()
+        self._look(READ_DEADLINE_S)
+        self._consumer.close()
+
+    def abandon(self) -> None:
+        """Stop committing; a commit that waits for a broker is left to wait."""
+        self._stopping.set()
+
+
+def note(log: ReadLog, message: Any) -> None:
+    """Enter a record that a consumer was given."""
+    place = (message.topic(), message.partition())
+    log.read(place, message.offset(), message.value() or b"", message.key())
+
+
+def read_everything(
+    bootstrap: str,
+    places: Iterable[Place],
+    *,
+    name: str = "last",
+    is_read_committed: bool = False,
+) -> ReadLog:
+    """Read every place from its start to its end; nobody writes any more."""
+    log = ReadLog(name, is_full=True, is_read_committed=is_read_committed)
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": name,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+            "isolation.level": "read_committed" if is_read_committed else "read_uncommitted",
+        }
+        | CLIENT
+    )
+    try:
+        open_places = set(places)
+        for place in open_places:
+            low, _ = consumer.get_watermark_offsets(TopicPartition(*place), READ_DEADLINE_S)
+            log.starts[place] = low
+        consumer.assign([TopicPartition(*place, log.starts[place]) for place in open_places])
+        end = time.monotonic() + READ_DEADLINE_S
+        while open_places:
+            assert time.monotonic() < end, f"not read to their ends: {sorted(open_places)}"
+            for message in consumer.consume(10_000, 0.2):
+                error = message.error()
+                if error is None:
+                    note(log, message)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    open_places.discard((message.topic(), message.partition()))
+                else:
+                    raise AssertionError(f"{message.topic()}-{message.partition()}: {error}")
+    finally:
+        consumer.close()
+    return log
+
+
+def end_offsets(bootstrap: str, places: Iterable[Place]) -> dict[Place, int]:
+    """The high watermarks as a consumer sees them."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "ends"} | CLIENT)
+    try:
+        return {
+            place: consumer.get_watermark_offsets(
+                TopicPartition(*place, OFFSET_END), READ_DEADLINE_S
+            )[1]
+            for place in places
+        }
+    finally:
+        consumer.close()
