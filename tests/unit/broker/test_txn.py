@@ -1,0 +1,518 @@
+"""The transaction coordinator's rules: what is refused with which code, and what moves where."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from broker.coordinators.txn_state import (
+    EXHAUSTED_EPOCH,
+    PRODUCER_EPOCH_MAX,
+    IllegalTransition,
+    Transaction,
+    TxnState,
+)
+from protocol.errors import ApiError, ErrorCode
+from protocol.types import TopicPartition
+from tests.unit.broker.txn_kit import (
+    EXPIRATION_MS,
+    ID,
+    TIMEOUT_MS,
+    TIMEOUT_MS_MAX,
+    A,
+    B,
+    C,
+    Ledger,
+    identity,
+)
+
+COMPLETE = (TxnState.COMPLETE_COMMIT, TxnState.COMPLETE_ABORT)
+PREPARE = (TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT)
+ALIVE = tuple(state for state in TxnState if state is not TxnState.DEAD)
+
+
+def refused(action: Callable[[], object]) -> ErrorCode:
+    with pytest.raises(ApiError) as caught:
+        action()
+    return ErrorCode(caught.value.code)
+
+
+# A producer begins.
+
+
+def test_a_first_producer_gets_a_new_id_in_epoch_0() -> None:
+    one = Ledger().begin()
+    assert (one.producer_id, one.producer_epoch, one.state) == (100, 0, TxnState.EMPTY)
+
+
+@pytest.mark.parametrize("state", [TxnState.EMPTY, *COMPLETE])
+def test_the_next_producer_gets_the_same_id_in_a_raised_epoch(state: TxnState) -> None:
+    ledger = Ledger()
+    before = ledger.in_state(state)
+    after = ledger.begin(timeout_ms=5_000)
+    assert after.producer_id == before.producer_id
+    assert after.producer_epoch == before.producer_epoch + 1
+    assert (after.state, after.timeout_ms, after.start_ms) == (TxnState.EMPTY, 5_000, -1)
+    assert after.partitions == frozenset()
+
+
+@pytest.mark.parametrize("state", PREPARE)
+def test_a_new_producer_waits_while_markers_are_written(state: TxnState) -> None:
+    ledger = Ledger()
+    ledger.in_state(state)
+    assert refused(ledger.begin) is ErrorCode.CONCURRENT_TRANSACTIONS
+
+
+def test_pitfall_25_a_new_producer_aborts_what_is_open_before_it_may_begin() -> None:
+    ledger = Ledger()
+    zombie = ledger.in_state(TxnState.ONGOING)
+    aborting = ledger.begin()
+    assert aborting.state is TxnState.PREPARE_ABORT
+    # The marker itself carries an epoch that the zombie does not have.
+    assert aborting.producer_epoch == zombie.producer_epoch + 1
+    assert refused(ledger.begin) is ErrorCode.CONCURRENT_TRANSACTIONS
+    ledger.complete()
+    assert ledger.begin().producer_epoch == zombie.producer_epoch + 2
+    assert refused(lambda: ledger.add(zombie, A)) is ErrorCode.PRODUCER_FENCED
+    assert refused(lambda: ledger.end(zombie)) is ErrorCode.PRODUCER_FENCED
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1, TIMEOUT_MS_MAX + 1])
+def test_pitfall_28_a_timeout_out_of_bounds_is_refused(timeout_ms: int) -> None:
+    ledger = Ledger()
+    code = refused(lambda: ledger.begin(timeout_ms=timeout_ms))
+    assert code is ErrorCode.INVALID_TRANSACTION_TIMEOUT
+    assert not ledger.log
+
+
+@pytest.mark.parametrize("timeout_ms", [1, TIMEOUT_MS_MAX])
+def test_the_bounds_of_a_timeout_are_within(timeout_ms: int) -> None:
+    assert Ledger().begin(timeout_ms=timeout_ms).timeout_ms == timeout_ms
+
+
+# KIP-360: a producer that goes on with a raised epoch.
+
+
+@pytest.mark.parametrize("state", [TxnState.EMPTY, *COMPLETE])
+def test_pitfall_27_a_producer_with_its_id_and_epoch_resumes(state: TxnState) -> None:
+    ledger = Ledger()
+    before = ledger.in_state(state)
+    after = ledger.begin((before.producer_id, before.producer_epoch))
+    assert after.producer_id == before.producer_id
+    assert after.producer_epoch == before.producer_epoch + 1
+
+
+def test_a_repeat_of_the_resuming_call_gets_the_same_answer() -> None:
+    ledger = Ledger()
+    before = ledger.begin()
+    known = (before.producer_id, before.producer_epoch)
+    epochs = {ledger.begin(known).producer_epoch for _ in range(3)}
+    assert epochs == {before.producer_epoch + 1}
+
+
+def test_a_producer_that_was_fenced_may_not_resume() -> None:
+    ledger = Ledger()
+    zombie = ledger.begin()
+    ledger.begin()
+    known = (zombie.producer_id, zombie.producer_epoch)
+    assert refused(lambda: ledger.begin(known)) is ErrorCode.PRODUCER_FENCED
+
+
+def test_a_stranger_may_not_resume() -> None:
+    ledger = Ledger()
+    one = ledger.begin()
+    strange = (one.producer_id + 7, one.producer_epoch)
+    assert refused(lambda: ledger.begin(strange)) is ErrorCode.PRODUCER_FENCED
+
+
+def test_after_a_restart_only_the_current_epoch_is_known() -> None:
+    ledger = Ledger()
+    before = ledger.begin()
+    known = (before.producer_id, before.producer_epoch)
+    ledger.begin(known)
+    ledger.reload()
+    assert refused(lambda: ledger.begin(known)) is ErrorCode.PRODUCER_FENCED
+
+
+def test_an_id_that_expired_is_resumed_under_a_new_producer_id() -> None:
+    ledger = Ledger()
+    one = ledger.begin((55, 3))
+    assert (one.producer_id, one.producer_epoch) == (100, 0)
+
+
+def test_a_producer_that_aborts_by_beginning_anew_gets_its_next_epoch() -> None:
+    """librdkafka does so when it has to give up a transaction and wants a new epoch."""
+    ledger = Ledger()
+    before = ledger.in_state(TxnState.ONGOING)
+    known = (before.producer_id, before.producer_epoch)
+    assert ledger.begin(known).state is TxnState.PREPARE_ABORT
+    assert refused(lambda: ledger.begin(known)) is ErrorCode.CONCURRENT_TRANSACTIONS
+    ledger.complete()
+    after = ledger.begin(known)
+    assert (after.state, after.producer_epoch) == (TxnState.EMPTY, before.producer_epoch + 1)
+
+
+def test_a_zombie_cannot_abort_its_successor_by_resuming() -> None:
+    ledger = Ledger()
+    zombie = ledger.begin()
+    ledger.add(ledger.begin(), A)
+    known = (zombie.producer_id, zombie.producer_epoch)
+    assert refused(lambda: ledger.begin(known)) is ErrorCode.PRODUCER_FENCED
+    assert ledger[ID].state is TxnState.ONGOING
+
+
+# Epochs run out.
+
+
+def at_epoch(ledger: Ledger, epoch: int) -> Transaction:
+    one = ledger.begin()
+    ledger.shard.transactions[ID] = replace(one, producer_epoch=epoch)
+    return ledger[ID]
+
+
+def test_pitfall_27_after_the_last_epoch_comes_a_new_producer_id() -> None:
+    ledger = Ledger()
+    last = at_epoch(ledger, EXHAUSTED_EPOCH)
+    after = ledger.begin()
+    assert (after.producer_id, after.producer_epoch) == (last.producer_id + 1, 0)
+
+
+def test_the_last_epoch_itself_is_given() -> None:
+    ledger = Ledger()
+    at_epoch(ledger, EXHAUSTED_EPOCH - 1)
+    assert ledger.begin().producer_epoch == EXHAUSTED_EPOCH
+
+
+def test_fencing_in_the_last_epoch_takes_the_one_kept_for_it() -> None:
+    ledger = Ledger()
+    last = ledger.add(at_epoch(ledger, EXHAUSTED_EPOCH), A)
+    assert ledger.begin().producer_epoch == PRODUCER_EPOCH_MAX
+    ledger.complete()
+    after = ledger.begin()
+    assert (after.producer_id, after.producer_epoch) == (last.producer_id + 1, 0)
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_resuming_in_the_last_epoch_rotates_and_its_repeat_gets_the_same(is_open: bool) -> None:
+    ledger = Ledger()
+    last = at_epoch(ledger, EXHAUSTED_EPOCH)
+    known = (last.producer_id, last.producer_epoch)
+    if is_open:
+        ledger.add(last, A)
+        ledger.begin(known)
+        ledger.complete()
+    for _ in range(3):
+        after = ledger.begin(known)
+        assert (after.producer_id, after.producer_epoch) == (last.producer_id + 1, 0)
+    assert refused(lambda: ledger.add(last, A)) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+def test_the_id_before_a_rotation_is_a_stranger_once_its_successor_works() -> None:
+    ledger = Ledger()
+    last = at_epoch(ledger, EXHAUSTED_EPOCH)
+    known = (last.producer_id, last.producer_epoch)
+    ledger.add(ledger.begin(known), A)
+    assert refused(lambda: ledger.begin(known)) is ErrorCode.PRODUCER_FENCED
+
+
+# Partitions join.
+
+
+def test_the_first_partitions_open_the_transaction_and_later_ones_join_it() -> None:
+    ledger = Ledger()
+    one = ledger.add(ledger.begin(), A)
+    assert (one.state, one.start_ms, one.partitions) == (TxnState.ONGOING, 1_000, frozenset({A}))
+    ledger.now_ms = 2_000
+    one = ledger.add(one, B, C)
+    assert (one.start_ms, one.last_update_ms, one.partitions) == (
+        1_000,
+        2_000,
+        frozenset({A, B, C}),
+    )
+
+
+def test_partitions_that_are_in_it_already_write_nothing() -> None:
+    ledger = Ledger()
+    one = ledger.add(ledger.begin(), A, B)
+    assert not ledger.shard.add_partitions(*identity(one), [B], 2_000).records
+
+
+@pytest.mark.parametrize("state", COMPLETE)
+def test_the_next_transaction_begins_with_nothing_of_the_last(state: TxnState) -> None:
+    ledger = Ledger()
+    ledger.in_state(state)
+    ledger.now_ms = 9_000
+    one = ledger.add(ledger[ID], B)
+    assert (one.partitions, one.start_ms) == (frozenset({B}), 9_000)
+
+
+@pytest.mark.parametrize("state", PREPARE)
+def test_nothing_joins_while_markers_are_written(state: TxnState) -> None:
+    ledger = Ledger()
+    one = ledger.in_state(state)
+    assert refused(lambda: ledger.add(one, B)) is ErrorCode.CONCURRENT_TRANSACTIONS
+
+
+def operations(ledger: Ledger) -> dict[str, Callable[[Transaction], object]]:
+    """Everything a producer may ask, and what is asked on its behalf."""
+    shard = ledger.shard
+    return {
+        "add": lambda one: shard.add_partitions(*identity(one), [A], 1),
+        "commit": lambda one: shard.end(*identity(one), 1, is_commit=True),
+        "abort": lambda one: shard.end(*identity(one), 1, is_commit=False),
+        "write": lambda one: shard.refuse_outsider(*identity(one), A),
+    }
+
+
+@pytest.mark.parametrize("operation", ["add", "commit", "abort", "write"])
+@pytest.mark.parametrize("state", ALIVE)
+def test_whoever_is_not_the_producer_is_told_so(operation: str, state: TxnState) -> None:
+    ledger = Ledger()
+    one = ledger.in_state(state)
+    ask = operations(ledger)[operation]
+    epoch = one.producer_epoch
+    unknown = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert refused(lambda: ask(replace(one, transactional_id="other"))) is unknown
+    assert refused(lambda: ask(replace(one, producer_id=1))) is unknown
+    older, newer = replace(one, producer_epoch=epoch - 1), replace(one, producer_epoch=epoch + 1)
+    assert refused(lambda: ask(older)) is ErrorCode.PRODUCER_FENCED
+    assert refused(lambda: ask(newer)) is ErrorCode.PRODUCER_FENCED
+    assert refused(lambda: ask(replace(one, transactional_id=""))) is ErrorCode.INVALID_REQUEST
+
+
+# One move at a time.
+
+
+@pytest.mark.parametrize("operation", ["add", "commit", "abort"])
+def test_while_a_move_is_being_written_nothing_else_may_move_it(operation: str) -> None:
+    ledger = Ledger()
+    one = ledger.add(ledger.begin(), A)
+    ledger.shard.add_partitions(*identity(one), [B], 1)
+    ask = operations(ledger)[operation]
+    concurrent = ErrorCode.CONCURRENT_TRANSACTIONS
+    assert refused(lambda: ask(one)) is concurrent
+    assert refused(lambda: ledger.begin()) is concurrent
+    ledger.now_ms += TIMEOUT_MS * 2
+    assert not ledger.shard.abort_overdue(ledger.now_ms)
+
+
+def test_a_move_that_could_not_be_written_has_not_happened() -> None:
+    ledger = Ledger()
+    one = ledger.add(ledger.begin(), A)
+    shard = ledger.shard
+    for _ in range(2):
+        outcome = shard.end(*identity(one), 1, is_commit=True)
+        shard.withdraw(moved.transactional_id for moved in outcome.reply)
+        outcome = shard.init_producer_id(ID, TIMEOUT_MS, None, -1, 1)
+        shard.withdraw(moved.transactional_id for moved in outcome.reply)
+    assert ledger[ID] == one
+    assert ledger.end(one).state is TxnState.PREPARE_COMMIT
+
+
+def test_a_first_producer_whose_record_could_not_be_written_leaves_nothing() -> None:
+    ledger = Ledger()
+    ledger.shard.init_producer_id(ID, TIMEOUT_MS, None, 5, 1)
+    assert refused(ledger.begin) is ErrorCode.CONCURRENT_TRANSACTIONS
+    ledger.shard.withdraw([ID])
+    assert not ledger.shard.transactions
+    assert ledger.begin().producer_epoch == 0
+
+
+# Its end.
+
+
+@pytest.mark.parametrize(
+    ("state", "is_commit", "code"),
+    [
+        (TxnState.EMPTY, True, ErrorCode.INVALID_TXN_STATE),
+        (TxnState.EMPTY, False, ErrorCode.INVALID_TXN_STATE),
+        (TxnState.PREPARE_COMMIT, True, ErrorCode.CONCURRENT_TRANSACTIONS),
+        (TxnState.PREPARE_COMMIT, False, ErrorCode.INVALID_TXN_STATE),
+        (TxnState.PREPARE_ABORT, True, ErrorCode.INVALID_TXN_STATE),
+        (TxnState.PREPARE_ABORT, False, ErrorCode.CONCURRENT_TRANSACTIONS),
+        (TxnState.COMPLETE_COMMIT, False, ErrorCode.INVALID_TXN_STATE),
+        (TxnState.COMPLETE_ABORT, True, ErrorCode.INVALID_TXN_STATE),
+    ],
+)
+def test_an_end_that_the_state_does_not_allow(
+    state: TxnState, is_commit: bool, code: ErrorCode
+) -> None:
+    ledger = Ledger()
+    one = ledger.in_state(state)
+    assert refused(lambda: ledger.end(one, is_commit=is_commit)) is code
+    assert ledger[ID] == one
+
+
+@pytest.mark.parametrize("state", COMPLETE)
+def test_the_repeat_of_an_end_is_a_success_that_writes_nothing(state: TxnState) -> None:
+    ledger = Ledger()
+    one = ledger.in_state(state)
+    is_commit = state is TxnState.COMPLETE_COMMIT
+    assert not ledger.shard.end(*identity(one), 1, is_commit=is_commit).records
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_a_transaction_ends_in_two_steps(is_commit: bool) -> None:
+    ledger = Ledger()
+    one = ledger.end(ledger.add(ledger.begin(), A, B), is_commit=is_commit)
+    assert one.state is (TxnState.PREPARE_COMMIT if is_commit else TxnState.PREPARE_ABORT)
+    assert one.partitions == {A, B}
+    assert ledger.shard.preparing() == [one]
+    one = ledger.complete()
+    assert one.state is (TxnState.COMPLETE_COMMIT if is_commit else TxnState.COMPLETE_ABORT)
+    assert one.partitions == frozenset()
+    assert not ledger.shard.preparing()
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_pitfall_26_a_decision_survives_a_crash(is_commit: bool) -> None:
+    ledger = Ledger()
+    one = ledger.end(ledger.add(ledger.begin(), A, B), is_commit=is_commit)
+    ledger.reload()
+    assert ledger.shard.preparing() == [one]
+    other = not is_commit
+    assert refused(lambda: ledger.end(one, is_commit=other)) is ErrorCode.INVALID_TXN_STATE
+
+
+def test_a_crash_before_the_decision_is_durable_leaves_the_transaction_open() -> None:
+    ledger = Ledger()
+    one = ledger.add(ledger.begin(), A)
+    ledger.shard.end(*identity(one), 1, is_commit=True)
+    ledger.reload()
+    assert ledger[ID] == one
+    assert ledger.end(one, is_commit=False).state is TxnState.PREPARE_ABORT
+
+
+def test_completing_twice_is_a_fault_of_ours() -> None:
+    ledger = Ledger()
+    ledger.in_state(TxnState.COMPLETE_COMMIT)
+    with pytest.raises(IllegalTransition):
+        ledger.complete()
+
+
+# Who may write.
+
+
+def test_a_batch_is_taken_only_into_a_partition_of_the_open_transaction() -> None:
+    ledger = Ledger()
+    one = ledger.in_state(TxnState.ONGOING)
+    ledger.shard.refuse_outsider(*identity(one), A)
+    outside = refused(lambda: ledger.shard.refuse_outsider(*identity(one), B))
+    assert outside is ErrorCode.INVALID_TXN_STATE
+
+
+@pytest.mark.parametrize("state", [TxnState.EMPTY, *COMPLETE])
+def test_a_batch_that_comes_after_the_end_is_refused(state: TxnState) -> None:
+    ledger = Ledger()
+    one = ledger.in_state(state)
+    code = refused(lambda: ledger.shard.refuse_outsider(*identity(one), A))
+    assert code is ErrorCode.INVALID_TXN_STATE
+
+
+def test_nothing_is_written_behind_a_decision_that_is_under_way() -> None:
+    ledger = Ledger()
+    one = ledger.in_state(TxnState.ONGOING)
+    outcome = ledger.shard.end(*identity(one), 1, is_commit=True)
+    for _ in range(2):
+        code = refused(lambda: ledger.shard.refuse_outsider(*identity(one), A))
+        assert code is ErrorCode.CONCURRENT_TRANSACTIONS
+        ledger.write(outcome)
+
+
+def test_writing_goes_on_while_another_partition_joins() -> None:
+    ledger = Ledger()
+    one = ledger.in_state(TxnState.ONGOING)
+    outcome = ledger.shard.add_partitions(*identity(one), [B], 1)
+    ledger.shard.refuse_outsider(*identity(one), A)
+    not_yet = refused(lambda: ledger.shard.refuse_outsider(*identity(one), B))
+    assert not_yet is ErrorCode.INVALID_TXN_STATE
+    ledger.write(outcome)
+    ledger.shard.refuse_outsider(*identity(one), B)
+
+
+# By the clock.
+
+
+def test_an_overdue_transaction_is_aborted_under_a_raised_epoch() -> None:
+    ledger = Ledger()
+    zombie = ledger.in_state(TxnState.ONGOING)
+    end_ms = zombie.start_ms + TIMEOUT_MS
+    assert not ledger.shard.abort_overdue(end_ms)
+    (outcome,) = ledger.shard.abort_overdue(end_ms + 1)
+    ledger.write(outcome)
+    assert ledger[ID].state is TxnState.PREPARE_ABORT
+    assert ledger[ID].producer_epoch == zombie.producer_epoch + 1
+    assert refused(lambda: ledger.end(zombie)) is ErrorCode.PRODUCER_FENCED
+    ledger.complete()
+    assert refused(lambda: ledger.add(zombie, A)) is ErrorCode.PRODUCER_FENCED
+    assert (
+        refused(lambda: ledger.begin((zombie.producer_id, zombie.producer_epoch)))
+        is ErrorCode.PRODUCER_FENCED
+    )
+
+
+@pytest.mark.parametrize("state", [state for state in ALIVE if state is not TxnState.ONGOING])
+def test_only_an_open_transaction_can_be_overdue(state: TxnState) -> None:
+    ledger = Ledger()
+    ledger.in_state(state)
+    assert not ledger.shard.abort_overdue(10**12)
+
+
+@pytest.mark.parametrize("state", [TxnState.EMPTY, *COMPLETE])
+def test_an_id_at_rest_expires_with_a_tombstone(state: TxnState) -> None:
+    ledger = Ledger()
+    ledger.in_state(state)
+    end_ms = ledger.now_ms + EXPIRATION_MS
+    assert not ledger.shard.expire(end_ms - 1, 10).records
+    outcome = ledger.shard.expire(end_ms, 10)
+    assert [record.value for record in outcome.records] == [None]
+    assert refused(ledger.begin) is ErrorCode.CONCURRENT_TRANSACTIONS
+    ledger.write(outcome)
+    assert not ledger.shard.transactions
+    ledger.reload()
+    assert not ledger.shard.transactions
+    assert ledger.begin().producer_id == 101
+
+
+@pytest.mark.parametrize("state", [TxnState.ONGOING, *PREPARE])
+def test_an_id_with_something_open_never_expires(state: TxnState) -> None:
+    ledger = Ledger()
+    ledger.in_state(state)
+    assert not ledger.shard.expire(10**12, 10).records
+
+
+def test_ids_expire_some_at_a_time() -> None:
+    ledger = Ledger()
+    for number in range(5):
+        ledger.begin(transactional_id=f"id-{number}")
+    assert len(ledger.shard.expire(10**12, 3).records) == 3
+    assert len(ledger.shard.expire(10**12, 3).records) == 2
+
+
+# For administrators.
+
+
+def test_listing_lets_through_what_passes_every_filter() -> None:
+    ledger = Ledger()
+    ledger.begin(transactional_id="empty")
+    ledger.add(ledger.begin(transactional_id="open"), A)
+    ledger.now_ms = 5_000
+    ledger.add(ledger.begin(transactional_id="young"), TopicPartition("u", 1))
+
+    def listed(
+        states: list[str] | None = None, ids: list[int] | None = None, duration_ms: int = -1
+    ) -> list[str]:
+        found = ledger.shard.listed(states or [], ids or [], duration_ms, 6_000)
+        return [one.transactional_id for one in found]
+
+    assert listed() == ["empty", "open", "young"]
+    assert listed(["Ongoing"]) == ["open", "young"]
+    assert listed(["Ongoing", "Empty"], [100, 102]) == ["empty", "young"]
+    assert listed(["Nonsense"]) == []
+    assert listed(duration_ms=1_000) == ["open"]
+    assert listed(duration_ms=999) == ["open", "young"]
+
+
+def test_an_unknown_id_cannot_be_described() -> None:
+    code = refused(lambda: Ledger().shard.described("none"))
+    assert code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND

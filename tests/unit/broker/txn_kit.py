@@ -1,0 +1,89 @@
+"""A transaction shard with its log: outcomes written, replayed, and read again after a crash."""
+
+from broker.coordinators.outcome import CoordinatorRecord, Outcome
+from broker.coordinators.txn import TxnShard
+from broker.coordinators.txn_state import Expected, Transaction, TxnState
+from broker.server.coordinator_driver import ProducerEpoch, marker_header
+from protocol.types import TopicPartition
+
+ID = "orders"
+TIMEOUT_MS = 60_000
+TIMEOUT_MS_MAX = 900_000
+EXPIRATION_MS = 1_000_000
+A, B, C = (TopicPartition("t", number) for number in range(3))
+
+HEADER = marker_header(0, ProducerEpoch(-1, -1), 0)
+
+
+class Ledger:
+    """One shard. Time stands at `now_ms`; producer ids count up from 100."""
+
+    def __init__(self) -> None:
+        self.log: list[CoordinatorRecord] = []
+        self.now_ms = 1_000
+        self._next_producer_id = 100
+        self.reload()
+
+    def reload(self) -> None:
+        """The coordinator dies and starts again with what is in the log."""
+        self.shard = TxnShard(TIMEOUT_MS_MAX, EXPIRATION_MS)
+        self.shard.replay_batch(HEADER, self.log)
+
+    def write(self, outcome: Outcome[object]) -> None:
+        """Make an outcome durable and replay it."""
+        self.log.extend(outcome.records)
+        self.shard.replay_batch(HEADER, outcome.records)
+
+    def begin(
+        self,
+        expected: Expected = None,
+        *,
+        transactional_id: str = ID,
+        timeout_ms: int = TIMEOUT_MS,
+    ) -> Transaction:
+        """InitProducerId as the driver does it."""
+        new_producer_id = -1
+        if self.shard.wants_producer_id(transactional_id, expected):
+            new_producer_id = self._next_producer_id
+            self._next_producer_id += 1
+        self.write(
+            self.shard.init_producer_id(
+                transactional_id, timeout_ms, expected, new_producer_id, self.now_ms
+            )
+        )
+        return self[transactional_id]
+
+    def add(self, owner: Transaction, *partitions: TopicPartition) -> Transaction:
+        """AddPartitionsToTxn by the producer that `owner` shows."""
+        self.write(self.shard.add_partitions(*identity(owner), partitions, self.now_ms))
+        return self[owner.transactional_id]
+
+    def end(self, owner: Transaction, *, is_commit: bool = True) -> Transaction:
+        """EndTxn."""
+        self.write(self.shard.end(*identity(owner), self.now_ms, is_commit=is_commit))
+        return self[owner.transactional_id]
+
+    def complete(self, transactional_id: str = ID) -> Transaction:
+        """All markers are written."""
+        self.write(self.shard.complete(transactional_id, self.now_ms))
+        return self[transactional_id]
+
+    def in_state(self, state: TxnState) -> Transaction:
+        """A transaction brought to a state on the shortest way."""
+        one = self.begin()
+        if state is TxnState.EMPTY:
+            return one
+        one = self.add(one, A)
+        if state is TxnState.ONGOING:
+            return one
+        is_commit = state in (TxnState.PREPARE_COMMIT, TxnState.COMPLETE_COMMIT)
+        one = self.end(one, is_commit=is_commit)
+        return one if one.state is state else self.complete()
+
+    def __getitem__(self, transactional_id: str) -> Transaction:
+        return self.shard.transactions[transactional_id]
+
+
+def identity(owner: Transaction) -> tuple[str, int, int]:
+    """What a producer names itself by."""
+    return owner.transactional_id, owner.producer_id, owner.producer_epoch
