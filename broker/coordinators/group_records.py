@@ -1,24 +1,42 @@
 """Keys and values of `__consumer_offsets`, in Kafka's own encoding.
 
 Floor: coordinators. Pure. Both begin with their version as int16; keys of version 0 and 1 are those
-of a committed offset, key version 2 is a group with members. Only committed offsets are written so
-far; kinds of keys that this version does not know are skipped when read, as Kafka does.
+of a committed offset, key version 2 is a group with members. Values are written in the versions of
+Kafka 3.5 and read in all that Kafka has written; kinds of keys that are not known are skipped when
+read, as Kafka does. What members say and are assigned stays as their clients encoded it; only the
+topics of a subscription are looked for in it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from struct import Struct as Packed
 from struct import error as StructError
 
+from broker.coordinators.group_roster import Member
+from broker.coordinators.outcome import CoordinatorRecord
 from protocol.errors import CorruptBatch, WireError
 from protocol.wire.primitives import Buffer
-from protocol.wire.schema import NEVER_FLEXIBLE, Message, int32, int64, string
+from protocol.wire.schema import (
+    NEVER_FLEXIBLE,
+    Message,
+    Struct,
+    array,
+    bytes_,
+    int16,
+    int32,
+    int64,
+    string,
+)
 
 OFFSET_KEY_VERSION = 1
 OFFSET_VALUE_VERSION = 3
 EXPIRING_OFFSET_VALUE_VERSION = 1
 """The only version that carries an expiry of its own; it has no leader epoch."""
+
+GROUP_KEY_VERSION = 2
+GROUP_VALUE_VERSION = 3
 
 _VERSION = Packed(">h")
 
@@ -31,7 +49,7 @@ class OffsetCommitKey(Message, api_key=1, versions=(0, 1), flexible=NEVER_FLEXIB
     partition: int = int32()
 
 
-class OffsetCommitValue(Message, api_key=1, versions=(0, 3), flexible=NEVER_FLEXIBLE):
+class OffsetCommitValue(Message, api_key=1, versions=(0, 4), flexible=4):
     """The offset as committed. `expire_timestamp` -1: it expires by the broker's retention."""
 
     offset: int = int64()
@@ -39,6 +57,43 @@ class OffsetCommitValue(Message, api_key=1, versions=(0, 3), flexible=NEVER_FLEX
     metadata: str = string()
     commit_timestamp: int = int64()
     expire_timestamp: int = int64(since=1, until=1, default=-1, ignorable=True)
+
+
+class GroupMetadataKey(Message, api_key=2, versions=(2, 2), flexible=NEVER_FLEXIBLE):
+    """Which group."""
+
+    group: str = string()
+
+
+class GroupMetadataMember(Struct):
+    """One member of a generation; `subscription` is what it said to the chosen protocol."""
+
+    member_id: str = string()
+    group_instance_id: str | None = string(since=3, nullable=3, default=None, ignorable=True)
+    client_id: str = string()
+    client_host: str = string()
+    rebalance_timeout: int = int32(since=1, default=-1, ignorable=True)
+    session_timeout: int = int32()
+    subscription: bytes = bytes_()
+    assignment: bytes = bytes_()
+
+
+class GroupMetadataValue(Message, api_key=2, versions=(0, 4), flexible=4):
+    """A generation of a group, or with no members that it is empty; times in milliseconds."""
+
+    protocol_type: str = string()
+    generation: int = int32()
+    protocol: str | None = string(nullable=0)
+    leader: str | None = string(nullable=0)
+    current_state_timestamp: int = int64(since=2, default=-1, ignorable=True)
+    members: list[GroupMetadataMember] = array(GroupMetadataMember)
+
+
+class ConsumerSubscription(Message, api_key=0, versions=(0, 0), flexible=NEVER_FLEXIBLE):
+    """The beginning of what a consumer says to its protocol: the same in all versions of it."""
+
+    version: int = int16()
+    topics: list[str] = array(string)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +105,8 @@ class CommittedOffset:
     metadata: str
     commit_ms: int
     expire_ms: int = -1
+    log_offset: int = field(default=-1, compare=False)
+    """Where its batch lies in the log; not part of what was committed."""
 
 
 def encode_offset_key(group_id: str, topic: str, partition: int) -> bytes:
@@ -82,11 +139,11 @@ def decode_offset_key(key: Buffer) -> OffsetCommitKey | None:
         raise CorruptBatch(f"key of an offsets record: {error}") from error
 
 
-def decode_offset_value(value: Buffer) -> CommittedOffset:
+def decode_offset_value(value: Buffer, log_offset: int = -1) -> CommittedOffset:
     """Read a committed offset in any version Kafka has written."""
     try:
         (version,) = _VERSION.unpack_from(value)
-        # Version 4 is version 3 in the flexible encoding; Kafka does not write it by default.
+        # Version 4 is version 3 in the flexible encoding; Kafka writes it from 4.0 on.
         found, _ = OffsetCommitValue.decode(value, version, _VERSION.size)
     except (StructError, WireError) as error:
         raise CorruptBatch(f"value of an offsets record: {error}") from error
@@ -96,4 +153,65 @@ def decode_offset_value(value: Buffer) -> CommittedOffset:
         metadata=found.metadata,
         commit_ms=found.commit_timestamp,
         expire_ms=found.expire_timestamp,
+        log_offset=log_offset,
     )
+
+
+def encode_group_key(group_id: str) -> bytes:
+    """The key under which a group's generation stands."""
+    return _VERSION.pack(GROUP_KEY_VERSION) + GroupMetadataKey(group=group_id).encode(
+        GROUP_KEY_VERSION
+    )
+
+
+def encode_group_record(group_id: str, value: GroupMetadataValue) -> CoordinatorRecord:
+    """The record that keeps a generation."""
+    return CoordinatorRecord(
+        encode_group_key(group_id),
+        _VERSION.pack(GROUP_VALUE_VERSION) + value.encode(GROUP_VALUE_VERSION),
+    )
+
+
+def stored_member(member: Member, protocol: str | None, assignment: bytes) -> GroupMetadataMember:
+    """A member as it is kept: with its share of the chosen protocol alone."""
+    return GroupMetadataMember(
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        rebalance_timeout=member.rebalance_timeout_ms,
+        session_timeout=member.session_timeout_ms,
+        subscription=member.metadata(protocol),
+        assignment=assignment,
+    )
+
+
+def decode_group_key(key: Buffer) -> str | None:
+    """The id of the group whose generation this is; None for keys of another kind."""
+    try:
+        (version,) = _VERSION.unpack_from(key)
+        if version != GROUP_KEY_VERSION:
+            return None
+        return GroupMetadataKey.decode(key, version, _VERSION.size)[0].group
+    except (StructError, WireError) as error:
+        raise CorruptBatch(f"key of a group's record: {error}") from error
+
+
+def decode_group_value(value: Buffer) -> GroupMetadataValue:
+    """Read a generation in any version Kafka has written."""
+    try:
+        (version,) = _VERSION.unpack_from(value)
+        return GroupMetadataValue.decode(value, version, _VERSION.size)[0]
+    except (StructError, WireError) as error:
+        raise CorruptBatch(f"value of a group's record: {error}") from error
+
+
+def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
+    """The topics of all subscriptions; None when one is not as consumers write it."""
+    topics: set[str] = set()
+    for said in subscriptions:
+        try:
+            topics.update(ConsumerSubscription.decode(said, 0)[0].topics)
+        except WireError:
+            return None
+    return frozenset(topics)

@@ -1,44 +1,72 @@
-"""Committed offsets of groups without members: one shard of the group coordinator.
+"""One shard of the group coordinator: the groups of one partition of the offsets topic.
 
-Floor: coordinators. Pure. A group exists as long as it has a committed offset; it is Empty then,
-else Dead. Requests are judged against what has been replayed; a commit becomes visible when its
-records are.
+Floor: coordinators. Pure. What is stored (committed offsets, generations) is what has been replayed
+from the log; requests are judged against it, and a commit becomes visible when its records are. Who
+is a member, and so may commit, `members` knows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from enum import StrEnum
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from random import Random
+from typing import NamedTuple, Protocol
 
+from broker.coordinators.group_rebalance import CONSUMER_PROTOCOL_TYPE
 from broker.coordinators.group_records import (
     CommittedOffset,
+    GroupMetadataValue,
+    decode_group_key,
+    decode_group_value,
     decode_offset_key,
     decode_offset_value,
+    encode_group_key,
     encode_offset_key,
     encode_offset_value,
 )
+from broker.coordinators.group_state import GroupState
+from broker.coordinators.group_terms import GroupLimits, Moment
+from broker.coordinators.membership import GROUP_COUNT_MAX, Membership
+from broker.coordinators.offset_table import OffsetTable, Place
 from broker.coordinators.outcome import CoordinatorRecord, Outcome
-from protocol.errors import ErrorCode
+from protocol.errors import ApiError, ErrorCode
 from protocol.messages.offsets import (
     OffsetCommitRequest,
-    OffsetCommitRequestPartition,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from protocol.messages.transactions import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
 )
 from protocol.types import TopicPartition
 from protocol.wire.primitives import Buffer
 from protocol.wire.records import BatchHeader, Marker
 
-GROUP_COUNT_MAX = 10_000
-"""Groups of one shard; a commit that would make one more is refused."""
+HasPartition = Callable[[str, int], bool]
 
 
-class GroupState(StrEnum):
-    """Kafka's words for the states that groups without members can be in."""
+class OffsetToCommit(Protocol):
+    """One partition of OffsetCommit or of TxnOffsetCommit."""
 
-    EMPTY = "Empty"
-    DEAD = "Dead"
+    partition_index: int
+    committed_offset: int
+    committed_leader_epoch: int
+    committed_metadata: str | None
+
+
+class ListedState(NamedTuple):
+    """One group of a list."""
+
+    group_id: str
+    protocol_type: str
+    state: GroupState
 
 
 def shard_of(group_id: str, shard_count: int) -> int:
@@ -56,90 +84,148 @@ def shard_of(group_id: str, shard_count: int) -> int:
 class GroupShard:
     """The groups whose facts lie in one partition of the offsets topic."""
 
-    def __init__(self, metadata_bytes_max: int, retention_ms: int) -> None:
-        self.groups: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+    def __init__(
+        self, limits: GroupLimits, metadata_bytes_max: int, retention_ms: int, random: Random
+    ) -> None:
+        self.offsets = OffsetTable()
+        self.members = Membership(limits, random)
         self._metadata_bytes_max = metadata_bytes_max
         self._retention_ms = retention_ms
+        self._stored: dict[str, GroupMetadataValue] | None = {}
+        """The last generation of each group while the log is being loaded; None from then on."""
+
+    # Replaying.
 
     def replay_batch(self, header: BatchHeader, records: Sequence[CoordinatorRecord]) -> None:
         """Take in one batch of the partition, in the order of the log."""
+        producer_id = header.producer_id if header.is_transactional else None
         for record in records:
-            self.replay(record.key, record.value)
+            self.replay(record.key, record.value, header.base_offset, producer_id)
 
-    def replay_marker(self, header: BatchHeader, marker: Marker) -> None:
-        """No transactional commit is ever taken, so there is none to end."""
-
-    def replay(self, key: Buffer, value: Buffer | None) -> None:
-        """Take in one record of the partition, in the order of the log."""
+    def replay(
+        self,
+        key: Buffer,
+        value: Buffer | None,
+        log_offset: int = -1,
+        producer_id: int | None = None,
+    ) -> None:
+        """Take in one record; with `producer_id` it is part of that producer's transaction."""
         name = decode_offset_key(key)
         if name is None:
+            self._replay_group(key, value)
             return
-        partition = TopicPartition(name.topic, name.partition)
-        if value is not None:
-            self.groups.setdefault(name.group, {})[partition] = decode_offset_value(value)
+        place = Place(name.group, TopicPartition(name.topic, name.partition))
+        if value is None:
+            self.offsets.remove(place)
+        elif producer_id is None:
+            self.offsets.put(place, decode_offset_value(value, log_offset))
+        else:
+            committed = decode_offset_value(value, log_offset)
+            self.offsets.put_pending(producer_id, place, committed)
+
+    def _replay_group(self, key: Buffer, value: Buffer | None) -> None:
+        group_id = decode_group_key(key)
+        if self._stored is None or group_id is None:
             return
-        offsets = self.groups.get(name.group)
-        if offsets is not None:
-            offsets.pop(partition, None)
-            if not offsets:
-                del self.groups[name.group]
+        if value is None:
+            self._stored.pop(group_id, None)
+        else:
+            self._stored[group_id] = decode_group_value(value)
 
-    def state(self, group_id: str) -> GroupState:
-        """Whether the group exists."""
-        return GroupState.EMPTY if group_id in self.groups else GroupState.DEAD
+    def replay_marker(self, header: BatchHeader, marker: Marker) -> None:
+        """A transaction of `header.producer_id` has ended: its offsets count now, or never."""
+        self.offsets.resolve(header.producer_id, is_commit=marker.is_commit)
 
-    def committed(self, group_id: str, partition: TopicPartition) -> CommittedOffset | None:
-        """What the group has committed for a partition."""
-        offsets = self.groups.get(group_id)
-        return None if offsets is None else offsets.get(partition)
+    def loaded(self, moment: Moment) -> None:
+        """All of the log is replayed: its groups go on from the generation they had."""
+        stored, self._stored = self._stored or {}, None
+        self.members.restore(stored, moment)
+
+    # Committing.
 
     def commit(
-        self,
-        request: OffsetCommitRequest,
-        now_ms: int,
-        has_partition: Callable[[str, int], bool],
+        self, request: OffsetCommitRequest, moment: Moment, has_partition: HasPartition
     ) -> Outcome[OffsetCommitResponse]:
         """OffsetCommit: every partition for itself, after the group's own refusals."""
-        refusal = self._refusal(request)
+        refusal = self._commit_refusal(request, moment)
         records: list[CoordinatorRecord] = []
-        expire_ms = now_ms + request.retention_time_ms if request.retention_time_ms >= 0 else -1
-        topics = []
+        retention_ms = request.retention_time_ms
+        expire_ms = moment.wall_ms + retention_ms if retention_ms >= 0 else -1
+        response = OffsetCommitResponse()
         for topic in request.topics:
             answer = OffsetCommitResponseTopic(name=topic.name)
             for partition in topic.partitions:
-                code = refusal or self._partition_refusal(topic.name, partition, has_partition)
+                code = refusal or self._refusal_of(topic.name, partition, has_partition)
                 answer.partitions.append(
                     OffsetCommitResponsePartition(
                         partition_index=partition.partition_index, error_code=code
                     )
                 )
                 if code is ErrorCode.NONE:
-                    committed = CommittedOffset(
-                        offset=partition.committed_offset,
-                        leader_epoch=partition.committed_leader_epoch,
-                        metadata=partition.committed_metadata or "",
-                        commit_ms=now_ms,
-                        expire_ms=expire_ms,
-                    )
-                    key = encode_offset_key(request.group_id, topic.name, partition.partition_index)
-                    records.append(CoordinatorRecord(key, encode_offset_value(committed)))
-            topics.append(answer)
-        return Outcome(records, OffsetCommitResponse(topics=topics))
+                    name = request.group_id, topic.name
+                    records.append(_record(*name, partition, moment.wall_ms, expire_ms))
+            response.topics.append(answer)
+        return Outcome(records, response)
 
-    def _refusal(self, request: OffsetCommitRequest) -> ErrorCode:
-        is_known = request.group_id in self.groups
-        if request.generation_id_or_member_epoch >= 0:
-            # No group has members, so nobody can be one of them.
+    def _commit_refusal(self, request: OffsetCommitRequest, moment: Moment) -> ErrorCode:
+        group_id, generation_id = request.group_id, request.generation_id_or_member_epoch
+        group = self.members.get(group_id)
+        if group is not None:
+            return group.check_commit(
+                request.member_id, request.group_instance_id, generation_id, moment
+            )
+        is_known = self.offsets.has(group_id)
+        if generation_id >= 0:
+            # The group has no members, so nobody can be one of them.
             return ErrorCode.UNKNOWN_MEMBER_ID if is_known else ErrorCode.ILLEGAL_GENERATION
-        if not is_known and len(self.groups) >= GROUP_COUNT_MAX:
+        return self._room_for(group_id)
+
+    def _room_for(self, group_id: str) -> ErrorCode:
+        is_full = len(self.offsets.groups) >= GROUP_COUNT_MAX
+        if is_full and group_id not in self.offsets.groups:
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         return ErrorCode.NONE
 
-    def _partition_refusal(
-        self,
-        topic: str,
-        partition: OffsetCommitRequestPartition,
-        has_partition: Callable[[str, int], bool],
+    def commit_in_transaction(
+        self, request: TxnOffsetCommitRequest, now_ms: int, has_partition: HasPartition
+    ) -> Outcome[TxnOffsetCommitResponse]:
+        """TxnOffsetCommit: as a commit, but the records count when the transaction is committed.
+
+        `now_ms` is the date. The records must be written as part of the producer's transaction.
+        """
+        refusal = self._transaction_refusal(request)
+        records: list[CoordinatorRecord] = []
+        response = TxnOffsetCommitResponse()
+        for topic in request.topics:
+            answer = TxnOffsetCommitResponseTopic(name=topic.name)
+            for partition in topic.partitions:
+                code = refusal or self._refusal_of(topic.name, partition, has_partition)
+                answer.partitions.append(
+                    TxnOffsetCommitResponsePartition(
+                        partition_index=partition.partition_index, error_code=code
+                    )
+                )
+                if code is ErrorCode.NONE:
+                    records.append(_record(request.group_id, topic.name, partition, now_ms, -1))
+            response.topics.append(answer)
+        return Outcome(records, response)
+
+    def _transaction_refusal(self, request: TxnOffsetCommitRequest) -> ErrorCode:
+        if not request.group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        group = self.members.get(request.group_id)
+        if group is not None:
+            return group.check_commit_in_transaction(
+                request.member_id, request.group_instance_id, request.generation_id
+            )
+        if request.generation_id >= 0:
+            return ErrorCode.ILLEGAL_GENERATION
+        if request.member_id or request.group_instance_id is not None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return self._room_for(request.group_id)
+
+    def _refusal_of(
+        self, topic: str, partition: OffsetToCommit, has_partition: HasPartition
     ) -> ErrorCode:
         if not has_partition(topic, partition.partition_index):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -148,38 +234,155 @@ class GroupShard:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
         return ErrorCode.NONE
 
-    def expired(self, now_ms: int) -> list[CoordinatorRecord]:
-        """Tombstones for the offsets whose time is over."""
-        return self._tombstones(
-            (group_id, partition)
-            for group_id, offsets in self.groups.items()
-            for partition, committed in offsets.items()
-            if now_ms >= self._expire_ms(committed)
-        )
+    # Asking.
 
-    def _expire_ms(self, committed: CommittedOffset) -> int:
+    def state(self, group_id: str) -> GroupState:
+        """The group's state; one with nothing but offsets is Empty, one without is Dead."""
+        group = self.members.get(group_id)
+        if group is not None:
+            return group.state
+        return GroupState.EMPTY if self.offsets.has(group_id) else GroupState.DEAD
+
+    def committed(self, group_id: str, partition: TopicPartition) -> CommittedOffset | None:
+        """What the group has committed for a partition."""
+        return self.offsets.get(group_id, partition)
+
+    def listed(self, states: Sequence[str]) -> Iterator[ListedState]:
+        """The groups to list; `states` empty means all, else case does not matter."""
+        wanted = {state.lower() for state in states}
+        for group_id in sorted(self.offsets.group_ids() | self.members.groups.keys()):
+            state = self.state(group_id)
+            if not wanted or state.lower() in wanted:
+                group = self.members.get(group_id)
+                protocol_type = group.protocol_type if group is not None else None
+                yield ListedState(group_id, protocol_type or "", state)
+
+    # Forgetting.
+
+    def delete_group(self, group_id: str, moment: Moment) -> list[CoordinatorRecord]:
+        """Tombstones for all that is stored of a group without members; raises ApiError."""
+        state = self.state(group_id)
+        if state is GroupState.DEAD:
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND)
+        if state is not GroupState.EMPTY:
+            raise ApiError(ErrorCode.NON_EMPTY_GROUP)
+        tombstones = self._tombstones(
+            place for place in self.offsets.places() if place.group_id == group_id
+        )
+        return tombstones + self._drop(group_id, moment)
+
+    def _drop(self, group_id: str, moment: Moment) -> list[CoordinatorRecord]:
+        """Forget a group's generation; a tombstone for it, if it was ever stored."""
+        group = self.members.get(group_id)
+        if group is None:
+            return []
+        self.members.drop(group_id, moment)
+        key = encode_group_key(group_id)
+        return [CoordinatorRecord(key, None)] if group.generation_id else []
+
+    def delete_offsets(
+        self, request: OffsetDeleteRequest, has_partition: HasPartition
+    ) -> Outcome[OffsetDeleteResponse]:
+        """OffsetDelete: not of topics that the group is reading; raises ApiError."""
+        group_id = request.group_id
+        if not group_id:
+            raise ApiError(ErrorCode.INVALID_GROUP_ID)
+        if self.state(group_id) is GroupState.DEAD:
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND)
+        read = self._topics_read(group_id)
+        records: list[CoordinatorRecord] = []
+        response = OffsetDeleteResponse(error_code=ErrorCode.NONE)
+        for topic in request.topics:
+            answer = OffsetDeleteResponseTopic(name=topic.name)
+            for partition in topic.partitions:
+                index = partition.partition_index
+                code = ErrorCode.NONE
+                if not has_partition(topic.name, index):
+                    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                elif read is None or topic.name in read:
+                    code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+                elif self.offsets.get(group_id, TopicPartition(topic.name, index)) is not None:
+                    place = Place(group_id, TopicPartition(topic.name, index))
+                    records += self._tombstones([place])
+                answer.partitions.append(
+                    OffsetDeleteResponsePartition(partition_index=index, error_code=code)
+                )
+            response.topics.append(answer)
+        return Outcome(records, response)
+
+    def _topics_read(self, group_id: str) -> Collection[str] | None:
+        """The topics the group's members read; None when that cannot be known."""
+        group = self.members.get(group_id)
+        if group is None or group.state is GroupState.EMPTY:
+            return ()
+        if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            raise ApiError(ErrorCode.NON_EMPTY_GROUP)
+        return group.topics
+
+    def expired(self, moment: Moment) -> list[CoordinatorRecord]:
+        """Tombstones for the offsets whose time is over, and for groups that nothing is left of.
+
+        Retention counts from the commit, and in a group that had members not before it became
+        Empty; a topic that members read never expires, nor does what a transaction holds open.
+        """
+        tombstones: list[CoordinatorRecord] = []
+        for group_id in self.offsets.group_ids() | self.members.groups.keys():
+            known = self.offsets.of_group(group_id)
+            doomed = [
+                Place(group_id, partition)
+                for partition, committed in known.items()
+                if self._is_expired(group_id, partition, committed, moment.wall_ms)
+            ]
+            tombstones += self._tombstones(doomed)
+            group = self.members.get(group_id)
+            if group is None or group.state is not GroupState.EMPTY or group.pending:
+                continue
+            if len(doomed) == len(known) and not self.offsets.has_pending(group_id):
+                tombstones += self._drop(group_id, moment)
+        return tombstones
+
+    def _is_expired(
+        self, group_id: str, partition: TopicPartition, committed: CommittedOffset, now_ms: int
+    ) -> bool:
+        if self.offsets.is_unstable(group_id, partition):
+            return False
+        since_ms = committed.commit_ms
+        group = self.members.get(group_id)
+        if group is not None and group.protocol_type is not None:
+            if group.state is GroupState.EMPTY:
+                since_ms = max(since_ms, group.state_since_ms)
+            elif (
+                group.state is not GroupState.STABLE
+                or group.topics is None
+                or partition.topic in group.topics
+            ):
+                return False
         if committed.expire_ms >= 0:
-            return committed.expire_ms
-        return committed.commit_ms + self._retention_ms
+            return now_ms >= committed.expire_ms
+        return now_ms >= since_ms + self._retention_ms
 
     def of_topics(self, topics: Collection[str]) -> list[CoordinatorRecord]:
         """Tombstones for the offsets of topics that are gone; a new one of the name is another."""
         return self._tombstones(
-            (group_id, partition)
-            for group_id, offsets in self.groups.items()
-            for partition in offsets
-            if partition.topic in topics
+            place for place in self.offsets.places() if place.partition.topic in topics
         )
 
-    def _tombstones(self, which: Iterable[tuple[str, TopicPartition]]) -> list[CoordinatorRecord]:
+    def _tombstones(self, places: Iterable[Place]) -> list[CoordinatorRecord]:
         return [
-            CoordinatorRecord(encode_offset_key(group_id, *partition), None)
-            for group_id, partition in which
+            CoordinatorRecord(encode_offset_key(place.group_id, *place.partition), None)
+            for place in places
         ]
 
-    def listed(self, states: Sequence[str]) -> list[str]:
-        """The groups to list; `states` empty means all, else case does not matter."""
-        wanted = {state.lower() for state in states}
-        if wanted and GroupState.EMPTY.lower() not in wanted:
-            return []
-        return sorted(self.groups)
+
+def _record(
+    group_id: str, topic: str, partition: OffsetToCommit, commit_ms: int, expire_ms: int
+) -> CoordinatorRecord:
+    committed = CommittedOffset(
+        offset=partition.committed_offset,
+        leader_epoch=partition.committed_leader_epoch,
+        metadata=partition.committed_metadata or "",
+        commit_ms=commit_ms,
+        expire_ms=expire_ms,
+    )
+    key = encode_offset_key(group_id, topic, partition.partition_index)
+    return CoordinatorRecord(key, encode_offset_value(committed))

@@ -223,10 +223,12 @@ class Broker:
         services = self.services
         services.produces.expire(now_ms)
         services.fetches.expire(now_ms)
+        services.groups.on_time(now_ms)
         self.housekeeping.run_due(now_ms)
         deadlines = (
             services.produces.next_deadline_ms,
             services.fetches.next_deadline_ms,
+            services.groups.next_deadline_ms,
             self.housekeeping.next_deadline_ms,
         )
         return min(one for one in deadlines if one is not None)
@@ -234,7 +236,7 @@ class Broker:
     # Stopping.
 
     def stop_serving(self) -> None:
-        """Accept and read no more, and answer the fetches that are parked."""
+        """Accept and read no more, and answer the fetches and group members that are parked."""
         self.is_serving = False
         for listener in self.listeners:
             listener.close()
@@ -245,6 +247,7 @@ class Broker:
         for connection in list(self.connections.open):
             connection.stop_reading()
         self.services.fetches.complete_all()
+        self.services.groups.stop()
         self.services.replicas.flush_all()
 
     @property

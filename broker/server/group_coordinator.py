@@ -1,18 +1,23 @@
-"""The group coordinator's driver: what it does beyond loading shards and committing outcomes.
+"""The group coordinator's driver: members' requests answered, generations stored, time kept.
 
-Floor: server.
+Floor: server. What groups decide comes as effects out of their shard and is done in order: an
+answer goes to whoever waits for it, a generation is written and the group told when it is
+committed. A waiting request is kept as the function that answers it.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
+from random import Random
+from typing import TYPE_CHECKING, Any, cast
 
 from broker.controller.image import OFFSETS_TOPIC
+from broker.coordinators.group_terms import Answer, GroupLimits, Moment, Store
 from broker.coordinators.offsets import GroupShard
 from broker.coordinators.outcome import CoordinatorRecord, Outcome
-from broker.server.coordinator_driver import CoordinatorDriver
+from broker.server.coordinator_driver import CoordinatorDriver, LoadedShard
 from protocol.errors import ApiError, ErrorCode
 from protocol.log import fields
 
@@ -30,19 +35,128 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
 
     def __init__(self, services: Services) -> None:
         config = services.config
+        limits = GroupLimits(
+            config.group_initial_rebalance_delay_ms,
+            config.group_max_size,
+            config.group_min_session_timeout_ms,
+            config.group_max_session_timeout_ms,
+        )
+        random = Random(os.urandom(32))
         super().__init__(
             services,
             OFFSETS_TOPIC,
             lambda: GroupShard(
-                config.offset_metadata_max_bytes, config.offsets_retention_minutes * 60_000
+                limits,
+                config.offset_metadata_max_bytes,
+                config.offsets_retention_minutes * 60_000,
+                random,
             ),
             "committed offsets cannot be loaded",
             ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
         )
+        self._is_stopping = False
+
+    def moment(self) -> Moment:
+        """The time as groups want it."""
+        clock = self._services.clock
+        return Moment(clock.monotonic_ms(), clock.now_ms())
+
+    def has_partition(self, topic: str, index: int) -> bool:
+        """Whether offsets of this partition may be committed."""
+        known = self._services.metadata.image.topics.get(topic)
+        return known is not None and 0 <= index < len(known.partitions)
+
+    def find(self, key: str) -> LoadedShard[GroupShard]:
+        """Where a group's facts lie; refuses while that is loading, or is not here."""
+        if self._is_stopping:
+            raise ApiError(ErrorCode.NOT_COORDINATOR)
+        return super().find(key)
+
+    # Coming and going of shards.
+
+    def follow(self) -> None:
+        """Load and drop shards; members that wait in one that goes are sent to look elsewhere."""
+        before = dict(self._shards)
+        super().follow()
+        for index, loaded in before.items():
+            if self._shards.get(index) is not loaded:
+                self._unload(loaded)
+
+    def on_loaded(self, loaded: LoadedShard[GroupShard], shard: GroupShard) -> None:
+        """Members of before have one session time-out to be heard of."""
+        shard.loaded(self.moment())
+        self.perform(loaded)
+
+    def _unload(self, loaded: LoadedShard[GroupShard]) -> None:
+        if loaded.shard is not None:
+            loaded.shard.members.unload(self.moment())
+            self.perform(loaded)
+
+    def stop(self) -> None:
+        """The broker stops: nobody waits here any longer, and nobody new may begin to."""
+        self._is_stopping = True
+        for loaded, _ in self.loaded():
+            self._unload(loaded)
+
+    # Effects and time.
+
+    def perform(self, loaded: LoadedShard[GroupShard]) -> None:
+        """Do what the groups of a shard want done; to be called after every request to one."""
+        shard = loaded.shard
+        assert shard is not None
+        outbox = shard.members.outbox
+        while outbox:
+            effect = outbox.popleft()
+            if isinstance(effect, Answer):
+                cast(Callable[[Any], None], effect.token)(effect.reply)
+            else:
+                self._store(loaded, shard, effect)
+        deadline_ms = shard.members.timers.next_deadline_ms
+        if deadline_ms is not None:
+            self._services.timer.wake_by(deadline_ms)
+
+    def _store(self, loaded: LoadedShard[GroupShard], shard: GroupShard, store: Store) -> None:
+        def committed(_: object) -> None:
+            store.group.stored(store, ErrorCode.NONE, self.moment())
+            self.perform(loaded)
+
+        def refused(error: ApiError) -> None:
+            logger.warning(
+                "a group's generation could not be stored",
+                extra=fields(group=store.group.group_id, error=error),
+            )
+            # Larger than a batch may be: trying again would not help.
+            is_hopeless = error.code is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+            code = (
+                ErrorCode.UNKNOWN_SERVER_ERROR
+                if is_hopeless
+                else ErrorCode.COORDINATOR_NOT_AVAILABLE
+            )
+            store.group.stored(store, code, self.moment())
+            self.perform(loaded)
+
+        self.submit(loaded, Outcome([store.record], None), committed, refused)
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When `on_time` is wanted next, by the monotonic clock."""
+        deadlines = (shard.members.timers.next_deadline_ms for shard in self.shards())
+        return min((one for one in deadlines if one is not None), default=None)
+
+    def on_time(self, now_ms: int) -> None:
+        """End the sessions and the waits whose time is up."""
+        for loaded, shard in self.loaded():
+            deadline_ms = shard.members.timers.next_deadline_ms
+            if deadline_ms is not None and deadline_ms <= now_ms:
+                shard.members.ring(self.moment())
+                self.perform(loaded)
+
+    # Forgetting.
 
     def expire(self, now_ms: int) -> None:
-        """Write tombstones for the offsets whose time is over."""
-        self._forget(lambda shard: shard.expired(now_ms))
+        """Write tombstones for the offsets and groups whose time is over at this date."""
+        moment = self.moment()._replace(wall_ms=now_ms)
+        self._forget(lambda shard: shard.expired(moment))
 
     def topics_removed(self, names: Collection[str]) -> None:
         """Write tombstones for the offsets of topics that are gone."""

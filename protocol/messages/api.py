@@ -128,17 +128,7 @@ _MODULES = {
 }
 """Where the classes live, in `protocol.messages`. A key that is missing here has none yet."""
 
-UNSERVED: frozenset[ApiKey] = frozenset(
-    {
-        ApiKey.JOIN_GROUP,
-        ApiKey.HEARTBEAT,
-        ApiKey.LEAVE_GROUP,
-        ApiKey.SYNC_GROUP,
-        ApiKey.TXN_OFFSET_COMMIT,
-        ApiKey.DELETE_GROUPS,
-        ApiKey.OFFSET_DELETE,
-    }
-)
+UNSERVED: frozenset[ApiKey] = frozenset({ApiKey.TXN_OFFSET_COMMIT})
 """Keys that have message classes but no handler in the broker, and so are not offered."""
 
 SERVED: Mapping[ApiKey, range] = MappingProxyType(

@@ -96,6 +96,7 @@ class FakeConnection:
 
     def __init__(self, listener: str = "HOST") -> None:
         self.listener = FakeListener(listener)
+        self.peer_host = "127.0.0.1"
         self.is_closed = False
         self.has_staged = False
         self.parked_fetch: Any = None

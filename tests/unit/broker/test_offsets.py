@@ -1,5 +1,7 @@
 """Committed offsets of groups without members: what is taken, given back, and forgotten."""
 
+from random import Random
+
 import pytest
 
 from broker.coordinators.group_records import (
@@ -9,7 +11,10 @@ from broker.coordinators.group_records import (
     encode_offset_key,
     encode_offset_value,
 )
-from broker.coordinators.offsets import GROUP_COUNT_MAX, GroupShard, GroupState, shard_of
+from broker.coordinators.group_state import GroupState
+from broker.coordinators.group_terms import GroupLimits, Moment
+from broker.coordinators.membership import GROUP_COUNT_MAX
+from broker.coordinators.offsets import GroupShard, shard_of
 from broker.coordinators.outcome import CoordinatorRecord
 from protocol.errors import CorruptBatch, ErrorCode
 from protocol.messages.offsets import (
@@ -24,7 +29,13 @@ NOTE_BYTES_MAX = 8
 
 
 def new_shard() -> GroupShard:
-    return GroupShard(NOTE_BYTES_MAX, RETENTION_MS)
+    shard = GroupShard(GroupLimits(0, 10, 1, 1000), NOTE_BYTES_MAX, RETENTION_MS, Random(1))
+    shard.loaded(at(0))
+    return shard
+
+
+def at(wall_ms: int) -> Moment:
+    return Moment(0, wall_ms)
 
 
 def has_partition(topic: str, index: int) -> bool:
@@ -66,7 +77,7 @@ def request(
 
 def commit(shard: GroupShard, wanted: OffsetCommitRequest, now_ms: int = 100) -> ErrorCode:
     """Judge, and replay what would be written."""
-    outcome = shard.commit(wanted, now_ms, has_partition)
+    outcome = shard.commit(wanted, at(now_ms), has_partition)
     for record in outcome.records:
         shard.replay(record.key, record.value)
     return ErrorCode(outcome.reply.topics[0].partitions[0].error_code)
@@ -84,7 +95,7 @@ def test_pitfall_30_metadata_and_leader_epoch_come_back_unchanged() -> None:
 
 def test_a_commit_is_visible_only_when_replayed() -> None:
     shard = new_shard()
-    outcome = shard.commit(request(5), 100, has_partition)
+    outcome = shard.commit(request(5), at(100), has_partition)
     assert committed(shard) is None
     shard.replay(*outcome.records[0])
     assert committed(shard) is not None
@@ -111,7 +122,7 @@ def test_no_metadata_is_empty_metadata() -> None:
 def test_refused_commits_write_nothing(wanted: OffsetCommitRequest, code: ErrorCode) -> None:
     shard = new_shard()
     commit(shard, request(1))
-    outcome = shard.commit(wanted, 100, has_partition)
+    outcome = shard.commit(wanted, at(100), has_partition)
     assert outcome.reply.topics[0].partitions[0].error_code == code
     assert not outcome.records
 
@@ -120,14 +131,14 @@ def test_one_bad_partition_does_not_refuse_the_others() -> None:
     shard = new_shard()
     wanted = request()
     wanted.topics += request(topic="none").topics
-    outcome = shard.commit(wanted, 100, has_partition)
+    outcome = shard.commit(wanted, at(100), has_partition)
     assert [one.partitions[0].error_code for one in outcome.reply.topics] == [0, 3]
     assert len(outcome.records) == 1
 
 
 def test_a_shard_has_a_limit_of_groups() -> None:
     shard = new_shard()
-    shard.groups = {f"g{number}": {} for number in range(GROUP_COUNT_MAX)}
+    shard.offsets.groups = {f"g{number}": {} for number in range(GROUP_COUNT_MAX)}
     assert commit(shard, request(group_id="one more")) is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert commit(shard, request(group_id="g7")) is ErrorCode.NONE
 
@@ -144,9 +155,9 @@ def test_offsets_expire_from_their_commit_and_the_group_with_the_last() -> None:
     shard = new_shard()
     commit(shard, request(partition=0), now_ms=1_000)
     commit(shard, request(partition=1), now_ms=2_000)
-    assert shard.expired(1_000 + RETENTION_MS - 1) == []
+    assert shard.expired(at(1_000 + RETENTION_MS - 1)) == []
     for end_ms in (1_000 + RETENTION_MS, 2_000 + RETENTION_MS):
-        tombstones = shard.expired(end_ms)
+        tombstones = shard.expired(at(end_ms))
         assert len(tombstones) == 1
         for record in tombstones:
             shard.replay(record.key, record.value)
@@ -156,8 +167,8 @@ def test_offsets_expire_from_their_commit_and_the_group_with_the_last() -> None:
 def test_a_commit_may_bring_its_own_expiry() -> None:
     shard = new_shard()
     commit(shard, request(retention_ms=50), now_ms=1_000)
-    assert shard.expired(1_049) == []
-    assert len(shard.expired(1_050)) == 1
+    assert shard.expired(at(1_049)) == []
+    assert len(shard.expired(at(1_050))) == 1
 
 
 def test_pitfall_45_offsets_of_a_deleted_topic_are_void() -> None:
@@ -171,9 +182,9 @@ def test_pitfall_45_offsets_of_a_deleted_topic_are_void() -> None:
 def test_groups_are_listed_by_state_whatever_the_case() -> None:
     shard = new_shard()
     commit(shard, request())
-    assert shard.listed([]) == ["g"]
-    assert shard.listed(["empty", "Stable"]) == ["g"]
-    assert shard.listed(["Stable"]) == []
+    assert [one.group_id for one in shard.listed([])] == ["g"]
+    assert [one.group_id for one in shard.listed(["empty", "Stable"])] == ["g"]
+    assert not list(shard.listed(["Stable"]))
 
 
 def test_keys_and_values_are_kafkas_bytes() -> None:
@@ -196,8 +207,8 @@ def test_what_is_written_is_read_back() -> None:
 
 def test_other_kinds_of_keys_are_skipped_and_broken_ones_are_not() -> None:
     shard = new_shard()
-    shard.replay(b"\x00\x02\x00\x01g", b"whatever")
-    assert not shard.groups
+    shard.replay(b"\x00\x03\x00\x01g", b"whatever")
+    assert not shard.offsets.groups
     with pytest.raises(CorruptBatch):
         shard.replay(b"\x00\x01\x00\x09g", b"")
 
@@ -205,7 +216,7 @@ def test_other_kinds_of_keys_are_skipped_and_broken_ones_are_not() -> None:
 def test_a_tombstone_for_what_is_not_there_changes_nothing() -> None:
     shard = new_shard()
     shard.replay(*CoordinatorRecord(encode_offset_key("g", "logs", 0), None))
-    assert not shard.groups
+    assert not shard.offsets.groups
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,381 @@
+"""A group of the classic protocol: what its members may ask, and what becomes of it.
+
+Floor: coordinators. Pure; time and new ids are arguments. Every JoinGroup and SyncGroup gets
+exactly one answer, sooner or later, as an effect in the outbox; Heartbeat, LeaveGroup and the
+checks of a commit are answered at once by what the methods return. Rules: KIP-62 (time-outs),
+KIP-134 (delayed first join), KIP-345 (static members), KIP-394 (member id required), KIP-559
+(protocol checked in SyncGroup), KIP-814 (a static leader that comes back).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Self
+
+from broker.coordinators.group_rebalance import (
+    NEW_MEMBER_TIMEOUT_MS,
+    Alarm,
+    AlarmKind,
+    Rebalancing,
+)
+from broker.coordinators.group_records import GroupMetadataValue
+from broker.coordinators.group_roster import Member
+from broker.coordinators.group_state import GroupState
+from broker.coordinators.group_terms import (
+    NO_MEMBER,
+    Answer,
+    AssignmentStored,
+    Effect,
+    GroupLimits,
+    JoinAnswer,
+    Joining,
+    Moment,
+    ReplacementStored,
+    SyncAnswer,
+    Syncing,
+)
+from broker.timers import Timers
+from protocol.errors import ErrorCode
+
+PENDING_COUNT_MAX = 10_000
+"""Member ids given out in one group that nobody has come with yet."""
+
+
+class ClassicGroup(Rebalancing):
+    """One group with members, or one that had some."""
+
+    @classmethod
+    def restored(
+        cls,
+        group_id: str,
+        value: GroupMetadataValue,
+        limits: GroupLimits,
+        timers: Timers[Alarm],
+        outbox: deque[Effect],
+        moment: Moment,
+    ) -> Self:
+        """The group as it was stored: its members have one session time-out to be heard of."""
+        group = cls(group_id, limits, timers, outbox, moment)
+        group.generation_id = value.generation
+        group.protocol_type = value.protocol_type or None
+        group.protocol_name = value.protocol
+        group.topics = frozenset()
+        if value.members:
+            group.state = GroupState.STABLE
+        for stored in value.members:
+            member = Member(
+                stored.member_id,
+                stored.group_instance_id,
+                stored.client_id,
+                stored.client_host,
+                stored.session_timeout,
+                max(stored.rebalance_timeout, 0) or stored.session_timeout,
+                value.protocol_type,
+                ((value.protocol or "", stored.subscription),),
+                stored.assignment,
+            )
+            group.roster.add(member)
+            group._expect(member, member.session_timeout_ms, moment)
+        if value.members:
+            group._note_topics()
+            if value.leader in group.roster:
+                group.roster.leader_id = value.leader
+        if value.current_state_timestamp >= 0:
+            group.state_since_ms = value.current_state_timestamp
+        if len(group.roster) > limits.size_max:
+            group._rebalance(moment)
+        return group
+
+    @property
+    def is_void(self) -> bool:
+        """Whether nothing has ever come of the group, so that it need not be kept."""
+        return self.state is GroupState.EMPTY and not (self.generation_id or self.pending)
+
+    # Joining.
+
+    def join(self, joining: Joining, new_member_id: str, moment: Moment) -> None:
+        """JoinGroup of a session time-out that is within bounds.
+
+        `new_member_id` is for a member that has none, or for a static one that comes back.
+        """
+        if self.state is GroupState.DEAD:
+            self._refuse_join(joining, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        elif not self._has_room(joining.member_id):
+            self._drop(joining.member_id)
+            self._refuse_join(joining, ErrorCode.GROUP_MAX_SIZE_REACHED, NO_MEMBER)
+        elif not self._speaks(joining):
+            self._refuse_join(joining, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        elif joining.member_id == NO_MEMBER:
+            self._join_as_new(joining, new_member_id, moment)
+        elif joining.member_id in self.pending and joining.group_instance_id is None:
+            self._add(joining, joining.member_id, moment)
+        else:
+            self._join_again(joining, moment)
+        self._try_complete_join(moment)
+
+    def _refuse_join(
+        self, joining: Joining, error: ErrorCode, member_id: str | None = None
+    ) -> None:
+        answer = JoinAnswer(error, joining.member_id if member_id is None else member_id)
+        self._outbox.append(Answer(joining.token, answer))
+
+    def _has_room(self, member_id: str) -> bool:
+        """Whether the group is not full, or the member has its place in it."""
+        if self.state is GroupState.EMPTY:
+            return True
+        member = self.roster.members.get(member_id)
+        if self.state is GroupState.PREPARING_REBALANCE:
+            is_waiting = member is not None and member.join_token is not None
+            return is_waiting or self.roster.waiting_count < self._limits.size_max
+        return member is not None or len(self.roster) < self._limits.size_max
+
+    def _drop(self, member_id: str) -> None:
+        """A member that found no room in the generation to come."""
+        self._forget_pending(member_id)
+        member = self.roster.members.get(member_id)
+        if member is not None:
+            self._remove(member)
+
+    def _speaks(self, joining: Joining) -> bool:
+        """Whether the member is of the group's kind and shares a protocol with all the others."""
+        if self.state is GroupState.EMPTY:
+            return bool(joining.protocol_type and joining.protocols)
+        # All may have been dropped while the group was preparing; then anything is common to them.
+        is_of_kind = not len(self.roster) or self.protocol_type == joining.protocol_type
+        return bool(is_of_kind and joining.protocol_type) and self.roster.supports(
+            joining.protocols
+        )
+
+    def _join_as_new(self, joining: Joining, new_member_id: str, moment: Moment) -> None:
+        instance_id = joining.group_instance_id
+        if instance_id is None and joining.needs_member_id:
+            if len(self.pending) >= PENDING_COUNT_MAX:
+                self._refuse_join(joining, ErrorCode.GROUP_MAX_SIZE_REACHED)
+                return
+            deadline_ms = moment.now_ms + joining.session_timeout_ms
+            self.pending[new_member_id] = self._alarm(deadline_ms, AlarmKind.PENDING, new_member_id)
+            self._refuse_join(joining, ErrorCode.MEMBER_ID_REQUIRED, new_member_id)
+        elif instance_id is not None and instance_id in self.roster.static_ids:
+            self._replace_static(joining, instance_id, new_member_id, moment)
+        else:
+            self._add(joining, new_member_id, moment)
+
+    def _add(self, joining: Joining, member_id: str, moment: Moment) -> None:
+        self._forget_pending(member_id)
+        if self.state is GroupState.PREPARING_REBALANCE and not self.generation_id:
+            self._has_newcomer = True
+        if not len(self.roster):
+            self.protocol_type = joining.protocol_type
+        member = Member(
+            member_id,
+            joining.group_instance_id,
+            joining.client_id,
+            joining.client_host,
+            joining.session_timeout_ms,
+            joining.rebalance_timeout_ms,
+            joining.protocol_type,
+            joining.protocols,
+            join_token=joining.token,
+            is_new=True,
+        )
+        self.roster.add(member)
+        self._expect(member, NEW_MEMBER_TIMEOUT_MS, moment)
+        self._maybe_rebalance(moment)
+
+    def _join_again(self, joining: Joining, moment: Moment) -> None:
+        error = self._check_member(joining.member_id, joining.group_instance_id)
+        if error is not ErrorCode.NONE:
+            self._refuse_join(joining, error)
+            return
+        member = self.roster.members[joining.member_id]
+        is_leader = self.roster.leader_id == member.member_id
+        is_same = member.protocols == joining.protocols
+        if self.state is GroupState.PREPARING_REBALANCE or not is_same:
+            self._rejoin(member, joining, moment)
+        elif self.state is GroupState.STABLE and is_leader:
+            # The leader does so to have the partitions shared out anew.
+            self._rejoin(member, joining, moment)
+        else:
+            # Its answer was lost, or it is not in need of a new generation.
+            self._outbox.append(Answer(joining.token, self._joined(member)))
+
+    def _rejoin(self, member: Member, joining: Joining, moment: Moment) -> None:
+        self.roster.update(member, joining)
+        self._park_join(member, joining.token)
+        self._maybe_rebalance(moment)
+
+    def _park_join(self, member: Member, token: object) -> None:
+        old = self.roster.park_join(member, token)
+        if old is not None:
+            # The member has asked twice; nobody may read the first answer, but it is given.
+            answer = JoinAnswer(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
+            self._outbox.append(Answer(old, answer))
+
+    def _replace_static(
+        self, joining: Joining, instance_id: str, member_id: str, moment: Moment
+    ) -> None:
+        """A static member has started again: it takes the place of what it was (KIP-345)."""
+        roster = self.roster
+        old_leader_id = roster.leader_id or NO_MEMBER
+        old_id = roster.static_ids[instance_id]
+        member = roster.members[old_id]
+        self._answer_join(member, JoinAnswer(ErrorCode.FENCED_INSTANCE_ID, old_id))
+        self._answer_sync(member, SyncAnswer(ErrorCode.FENCED_INSTANCE_ID))
+        was = (member.protocols, member.session_timeout_ms, member.rebalance_timeout_ms)
+        was_unsynced = old_id in self._unsynced
+        roster.rename_static(instance_id, member_id)
+        if was_unsynced:
+            self._unsynced.discard(old_id)
+            self._unsynced.add(member_id)
+        roster.update(member, joining)
+        self._expect(member, member.session_timeout_ms, moment)
+        self._park_join(member, joining.token)
+        if self.state is GroupState.STABLE and self.protocol_name == roster.select_protocol():
+            answer = self._joined(member)
+            if not joining.may_skip_assignment:
+                # It must not take itself for the leader, or it would share out partitions anew.
+                answer = JoinAnswer(
+                    ErrorCode.NONE, member_id, self.generation_id, self.protocol_type,
+                    self.protocol_name, old_leader_id,
+                )  # fmt: skip
+            elif answer.members:
+                answer = JoinAnswer(
+                    ErrorCode.NONE, member_id, self.generation_id, self.protocol_type,
+                    self.protocol_name, member_id, True, answer.members,
+                )  # fmt: skip
+            assignments = {one.member_id: one.assignment for one in roster}
+            cause = ReplacementStored(instance_id, member_id, answer, old_id, *was)
+            self._store(roster, assignments, cause)
+        else:
+            # In CompletingRebalance too: the leader is assigning to the id that is gone.
+            self._maybe_rebalance(moment)
+
+    # Syncing.
+
+    def sync(self, syncing: Syncing, moment: Moment) -> None:
+        """SyncGroup: answered with the assignment once the leader's is stored."""
+        error = self._check_sync(syncing)
+        if error is not ErrorCode.NONE:
+            self._outbox.append(Answer(syncing.token, SyncAnswer(error)))
+            return
+        member = self.roster.members[syncing.member_id]
+        if self.state is GroupState.STABLE:
+            self._heard_of_sync(member.member_id)
+            self._outbox.append(Answer(syncing.token, self._synced(member)))
+            self._expect(member, member.session_timeout_ms, moment)
+            return
+        self._answer_sync(member, SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS))
+        member.sync_token = syncing.token
+        self._heard_of_sync(member.member_id)
+        if member.member_id == self.roster.leader_id:
+            assignments = {
+                one.member_id: bytes(syncing.assignments.get(one.member_id, b""))
+                for one in self.roster
+            }
+            cause = AssignmentStored(self.generation_id, assignments)
+            self._store(self.roster, assignments, cause)
+
+    def _check_sync(self, syncing: Syncing) -> ErrorCode:
+        error = self._check_generation(
+            syncing.member_id, syncing.group_instance_id, syncing.generation_id
+        )
+        if error is not ErrorCode.NONE:
+            return error
+        if syncing.protocol_type not in (None, self.protocol_type):
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if syncing.protocol_name not in (None, self.protocol_name):
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if self.state is GroupState.PREPARING_REBALANCE:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return ErrorCode.NONE
+
+    # What is answered at once.
+
+    def _check_member(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
+        if self.state is GroupState.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if group_instance_id is not None:
+            current_id = self.roster.static_ids.get(group_instance_id)
+            if current_id is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if current_id != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        elif member_id not in self.roster:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE
+
+    def _check_generation(
+        self, member_id: str, group_instance_id: str | None, generation_id: int
+    ) -> ErrorCode:
+        error = self._check_member(member_id, group_instance_id)
+        if error is ErrorCode.NONE and generation_id != self.generation_id:
+            return ErrorCode.ILLEGAL_GENERATION
+        return error
+
+    def heartbeat(
+        self, member_id: str, group_instance_id: str | None, generation_id: int, moment: Moment
+    ) -> ErrorCode:
+        """Heartbeat: the member is there, and learns whether it must join anew."""
+        error = self._check_generation(member_id, group_instance_id, generation_id)
+        if error is not ErrorCode.NONE:
+            return error
+        member = self.roster.members[member_id]
+        self._expect(member, member.session_timeout_ms, moment)
+        if self.state is GroupState.PREPARING_REBALANCE:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return ErrorCode.NONE
+
+    def check_commit(
+        self, member_id: str, group_instance_id: str | None, generation_id: int, moment: Moment
+    ) -> ErrorCode:
+        """Whether this member of this generation may commit; being heard of, it lives on."""
+        is_nobody = member_id == NO_MEMBER and group_instance_id is None
+        if generation_id < 0 and (is_nobody or self.state is GroupState.EMPTY):
+            # Such commits come from tools and from readers that assign partitions themselves.
+            is_free = self.state is GroupState.EMPTY
+            return ErrorCode.NONE if is_free else ErrorCode.UNKNOWN_MEMBER_ID
+        error = self._check_generation(member_id, group_instance_id, generation_id)
+        if error is not ErrorCode.NONE:
+            return error
+        if self.state is GroupState.COMPLETING_REBALANCE:
+            # It knows the generation but not its share yet: it must fetch that first.
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        member = self.roster.members[member_id]
+        self._expect(member, member.session_timeout_ms, moment)
+        return ErrorCode.NONE
+
+    def check_commit_in_transaction(
+        self, member_id: str, group_instance_id: str | None, generation_id: int
+    ) -> ErrorCode:
+        """The same for TxnOffsetCommit, which named no member before version 3 (KIP-447)."""
+        if generation_id < 0 and member_id == NO_MEMBER and group_instance_id is None:
+            return ErrorCode.NONE
+        return self._check_generation(member_id, group_instance_id, generation_id)
+
+    def leave(self, member_id: str, group_instance_id: str | None, moment: Moment) -> ErrorCode:
+        """One member leaves; by its instance id alone, an administrator removes it."""
+        if self.state is GroupState.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if member_id == NO_MEMBER and group_instance_id is not None:
+            member_id = self.roster.static_ids.get(group_instance_id, NO_MEMBER)
+        if member_id in self.pending:
+            self._forget_pending(member_id)
+            self._try_complete_join(moment)
+            return ErrorCode.NONE
+        error = self._check_member(member_id, group_instance_id)
+        if error is ErrorCode.NONE:
+            self._remove_and_go_on(self.roster.members[member_id], moment)
+        return error
+
+    def unload(self, moment: Moment) -> None:
+        """The coordinator goes: whoever waits must look for another one."""
+        for member in self.roster:
+            answer = JoinAnswer(ErrorCode.NOT_COORDINATOR, member.member_id)
+            self._answer_join(member, answer)
+            self._answer_sync(member, SyncAnswer(ErrorCode.NOT_COORDINATOR))
+            self._forget_session(member)
+        for member_id in list(self.pending):
+            self._forget_pending(member_id)
+        self._cancel_join_timer()
+        self._cancel_sync_timer()
+        self._move(GroupState.DEAD, moment)

@@ -1,0 +1,184 @@
+"""The members of a group: who is in it, who leads, and which protocols they have in common.
+
+Floor: coordinators. Pure, and without time. Kept in the order of joining, which breaks every tie.
+Invariants: a group instance id names one member; the leader, if there is one, is a member;
+`waiting_count` is the number of members whose JoinGroup is parked.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from broker.coordinators.group_terms import JoinedMember, Joining, Protocols
+from broker.timers import Timer
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """One member. While it waits for an answer, the request is in `join_token` or `sync_token`."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: Protocols
+    assignment: bytes = b""
+    join_token: object | None = None
+    sync_token: object | None = None
+    is_new: bool = False
+    """It has not been part of a generation yet, and so does not know its id for sure."""
+    deadline_ms: int = 0
+    """When it counts as gone unless it is heard of."""
+    timer: Timer[Any] | None = field(default=None, repr=False)
+
+    def metadata(self, protocol: str | None) -> bytes:
+        """What the member says to a protocol; nothing if it does not know it."""
+        return next((said for name, said in self.protocols if name == protocol), b"")
+
+
+class Roster:
+    """All members of one group."""
+
+    __slots__ = ("_support", "_waiting", "leader_id", "members", "static_ids")
+
+    def __init__(self) -> None:
+        self.members: dict[str, Member] = {}
+        self.static_ids: dict[str, str] = {}
+        """Group instance id -> the member id it has at present."""
+        self.leader_id: str | None = None
+        self._support: Counter[str] = Counter()
+        """Protocol -> how many members know it."""
+        self._waiting = 0
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(list(self.members.values()))
+
+    def __contains__(self, member_id: object) -> bool:
+        return member_id in self.members
+
+    @property
+    def waiting_count(self) -> int:
+        """How many members wait in JoinGroup."""
+        return self._waiting
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The longest that any member takes to join again."""
+        return max((one.rebalance_timeout_ms for one in self.members.values()), default=0)
+
+    # Coming, changing and going.
+
+    def add(self, member: Member) -> None:
+        """Take in a member; the first one leads."""
+        assert member.member_id not in self.members
+        self.members[member.member_id] = member
+        if member.group_instance_id is not None:
+            assert member.group_instance_id not in self.static_ids
+            self.static_ids[member.group_instance_id] = member.member_id
+        self._support.update(_names(member.protocols))
+        self._waiting += member.join_token is not None
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+
+    def remove(self, member_id: str) -> Member | None:
+        """Take a member out, and give its lead to the oldest that is left."""
+        member = self.members.pop(member_id, None)
+        if member is None:
+            return None
+        if member.group_instance_id is not None:
+            del self.static_ids[member.group_instance_id]
+        self._forget_protocols(member)
+        self._waiting -= member.join_token is not None
+        if self.leader_id == member_id:
+            self.leader_id = next(iter(self.members), None)
+        return member
+
+    def rename_static(self, group_instance_id: str, member_id: str) -> Member:
+        """Give a static member another id, at its place in the order; it may be the leader."""
+        old_id = self.static_ids[group_instance_id]
+        member = self.members[old_id]
+        member.member_id = member_id
+        self.members = {one.member_id: one for one in self.members.values()}
+        self.static_ids[group_instance_id] = member_id
+        if self.leader_id == old_id:
+            self.leader_id = member_id
+        return member
+
+    def update(self, member: Member, joining: Joining) -> None:
+        """A member has joined again: everything it says about itself may have changed."""
+        self.change(
+            member,
+            joining.protocols,
+            joining.session_timeout_ms,
+            joining.rebalance_timeout_ms,
+        )
+        member.client_id = joining.client_id
+        member.client_host = joining.client_host
+
+    def change(
+        self, member: Member, protocols: Protocols, session_timeout_ms: int, rebalance_ms: int
+    ) -> None:
+        """Put other protocols and time-outs in the place of a member's own."""
+        self._forget_protocols(member)
+        self._support.update(_names(protocols))
+        member.protocols = protocols
+        member.session_timeout_ms = session_timeout_ms
+        member.rebalance_timeout_ms = rebalance_ms
+
+    def _forget_protocols(self, member: Member) -> None:
+        for name in _names(member.protocols):
+            self._support[name] -= 1
+            if not self._support[name]:
+                del self._support[name]
+
+    # Waiting.
+
+    def park_join(self, member: Member, token: object) -> object | None:
+        """Let a member wait in JoinGroup; returns the request it has waited with until now."""
+        old, member.join_token = member.join_token, token
+        self._waiting += old is None
+        return old
+
+    def take_join(self, member: Member) -> object | None:
+        """The parked JoinGroup of a member, which is the caller's to answer."""
+        token, member.join_token = member.join_token, None
+        self._waiting -= token is not None
+        return token
+
+    # What they have in common.
+
+    def supports(self, protocols: Protocols) -> bool:
+        """Whether all members know one of these protocols."""
+        size = len(self.members)
+        return any(self._support[name] == size for name, _ in protocols)
+
+    def select_protocol(self) -> str:
+        """The protocol that most members like best of those that all know."""
+        size = len(self.members)
+        common = {name for name, count in self._support.items() if count == size and size}
+        votes = Counter(
+            next(name for name, _ in member.protocols if name in common)
+            for member in self.members.values()
+        )
+        # A Counter gives equals in the order they were first met: the oldest member decides.
+        return votes.most_common(1)[0][0]
+
+    def seen_by_leader(self, protocol: str | None) -> tuple[JoinedMember, ...]:
+        """All members with what they say to the chosen protocol."""
+        return tuple(
+            JoinedMember(one.member_id, one.group_instance_id, one.metadata(protocol))
+            for one in self.members.values()
+        )
+
+
+def _names(protocols: Protocols) -> Iterable[str]:
+    return {name for name, _ in protocols}

@@ -1,0 +1,59 @@
+"""The states of a classic group, and which state may follow which.
+
+Floor: coordinators. Pure. The words are Kafka's, as DescribeGroups and ListGroups give them out.
+
+    Empty ──▶ PreparingRebalance ──▶ CompletingRebalance ──▶ Stable
+      ▲               │ ▲                    │                 │
+      └───────────────┘ └────────────────────┴─────────────────┘
+    and Dead from any of them
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class GroupState(StrEnum):
+    """What a group is about."""
+
+    EMPTY = "Empty"
+    """No members; there may be committed offsets."""
+    PREPARING_REBALANCE = "PreparingRebalance"
+    """Waits for its members to join."""
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    """A generation has been formed; waits for its leader's assignment."""
+    STABLE = "Stable"
+    """Every member has an assignment, or can have it for the asking."""
+    DEAD = "Dead"
+    """Not known here, or not any more."""
+
+
+_REACHED_FROM: dict[GroupState, frozenset[GroupState]] = {
+    GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE}),
+    GroupState.PREPARING_REBALANCE: frozenset(
+        {GroupState.EMPTY, GroupState.COMPLETING_REBALANCE, GroupState.STABLE}
+    ),
+    GroupState.COMPLETING_REBALANCE: frozenset({GroupState.PREPARING_REBALANCE}),
+    GroupState.STABLE: frozenset({GroupState.COMPLETING_REBALANCE}),
+    GroupState.DEAD: frozenset(GroupState),
+}
+
+
+class IllegalTransition(Exception):
+    """A move that no rule allows: a fault of ours, never of a client."""
+
+    def __init__(self, source: GroupState, target: GroupState) -> None:
+        super().__init__(f"from {source} to {target}")
+        self.source = source
+        self.target = target
+
+
+def may_follow(source: GroupState, target: GroupState) -> bool:
+    """Whether a group in `source` may move to `target`."""
+    return source in _REACHED_FROM[target]
+
+
+def check_move(source: GroupState, target: GroupState) -> None:
+    """Raise IllegalTransition unless the move is allowed."""
+    if not may_follow(source, target):
+        raise IllegalTransition(source, target)

@@ -1,0 +1,142 @@
+"""The groups of a shard that have members: who joins which, and what is due when.
+
+Floor: coordinators. Pure. Membership lives on between the records of the log, which only keep each
+generation for the next start. What is to be done stands in `outbox` as effects, for the driver to
+take out in order; deadlines stand in `timers`, on the monotonic clock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from random import Random
+from uuid import UUID
+
+from broker.coordinators.classic_group import ClassicGroup
+from broker.coordinators.group_rebalance import Alarm
+from broker.coordinators.group_records import GroupMetadataValue
+from broker.coordinators.group_terms import (
+    NO_MEMBER,
+    Answer,
+    Effect,
+    GroupLimits,
+    JoinAnswer,
+    Joining,
+    Moment,
+    SyncAnswer,
+    Syncing,
+)
+from broker.timers import Timers
+from protocol.errors import ErrorCode
+
+GROUP_COUNT_MAX = 10_000
+"""Groups of one shard; a request that would make one more is refused."""
+
+
+class Membership:
+    """Every group of a shard that has members, had some, or has given out the id of one to come."""
+
+    def __init__(self, limits: GroupLimits, random: Random) -> None:
+        self.groups: dict[str, ClassicGroup] = {}
+        self.timers: Timers[Alarm] = Timers()
+        self.outbox: deque[Effect] = deque()
+        self._limits = limits
+        self._random = random
+
+    def restore(self, stored: Mapping[str, GroupMetadataValue], moment: Moment) -> None:
+        """Go on from the generations that the log holds."""
+        for group_id, value in stored.items():
+            self.groups[group_id] = ClassicGroup.restored(
+                group_id, value, self._limits, self.timers, self.outbox, moment
+            )
+
+    def get(self, group_id: str) -> ClassicGroup | None:
+        """A group, if it has anything to do with members."""
+        return self.groups.get(group_id)
+
+    def drop(self, group_id: str, moment: Moment) -> None:
+        """Forget a group that has no members."""
+        group = self.groups.pop(group_id, None)
+        if group is not None:
+            group.unload(moment)
+
+    def _tidy(self, group: ClassicGroup) -> None:
+        if group.is_void:
+            self.groups.pop(group.group_id, None)
+
+    def join(self, group_id: str, joining: Joining, moment: Moment) -> None:
+        """JoinGroup: the answer is an effect, at once or when the generation is formed."""
+        error = self._join_refusal(group_id, joining)
+        if error is not ErrorCode.NONE:
+            answer = JoinAnswer(error, joining.member_id)
+            self.outbox.append(Answer(joining.token, answer))
+            return
+        group = self.groups.get(group_id)
+        if group is None:
+            group = ClassicGroup(group_id, self._limits, self.timers, self.outbox, moment)
+            self.groups[group_id] = group
+        unique = UUID(bytes=self._random.randbytes(16), version=4)
+        name = joining.group_instance_id or joining.client_id
+        group.join(joining, f"{name}-{unique}", moment)
+        self._tidy(group)
+
+    def _join_refusal(self, group_id: str, joining: Joining) -> ErrorCode:
+        limits = self._limits
+        timeout_ms = joining.session_timeout_ms
+        if not group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        if not limits.session_timeout_ms_min <= timeout_ms <= limits.session_timeout_ms_max:
+            return ErrorCode.INVALID_SESSION_TIMEOUT
+        if group_id not in self.groups and joining.member_id != NO_MEMBER:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if group_id not in self.groups and len(self.groups) >= GROUP_COUNT_MAX:
+            return ErrorCode.GROUP_MAX_SIZE_REACHED
+        return ErrorCode.NONE
+
+    def sync(self, group_id: str, syncing: Syncing, moment: Moment) -> None:
+        """SyncGroup: the answer is an effect, at once or when the assignment is stored."""
+        group = self.groups.get(group_id)
+        if group is not None:
+            group.sync(syncing, moment)
+            return
+        error = ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
+        self.outbox.append(Answer(syncing.token, SyncAnswer(error)))
+
+    def heartbeat(
+        self,
+        group_id: str,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_id: int,
+        moment: Moment,
+    ) -> ErrorCode:
+        """Heartbeat of one member."""
+        group = self.groups.get(group_id)
+        if group is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
+        return group.heartbeat(member_id, group_instance_id, generation_id, moment)
+
+    def leave(
+        self, group_id: str, member_id: str, group_instance_id: str | None, moment: Moment
+    ) -> ErrorCode:
+        """One member of a LeaveGroup."""
+        group = self.groups.get(group_id)
+        if group is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        error = group.leave(member_id, group_instance_id, moment)
+        self._tidy(group)
+        return error
+
+    def ring(self, moment: Moment) -> None:
+        """Do what is due by the members' deadlines."""
+        for alarm in self.timers.due(moment.now_ms):
+            alarm.group.ring(alarm, moment)
+            group = self.groups.get(alarm.group.group_id)
+            if group is not None:
+                self._tidy(group)
+
+    def unload(self, moment: Moment) -> None:
+        """The shard goes away, or its broker does: whoever waits is sent to look elsewhere."""
+        for group in self.groups.values():
+            group.unload(moment)
+        self.groups.clear()

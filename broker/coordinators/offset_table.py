@@ -1,0 +1,108 @@
+"""Committed offsets as the log tells them: by group and partition, and by open transaction.
+
+Floor: coordinators. Pure. Holds what has been replayed and decides nothing. A commit inside a
+transaction waits here for its producer's marker; when that commits, the offset counts as of the
+place in the log where it was written, so a plain commit written behind it stays.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from broker.coordinators.group_records import CommittedOffset
+from protocol.types import TopicPartition
+
+
+class Place(NamedTuple):
+    """A partition as one group reads it."""
+
+    group_id: str
+    partition: TopicPartition
+
+
+class OffsetTable:
+    """All committed offsets of one shard."""
+
+    __slots__ = ("_pending", "_unstable", "groups")
+
+    def __init__(self) -> None:
+        self.groups: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+        self._pending: dict[int, dict[Place, CommittedOffset]] = {}
+        """Producer id -> what its open transaction has committed."""
+        self._unstable: Counter[Place] = Counter()
+        """In how many open transactions a place is."""
+
+    # Replaying.
+
+    def put(self, place: Place, committed: CommittedOffset) -> None:
+        """A committed offset in the place of the last one, unless it is older in the log."""
+        offsets = self.groups.setdefault(place.group_id, {})
+        known = offsets.get(place.partition)
+        if known is None or known.log_offset <= committed.log_offset:
+            offsets[place.partition] = committed
+
+    def put_pending(self, producer_id: int, place: Place, committed: CommittedOffset) -> None:
+        """An offset that counts when its transaction is committed."""
+        pending = self._pending.setdefault(producer_id, {})
+        if place not in pending:
+            self._unstable[place] += 1
+        pending[place] = committed
+
+    def remove(self, place: Place) -> None:
+        """A tombstone: the offset is gone, and those that open transactions hold of it."""
+        offsets = self.groups.get(place.group_id)
+        if offsets is not None:
+            offsets.pop(place.partition, None)
+            if not offsets:
+                del self.groups[place.group_id]
+        if place in self._unstable:
+            for pending in self._pending.values():
+                pending.pop(place, None)
+            del self._unstable[place]
+
+    def resolve(self, producer_id: int, *, is_commit: bool) -> None:
+        """A producer's transaction has ended in this partition."""
+        for place, committed in self._pending.pop(producer_id, {}).items():
+            self._unstable[place] -= 1
+            if not self._unstable[place]:
+                del self._unstable[place]
+            if is_commit:
+                self.put(place, committed)
+
+    # Asking.
+
+    def get(self, group_id: str, partition: TopicPartition) -> CommittedOffset | None:
+        """What a group has committed for a partition."""
+        offsets = self.groups.get(group_id)
+        return None if offsets is None else offsets.get(partition)
+
+    def of_group(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
+        """Everything a group has committed; not to be changed."""
+        return self.groups.get(group_id, {})
+
+    def is_unstable(self, group_id: str, partition: TopicPartition) -> bool:
+        """Whether an open transaction has committed this partition, and may yet."""
+        return bool(self._unstable) and Place(group_id, partition) in self._unstable
+
+    def has_pending(self, group_id: str) -> bool:
+        """Whether an open transaction has committed anything of a group."""
+        return bool(self._unstable) and any(one.group_id == group_id for one in self._unstable)
+
+    def has(self, group_id: str) -> bool:
+        """Whether anything is known of a group."""
+        return group_id in self.groups or self.has_pending(group_id)
+
+    def group_ids(self) -> set[str]:
+        """Every group that anything is known of."""
+        return self.groups.keys() | {place.group_id for place in self._unstable}
+
+    def places(self) -> Iterator[Place]:
+        """Every place with an offset, committed or pending."""
+        for group_id, offsets in self.groups.items():
+            for partition in offsets:
+                yield Place(group_id, partition)
+        for place in self._unstable:
+            if self.get(*place) is None:
+                yield place
