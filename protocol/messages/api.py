@@ -128,7 +128,7 @@ _MODULES = {
 }
 """Where the classes live, in `protocol.messages`. A key that is missing here has none yet."""
 
-UNSERVED: frozenset[ApiKey] = frozenset({ApiKey.TXN_OFFSET_COMMIT})
+UNSERVED: frozenset[ApiKey] = frozenset()
 """Keys that have message classes but no handler in the broker, and so are not offered."""
 
 SERVED: Mapping[ApiKey, range] = MappingProxyType(

@@ -45,6 +45,7 @@ HANDLERS: Mapping[ApiKey, Handler] = {
     ApiKey.ADD_PARTITIONS_TO_TXN: transactions.add_partitions_to_txn,
     ApiKey.ADD_OFFSETS_TO_TXN: transactions.add_offsets_to_txn,
     ApiKey.END_TXN: transactions.end_txn,
+    ApiKey.TXN_OFFSET_COMMIT: transactions.txn_offset_commit,
     ApiKey.WRITE_TXN_MARKERS: txn_admin.write_txn_markers,
     ApiKey.DESCRIBE_CONFIGS: configs.describe_configs,
     ApiKey.ALTER_CONFIGS: configs.alter_configs,

@@ -8,6 +8,7 @@ from broker.controller.image import OFFSETS_TOPIC
 from broker.controller.outcome import CreateOwnTopic
 from broker.coordinators.txn_state import Expected, Transaction, TxnState
 from broker.server.connection import Call
+from broker.server.coordinator_driver import ProducerEpoch
 from broker.server.services import Services
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.producer_ids import InitProducerIdRequest, InitProducerIdResponse
@@ -20,12 +21,19 @@ from protocol.messages.transactions import (
     AddPartitionsToTxnTopicResult,
     EndTxnRequest,
     EndTxnResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
 )
 from protocol.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 
 FENCED_SINCE = 2
 INIT_FENCED_SINCE = 4
 """From these versions on a client knows PRODUCER_FENCED; before, INVALID_PRODUCER_EPOCH says it."""
+
+LOADING_SINCE = 2
+"""From this version of TxnOffsetCommit on a client knows COORDINATOR_LOAD_IN_PROGRESS there."""
 
 
 def _code(call: Call, error: ApiError, fenced_since: int = FENCED_SINCE) -> ErrorCode:
@@ -235,4 +243,58 @@ def end_txn(services: Services, call: Call, request: EndTxnRequest) -> None:
         ),
         lambda _: answer(None),
         answer,
+    )
+
+
+def txn_offset_commit(services: Services, call: Call, request: TxnOffsetCommitRequest) -> None:
+    """TxnOffsetCommit: the offsets are written now and count once the transaction is committed."""
+
+    def refused(error: ApiError) -> None:
+        call.answer(_offsets_refused(request, _offsets_code(call, error)))
+
+    try:
+        loaded = services.groups.find(request.group_id)
+        services.transactions.shard(request.transactional_id).refuse_outsider(
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            loaded.partition.topic_partition,
+        )
+        outcome = services.groups.shard(request.group_id).commit_in_transaction(
+            request, services.clock.now_ms(), services.groups.has_partition
+        )
+    except ApiError as error:
+        refused(error)
+        return
+    producer = ProducerEpoch(request.producer_id, request.producer_epoch)
+    services.groups.submit(loaded, outcome, call.answer, refused, producer)
+
+
+def _offsets_code(call: Call, error: ApiError) -> ErrorCode:
+    """The code that a producer knows from the group coordinator."""
+    code = error.code
+    if code is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if code is ErrorCode.CONCURRENT_TRANSACTIONS:
+        # What is under way is the end of this very transaction: the next try learns of it.
+        code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and call.version < LOADING_SINCE:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return code
+
+
+def _offsets_refused(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnOffsetCommitResponse:
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(
+                        partition_index=one.partition_index, error_code=code
+                    )
+                    for one in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
     )
