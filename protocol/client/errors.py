@@ -11,6 +11,9 @@ Floor: client. A broker's refusal is `protocol.errors.ApiError`; these are the c
         RecordTooLarge          a record or batch cannot be sent under the limits set
         DeliveryTimedOut        a batch was not acknowledged within delivery_timeout_ms
         OffsetOutOfRange        a reader's position does not exist in the log (any more)
+        NoCommittedOffset       a consumer has no position to begin at, and no policy to find one
+        TransactionFailed       the transaction can only be aborted
+        ProducerFenced          another producer has taken over the transactional id: close this one
 """
 
 from protocol.errors import ApiError, ErrorCode
@@ -64,6 +67,22 @@ class OffsetOutOfRange(ClientError):
         self.tp = tp
         self.offset = offset
         self.log_start_offset = log_start_offset
+
+
+class NoCommittedOffset(ClientError):
+    """Nothing is committed for the partition, and no policy says where to begin."""
+
+    def __init__(self, tp: TopicPartition) -> None:
+        super().__init__(f"nothing is committed for {tp}")
+        self.tp = tp
+
+
+class TransactionFailed(ClientError):
+    """Something in the transaction failed; it can only be aborted. The cause says what it was."""
+
+
+class ProducerFenced(ClientError):
+    """A newer producer uses the same transactional id; nothing but `close` is left to this one."""
 
 
 def is_transient(error: BaseException) -> bool:

@@ -1,4 +1,4 @@
-"""A reader of partitions that are assigned by hand, without a group.
+"""A reader of partitions that are assigned to it, whoever decides about that.
 
 Floor: client. One Fetch request per leader is on its way at a time, on connections of the reader's
 own; the next one leaves before `poll` returns, so the network works while the caller does. Answers
@@ -7,8 +7,9 @@ to questions that a `seek` has made pointless are thrown away.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
+from typing import Any
 
 from protocol.client.backoff import Backoff
 from protocol.client.cluster import RETRY_BACKOFF_MS, Cluster
@@ -35,6 +36,9 @@ from protocol.types import (
     NO_LEADER_EPOCH,
     TopicPartition,
 )
+
+LOOK_UP_TIMEOUT_MS = 5_000
+"""One partition without a leader holds up the look-up of the others no longer than this."""
 
 NO_SESSION = 0
 SESSION_EPOCH_NONE = -1
@@ -100,6 +104,10 @@ class Fetcher:
         self._decompressed_bytes_max = decompressed_bytes_max
         self._readings: dict[TopicPartition, _Reading] = {}
         self._fetches: dict[int, asyncio.Task[list[tuple[TopicPartition, int, PartitionData]]]] = {}
+        self._held: frozenset[TopicPartition] = frozenset()
+        self._nudge: asyncio.Future[None] | None = None
+        self._is_woken = False
+        self._look_up: asyncio.Task[None] | None = None
         self._is_closed = False
 
     # --- assignment ---------------------------------------------------------------------------
@@ -110,6 +118,28 @@ class Fetcher:
         EARLIEST_TIMESTAMP (-2) and LATEST_TIMESTAMP (-1) stand for the log's ends.
         """
         self._readings = {tp: self._new_reading(offset) for tp, offset in offsets.items()}
+
+    def add(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Read these partitions too, or from other offsets than before."""
+        for tp, offset in offsets.items():
+            self._readings[tp] = self._new_reading(offset)
+        self.wake()
+
+    def remove(self, tps: Iterable[TopicPartition]) -> None:
+        """Read these partitions no longer."""
+        for tp in tps:
+            self._readings.pop(tp, None)
+        self.wake()
+
+    def hold(self, tps: Collection[TopicPartition]) -> None:
+        """Ask for nothing of these partitions, and of all others again."""
+        self._held = frozenset(tps)
+
+    def wake(self) -> None:
+        """Let a poll that waits return with what it has: something is to be looked at anew."""
+        self._is_woken = True
+        if self._nudge is not None and not self._nudge.done():
+            self._nudge.set_result(None)
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
         """Go on reading an assigned partition from another offset; forgets its failure."""
@@ -134,7 +164,9 @@ class Fetcher:
     async def close(self) -> None:
         """Stop; answers on their way are thrown away."""
         self._is_closed = True
-        tasks = list(self._fetches.values())
+        tasks: list[asyncio.Task[Any]] = list(self._fetches.values())
+        if self._look_up is not None:
+            tasks.append(self._look_up)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -144,17 +176,18 @@ class Fetcher:
     # --- reading ------------------------------------------------------------------------------
 
     async def poll(self, max_wait_ms: int = 500) -> list[FetchedBatch]:
-        """New records, as soon as there are any; an empty list after about `max_wait_ms`.
+        """New records, as soon as there are any; an empty list after about `max_wait_ms` or `wake`.
 
         Raises, when there is nothing good to return, what stopped a partition: OffsetOutOfRange
         (with OutOfRange.FAIL), CorruptBatch, ApiError; and again until it is sought or unassigned.
         """
         deadline = self._cluster.now_ms() + max_wait_ms
+        self._is_woken = False
         while True:
             if self._is_closed:
                 raise ClientClosed("the fetcher was closed")
             left_ms = deadline - self._cluster.now_ms()
-            await self._look_up_offsets(max(1, left_ms))
+            self._start_look_up()
             await self._find_leaders(max(1, left_ms))
             self._send(max_wait_ms)
             batches = self._collect()
@@ -165,7 +198,7 @@ class Fetcher:
                 if reading.failure is not None:
                     raise reading.failure
             left_ms = deadline - self._cluster.now_ms()
-            if left_ms <= 0:
+            if left_ms <= 0 or self._is_woken:
                 return []
             await self._wait(left_ms)
 
@@ -175,18 +208,21 @@ class Fetcher:
         wait_ms = left_ms
         for tp, reading in self._readings.items():
             is_busy = reading.offset >= 0 and self._cluster.current.leader(tp) in self._fetches
-            if reading.failure is None and not is_busy:
+            is_busy = is_busy or (reading.offset < 0 and self._look_up is not None)
+            if reading.failure is None and not is_busy and tp not in self._held:
                 wait_ms = min(wait_ms, reading.retry_at_ms - now_ms)
         if wait_ms <= 0:
             return
-        if self._fetches:
-            await asyncio.wait(
-                self._fetches.values(),
-                timeout=wait_ms / 1000,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
-        else:
-            await asyncio.sleep(wait_ms / 1000)
+        self._nudge = asyncio.get_running_loop().create_future()
+        waited_for: list[asyncio.Future[Any]] = [*self._fetches.values(), self._nudge]
+        if self._look_up is not None:
+            waited_for.append(self._look_up)
+        await asyncio.wait(
+            waited_for,
+            timeout=wait_ms / 1000,
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        self._nudge = None
 
     def _send(self, max_wait_ms: int) -> None:
         now_ms = self._cluster.now_ms()
@@ -195,6 +231,8 @@ class Fetcher:
         for tp, reading in self._readings.items():
             leader = current.leader(tp)
             if leader is None or reading.offset < 0 or reading.failure is not None:
+                continue
+            if tp in self._held:
                 continue
             if now_ms >= reading.retry_at_ms and leader not in self._fetches:
                 by_leader[leader][tp] = reading.offset
@@ -299,19 +337,31 @@ class Fetcher:
         reading.trouble(code, self._cluster.now_ms())
         return None
 
-    async def _look_up_offsets(self, timeout_ms: int) -> None:
+    async def look_up_offsets(self) -> None:
+        """Turn positions that stand for an end of the log into offsets, as far as can be now."""
+        self._start_look_up()
+        if self._look_up is not None:
+            await asyncio.wait((self._look_up,))
+
+    def _start_look_up(self) -> None:
+        """Let a task of its own ask: with the time-out of a short poll it would never succeed."""
+        if self._look_up is not None:
+            if not self._look_up.done():
+                return
+            done, self._look_up = self._look_up, None
+            done.result()
         now_ms = self._cluster.now_ms()
         wanted = {
             tp: reading.offset
             for tp, reading in self._readings.items()
             if reading.offset < 0 and reading.failure is None and now_ms >= reading.retry_at_ms
         }
-        if not wanted:
-            return
+        if wanted:
+            self._look_up = asyncio.create_task(self._look_up_all(wanted))
+
+    async def _look_up_all(self, wanted: Mapping[TopicPartition, int]) -> None:
         try:
-            found = await list_offsets(
-                self._cluster, wanted, isolation_level=self.isolation_level, timeout_ms=timeout_ms
-            )
+            found = await list_offsets(self._cluster, wanted, isolation_level=self.isolation_level)
         except (ClientClosed, UnsupportedVersion):
             raise
         except ClientError:

@@ -1,4 +1,4 @@
-"""Committed offsets of groups: written and read by those who are no members of the group.
+"""Committed offsets of groups: written and read, by members of the group and by others.
 
 Floor: client. Spark's progress is written this way, and every lag is read this way. Both are asked
 of the group's coordinator, which is looked for again whenever it turns out to have moved.
@@ -10,8 +10,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from protocol.client.assignment import NO_GENERATION
 from protocol.client.connection import ByVersion
 from protocol.client.errors import ClientError, raise_for
+from protocol.client.group_steps import GroupMembership
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.api import ApiKey
 from protocol.messages.offsets import (
@@ -32,7 +34,7 @@ from protocol.types import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
 if TYPE_CHECKING:
     from protocol.client.cluster import Cluster
 
-NO_GENERATION = -1
+NO_MEMBERSHIP = GroupMembership(NO_GENERATION, "")
 
 _FIRST_VERSION_WITH_MANY_GROUPS = 8
 _FIRST_VERSION_WITH_REQUIRE_STABLE = 7
@@ -55,12 +57,15 @@ async def commit_offsets(
     group_id: str,
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
     *,
+    membership: GroupMembership = NO_MEMBERSHIP,
     timeout_ms: int | None = None,
 ) -> None:
-    """Commit for a group without members, all partitions in one request.
+    """Commit all partitions in one request, as a member or for a group without members.
 
     Repeats what passes by itself until `timeout_ms` (the request time-out by default), then raises
-    the last ApiError or ClientError. UNKNOWN_MEMBER_ID means that the group has members.
+    the last ApiError or ClientError. UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION mean that the group
+    has members of which we are none (any more), REBALANCE_IN_PROGRESS that it is just being shared
+    out anew.
     """
     by_topic: dict[str, list[OffsetCommitRequestPartition]] = defaultdict(list)
     for tp, committed in offsets.items():
@@ -74,7 +79,9 @@ async def commit_offsets(
         )
     request = OffsetCommitRequest(
         group_id=group_id,
-        generation_id_or_member_epoch=NO_GENERATION,
+        generation_id_or_member_epoch=membership.generation_id,
+        member_id=membership.member_id,
+        group_instance_id=membership.group_instance_id,
         topics=[
             OffsetCommitRequestTopic(name=name, partitions=partitions)
             for name, partitions in by_topic.items()

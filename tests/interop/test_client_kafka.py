@@ -10,6 +10,7 @@ from protocol.client.cluster import Cluster
 from tests.harness.kafka import KafkaProcess
 from tests.harness.seed import seeded
 from tests.interop import client_scenarios as scenarios
+from tests.interop import consumer_scenarios
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
@@ -41,6 +42,11 @@ def test_round_trip(kafka: KafkaProcess, codec: str) -> None:
 
 @pytest.mark.parametrize("scenario", scenarios.ALL, ids=lambda scenario: scenario.__name__)
 def test_scenario(kafka: KafkaProcess, scenario: scenarios.Scenario) -> None:
+    connected(kafka, scenario)
+
+
+@pytest.mark.parametrize("scenario", consumer_scenarios.ALL, ids=lambda s: s.__name__)
+def test_consumer(kafka: KafkaProcess, scenario: scenarios.Scenario) -> None:
     connected(kafka, scenario)
 
 

@@ -1,0 +1,474 @@
+"""The consumer: records of the partitions it is assigned, by a group or by hand.
+
+    consumer = Consumer(cluster, ConsumerSettings(group_id="mill"))
+    await consumer.start()
+    consumer.subscribe(["logs.access"])
+    async for record in consumer: ...
+
+Floor: client. Around `fetcher` (the network side of reading) and `membership` (that of the group);
+what is fetched waits in `record_buffer`, commits and positions are `consumer_offsets`'. One task at
+a time may read; rebalances go on in the background, and partitions that go are handed out no more
+from the moment their listener is told.
+"""
+
+import asyncio
+import re
+from collections.abc import Collection, Iterable, Mapping
+from types import TracebackType
+from typing import Self
+
+from protocol.client.admin_types import OffsetAt
+from protocol.client.assignors import ASSIGNORS
+from protocol.client.cluster import Cluster
+from protocol.client.consumer_offsets import ConsumerOffsets
+from protocol.client.consumer_settings import (
+    ConsumerRecord,
+    ConsumerSettings,
+    OffsetReset,
+    RebalanceListener,
+)
+from protocol.client.errors import ClientClosed, ClientError, is_transient
+from protocol.client.fetcher import Fetcher, OutOfRange
+from protocol.client.group import OffsetAndMetadata
+from protocol.client.group_core import GroupCore
+from protocol.client.group_steps import GroupMembership, GroupSettings
+from protocol.client.membership import Membership, partition_counts
+from protocol.client.metadata import ClusterMetadata
+from protocol.client.record_buffer import RecordBuffer
+from protocol.errors import ApiError
+from protocol.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
+from protocol.wire.record import Record
+
+TOPICS_RETRY_MS = 1_000
+
+
+class Consumer:
+    """Reads one cluster. Either `subscribe` or `assign`, not both."""
+
+    def __init__(self, cluster: Cluster, settings: ConsumerSettings | None = None) -> None:
+        self.settings = settings or ConsumerSettings()
+        self._cluster = cluster
+        self._fetcher = Fetcher(
+            cluster,
+            isolation_level=self.settings.isolation_level,
+            out_of_range=_OUT_OF_RANGE[OffsetReset(self.settings.offset_reset)],
+            min_bytes=self.settings.fetch_min_bytes,
+            max_bytes=self.settings.fetch_max_bytes,
+            partition_max_bytes=self.settings.partition_max_bytes,
+        )
+        self._buffer = RecordBuffer()
+        self._core = self._new_core()
+        self._offsets = ConsumerOffsets(
+            cluster, self.settings, self._fetcher, self._buffer, self._core
+        )
+        self._member: Membership | None = None
+        self._listener = RebalanceListener()
+        self._pattern: re.Pattern[str] | None = None
+        self._topics: frozenset[str] = frozenset()
+        self._paused: set[TopicPartition] = set()
+        self._leaving: frozenset[TopicPartition] = frozenset()
+        self._reading = asyncio.Lock()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._is_open = False
+
+    async def start(self) -> None:
+        """Begin to commit in the background; what to read is said by `subscribe` or `assign`."""
+        self._is_open = True
+        if self.settings.group_id is not None and self.settings.auto_commit:
+            self._tasks.append(asyncio.create_task(self._offsets.commit_now_and_then()))
+
+    async def close(self) -> None:
+        """Commit what was handed out (if `auto_commit`), give all back and leave the group."""
+        await self._close(self._offsets.positions_known())
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        # What was handed out last may be what went wrong: it is not committed then.
+        await self._close(
+            self._offsets.positions_known() if error is None else self._offsets.worked_off()
+        )
+
+    # --- what to read -------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        topics: Iterable[str] = (),
+        *,
+        pattern: str | None = None,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """Share these topics, or all that match the whole pattern, with the group's members.
+
+        Takes the place of an earlier subscription.
+        """
+        self._check_open()
+        if self._core is None:
+            raise ValueError("a subscription needs a group_id")
+        if not self._member and self._fetcher.assignment:
+            raise ValueError("partitions are assigned by hand")
+        self._topics = frozenset(topics)
+        self._pattern = None if pattern is None else re.compile(pattern)
+        if bool(self._topics) == bool(self._pattern):
+            raise ValueError("a subscription is of topics or of a pattern")
+        self._listener = listener or RebalanceListener()
+        if self._pattern is None:
+            self._core.subscribe(self._topics)
+        self._offsets.is_subscribed = True
+        if self._member is None:
+            self._member = Membership(self._cluster, self._core, self)
+            self._tasks.append(asyncio.create_task(self._watch_topics()))
+        else:
+            self._member.wake()
+
+    async def unsubscribe(self) -> None:
+        """Give everything back and leave the group; without a group, read nothing any more."""
+        await self._stop_member(self._offsets.worked_off())
+        self._let_go(self.assignment)
+        self._topics, self._pattern = frozenset(), None
+        self._offsets.is_subscribed = False
+        self._core = self._offsets.core = self._new_core()
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these and no others, whoever else reads them.
+
+        They begin where the group has committed, else where `offset_reset` says; `seek` overrules.
+        """
+        self._check_open()
+        if self._member is not None:
+            raise ValueError("the consumer is subscribed")
+        wanted = frozenset(partitions)
+        self._let_go(self.assignment - wanted)
+        self._offsets.begin(wanted - self.assignment)
+
+    @property
+    def subscription(self) -> frozenset[str]:
+        """The topics subscribed to, those of a pattern included."""
+        return self._topics
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions this consumer reads."""
+        return self._offsets.assigned
+
+    @property
+    def membership(self) -> GroupMembership | None:
+        """What a transaction's offsets are committed under; None outside of a generation."""
+        return None if self._core is None else self._core.membership
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Hand out nothing of these until `resume`; they stay assigned."""
+        self._check_assigned(partitions)
+        self._paused.update(partitions)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Hand them out again."""
+        self._check_assigned(partitions)
+        self._paused.difference_update(partitions)
+        self._fetcher.wake()
+
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        """The partitions that are paused."""
+        return frozenset(self._paused)
+
+    # --- records ------------------------------------------------------------------------------
+
+    async def getone(self, *partitions: TopicPartition) -> ConsumerRecord:
+        """The next record (of these partitions, if any are named); waits for as long as it takes.
+
+        Raises what stops a partition: NoCommittedOffset, OffsetOutOfRange, CorruptBatch, ApiError;
+        what ended the membership; and ClientClosed.
+        """
+        while True:
+            records = await self._read(partitions, self.settings.fetch_max_wait_ms, 1)
+            for of_partition in records.values():
+                return of_partition[0]
+
+    async def getmany(
+        self,
+        *partitions: TopicPartition,
+        timeout_ms: int = 0,
+        max_records: int | None = None,
+    ) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """What is there, by partition; waits for at most `timeout_ms` if nothing is.
+
+        Errors as `getone` has them.
+        """
+        count_max = self.settings.max_poll_records if max_records is None else max_records
+        return await self._read(partitions, timeout_ms, count_max)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ConsumerRecord:
+        if not self._is_open:
+            raise StopAsyncIteration
+        return await self.getone()
+
+    async def _read(
+        self, partitions: Collection[TopicPartition], timeout_ms: int, count_max: int
+    ) -> dict[TopicPartition, list[ConsumerRecord]]:
+        self._check_open()
+        self._check_assigned(partitions)
+        if self._core is not None:
+            self._core.poll_began(self._cluster.now_ms())
+        if self._member is not None:
+            self._member.wake()
+        try:
+            async with self._reading:
+                return await self._read_alone(frozenset(partitions), timeout_ms, count_max)
+        finally:
+            if self._core is not None:
+                self._core.poll_ended(self._cluster.now_ms())
+
+    async def _read_alone(
+        self, wanted: frozenset[TopicPartition], timeout_ms: int, count_max: int
+    ) -> dict[TopicPartition, list[ConsumerRecord]]:
+        self._offsets.all_worked_off()
+        deadline = self._cluster.now_ms() + timeout_ms
+        while True:
+            self._check_open()
+            if self._core is not None and self._core.failure is not None:
+                raise self._core.failure
+            if found := self._take(wanted, count_max):
+                return found
+            left_ms = max(0, deadline - self._cluster.now_ms())
+            await self._offsets.find_beginnings(self._leaving, left_ms)
+            self._fetcher.hold(self._paused | self._leaving | set(self._buffer.partitions))
+            left_ms = max(0, deadline - self._cluster.now_ms())
+            # A fetch that waits longer would hold up partitions that come meanwhile.
+            wait_ms = min(left_ms, self.settings.fetch_max_wait_ms)
+            self._buffer.put(await self._fetcher.poll(wait_ms))
+            if not left_ms:
+                return self._take(wanted, count_max)
+
+    def _take(
+        self, wanted: frozenset[TopicPartition], count_max: int
+    ) -> dict[TopicPartition, list[ConsumerRecord]]:
+        def is_wanted(tp: TopicPartition) -> bool:
+            if tp in self._paused or tp in self._leaving:
+                return False
+            return not wanted or tp in wanted
+
+        found: dict[TopicPartition, list[ConsumerRecord]] = {}
+        while count_max > 0:
+            taken = self._buffer.take(is_wanted, count_max)
+            if taken is None:
+                break
+            tp, records = taken
+            self._offsets.handed_out(tp, records[0].offset)
+            found.setdefault(tp, []).extend(self._made(tp, record) for record in records)
+            count_max -= len(records)
+        return found
+
+    def _made(self, tp: TopicPartition, record: Record) -> ConsumerRecord:
+        settings = self.settings
+        of_key, of_value = settings.key_deserializer, settings.value_deserializer
+        return ConsumerRecord(
+            tp.topic,
+            tp.partition,
+            record.offset,
+            record.timestamp_ms,
+            record.key if of_key is None else of_key(record.key),
+            record.value if of_value is None else of_value(record.value),
+            record.headers,
+        )
+
+    # --- positions ----------------------------------------------------------------------------
+
+    def seek(self, tp: TopicPartition, offset: int) -> None:
+        """Hand out this offset next; EARLIEST_TIMESTAMP and LATEST_TIMESTAMP stand for the ends."""
+        self._check_assigned((tp,))
+        self._offsets.seek(tp, offset)
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Go to the start of these partitions' logs, or of all that are assigned."""
+        for tp in partitions or self.assignment:
+            self.seek(tp, EARLIEST_TIMESTAMP)
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Go to the end, as far as the isolation level lets one see."""
+        for tp in partitions or self.assignment:
+            self.seek(tp, LATEST_TIMESTAMP)
+
+    async def seek_to_time(self, timestamp_ms: int, *partitions: TopicPartition) -> None:
+        """Go to the first record at or after a time, or to the end where there is none."""
+        tps = partitions or tuple(self.assignment)
+        self._check_assigned(tps)
+        found = await self._offsets.offsets_for_times(dict.fromkeys(tps, timestamp_ms))
+        for tp in tps:
+            at = found[tp]
+            self.seek(tp, LATEST_TIMESTAMP if at is None else at.offset)
+
+    async def position(self, tp: TopicPartition) -> int:
+        """The offset that is handed out next; looked up if need be."""
+        self._check_assigned((tp,))
+        return await self._offsets.position(tp)
+
+    async def committed(self, tp: TopicPartition) -> OffsetAndMetadata | None:
+        """What the group has committed, whoever did."""
+        return (await self._offsets.committed((tp,)))[tp]
+
+    async def commit(
+        self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None
+    ) -> None:
+        """Commit these, or for None the positions of all that is assigned.
+
+        Raises ApiError; ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID and REBALANCE_IN_PROGRESS mean that
+        the partitions are or soon will be somebody else's.
+        """
+        if offsets is None:
+            offsets = self._offsets.positions_known()
+        await self._offsets.commit(offsets)
+
+    async def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAt | None]:
+        """The first offset at or after each time; None where nothing is that recent."""
+        return await self._offsets.offsets_for_times(timestamps)
+
+    async def beginning_offsets(self, *partitions: TopicPartition) -> dict[TopicPartition, int]:
+        """Where these logs start."""
+        return await self._offsets.ends(dict.fromkeys(partitions, EARLIEST_TIMESTAMP))
+
+    async def end_offsets(self, *partitions: TopicPartition) -> dict[TopicPartition, int]:
+        """Where these logs end, as far as the isolation level lets one see."""
+        return await self._offsets.ends(dict.fromkeys(partitions, LATEST_TIMESTAMP))
+
+    # --- what the group says ------------------------------------------------------------------
+
+    async def give_back(self, partitions: Collection[TopicPartition], is_lost: bool) -> None:
+        """Called by the membership: nothing of these is handed out any more."""
+        self._leaving = frozenset(partitions)
+        try:
+            if is_lost:
+                await self._listener.on_partitions_lost(partitions)
+            else:
+                await self._listener.on_partitions_revoked(partitions)
+                await self._commit_at_last(self._offsets.worked_off(), self._leaving)
+        finally:
+            self._let_go(self._leaving)
+            self._leaving = frozenset()
+
+    async def adopt(self, added: Collection[TopicPartition]) -> None:
+        """Called by the membership: these are ours; the listener may seek before any is read."""
+        self._leaving = frozenset(added)
+        try:
+            self._offsets.begin(added)
+            await self._listener.on_partitions_assigned(added)
+        finally:
+            self._leaving = frozenset()
+            self._fetcher.wake()
+
+    def failed(self) -> None:
+        """Called by the membership: let whoever waits for records see `failure`."""
+        self._fetcher.wake()
+
+    # --- inside -------------------------------------------------------------------------------
+
+    def _new_core(self) -> GroupCore | None:
+        settings = self.settings
+        if settings.group_id is None:
+            return None
+        group_settings = GroupSettings(
+            settings.group_id,
+            tuple(ASSIGNORS[name] for name in settings.assignors),
+            group_instance_id=settings.group_instance_id,
+            session_timeout_ms=settings.session_timeout_ms,
+            heartbeat_interval_ms=settings.heartbeat_interval_ms,
+            max_poll_interval_ms=settings.max_poll_interval_ms,
+        )
+        return GroupCore(group_settings, self._cluster.rng, self._cluster.now_ms())
+
+    async def _watch_topics(self) -> None:
+        """Tell the core what topics there are: at once, and every so often."""
+        while self._member is not None and self._core is not None:
+            wait_ms = self.settings.topics_check_ms
+            try:
+                if self._pattern is not None:
+                    current = await self._cluster.metadata(refresh=True)
+                    self._topics = self._matches(current)
+                    self._core.subscribe(self._topics)
+                self._core.topics_seen(
+                    await partition_counts(self._cluster, self._core.watched_topics)
+                )
+            except (ClientError, ApiError) as error:
+                if not is_transient(error):
+                    self._core.fail(error)
+                    self.failed()
+                    return
+                wait_ms = TOPICS_RETRY_MS
+            else:
+                self._member.start()
+                self._member.wake()
+            await asyncio.sleep(wait_ms / 1000)
+
+    def _matches(self, current: ClusterMetadata) -> frozenset[str]:
+        assert self._pattern is not None
+        return frozenset(
+            name
+            for name, topic in current.topics.items()
+            if self._pattern.fullmatch(name)
+            and not (topic.is_internal and self.settings.exclude_internal_topics)
+        )
+
+    async def _commit_at_last(
+        self, offsets: Mapping[TopicPartition, int], of: Collection[TopicPartition]
+    ) -> None:
+        if self._core is not None and self.settings.auto_commit:
+            await self._offsets.commit_quietly({tp: offsets[tp] for tp in of if tp in offsets})
+
+    async def _stop_member(self, offsets: Mapping[TopicPartition, int]) -> None:
+        member, self._member = self._member, None
+        if member is not None:
+            await member.stop()
+        assignment = self.assignment
+        await self._commit_at_last(offsets, assignment)
+        if member is not None:
+            try:
+                if assignment:
+                    await self._listener.on_partitions_revoked(assignment)
+            finally:
+                await member.close()
+
+    async def _close(self, offsets: Mapping[TopicPartition, int]) -> None:
+        if not self._is_open:
+            return
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        try:
+            await self._stop_member(offsets)
+        finally:
+            self._is_open = False
+            self._fetcher.wake()
+            await self._offsets.close()
+            await self._fetcher.close()
+
+    def _let_go(self, tps: frozenset[TopicPartition]) -> None:
+        self._offsets.forget(tps)
+        self._paused -= tps
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise ClientClosed("the consumer is not open")
+
+    def _check_assigned(self, tps: Iterable[TopicPartition]) -> None:
+        for tp in tps:
+            if tp not in self.assignment:
+                raise ValueError(f"{tp} is not assigned to this consumer")
+
+
+_OUT_OF_RANGE = {
+    OffsetReset.EARLIEST: OutOfRange.EARLIEST,
+    OffsetReset.LATEST: OutOfRange.LATEST,
+    OffsetReset.NONE: OutOfRange.FAIL,
+}

@@ -1,0 +1,68 @@
+"""Records that were fetched and not handed out yet.
+
+Floor: client. Pure. Partitions take turns, so that a full one does not starve the others.
+"""
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+
+from protocol.client.fetch_core import FetchedBatch
+from protocol.types import TopicPartition
+from protocol.wire.record import Record
+
+
+@dataclass(slots=True)
+class _Chunk:
+    """What is left of one fetched batch."""
+
+    batch: FetchedBatch
+    taken: int = 0
+
+
+class RecordBuffer:
+    """By partition, in order of offsets."""
+
+    def __init__(self) -> None:
+        self._chunks: dict[TopicPartition, deque[_Chunk]] = {}
+
+    def put(self, batches: Iterable[FetchedBatch]) -> None:
+        """Take what a poll brought."""
+        for batch in batches:
+            self._chunks.setdefault(batch.tp, deque()).append(_Chunk(batch))
+
+    def take(
+        self, is_wanted: Callable[[TopicPartition], bool], count_max: int
+    ) -> tuple[TopicPartition, list[Record]] | None:
+        """Up to `count_max` records of the partition whose turn it is; None if none is wanted."""
+        for tp in self._chunks:
+            if is_wanted(tp):
+                break
+        else:
+            return None
+        chunks = self._chunks.pop(tp)
+        chunk = chunks[0]
+        end = min(chunk.taken + count_max, len(chunk.batch.records))
+        records = list(chunk.batch.records[chunk.taken : end])
+        chunk.taken = end
+        if end == len(chunk.batch.records):
+            chunks.popleft()
+        if chunks:
+            # Put back at the end: it is the others' turn.
+            self._chunks[tp] = chunks
+        return tp, records
+
+    def next_offset(self, tp: TopicPartition) -> int | None:
+        """The offset of the partition's first record here."""
+        chunks = self._chunks.get(tp)
+        return chunks[0].batch.records[chunks[0].taken].offset if chunks else None
+
+    def drop(self, tps: Iterable[TopicPartition]) -> None:
+        """Forget what is here of these partitions."""
+        for tp in tps:
+            self._chunks.pop(tp, None)
+
+    @property
+    def partitions(self) -> Collection[TopicPartition]:
+        """Those of which anything is here."""
+        return self._chunks.keys()
