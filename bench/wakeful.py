@@ -6,9 +6,8 @@ each record, the consumer when it saw it. Both are threads that sleep nearly all
 
 import socket
 import struct
-import threading
 import time
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
 
 from bench.librdkafka import Lost
 from bench.requests import FETCH_VERSION, fetch_frame, fetch_request
@@ -21,32 +20,16 @@ TIMEOUT_S = 20.0
 DRAIN_BYTES = 64 << 10
 
 
-@dataclass(slots=True)
-class _Seen:
-    """What the consumer found: record n was seen at `at_s[n]`."""
-
-    at_s: list[float] = field(default_factory=list)
-    failure: BaseException | None = None
-
-
 def latencies(address: str, topic: str, frame: bytes, rate: int, seconds: float) -> list[float]:
     """From just before the send of each record to the moment a consumer has it; ascending."""
     host, port = address.rsplit(":", 1)
-    total = int(rate * seconds)
-    seen = _Seen()
-    consumer = threading.Thread(
-        target=_consume, args=((host, int(port)), topic, total, seen), daemon=True
-    )
-    with socket.create_connection((host, int(port)), TIMEOUT_S) as sender:
+    there, total = (host, int(port)), int(rate * seconds)
+    with ThreadPoolExecutor(1) as other, socket.create_connection(there, TIMEOUT_S) as sender:
         sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        consumer.start()
+        seen = other.submit(_consume, there, topic, total)
         sent_s = _produce(sender, frame, rate, total)
-        consumer.join(TIMEOUT_S)
-    if seen.failure is not None:
-        raise seen.failure
-    if len(seen.at_s) != total:
-        raise Lost(f"{len(seen.at_s)} of {total} records were seen")
-    return sorted(at_s - since_s for at_s, since_s in zip(seen.at_s, sent_s, strict=True))
+        seen_s = seen.result(TIMEOUT_S)
+    return sorted(at_s - since_s for at_s, since_s in zip(seen_s, sent_s, strict=True))
 
 
 def _produce(sender: socket.socket, frame: bytes, rate: int, total: int) -> list[float]:
@@ -67,17 +50,17 @@ def _produce(sender: socket.socket, frame: bytes, rate: int, total: int) -> list
     return sent_s
 
 
-def _consume(address: tuple[str, int], topic: str, total: int, seen: _Seen) -> None:
-    try:
-        with socket.create_connection(address, TIMEOUT_S) as receiver:
-            receiver.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            while len(seen.at_s) < total:
-                receiver.sendall(fetch_frame(fetch_request(topic, {0: len(seen.at_s)})))
-                answer = _answer(receiver)
-                now_s = time.perf_counter()
-                seen.at_s.extend([now_s] * _count(answer))
-    except BaseException as error:  # noqa: BLE001 - raised again by the thread that waits
-        seen.failure = error
+def _consume(address: tuple[str, int], topic: str, total: int) -> list[float]:
+    """When each record was seen."""
+    at_s: list[float] = []
+    with socket.create_connection(address, TIMEOUT_S) as receiver:
+        receiver.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        while len(at_s) < total:
+            receiver.sendall(fetch_frame(fetch_request(topic, {0: len(at_s)})))
+            answer = _answer(receiver)
+            now_s = time.perf_counter()
+            at_s.extend([now_s] * _count(answer))
+    return at_s
 
 
 def _answer(receiver: socket.socket) -> bytes:

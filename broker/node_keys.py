@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from broker.limit_keys import LimitKeys
 from broker.settings import INT_MAX, Kind, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerKeys:
+class BrokerKeys(LimitKeys):
     """The settings that only the node has; the topics' own are in `LogConfig`."""
 
     auto_create_topics_enable: bool = setting(
@@ -77,18 +78,6 @@ class BrokerKeys:
         "log.retention.check.interval.ms", Kind.LONG, 300_000, "ms", low=1,
         why="how often old segments are looked for",
     )  # fmt: skip
-    max_connections: int = setting(
-        "max.connections", Kind.INT, 10_000, "connections", is_dynamic=True, low=1,
-        why="each holds a buffer; beyond the limit a new one is closed at once",
-    )  # fmt: skip
-    max_connections_per_ip: int = setting(
-        "max.connections.per.ip", Kind.INT, 2_000, "connections", is_dynamic=True, low=1,
-        why="one host, which may be all of a network behind a gateway, cannot take every place",
-    )  # fmt: skip
-    max_incremental_fetch_session_cache_slots: int = setting(
-        "max.incremental.fetch.session.cache.slots", Kind.INT, 1_000, "sessions", low=0,
-        why="fetch sessions remembered; a reader without one names all its partitions each time",
-    )  # fmt: skip
     num_partitions: int = setting(
         "num.partitions", Kind.INT, 1, "partitions", low=1, high=10_000, is_cluster_wide=True,
         is_dynamic=True,
@@ -131,10 +120,6 @@ class BrokerKeys:
     replica_high_watermark_checkpoint_interval_ms: int = setting(
         "replica.high.watermark.checkpoint.interval.ms", Kind.LONG, 5_000, "ms", low=1,
         why="how far the high watermarks on disk may lag",
-    )  # fmt: skip
-    socket_request_max_bytes: int = setting(
-        "socket.request.max.bytes", Kind.INT, 104_857_600, "bytes", low=1024,
-        why="a longer frame closes its connection before anything is allocated for it",
     )  # fmt: skip
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = setting(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms", Kind.INT, 10_000, "ms",

@@ -124,6 +124,11 @@ class ReplicaManager:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR)
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
+    def get(self, topic: str, index: int) -> Partition | None:
+        """The partition, where it is served here."""
+        partitions = self._topics.get(topic)
+        return partitions.get(index) if partitions is not None else None
+
     def partitions_of(self, topic: str) -> Collection[Partition]:
         """What this broker holds of a topic."""
         return self._topics.get(topic, {}).values()

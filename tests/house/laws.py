@@ -44,6 +44,7 @@ GROUND_MODULES = {
         "purgatory",
         "config",
         "keys_text",
+        "limit_keys",
         "node_keys",
         "topic_keys",
         "settings",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from broker.server.connection import Call
-from broker.server.fetching import BROKER_LISTENER
+from broker.server.reading import BROKER_LISTENER
 from broker.server.services import Services
 from broker.storage.errors import CorruptionError, DiskError
 from broker.storage.log import Log

@@ -6,7 +6,8 @@ import pytest
 
 from broker.server.fetching import EARLY_AFTER_MS
 from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchPartition
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.topics import DeleteTopicsRequest
 from tests.harness.wire import batch_of, fetch_request, produce_request, read_values
 from tests.unit.broker.rig import Asked, Rig
 
@@ -136,3 +137,97 @@ def test_when_the_broker_stops_parked_fetches_are_answered(rig: Rig) -> None:
     asked = park(rig)
     rig.broker.services.fetches.complete_all()
     assert asked.is_answered()
+
+
+# Sessions, asked for as kafka-python and the Java client do.
+
+
+def open_session(rig: Rig, version: int = 12) -> int:
+    request = fetch_request("t", session_epoch=0)
+    request.topics[0].partitions.append(FetchPartition(partition=1, partition_max_bytes=1 << 20))
+    answer = rig.ask(request, version)
+    assert answer.error_code == 0
+    assert [one.partition_index for one in answer.responses[0].partitions] == [0, 1]
+    assert isinstance(answer.session_id, int)
+    return answer.session_id
+
+
+def goes_on(session_id: int, epoch: int, *, max_wait_ms: int = 0) -> FetchRequest:
+    return FetchRequest(
+        session_id=session_id, session_epoch=epoch, max_wait_ms=max_wait_ms, min_bytes=1
+    )
+
+
+def test_a_session_tells_only_what_is_new(rig: Rig) -> None:
+    session_id = open_session(rig)
+    assert session_id > 0
+    quiet = rig.ask(goes_on(session_id, 1), 12)
+    assert (quiet.session_id, quiet.error_code, quiet.responses) == (session_id, 0, [])
+    rig.ask(produce_request("t", batch_of([b"x"]), partition=1), 9)
+    (topic,) = rig.ask(goes_on(session_id, 2), 12).responses
+    assert [one.partition_index for one in topic.partitions] == [1]
+    assert read_values(topic.partitions[0].records) == [b"x"]
+    # The reader moves on past what it got, and names nothing else.
+    moved = goes_on(session_id, 3)
+    moved.topics = [FetchTopic(topic="t", partitions=[FetchPartition(
+        partition=1, fetch_offset=1, partition_max_bytes=1 << 20)])]  # fmt: skip
+    assert rig.ask(moved, 12).responses == []
+
+
+def test_a_session_that_waits_is_woken_by_any_of_its_partitions(rig: Rig) -> None:
+    session_id = open_session(rig)
+    asked = rig.send(goes_on(session_id, 1, max_wait_ms=WAIT_MS), 12)
+    assert not asked.is_answered()
+    rig.ask(produce_request("t", batch_of([b"x"]), partition=1), 9)
+    (topic,) = asked.answer.responses
+    assert [one.partition_index for one in topic.partitions] == [1]
+    # What it was told of by an answer that left is no news any more, the records are.
+    rig.send(goes_on(session_id, 2, max_wait_ms=WAIT_MS), 12)
+    assert len(rig.ask(goes_on(session_id, 3), 12).responses[0].partitions) == 1
+
+
+def test_a_session_out_of_turn_or_unknown_is_refused_and_changes_nothing(rig: Rig) -> None:
+    session_id = open_session(rig)
+    wrong = rig.ask(goes_on(session_id, 2), 12)
+    assert (wrong.error_code, wrong.responses) == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, [])
+    unknown = rig.ask(goes_on(session_id % (2**31 - 1) + 1, 1), 12)
+    assert unknown.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert rig.ask(goes_on(session_id, 1), 12).error_code == 0
+
+
+def test_an_error_is_told_as_long_as_it_lasts_and_once_more(rig: Rig) -> None:
+    request = fetch_request("t", 5, session_epoch=0)
+    answer = rig.ask(request, 12)
+    assert answer.responses[0].partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    for epoch in (1, 2):
+        (topic,) = rig.ask(goes_on(answer.session_id, epoch), 12).responses
+        assert topic.partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    back = goes_on(answer.session_id, 3)
+    back.topics = [FetchTopic(topic="t", partitions=[FetchPartition(partition=0)])]
+    (topic,) = rig.ask(back, 12).responses
+    assert (topic.partitions[0].error_code, topic.partitions[0].high_watermark) == (0, 0)
+    assert rig.ask(goes_on(answer.session_id, 4), 12).responses == []
+
+
+def test_without_a_wish_there_is_no_session(rig: Rig) -> None:
+    assert rig.ask(fetch_request("t", session_epoch=-1), 12).session_id == 0
+    # Versions before 7 know of none.
+    assert rig.ask(fetch_request("t"), 6).session_id == 0
+    assert len(rig.broker.services.fetches.sessions) == 0
+
+
+def test_a_full_request_closes_the_session_it_names(rig: Rig) -> None:
+    session_id = open_session(rig)
+    bye = fetch_request("t", session_epoch=-1)
+    bye.session_id = session_id
+    assert rig.ask(bye, 12).session_id == 0
+    code = rig.ask(goes_on(session_id, 1), 12).error_code
+    assert code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_a_deleted_topic_is_news_to_a_session(rig: Rig) -> None:
+    session_id = open_session(rig)
+    asked = rig.send(goes_on(session_id, 1, max_wait_ms=WAIT_MS), 12)
+    rig.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1_000), 4)
+    codes = {one.error_code for one in asked.answer.responses[0].partitions}
+    assert codes == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}

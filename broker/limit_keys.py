@@ -1,0 +1,89 @@
+"""The settings that bound what clients may do to the node: frames, counts, connections, memory.
+
+Ground floor. Pure. Everything a peer can make longer, larger or more of has its limit here, with
+Kafka's key where Kafka has one. Tests reach every one of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.settings import INT_MAX, Kind, setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitKeys:
+    """Part of `BrokerKeys`."""
+
+    connection_first_byte_timeout_ms: int = setting(
+        "connection.first.byte.timeout.ms", Kind.LONG, 10_000, "ms", low=1,
+        why="a connection that says nothing at all is none of our clients'",
+    )  # fmt: skip
+    connection_frame_timeout_ms: int = setting(
+        "connection.frame.timeout.ms", Kind.LONG, 30_000, "ms", low=1,
+        why="from a request's first byte to its last: whoever sends a byte now and then is cut off",
+    )  # fmt: skip
+    connection_max_bytes_in_flight: int = setting(
+        "connection.max.bytes.in.flight", Kind.INT, 16_777_216, "bytes", low=1,
+        why="one connection's requests without an answer; beyond it nothing more is read from it",
+    )  # fmt: skip
+    connection_max_requests_in_flight: int = setting(
+        "connection.max.requests.in.flight", Kind.INT, 64, "requests", low=1,
+        why="one connection's requests without an answer; beyond it nothing more is read from it",
+    )  # fmt: skip
+    connection_max_unread_bytes: int = setting(
+        "connection.max.unread.bytes", Kind.INT, 67_108_864, "bytes", low=1,
+        why="answers kept in memory for a peer that does not read; beyond it the connection ends",
+    )  # fmt: skip
+    max_batch_records: int = setting(
+        "max.batch.records", Kind.INT, 150_000, "records", low=1,
+        why="what a batch of max.message.bytes could hold without compression, and no more with it",
+    )  # fmt: skip
+    max_connection_creation_rate: int = setting(
+        "max.connection.creation.rate", Kind.INT, INT_MAX, "connections a second", low=1,
+        why="beyond it a new connection is closed at once, so that a flood costs little",
+    )  # fmt: skip
+    max_connections: int = setting(
+        "max.connections", Kind.INT, 10_000, "connections", is_dynamic=True, low=1,
+        why="each holds a buffer; beyond the limit a new one is closed at once",
+    )  # fmt: skip
+    max_connections_per_ip: int = setting(
+        "max.connections.per.ip", Kind.INT, 2_000, "connections", is_dynamic=True, low=1,
+        why="one host, which may be all of a network behind a gateway, cannot take every place",
+    )  # fmt: skip
+    max_decompressed_batch_bytes: int = setting(
+        "max.decompressed.batch.bytes", Kind.INT, 20_971_520, "bytes", low=1024,
+        why="a batch is opened only as far: a megabyte of zstd may hold 32 GiB",
+    )  # fmt: skip
+    max_incremental_fetch_session_cache_partitions: int = setting(
+        "max.incremental.fetch.session.cache.partitions", Kind.INT, 200_000, "partitions", low=0,
+        why="partitions in all fetch sessions together, each some hundred bytes of memory",
+    )  # fmt: skip
+    max_incremental_fetch_session_cache_slots: int = setting(
+        "max.incremental.fetch.session.cache.slots", Kind.INT, 1_000, "sessions", low=0,
+        why="fetch sessions remembered; a reader without one names all its partitions each time",
+    )  # fmt: skip
+    max_request_elements: int = setting(
+        "max.request.elements", Kind.INT, 250_000, "elements", low=1_000,
+        why="structures, texts and ids in all arrays of one request: three bytes make a hundred",
+    )  # fmt: skip
+    max_request_numbers: int = setting(
+        "max.request.numbers", Kind.INT, 100_000, "numbers", low=1_000,
+        why="numbers in one array of a request",
+    )  # fmt: skip
+    max_request_tagged_fields: int = setting(
+        "max.request.tagged.fields", Kind.INT, 64, "fields", low=8,
+        why="tagged fields in one structure, known and unknown together",
+    )  # fmt: skip
+    max_silent_connections: int = setting(
+        "max.silent.connections", Kind.INT, 1_000, "connections", low=1,
+        why="connections that have not sent a byte yet, and may never do so",
+    )  # fmt: skip
+    queued_max_request_bytes: int = setting(
+        "queued.max.request.bytes", Kind.LONG, 536_870_912, "bytes", low=1024,
+        why="unfinished and waiting requests of all connections; who goes beyond it is closed",
+    )  # fmt: skip
+    socket_request_max_bytes: int = setting(
+        "socket.request.max.bytes", Kind.INT, 104_857_600, "bytes", low=1024,
+        why="a longer frame closes its connection before anything is allocated for it",
+    )  # fmt: skip

@@ -1,0 +1,205 @@
+"""Fetch sessions: what a reader has asked for and been told, so that neither is said again.
+
+Floor: replication. Pure. KIP-227: a reader names all of its partitions once, by a full request of
+epoch 0, and gets a session; from then on its requests name only what changes, with epochs 1, 2, …
+(1 follows 2147483647), and answers hold only partitions with something to tell: records, an error,
+a moved high watermark or log start. Session id 0 in an answer means that there is none, which every
+reader understands: so nobody is owed a session, and what does not fit is simply not remembered.
+
+Sessions are kept in the order of their use. A new one takes a free place, or that of the session
+that was silent longest, if it was so for two minutes.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from random import Random
+
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.fetch import FetchPartition, FetchTopic, ForgottenTopic, PartitionData
+
+NO_SESSION = 0
+FULL_EPOCH = 0
+"""A full request that would like a session."""
+
+FINAL_EPOCH = -1
+"""A full request that wants none, and gives up the one it names."""
+
+EPOCH_MAX = 2**31 - 1
+EVICTABLE_AFTER_MS = 120_000
+
+Key = tuple[str, int]
+"""Topic and partition."""
+
+
+class CachedPartition:
+    """One partition of a session: what is asked, and what the reader was told last."""
+
+    __slots__ = ("asked", "high_watermark", "log_start_offset", "topic")
+
+    def __init__(self, topic: str, asked: FetchPartition) -> None:
+        self.topic = topic
+        self.asked = asked
+        self.high_watermark = -1
+        self.log_start_offset = -1
+
+    def is_news(self, answer: PartitionData) -> bool:
+        """Whether an incremental answer must hold this partition."""
+        return bool(
+            answer.records
+            or answer.error_code
+            or answer.high_watermark != self.high_watermark
+            or answer.log_start_offset != self.log_start_offset
+            or answer.diverging_epoch is not None
+        )
+
+    def told(self, answer: PartitionData) -> None:
+        """Remember what the answer says; after an error the partition is told of once more."""
+        is_odd = answer.error_code or answer.diverging_epoch is not None
+        self.high_watermark = -1 if is_odd else answer.high_watermark
+        self.log_start_offset = answer.log_start_offset
+
+
+class FetchSession:
+    """One reader's partitions, in the order in which they are served."""
+
+    __slots__ = ("last_used_ms", "next_epoch", "partitions", "session_id")
+
+    def __init__(self, session_id: int, now_ms: int) -> None:
+        self.session_id = session_id
+        self.next_epoch = 1
+        self.last_used_ms = now_ms
+        self.partitions: dict[Key, CachedPartition] = {}
+
+    def told(self, topic: str, answer: PartitionData) -> None:
+        """An answer with this part leaves. Who got records goes last, so that nobody starves."""
+        key = (topic, answer.partition_index)
+        cached = self.partitions.get(key)
+        if cached is None:
+            return
+        cached.told(answer)
+        if answer.records:
+            del self.partitions[key]
+            self.partitions[key] = cached
+
+
+class FetchSessions:
+    """All sessions of a broker. `partition_count_max` bounds their partitions together."""
+
+    def __init__(self, session_count_max: int, partition_count_max: int, random: Random) -> None:
+        self._session_count_max = session_count_max
+        self._partition_count_max = partition_count_max
+        self._random = random
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        """By id, the least recently used first."""
+        self.partition_count = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open(
+        self,
+        session_id: int,
+        session_epoch: int,
+        topics: Iterable[FetchTopic],
+        forgotten: Iterable[ForgottenTopic],
+        now_ms: int,
+    ) -> FetchSession | None:
+        """The session that a request goes on with; None for a full request, which stands alone.
+
+        A full request ends the session it names. Refuses a session that is not known, and an
+        epoch out of turn: the reader then starts over with a full request.
+        """
+        if session_epoch in (FULL_EPOCH, FINAL_EPOCH):
+            self.close(session_id)
+            return None
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session_epoch != session.next_epoch:
+            raise ApiError(
+                ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+                f"epoch {session_epoch}, expected {session.next_epoch}",
+            )
+        session.next_epoch = 1 if session_epoch == EPOCH_MAX else session_epoch + 1
+        session.last_used_ms = now_ms
+        self._sessions.move_to_end(session_id)
+        self._change(session, topics, forgotten)
+        return session
+
+    def _change(
+        self,
+        session: FetchSession,
+        topics: Iterable[FetchTopic],
+        forgotten: Iterable[ForgottenTopic],
+    ) -> None:
+        partitions = session.partitions
+        before = len(partitions)
+        for topic, asked in _each(topics):
+            known = partitions.get((topic, asked.partition))
+            if known is None:
+                partitions[topic, asked.partition] = CachedPartition(topic, asked)
+            else:
+                known.asked = asked
+        for gone in forgotten:
+            for index in gone.partitions:
+                partitions.pop((gone.topic, index), None)
+        self.partition_count += len(partitions) - before
+        if not partitions:
+            self.close(session.session_id)
+            session.session_id = NO_SESSION
+        elif self.partition_count > self._partition_count_max:
+            self.close(session.session_id)
+            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "no room for more partitions")
+
+    def create(
+        self,
+        topics: Iterable[FetchTopic],
+        answers: Iterable[tuple[str, PartitionData]],
+        now_ms: int,
+    ) -> int:
+        """A session for a full request whose answer leaves now; its id, or 0 without room."""
+        session = FetchSession(NO_SESSION, now_ms)
+        for topic, asked in _each(topics):
+            session.partitions[topic, asked.partition] = CachedPartition(topic, asked)
+        count = len(session.partitions)
+        if not count or not self._make_room(count, now_ms):
+            return NO_SESSION
+        session.session_id = self._new_id()
+        for topic, answer in answers:
+            session.told(topic, answer)
+        self._sessions[session.session_id] = session
+        self.partition_count += count
+        return session.session_id
+
+    def _make_room(self, partition_count: int, now_ms: int) -> bool:
+        if partition_count > self._partition_count_max or not self._session_count_max:
+            return False
+        while (
+            len(self._sessions) >= self._session_count_max
+            or self.partition_count + partition_count > self._partition_count_max
+        ):
+            oldest = next(iter(self._sessions.values()))
+            if now_ms - oldest.last_used_ms <= EVICTABLE_AFTER_MS:
+                return False
+            self.close(oldest.session_id)
+        return True
+
+    def _new_id(self) -> int:
+        while True:
+            session_id = self._random.randrange(1, 2**31)
+            if session_id not in self._sessions:
+                return session_id
+
+    def close(self, session_id: int) -> None:
+        """Forget a session; one that is not known is none."""
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self.partition_count -= len(session.partitions)
+
+
+def _each(topics: Iterable[FetchTopic]) -> Iterator[tuple[str, FetchPartition]]:
+    for topic in topics:
+        for asked in topic.partitions:
+            yield topic.topic, asked
