@@ -1,0 +1,600 @@
+"""Transactions through a whole broker: answers, markers, and what readers see of it all."""
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from broker.controller.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from protocol.errors import ErrorCode
+from protocol.messages.cluster import FindCoordinatorRequest
+from protocol.messages.fetch import PartitionData
+from protocol.messages.offsets import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponsePartitions,
+)
+from protocol.messages.producer_ids import InitProducerIdRequest
+from protocol.messages.topics import DeleteTopicsRequest
+from protocol.messages.transactions import (
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+    TopicRequest,
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from protocol.types import TopicPartition
+from tests.harness.wire import batch_of, fetch_request, list_request, produce_request
+from tests.unit.broker.rig import Asked, Rig
+from tests.unit.broker.txn_rig import (
+    READ_COMMITTED,
+    TRANSACTION,
+    TxnProducer,
+    code_of,
+    make_coordinators,
+    read_stable,
+    settle,
+)
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+ABORT_CHECK_MS = 10_000
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    rig = Rig()
+    rig.create("t", 2)
+    make_coordinators(rig)
+    yield rig
+    rig.stop()
+
+
+@pytest.fixture
+def producer(rig: Rig) -> TxnProducer:
+    return TxnProducer(rig).ready()
+
+
+def fetch(rig: Rig, offset: int = 0, topic: str = "t") -> PartitionData:
+    request = fetch_request(topic, offset, isolation_level=READ_COMMITTED)
+    part: PartitionData = rig.ask(request, 12).responses[0].partitions[0]
+    return part
+
+
+def plain(rig: Rig, value: bytes) -> None:
+    asked = rig.send(produce_request("t", batch_of([value])), 9)
+    settle(rig)
+    assert code_of(asked) is ErrorCode.NONE
+
+
+# Topic, coordinator, producer id.
+
+
+def test_the_transactions_topic_is_made_on_demand_small_and_compacted() -> None:
+    rig = Rig()
+    assert TRANSACTIONS_TOPIC not in rig.broker.services.metadata.image.topics
+    rig.ask(FindCoordinatorRequest(key_type=TRANSACTION, coordinator_keys=["id"]), 4)
+    image = rig.broker.services.metadata.image
+    assert len(image.topics[TRANSACTIONS_TOPIC].partitions) == 3
+    assert image.topics[TRANSACTIONS_TOPIC].is_internal
+    assert image.settings(2, TRANSACTIONS_TOPIC)["cleanup.policy"] == "compact"
+    rig.stop()
+
+
+def test_without_the_topic_there_is_no_coordinator_yet() -> None:
+    rig = Rig()
+    assert TxnProducer(rig).init() is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    rig.stop()
+
+
+@pytest.mark.parametrize("version", InitProducerIdRequest.valid_versions)
+def test_every_version_of_init_producer_id_begins_a_transactional_producer(
+    rig: Rig, version: int
+) -> None:
+    producer = TxnProducer(rig)
+    assert producer.init(version=version) is ErrorCode.NONE
+    assert (producer.producer_id >= 0, producer.producer_epoch) == (True, 0)
+
+
+def test_an_empty_transactional_id_is_refused(rig: Rig) -> None:
+    assert TxnProducer(rig, "").init() is ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("identity", [(5, -1), (-1, 5)])
+def test_a_producer_id_without_its_epoch_is_refused(rig: Rig, identity: tuple[int, int]) -> None:
+    producer = TxnProducer(rig)
+    producer.producer_id, producer.producer_epoch = identity
+    assert producer.init(resumes=True) is ErrorCode.INVALID_REQUEST
+
+
+def test_transactional_and_idempotent_producers_share_no_id(rig: Rig) -> None:
+    ids = [TxnProducer(rig, f"id-{number}").ready().producer_id for number in range(3)]
+    ids.append(rig.ask(InitProducerIdRequest(transactional_id=None), 4).producer_id)
+    assert len(set(ids)) == 4
+
+
+@pytest.mark.parametrize(
+    ("operation", "version", "code"),
+    [
+        ("init", 3, ErrorCode.INVALID_PRODUCER_EPOCH),
+        ("init", 4, ErrorCode.PRODUCER_FENCED),
+        ("add", 1, ErrorCode.INVALID_PRODUCER_EPOCH),
+        ("add", 2, ErrorCode.PRODUCER_FENCED),
+        ("offsets", 1, ErrorCode.INVALID_PRODUCER_EPOCH),
+        ("offsets", 2, ErrorCode.PRODUCER_FENCED),
+        ("end", 1, ErrorCode.INVALID_PRODUCER_EPOCH),
+        ("end", 2, ErrorCode.PRODUCER_FENCED),
+    ],
+)
+def test_pitfall_9_old_clients_are_fenced_with_the_code_they_know(
+    rig: Rig, producer: TxnProducer, operation: str, version: int, code: ErrorCode
+) -> None:
+    TxnProducer(rig).ready()
+    found = {
+        "init": lambda: producer.init(resumes=True, version=version),
+        "add": lambda: producer.add(A, version=version)[0],
+        "offsets": lambda: producer.add_offsets("g", version=version),
+        "end": lambda: producer.end(version=version),
+    }[operation]()
+    assert found is code
+
+
+# Partitions.
+
+
+def test_one_bad_partition_refuses_all_of_them(producer: TxnProducer) -> None:
+    codes = producer.add(A, TopicPartition("none", 0), TopicPartition("t", 2))
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert codes == [ErrorCode.OPERATION_NOT_ATTEMPTED, unknown, unknown]
+    assert producer.put(A, b"x") is ErrorCode.INVALID_TXN_STATE
+
+
+def test_internal_topics_are_not_for_producers(producer: TxnProducer) -> None:
+    codes = producer.add(TopicPartition(OFFSETS_TOPIC, 0))
+    assert codes == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+
+
+def test_another_transactional_ids_producer_is_a_stranger(rig: Rig, producer: TxnProducer) -> None:
+    other = TxnProducer(rig, "other").ready()
+    other.producer_id = producer.producer_id
+    assert other.add(A) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING]
+    assert other.end() is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+# Produce.
+
+
+def test_a_batch_is_refused_unless_its_partition_was_added(producer: TxnProducer) -> None:
+    assert producer.put(A, b"x") is ErrorCode.INVALID_TXN_STATE
+    producer.sequences.clear()
+    assert producer.add(A) == [ErrorCode.NONE]
+    assert producer.put(A, b"x") is ErrorCode.NONE
+    assert producer.put(B, b"x") is ErrorCode.INVALID_TXN_STATE
+
+
+def test_a_batch_that_comes_after_its_transactions_end_opens_nothing(
+    rig: Rig, producer: TxnProducer
+) -> None:
+    producer.write((A, b"x"))
+    assert producer.put(A, b"late") is ErrorCode.INVALID_TXN_STATE
+    plain(rig, b"y")
+    assert read_stable(rig, "t") == [b"x", b"y"]
+
+
+def test_nothing_is_written_behind_a_decision_that_is_not_durable_yet(
+    rig: Rig, producer: TxnProducer
+) -> None:
+    producer.add(A)
+    producer.put(A, b"x")
+    ending = rig.send(producer.end_request(is_commit=True), 3)
+    late = producer.send(A, b"late")
+    settle(rig)
+    # Retriable: the next try is told that the transaction is over.
+    assert code_of(late) is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert ending.answer.error_code == 0
+    assert read_stable(rig, "t") == [b"x"]
+
+
+def test_a_transactional_batch_needs_the_transactional_id(producer: TxnProducer) -> None:
+    producer.add(A)
+    asked = producer.send(A, b"x", transactional_id=None)
+    assert code_of(asked) is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+def test_a_fenced_producers_batch_is_refused(rig: Rig, producer: TxnProducer) -> None:
+    producer.add(A)
+    producer.put(A, b"zombie")
+    TxnProducer(rig).ready()
+    assert producer.put(A, b"zombie") is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert read_stable(rig, "t") == []
+
+
+def test_while_the_coordinator_loads_a_batch_may_be_tried_again(
+    rig: Rig, producer: TxnProducer
+) -> None:
+    producer.add(A)
+    for loaded, _ in rig.broker.services.transactions.loaded():
+        loaded.shard = None
+    assert producer.put(A, b"x") is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert producer.end() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert producer.init() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    listed = rig.ask(ListTransactionsRequest(), 1)
+    assert listed.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+# Readers.
+
+
+def test_readers_of_committed_data_stop_at_the_oldest_open_transaction(
+    rig: Rig, producer: TxnProducer
+) -> None:
+    plain(rig, b"0")
+    producer.add(A)
+    producer.put(A, b"1")
+    plain(rig, b"2")
+    part = fetch(rig)
+    assert (part.high_watermark, part.last_stable_offset) == (3, 1)
+    assert read_stable(rig, "t") == [b"0"]
+    listed = rig.ask(list_request("t", -1, isolation_level=READ_COMMITTED), 7)
+    assert listed.topics[0].partitions[0].offset == 1
+    assert rig.ask(list_request("t", -1), 7).topics[0].partitions[0].offset == 3
+    producer.end()
+    settle(rig)
+    assert read_stable(rig, "t") == [b"0", b"1", b"2"]
+    assert fetch(rig).last_stable_offset == 4
+
+
+def test_a_timestamp_beyond_the_last_stable_offset_is_not_found(
+    rig: Rig, producer: TxnProducer
+) -> None:
+    producer.add(A)
+    producer.put(A, b"x")
+    for isolation_level, offset in ((READ_COMMITTED, -1), (0, 0)):
+        for timestamp in (1, -3):
+            request = list_request("t", timestamp, isolation_level=isolation_level)
+            found = rig.ask(request, 7).topics[0].partitions[0]
+            assert (found.error_code, found.offset) == (0, offset), timestamp
+
+
+def test_a_finished_transaction_is_open_until_its_marker_is_committed(
+    rig: Rig, producer: TxnProducer
+) -> None:
+    producer.add(A)
+    producer.put(A, b"x")
+    ending = rig.send(producer.end_request(is_commit=True), 3)
+    rig.flusher.sync()
+    assert ending.answer.error_code == 0
+    # The marker is written, but not synced.
+    log = rig.broker.services.replicas.find("t", 0).log
+    assert (log.written_end_offset, log.high_watermark, log.last_stable_offset) == (2, 1, 0)
+    settle(rig)
+    assert log.last_stable_offset == 2
+
+
+def test_pitfall_23_aborted_transactions_are_listed_by_first_offset(rig: Rig) -> None:
+    first, second = (TxnProducer(rig, name).ready() for name in ("1", "2"))
+    for one in (first, second):
+        one.add(A)
+        one.put(A, one.transactional_id.encode())
+    # The marker of the second comes first.
+    for one in (second, first):
+        one.end(is_commit=False)
+        settle(rig)
+    listed = [(one.producer_id, one.first_offset) for one in fetch(rig).aborted_transactions or ()]
+    assert listed == [(first.producer_id, 0), (second.producer_id, 1)]
+    assert read_stable(rig, "t") == []
+    everything = rig.ask(fetch_request("t"), 12).responses[0].partitions[0]
+    assert everything.aborted_transactions is None
+
+
+def test_pitfall_24_an_empty_answer_carries_valid_offsets(rig: Rig, producer: TxnProducer) -> None:
+    producer.add(A)
+    producer.put(A, b"x")
+    part = fetch(rig)
+    assert (part.error_code, bytes(part.records)) == (0, b"")
+    assert (part.high_watermark, part.last_stable_offset, part.log_start_offset) == (1, 0, 0)
+    assert part.aborted_transactions == []
+
+
+def test_committed_and_aborted_transactions_interleave(rig: Rig) -> None:
+    kept, dropped = (TxnProducer(rig, name).ready() for name in ("kept", "dropped"))
+    for number in range(6):
+        for one in (kept, dropped):
+            one.add(A)
+            one.put(A, b"%s-%d" % (one.transactional_id.encode(), number))
+        for one in random.Random(number).sample([kept, dropped], 2):
+            one.end(is_commit=one is kept)
+            settle(rig)
+    assert read_stable(rig, "t") == [b"kept-%d" % number for number in range(6)]
+
+
+def parked(rig: Rig, isolation_level: int) -> Asked:
+    request = fetch_request("t", 1, max_wait_ms=60_000, isolation_level=isolation_level)
+    asked = rig.send(request, 12)
+    assert not asked.is_answered()
+    return asked
+
+
+def test_a_parked_fetch_wakes_when_the_last_stable_offset_moves(
+    rig: Rig, producer: TxnProducer
+) -> None:
+    plain(rig, b"0")
+    committed, everything = parked(rig, READ_COMMITTED), parked(rig, 0)
+    producer.add(A)
+    producer.put(A, b"1")
+    assert everything.is_answered()
+    assert not committed.is_answered()
+    producer.end()
+    settle(rig)
+    assert committed.is_answered()
+    assert committed.answer.responses[0].partitions[0].last_stable_offset == 3
+
+
+# Markers and their failures.
+
+
+def test_pitfall_26_a_decision_is_finished_after_a_restart(rig: Rig) -> None:
+    producer = TxnProducer(rig).ready()
+    producer.add(A, B)
+    producer.put(A, b"a")
+    producer.put(B, b"b")
+    assert producer.end() is ErrorCode.NONE
+    # Answered: the decision is on the disk, the markers are not.
+    rig.power_cut(random.Random(1))
+    settle(rig)
+    assert read_stable(rig, "t", 0) == [b"a"]
+    assert read_stable(rig, "t", 1) == [b"b"]
+    assert producer.end() is ErrorCode.NONE
+
+
+def test_what_was_not_decided_is_open_after_a_restart_and_can_be_ended(rig: Rig) -> None:
+    producer = TxnProducer(rig).ready()
+    producer.add(A)
+    producer.put(A, b"a")
+    rig.power_cut(random.Random(1))
+    settle(rig)
+    assert read_stable(rig, "t") == []
+    assert producer.put(A, b"b") is ErrorCode.NONE
+    assert producer.end() is ErrorCode.NONE
+    settle(rig)
+    assert read_stable(rig, "t") == [b"a", b"b"]
+
+
+def test_markers_that_a_full_disk_refuses_are_written_later(
+    rig: Rig, producer: TxnProducer
+) -> None:
+    producer.add(A, B)
+    producer.put(A, b"a")
+    producer.put(B, b"b")
+    ending = rig.send(producer.end_request(is_commit=True), 3)
+    rig.disk.capacity_bytes = 0
+    settle(rig)
+    assert ending.answer.error_code == 0
+    assert producer.add(A) == [ErrorCode.CONCURRENT_TRANSACTIONS]
+    assert read_stable(rig, "t", 0) == []
+    rig.disk.capacity_bytes = None
+    rig.advance(5_000)
+    settle(rig)
+    assert (read_stable(rig, "t", 0), read_stable(rig, "t", 1)) == ([b"a"], [b"b"])
+    assert producer.add(A) == [ErrorCode.NONE]
+
+
+def test_a_decision_that_a_full_disk_refuses_has_not_been_made(
+    rig: Rig, producer: TxnProducer
+) -> None:
+    producer.add(A)
+    producer.put(A, b"a")
+    rig.disk.capacity_bytes = 0
+    assert producer.end() is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    rig.disk.capacity_bytes = None
+    assert producer.end(is_commit=False) is ErrorCode.NONE
+    settle(rig)
+    assert read_stable(rig, "t") == []
+
+
+def test_a_topic_deleted_in_mid_transaction_holds_nothing_up(
+    rig: Rig, producer: TxnProducer
+) -> None:
+    rig.create("gone")
+    producer.add(A, TopicPartition("gone", 0))
+    producer.put(A, b"a")
+    rig.ask(DeleteTopicsRequest(topic_names=["gone"]), 5)
+    producer.end()
+    settle(rig)
+    assert producer.add(A) == [ErrorCode.NONE]
+    assert read_stable(rig, "t") == [b"a"]
+
+
+def test_an_overdue_transaction_is_aborted_and_its_producer_fenced(
+    rig: Rig, producer: TxnProducer
+) -> None:
+    producer.add(A)
+    producer.put(A, b"x")
+    rig.advance(producer.timeout_ms - ABORT_CHECK_MS)
+    settle(rig)
+    assert producer.put(A, b"y") is ErrorCode.NONE
+    rig.advance(2 * ABORT_CHECK_MS)
+    settle(rig)
+    assert fetch(rig).last_stable_offset == 3
+    assert read_stable(rig, "t") == []
+    assert producer.put(A, b"z") is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert producer.end() is ErrorCode.PRODUCER_FENCED
+
+
+def test_an_id_that_nobody_uses_expires(rig: Rig, producer: TxnProducer) -> None:
+    producer.write((A, b"x"))
+    rig.advance(rig.broker.config.transactional_id_expiration_ms + 1)
+    settle(rig)
+    assert producer.add(A) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING]
+    assert producer.init(resumes=True) is ErrorCode.NONE
+
+
+# Offsets in transactions.
+
+
+def offset_of(rig: Rig, *, require_stable: bool = False) -> OffsetFetchResponsePartitions:
+    topics = [OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
+    request = OffsetFetchRequest(
+        groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)],
+        require_stable=require_stable,
+    )
+    found: OffsetFetchResponsePartitions = rig.ask(request, 8).groups[0].topics[0].partitions[0]
+    return found
+
+
+@pytest.mark.parametrize(("is_commit", "offset"), [(True, 7), (False, -1)])
+def test_offsets_count_when_their_transaction_is_committed(
+    rig: Rig, producer: TxnProducer, is_commit: bool, offset: int
+) -> None:
+    assert producer.add_offsets("g") is ErrorCode.NONE
+    assert producer.commit_offsets("g", {A: 7}) == [ErrorCode.NONE]
+    assert offset_of(rig).committed_offset == -1
+    unstable = offset_of(rig, require_stable=True).error_code
+    assert unstable == ErrorCode.UNSTABLE_OFFSET_COMMIT
+    producer.end(is_commit=is_commit)
+    settle(rig)
+    assert offset_of(rig, require_stable=True).committed_offset == offset
+    rig.power_cut(random.Random(3))
+    settle(rig)
+    assert offset_of(rig, require_stable=True).committed_offset == offset
+
+
+def test_offsets_that_are_written_and_not_synced_are_unstable_already(
+    rig: Rig, producer: TxnProducer
+) -> None:
+    """Or a member that takes the partition over would begin at an offset of the past."""
+    producer.add_offsets("g")
+    begun = rig.flusher.begin
+    rig.flusher.begin = list  # type: ignore[method-assign]  # nothing gets synced
+    with pytest.raises(AssertionError):
+        producer.commit_offsets("g", {A: 7})
+    assert offset_of(rig, require_stable=True).error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
+    rig.flusher.begin = begun  # type: ignore[method-assign]
+
+
+def test_open_offsets_survive_a_restart_and_are_still_unstable(
+    rig: Rig, producer: TxnProducer
+) -> None:
+    producer.add_offsets("g")
+    producer.commit_offsets("g", {A: 7})
+    rig.power_cut(random.Random(2))
+    settle(rig)
+    unstable = offset_of(rig, require_stable=True).error_code
+    assert unstable == ErrorCode.UNSTABLE_OFFSET_COMMIT
+    assert producer.end() is ErrorCode.NONE
+    settle(rig)
+    assert offset_of(rig, require_stable=True).committed_offset == 7
+
+
+def test_offsets_need_their_group_to_be_in_the_transaction(producer: TxnProducer) -> None:
+    assert producer.commit_offsets("g", {A: 7}) == [ErrorCode.INVALID_TXN_STATE]
+    producer.add(A)
+    assert producer.commit_offsets("g", {A: 7}) == [ErrorCode.INVALID_TXN_STATE]
+
+
+def test_a_fenced_producers_offsets_are_refused(rig: Rig, producer: TxnProducer) -> None:
+    producer.add_offsets("g")
+    TxnProducer(rig).ready()
+    codes = producer.commit_offsets("g", {A: 7})
+    assert codes == [ErrorCode.INVALID_PRODUCER_EPOCH]
+
+
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [(1, ErrorCode.COORDINATOR_NOT_AVAILABLE), (2, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)],
+)
+def test_old_clients_do_not_know_that_a_coordinator_loads(
+    rig: Rig, producer: TxnProducer, version: int, code: ErrorCode
+) -> None:
+    producer.add_offsets("g")
+    for loaded, _ in rig.broker.services.groups.loaded():
+        loaded.shard = None
+    assert producer.commit_offsets("g", {A: 7}, version) == [code]
+
+
+def test_the_offsets_topic_is_made_for_the_first_group_of_all() -> None:
+    rig = Rig()
+    rig.ask(FindCoordinatorRequest(key_type=TRANSACTION, coordinator_keys=["id"]), 4)
+    producer = TxnProducer(rig).ready()
+    assert producer.add_offsets("g") is ErrorCode.NONE
+    assert OFFSETS_TOPIC in rig.broker.services.metadata.image.topics
+    rig.stop()
+
+
+# Administration.
+
+
+def marker_request(
+    producer: TxnProducer, *, is_commit: bool = False, epoch: int | None = None, topic: str = "t"
+) -> WriteTxnMarkersRequest:
+    return WriteTxnMarkersRequest(
+        markers=[
+            WritableTxnMarker(
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch if epoch is None else epoch,
+                transaction_result=is_commit,
+                topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=[0])],
+            )
+        ]
+    )
+
+
+def marked(rig: Rig, request: WriteTxnMarkersRequest) -> ErrorCode:
+    answer = rig.ask(request, 1)
+    return ErrorCode(answer.markers[0].topics[0].partitions[0].error_code)
+
+
+def test_an_administrator_aborts_what_hangs(rig: Rig, producer: TxnProducer) -> None:
+    producer.add(A)
+    producer.put(A, b"x")
+    assert marked(rig, marker_request(producer, topic="none")) is (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    )
+    assert marked(rig, marker_request(producer)) is ErrorCode.NONE
+    assert fetch(rig).last_stable_offset == 2
+    assert read_stable(rig, "t") == []
+
+
+def test_a_marker_of_an_old_epoch_is_refused(rig: Rig, producer: TxnProducer) -> None:
+    newer = TxnProducer(rig).ready()
+    newer.add(A)
+    newer.put(A, b"x")
+    assert marked(rig, marker_request(producer)) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert fetch(rig).last_stable_offset == 0
+
+
+def test_producers_are_described_with_what_they_have_open(rig: Rig, producer: TxnProducer) -> None:
+    plain(rig, b"0")
+    producer.add(A)
+    producer.put(A, b"x")
+    producer.put(A, b"y")
+    topics = [
+        TopicRequest(name="t", partition_indexes=[0, 5]),
+        TopicRequest(name="none", partition_indexes=[0]),
+    ]
+    answer = rig.ask(DescribeProducersRequest(topics=topics), 0)
+    found, *missing = [one for topic in answer.topics for one in topic.partitions]
+    assert {one.error_code for one in missing} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    (one,) = found.active_producers
+    assert (one.producer_id, one.producer_epoch) == (producer.producer_id, 0)
+    assert (one.last_sequence, one.current_txn_start_offset) == (1, 1)
+
+
+def test_transactions_are_described_and_listed(rig: Rig, producer: TxnProducer) -> None:
+    producer.add(A, B)
+    TxnProducer(rig, "other").ready()
+    answer = rig.ask(DescribeTransactionsRequest(transactional_ids=["id", "none"]), 0)
+    found, missing = answer.transaction_states
+    assert missing.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+    assert (found.error_code, found.transaction_state) == (0, "Ongoing")
+    assert (found.producer_id, found.producer_epoch) == (producer.producer_id, 0)
+    assert found.transaction_timeout_ms == 60_000
+    assert [(one.topic, one.partitions) for one in found.topics] == [("t", [0, 1])]
+    listed = rig.ask(ListTransactionsRequest(), 1)
+    states = {one.transactional_id: one.transaction_state for one in listed.transaction_states}
+    assert states == {"id": "Ongoing", "other": "Empty"}
+    listed = rig.ask(ListTransactionsRequest(state_filters=["Ongoing", "Odd"]), 0)
+    assert listed.unknown_state_filters == ["Odd"]
+    assert [one.transactional_id for one in listed.transaction_states] == ["id"]

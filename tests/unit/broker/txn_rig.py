@@ -1,0 +1,214 @@
+"""A transactional producer that speaks to a broker without sockets, one request at a time."""
+
+from collections.abc import Mapping
+
+from protocol.errors import ErrorCode
+from protocol.messages.cluster import FindCoordinatorRequest
+from protocol.messages.fetch import PartitionData
+from protocol.messages.producer_ids import InitProducerIdRequest, InitProducerIdResponse
+from protocol.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    EndTxnRequest,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from protocol.types import TopicPartition
+from protocol.wire.records import SEQUENCE_MAX, iterate_batches, iterate_records, read_marker
+from tests.harness.wire import batch_of, fetch_request, produce_request
+from tests.unit.broker.rig import Asked, Rig
+
+READ_COMMITTED = 1
+GROUP = 0
+TRANSACTION = 1
+
+
+def make_coordinators(rig: Rig) -> None:
+    """Have the internal topics made."""
+    for key_type in (GROUP, TRANSACTION):
+        rig.ask(FindCoordinatorRequest(key_type=key_type, coordinator_keys=["x"]), 4)
+
+
+def settle(rig: Rig) -> None:
+    """Sync and turn until nothing more follows by itself."""
+    rig.turn()
+    while rig.flusher.marked:
+        rig.flusher.sync()
+        rig.turn()
+
+
+def read_stable(rig: Rig, topic: str, partition: int = 0) -> list[bytes | None]:
+    """What a reader of committed data sees, aborted batches dropped as a client drops them."""
+    values: list[bytes | None] = []
+    offset = 0
+    while True:
+        request = fetch_request(topic, offset, isolation_level=READ_COMMITTED)
+        request.topics[0].partitions[0].partition = partition
+        part = rig.ask(request, 12).responses[0].partitions[0]
+        assert part.error_code == 0, part
+        if not len(part.records):
+            assert offset == part.last_stable_offset
+            return values
+        offset = _take_committed(part, values)
+
+
+def _take_committed(part: PartitionData, values: list[bytes | None]) -> int:
+    """Add the committed values of one answer; returns where the next fetch begins."""
+    aborted = [(one.first_offset, one.producer_id) for one in part.aborted_transactions or ()]
+    assert aborted == sorted(aborted)
+    skipped: set[int] = set()
+    offset = 0
+    for header, batch in iterate_batches(part.records):
+        offset = header.last_offset + 1
+        while aborted and aborted[0][0] <= header.last_offset:
+            skipped.add(aborted.pop(0)[1])
+        if header.is_control:
+            marker = read_marker(next(iter(iterate_records(batch))))
+            if marker is not None and not marker.is_commit:
+                skipped.discard(header.producer_id)
+        elif not (header.is_transactional and header.producer_id in skipped):
+            values.extend(record.value for record in iterate_records(batch))
+    return offset
+
+
+class TxnProducer:
+    """One producer. Its methods return error codes; nothing is tried again."""
+
+    def __init__(self, rig: Rig, transactional_id: str = "id", *, timeout_ms: int = 60_000) -> None:
+        self.rig = rig
+        self.transactional_id = transactional_id
+        self.timeout_ms = timeout_ms
+        self.producer_id = -1
+        self.producer_epoch = -1
+        self.sequences: dict[TopicPartition, int] = {}
+
+    def init(self, *, resumes: bool = False, version: int = 4) -> ErrorCode:
+        """InitProducerId; with `resumes` it comes with its id and epoch."""
+        request = InitProducerIdRequest(
+            transactional_id=self.transactional_id, transaction_timeout_ms=self.timeout_ms
+        )
+        if resumes:
+            request.producer_id, request.producer_epoch = self.producer_id, self.producer_epoch
+        return self.take(self.rig.ask(request, version))
+
+    def take(self, answer: InitProducerIdResponse) -> ErrorCode:
+        """Take over what InitProducerId has answered."""
+        if not answer.error_code:
+            self.producer_id, self.producer_epoch = answer.producer_id, answer.producer_epoch
+            self.sequences.clear()
+        return ErrorCode(answer.error_code)
+
+    def ready(self) -> "TxnProducer":
+        """Begin, whatever has to be finished first."""
+        while (code := self.init()) is not ErrorCode.NONE:
+            assert code is ErrorCode.CONCURRENT_TRANSACTIONS, code
+            settle(self.rig)
+        return self
+
+    def add_request(self, *partitions: TopicPartition) -> AddPartitionsToTxnRequest:
+        return AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.transactional_id,
+            v3_and_below_producer_id=self.producer_id,
+            v3_and_below_producer_epoch=self.producer_epoch,
+            v3_and_below_topics=[
+                AddPartitionsToTxnTopic(name=topic, partitions=[partition])
+                for topic, partition in partitions
+            ],
+        )
+
+    def add(self, *partitions: TopicPartition, version: int = 3) -> list[ErrorCode]:
+        """AddPartitionsToTxn; a code for each."""
+        answer = self.rig.ask(self.add_request(*partitions), version)
+        return [
+            ErrorCode(one.partition_error_code)
+            for topic in answer.results_by_topic_v3_and_below
+            for one in topic.results_by_partition
+        ]
+
+    def send(
+        self, partition: TopicPartition, value: bytes, *, transactional_id: str | None = ""
+    ) -> Asked:
+        """Produce one transactional record."""
+        sequence = self.sequences.get(partition, 0)
+        batch = batch_of(
+            [value],
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            base_sequence=sequence,
+            is_transactional=True,
+        )
+        request = produce_request(partition.topic, batch, partition=partition.partition)
+        request.transactional_id = (
+            self.transactional_id if transactional_id == "" else transactional_id
+        )
+        self.sequences[partition] = (sequence + 1) & SEQUENCE_MAX
+        return self.rig.send(request, 9)
+
+    def put(self, partition: TopicPartition, value: bytes) -> ErrorCode:
+        """The same, synced; its code."""
+        asked = self.send(partition, value)
+        settle(self.rig)
+        return code_of(asked)
+
+    def add_offsets(self, group_id: str, version: int = 3) -> ErrorCode:
+        """AddOffsetsToTxn."""
+        request = AddOffsetsToTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            group_id=group_id,
+        )
+        return ErrorCode(self.rig.ask(request, version).error_code)
+
+    def commit_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, int], version: int = 3
+    ) -> list[ErrorCode]:
+        """TxnOffsetCommit; a code for each."""
+        request = TxnOffsetCommitRequest(
+            transactional_id=self.transactional_id,
+            group_id=group_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            topics=[
+                TxnOffsetCommitRequestTopic(
+                    name=partition.topic,
+                    partitions=[
+                        TxnOffsetCommitRequestPartition(
+                            partition_index=partition.partition,
+                            committed_offset=offset,
+                            committed_metadata="",
+                        )
+                    ],
+                )
+                for partition, offset in offsets.items()
+            ],
+        )
+        answer = self.rig.ask(request, version)
+        return [ErrorCode(one.error_code) for topic in answer.topics for one in topic.partitions]
+
+    def end_request(self, *, is_commit: bool) -> EndTxnRequest:
+        return EndTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            committed=is_commit,
+        )
+
+    def end(self, *, is_commit: bool = True, version: int = 3) -> ErrorCode:
+        """EndTxn; the markers are still on their way."""
+        return ErrorCode(self.rig.ask(self.end_request(is_commit=is_commit), version).error_code)
+
+    def write(self, *places: tuple[TopicPartition, bytes], is_commit: bool = True) -> None:
+        """One whole transaction."""
+        codes = self.add(*(partition for partition, _ in places))
+        codes += [self.put(partition, value) for partition, value in places]
+        codes.append(self.end(is_commit=is_commit))
+        assert set(codes) == {ErrorCode.NONE}, codes
+        settle(self.rig)
+
+
+def code_of(asked: Asked) -> ErrorCode:
+    """The code of the one partition of a Produce."""
+    return ErrorCode(asked.answer.responses[0].partition_responses[0].error_code)
