@@ -1,0 +1,106 @@
+"""Kafka's own command line tools, run from its jars against any broker.
+
+    tools = KafkaTools(tmp_path, broker.bootstrap)
+    tools.run(TOPICS, "--list")
+
+Whatever a tool prints as a warning or an error fails the test, for it is a defect of the broker;
+only what a tool says about its own options is let through.
+"""
+
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.harness.kafka import kafka_jars
+
+TOOL_DEADLINE_S = 120.0
+
+_TOOLS = "org.apache.kafka.tools."
+TOPICS = _TOOLS + "TopicCommand"
+CONFIGS = "kafka.admin.ConfigCommand"
+GROUPS = _TOOLS + "consumer.group.ConsumerGroupCommand"
+CONSOLE_PRODUCER = _TOOLS + "ConsoleProducer"
+CONSOLE_CONSUMER = _TOOLS + "consumer.ConsoleConsumer"
+GET_OFFSETS = _TOOLS + "GetOffsetShell"
+DELETE_RECORDS = _TOOLS + "DeleteRecordsCommand"
+LOG_DIRS = _TOOLS + "LogDirsCommand"
+TRANSACTIONS = _TOOLS + "TransactionsCommand"
+PRODUCER_PERF = _TOOLS + "ProducerPerformance"
+CONSUMER_PERF = _TOOLS + "ConsumerPerformance"
+VERIFIABLE_PRODUCER = _TOOLS + "VerifiableProducer"
+VERIFIABLE_CONSUMER = _TOOLS + "VerifiableConsumer"
+API_VERSIONS = _TOOLS + "BrokerApiVersionsCommand"
+LEADER_ELECTION = _TOOLS + "LeaderElectionCommand"
+REASSIGN = _TOOLS + "reassign.ReassignPartitionsCommand"
+CLUSTER = _TOOLS + "ClusterTool"
+
+_LOG4J = """status=error
+appender.err.type=Console
+appender.err.name=err
+appender.err.target=SYSTEM_ERR
+appender.err.layout.type=PatternLayout
+appender.err.layout.pattern=%p %m (%c)%throwable%n
+rootLogger.level=WARN
+rootLogger.appenderRef.err.ref=err
+"""
+
+_JVM = ("-Xmx256M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+
+COMPLAINT = re.compile(r"\bWARN|\bERROR|Exception|^Error|\bFAILED\b|\bfailed\b", re.MULTILINE)
+_OWN_AFFAIRS = re.compile(
+    r"deprecated|supplied but (?:are|is) not|not a known config|Option .* has been", re.IGNORECASE
+)
+
+
+def complaints(text: str) -> list[str]:
+    """The lines in which a client complains of anything but its own options."""
+    return [
+        line
+        for line in text.splitlines()
+        if COMPLAINT.search(line) and not _OWN_AFFAIRS.search(line)
+    ]
+
+
+def warnings_of(log: str) -> list[str]:
+    """The lines of a broker's log in which it complains of its clients or of itself."""
+    return [line for line in log.splitlines() if re.search(r" (WARNING|ERROR|CRITICAL) ", line)]
+
+
+class KafkaTools:
+    """The tools, pointed at one broker; files they need go into `folder`."""
+
+    def __init__(self, folder: Path, bootstrap: str) -> None:
+        self.folder = folder
+        self.bootstrap = bootstrap
+        self._jars = kafka_jars()
+        folder.mkdir(parents=True, exist_ok=True)
+        self._log4j = folder / "tools-log4j2.properties"
+        self._log4j.write_text(_LOG4J)
+
+    def command(self, main: str, *arguments: str) -> list[str]:
+        """The whole command line, for a tool that the test runs itself."""
+        log4j = f"-Dlog4j2.configurationFile={self._log4j}"
+        servers = ("--bootstrap-server", self.bootstrap)
+        return ["java", *_JVM, log4j, "-cp", f"{self._jars}/*", main, *servers, *arguments]
+
+    def run(self, main: str, *arguments: str, stdin: str = "", codes: Sequence[int] = (0,)) -> str:
+        """What the tool prints; fails on another exit code, and on any complaint."""
+        ended = subprocess.run(
+            self.command(main, *arguments),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=TOOL_DEADLINE_S,
+            check=False,
+        )
+        told = f"{main} {' '.join(arguments)}\n{ended.stdout}\n{ended.stderr}"
+        assert ended.returncode in codes, f"exit {ended.returncode}: {told}"
+        assert not complaints(ended.stdout + ended.stderr), told
+        return ended.stdout
+
+    def file(self, name: str, text: str) -> str:
+        """A file with this text; returns its path."""
+        path = self.folder / name
+        path.write_text(text)
+        return str(path)
