@@ -1,0 +1,228 @@
+"""A stage for groups: clients with names, a clock that is set by hand, and a log that can be held.
+
+Everything a group decides passes through here as it would through the broker: answers go to the
+request that waits for them, generations go into the log, and come back from it after a restart.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from random import Random
+
+from broker.coordinators.classic_group import ClassicGroup
+from broker.coordinators.group_terms import (
+    Answer,
+    GroupLimits,
+    JoinAnswer,
+    Joining,
+    Moment,
+    Store,
+    SyncAnswer,
+    Syncing,
+)
+from broker.coordinators.offsets import GroupShard
+from broker.coordinators.outcome import CoordinatorRecord
+from protocol.errors import ErrorCode
+from protocol.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+
+GROUP = "g"
+RETENTION_MS = 100_000
+
+
+def subscription(*topics: str) -> bytes:
+    """What a consumer says to its assignor: version 0, its topics, no more."""
+    names = b"".join(len(one).to_bytes(2, "big") + one.encode() for one in topics)
+    return b"\x00\x00" + len(topics).to_bytes(4, "big") + names + b"\xff\xff\xff\xff"
+
+
+@dataclass
+class Client:
+    """One member to be, and what it remembers of its last answer."""
+
+    name: str
+    instance: str | None = None
+    protocols: tuple[str, ...] = ("range",)
+    said: bytes = subscription("t")
+    session_ms: int = 10_000
+    rebalance_ms: int = 30_000
+    protocol_type: str = "consumer"
+    member_id: str = ""
+    generation: int = -1
+
+
+@dataclass(eq=False)
+class Asked:
+    """A request; `reply` is None while it waits."""
+
+    client: Client
+    replies: list[JoinAnswer | SyncAnswer] = field(default_factory=list)
+
+    @property
+    def reply(self) -> JoinAnswer | SyncAnswer | None:
+        return self.replies[0] if self.replies else None
+
+    @property
+    def joined(self) -> JoinAnswer:
+        """The answer of a JoinGroup that has one."""
+        assert isinstance(self.reply, JoinAnswer), "not answered"
+        return self.reply
+
+    @property
+    def synced(self) -> SyncAnswer:
+        """The answer of a SyncGroup that has one."""
+        assert isinstance(self.reply, SyncAnswer), "not answered"
+        return self.reply
+
+
+class Scene:
+    """One shard with its clock and its log."""
+
+    def __init__(
+        self,
+        *,
+        delay_ms: int = 0,
+        size_max: int = 100,
+        session_ms: tuple[int, int] = (1_000, 60_000),
+        random: Random | None = None,
+    ) -> None:
+        self.now_ms = 0
+        self.limits = GroupLimits(delay_ms, size_max, *session_ms)
+        self.random = random or Random(1)
+        self.log: list[CoordinatorRecord] = []
+        self.held: deque[Store] = deque()
+        self.is_held = False
+        """Whether what is to be stored waits for `let_store`."""
+        self.events: list[tuple[int, Asked | Store]] = []
+        """What has come out, each with its time: answered requests and stored generations."""
+        self.shard = self._new_shard()
+
+    def _new_shard(self) -> GroupShard:
+        shard = GroupShard(self.limits, 100, RETENTION_MS, self.random)
+        for record in self.log:
+            shard.replay(record.key, record.value)
+        shard.loaded(self.moment)
+        return shard
+
+    @property
+    def moment(self) -> Moment:
+        return Moment(self.now_ms, self.now_ms)
+
+    @property
+    def group(self) -> ClassicGroup:
+        """The one group; fails when it is not known."""
+        return self.shard.members.groups[GROUP]
+
+    def restart(self) -> None:
+        """The broker dies and comes back: only the log is left."""
+        self.held.clear()
+        self.shard = self._new_shard()
+        self._perform()
+
+    # Requests.
+
+    def join(self, client: Client, *, needs_id: bool = False, may_skip: bool = False) -> Asked:
+        asked = Asked(client)
+        protocols = tuple((name, client.said) for name in client.protocols)
+        joining = Joining(
+            asked, client.member_id, client.instance, client.name, "/here", client.session_ms,
+            client.rebalance_ms, client.protocol_type, protocols, needs_id, may_skip,
+        )  # fmt: skip
+        self.shard.members.join(GROUP, joining, self.moment)
+        self._perform()
+        return asked
+
+    def sync(
+        self,
+        client: Client,
+        assignments: Mapping[str, bytes] | None = None,
+        *,
+        protocol: tuple[str | None, str | None] = (None, None),
+    ) -> Asked:
+        asked = Asked(client)
+        syncing = Syncing(
+            asked, client.member_id, client.instance, client.generation, *protocol,
+            assignments or {},
+        )  # fmt: skip
+        self.shard.members.sync(GROUP, syncing, self.moment)
+        self._perform()
+        return asked
+
+    def heartbeat(self, client: Client) -> ErrorCode:
+        code = self.shard.members.heartbeat(
+            GROUP, client.member_id, client.instance, client.generation, self.moment
+        )
+        self._perform()
+        return code
+
+    def leave(self, client: Client) -> ErrorCode:
+        code = self.shard.members.leave(GROUP, client.member_id, client.instance, self.moment)
+        self._perform()
+        return code
+
+    def commit(self, client: Client, offset: int, topic: str = "t") -> ErrorCode:
+        partition = OffsetCommitRequestPartition(
+            partition_index=0, committed_offset=offset, committed_metadata=None
+        )
+        request = OffsetCommitRequest(
+            group_id=GROUP,
+            generation_id_or_member_epoch=client.generation,
+            member_id=client.member_id,
+            group_instance_id=client.instance,
+            topics=[OffsetCommitRequestTopic(name=topic, partitions=[partition])],
+        )
+        outcome = self.shard.commit(request, self.moment, lambda topic, index: True)
+        self.write(*outcome.records)
+        self._perform()
+        return ErrorCode(outcome.reply.topics[0].partitions[0].error_code)
+
+    # Time and log.
+
+    def pass_to(self, now_ms: int) -> None:
+        """Let time go by, stopping at every deadline on the way."""
+        timers = self.shard.members.timers
+        while (deadline_ms := timers.next_deadline_ms) is not None and deadline_ms <= now_ms:
+            self.now_ms = max(deadline_ms, self.now_ms)
+            self.shard.members.ring(self.moment)
+            self._perform()
+        self.now_ms = now_ms
+
+    def write(self, *records: CoordinatorRecord) -> None:
+        """Records are committed: they stand in the log and are replayed."""
+        for record in records:
+            self.log.append(record)
+            self.shard.replay(record.key, record.value)
+
+    def let_store(self, error: ErrorCode = ErrorCode.NONE) -> None:
+        """The oldest generation that waits for the disk is stored, or fails."""
+        store = self.held.popleft()
+        if error is ErrorCode.NONE:
+            self.write(store.record)
+        store.group.stored(store, error, self.moment)
+        self._perform()
+
+    def _perform(self) -> None:
+        outbox = self.shard.members.outbox
+        while outbox:
+            effect = outbox.popleft()
+            if isinstance(effect, Answer):
+                self._answered(effect)
+                continue
+            self.events.append((self.now_ms, effect))
+            self.held.append(effect)
+            if not self.is_held:
+                self.let_store()
+
+    def _answered(self, effect: Answer) -> None:
+        asked, reply = effect.token, effect.reply
+        assert isinstance(asked, Asked)
+        assert not asked.replies, "a request is answered once"
+        asked.replies.append(reply)
+        told = (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED)
+        if isinstance(reply, JoinAnswer) and reply.error in told:
+            asked.client.member_id = reply.member_id
+            asked.client.generation = reply.generation_id
+        self.events.append((self.now_ms, asked))
