@@ -137,6 +137,14 @@ class BrokerProcess:
         """SIGKILL, and wait until it is gone."""
         self._end(signal.SIGKILL)
 
+    def freeze(self) -> None:
+        """SIGSTOP, and wait until the loop stands still: from then on it answers nobody."""
+        assert self.process is not None, "the broker is not running"
+        self.process.send_signal(signal.SIGSTOP)
+        stat = Path(f"/proc/{self.process.pid}/stat")
+        # Only the main thread sends; one that waits for the device stops when that is over.
+        wait_until(lambda: stat.read_text().rsplit(")", 1)[1].split()[0] == "T", 20, "frozen")
+
     def _end(self, number: signal.Signals) -> int:
         if self.process is None:
             return 0

@@ -9,10 +9,10 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol
 
 from confluent_kafka import (
-    OFFSET_END,
     Consumer,
     KafkaError,
     KafkaException,
@@ -21,6 +21,7 @@ from confluent_kafka import (
 )
 
 from tests.harness.history import CommitLog, Place, ReadLog, SendLog
+from tests.harness.wait import wait_until
 
 FILLER_BYTES = 4_096
 VALUE_BYTES_MAX = 400
@@ -281,7 +282,12 @@ def read_everything(
     try:
         open_places = set(places)
         for place in open_places:
-            low, _ = consumer.get_watermark_offsets(TopicPartition(*place), READ_DEADLINE_S)
+            # A partition that was made on a full disk comes into service a moment later.
+            low, _ = wait_until(
+                partial(consumer.get_watermark_offsets, TopicPartition(*place), 5.0),
+                READ_DEADLINE_S,
+                f"{place} is in service",
+            )
             log.starts[place] = low
         consumer.assign([TopicPartition(*place, log.starts[place]) for place in open_places])
         end = time.monotonic() + READ_DEADLINE_S
@@ -298,17 +304,3 @@ def read_everything(
     finally:
         consumer.close()
     return log
-
-
-def end_offsets(bootstrap: str, places: Iterable[Place]) -> dict[Place, int]:
-    """The high watermarks as a consumer sees them."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "ends"} | CLIENT)
-    try:
-        return {
-            place: consumer.get_watermark_offsets(
-                TopicPartition(*place, OFFSET_END), READ_DEADLINE_S
-            )[1]
-            for place in places
-        }
-    finally:
-        consumer.close()
