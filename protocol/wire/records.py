@@ -230,9 +230,17 @@ def patch(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) ->
 
 
 def stamp_producer(
-    batch: bytearray | memoryview, producer_id: int, producer_epoch: int, base_sequence: int
+    batch: bytearray | memoryview,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    *,
+    is_transactional: bool = False,
 ) -> None:
     """Write a producer's identity and sequence into a batch in place, and its CRC anew."""
+    if is_transactional:
+        (attributes,) = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_AT)
+        _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes | _TRANSACTIONAL)
     _PRODUCER.pack_into(batch, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
     _stamp_crc(batch)
 
