@@ -10,6 +10,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable, Collection
+from enum import IntEnum
 from typing import Any, TypeVar
 
 from protocol.client.backoff import Backoff
@@ -38,6 +39,13 @@ GENERAL = "general"
 """The purpose of the connections that short requests share."""
 
 T = TypeVar("T")
+
+
+class CoordinatorType(IntEnum):
+    """What a coordinator coordinates, by Kafka's numbers."""
+
+    GROUP = 0
+    TRANSACTION = 1
 
 
 def monotonic_ms() -> int:
@@ -88,7 +96,7 @@ class Cluster:
         self._addresses: dict[int, tuple[str, int]] = {}
         self._links: dict[tuple[int, str], Link] = {}
         self._bootstrap = [self._new_link(host, port) for host, port in self.bootstrap_servers]
-        self._coordinators: dict[str, int] = {}
+        self._coordinators: dict[tuple[CoordinatorType, str], int] = {}
         self._purposes = 0
         self._refresher = Refresher(self._ask_any, self._take, self.new_backoff())
         self._is_closed = False
@@ -190,22 +198,30 @@ class Cluster:
         """Trust none of a node's leaderships any longer, after it has gone away."""
         self._cache.forget_node(node_id)
 
-    async def coordinator(self, group_id: str, *, timeout_ms: int | None = None) -> int:
-        """The node that coordinates a group.
+    async def coordinator(
+        self,
+        key: str,
+        *,
+        key_type: CoordinatorType = CoordinatorType.GROUP,
+        timeout_ms: int | None = None,
+    ) -> int:
+        """The node that coordinates a group, or a transactional id.
 
         Asks again while there is none; after `timeout_ms` raises the last ApiError or
         BrokerUnreachable.
         """
-        known = self._coordinators.get(group_id)
+        known = self._coordinators.get((key_type, key))
         if known is not None:
             return known
         return await self.repeat(
-            lambda left_ms: self._find_coordinator(group_id, left_ms), timeout_ms
+            lambda left_ms: self._find_coordinator(key, key_type, left_ms), timeout_ms
         )
 
-    def forget_coordinator(self, group_id: str) -> None:
-        """Look for the group's coordinator again, after an answer that says so."""
-        self._coordinators.pop(group_id, None)
+    def forget_coordinator(
+        self, key: str, key_type: CoordinatorType = CoordinatorType.GROUP
+    ) -> None:
+        """Look for the coordinator again, after an answer that says so."""
+        self._coordinators.pop((key_type, key), None)
 
     # --- requests -----------------------------------------------------------------------------
 
@@ -340,18 +356,18 @@ class Cluster:
         links.sort(key=lambda link: (link.ready is None, link.is_backing_off))
         return links
 
-    async def _find_coordinator(self, group_id: str, timeout_ms: int) -> int:
+    async def _find_coordinator(self, key: str, key_type: CoordinatorType, timeout_ms: int) -> int:
         request = ByVersion(
             ApiKey.FIND_COORDINATOR,
             lambda version: (
-                FindCoordinatorRequest(coordinator_keys=[group_id])
+                FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
                 if version >= 4
-                else FindCoordinatorRequest(key=group_id)
+                else FindCoordinatorRequest(key_type=key_type, key=key)
             ),
         )
         response: FindCoordinatorResponse = await self._ask_any(request, timeout_ms)
         found = response.coordinators[0] if response.coordinators else response
         raise_for(found.error_code, found.error_message)
         self._note_address(found.node_id, found.host, found.port)
-        self._coordinators[group_id] = found.node_id
+        self._coordinators[key_type, key] = found.node_id
         return found.node_id

@@ -9,12 +9,13 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TypeVar, cast
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from protocol.client.cluster import Cluster
-from protocol.client.errors import ClientClosed, ClientError
+from protocol.client.errors import ClientClosed, ClientError, TransactionFailed
+from protocol.client.group import OffsetAndMetadata
+from protocol.client.group_steps import GroupMembership
 from protocol.client.partitioner import StickyPartitioner, partition_for_key
 from protocol.client.pending import (
     Delivered,
@@ -25,38 +26,29 @@ from protocol.client.pending import (
     record_bytes_bound,
 )
 from protocol.client.producer_core import ProducerCore
+from protocol.client.producer_hooks import OutgoingRecord, ProducerHooks, serialized
+from protocol.client.producer_outcomes import (
+    BatchMetadata,
+    DeliveryCallback,
+    RecordMetadata,
+    settle_delivered,
+    settle_failed,
+    tell_when_done,
+)
 from protocol.client.producer_sender import ProducerSender
 from protocol.client.producer_settings import ProducerSettings
+from protocol.client.transaction_core import TransactionCore
+from protocol.client.transactions import Transactions
 from protocol.log import fields
-from protocol.types import NO_OFFSET, TopicPartition
+from protocol.types import TopicPartition
 from protocol.wire.compression import Codec
-from protocol.wire.record import NewRecord
+from protocol.wire.record import Headers, NewRecord
+
+__all__ = ["BatchMetadata", "Producer", "RecordMetadata"]
 
 RENEWAL_CHECK_MS = 10_000
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class RecordMetadata:
-    """Where one record is; `offset` -1 where the broker did not tell (acks 0, a duplicate)."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class BatchMetadata:
-    """Where a batch begins; `base_offset` -1 where the broker did not tell."""
-
-    topic: str
-    partition: int
-    base_offset: int
-    record_count: int
 
 
 class Producer:
@@ -80,6 +72,9 @@ class Producer:
         delivery_timeout_ms: int | None = None,
         request_bytes_max: int = 8 << 20,
         unknown_topic_timeout_ms: int = 60_000,
+        transactional_id: str | None = None,
+        transaction_timeout_ms: int = 60_000,
+        hooks: ProducerHooks | None = None,
     ) -> None:
         self.settings = ProducerSettings(
             required_acks=required_acks,
@@ -93,11 +88,17 @@ class Producer:
             delivery_timeout_ms=delivery_timeout_ms,
             unknown_topic_timeout_ms=unknown_topic_timeout_ms,
             request_timeout_ms=cluster.request_timeout_ms,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=transaction_timeout_ms,
         )
         self._cluster = cluster
+        self._hooks = hooks or ProducerHooks()
         self._core = ProducerCore(self.settings, cluster.rng)
         self._sticky = StickyPartitioner(cluster.rng)
-        self._sender = ProducerSender(cluster, self._core, self._perform)
+        self._transactions = (
+            Transactions(cluster, self._core, TransactionCore()) if transactional_id else None
+        )
+        self._sender = ProducerSender(cluster, self._core, self._perform, self._transactions)
         self._task: asyncio.Task[None] | None = None
         self._room: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._flushes: list[tuple[int, asyncio.Future[None]]] = []
@@ -115,34 +116,43 @@ class Producer:
     async def send(
         self,
         topic: str,
-        value: bytes | None,
+        value: Any,
         *,
-        key: bytes | None = None,
+        key: Any = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: Sequence[tuple[str, bytes | None]] = (),
+        headers: Headers = (),
+        on_delivery: DeliveryCallback | None = None,
     ) -> "asyncio.Future[RecordMetadata]":
         """Queue one record; waits while the buffer is full. Await the future to know its fate.
 
-        Without `partition` the key decides as in Java, without a key the batch being filled.
-        Raises RecordTooLarge, ClientClosed, and ApiError or BrokerUnreachable when the topic's
-        partitions cannot be learnt within the cluster's request time-out.
+        Key and value are bytes or None unless there are serializers. Without `partition` the
+        partitioner decides, by default by the key as in Java, without a key the batch being filled.
+        `on_delivery` and the interceptors are told the outcome as well. Raises RecordTooLarge,
+        ClientClosed, TransactionFailed or ProducerFenced in a transaction, and ApiError or
+        BrokerUnreachable when the topic's partitions cannot be learnt within the cluster's request
+        time-out.
         """
-        if timestamp_ms is None:
-            timestamp_ms = time.time_ns() // 1_000_000
-        record = NewRecord(key, value, timestamp_ms, headers)
-        size_bytes = record_bytes_bound(record)
-        if partition is None:
-            await self._learn_partitions(topic)
-        await self._wait_for_room(size_bytes)
-        # No await from here on, so that what was found out still holds.
-        if partition is None:
-            partition = self._choose_partition(topic, key, size_bytes)
-        future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
-        token = (future, timestamp_ms)
-        self._core.append(TopicPartition(topic, partition), record, token, self._cluster.now_ms())
-        self._queued(topic)
+        outgoing = OutgoingRecord(topic, value, key, partition, timestamp_ms, headers)
+        future, _ = await self._enqueue(outgoing, on_delivery)
         return future
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: Any,
+        *,
+        key: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+    ) -> RecordMetadata:
+        """Send one record without lingering, and return where it is. Errors as the future's."""
+        outgoing = OutgoingRecord(topic, value, key, partition, timestamp_ms, headers)
+        future, batch = await self._enqueue(outgoing, None)
+        batch.closed = True
+        self._sender.wake()
+        return await future
 
     async def send_batch(
         self, topic: str, partition: int, batch: bytearray, record_count: int
@@ -154,6 +164,7 @@ class Producer:
         split; raises as `send`.
         """
         await self._wait_for_room(len(batch))
+        self._join_transaction(TopicPartition(topic, partition))
         future: asyncio.Future[BatchMetadata] = asyncio.get_running_loop().create_future()
         self._core.append_batch(
             TopicPartition(topic, partition), batch, record_count, future, self._cluster.now_ms()
@@ -189,10 +200,106 @@ class Producer:
                 await asyncio.gather(self._task, return_exceptions=True)
             await self._sender.release()
 
+    # --- transactions -------------------------------------------------------------------------
+
+    async def init_transactions(self, timeout_ms: int | None = None) -> None:
+        """Take over the transactional id: once, before the first transaction.
+
+        An older producer of the same id is fenced, and what it left open is finished or aborted.
+        May be repeated after a time-out.
+        """
+        self._check_open()
+        await self._transactional.initialize(timeout_ms)
+
+    def begin_transaction(self) -> None:
+        """All that is sent from here on belongs together."""
+        self._check_open()
+        self._transactional.core.begin()
+
+    async def send_offsets_to_transaction(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        group_id: str,
+        membership: GroupMembership | None = None,
+        *,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Commit these offsets of a group together with the records.
+
+        `membership` is the consumer's: with it a member that was replaced meanwhile is refused.
+        Raises TransactionFailed or ProducerFenced.
+        """
+        self._check_open()
+        await self._transactional.add_offsets(offsets, group_id, membership, timeout_ms)
+
+    async def commit_transaction(self, timeout_ms: int | None = None) -> None:
+        """Flush, and make all of it visible at once.
+
+        Raises TransactionFailed if something in it failed: `abort_transaction` is next then. After
+        a time-out or a lost connection the outcome is unclear: commit again, and do not abort.
+        """
+        self._check_open()
+        transactional = self._transactional
+        transactional.core.begin_commit()
+        await self.flush()
+        transactional.core.begin_commit()
+        await transactional.end(True, timeout_ms)
+
+    async def abort_transaction(self, timeout_ms: int | None = None) -> None:
+        """Take back all of it: what was not sent fails with TransactionFailed, the rest is hidden.
+
+        May be repeated after a time-out.
+        """
+        self._check_open()
+        transactional = self._transactional
+        transactional.core.begin_abort()
+        self._perform(())
+        await self.flush()
+        await transactional.end(False, timeout_ms)
+
+    @property
+    def _transactional(self) -> Transactions:
+        if self._transactions is None:
+            raise ValueError("the producer has no transactional_id")
+        return self._transactions
+
+    def _join_transaction(self, tp: TopicPartition) -> None:
+        if self._transactions is not None:
+            self._transactions.core.check_open()
+            self._transactions.core.join(tp)
+
     @property
     def buffered_bytes(self) -> int:
         """The size of everything queued or on its way."""
         return self._core.buffered_bytes
+
+    # --- records ------------------------------------------------------------------------------
+
+    async def _enqueue(
+        self, outgoing: OutgoingRecord, on_delivery: DeliveryCallback | None
+    ) -> "tuple[asyncio.Future[RecordMetadata], PendingBatch]":
+        for interceptor in self._hooks.interceptors:
+            outgoing = interceptor.on_send(outgoing)
+        record = self._record(outgoing)
+        topic, partition = outgoing.topic, outgoing.partition
+        size_bytes = record_bytes_bound(record)
+        if partition is None:
+            await self._learn_partitions(topic)
+        await self._wait_for_room(size_bytes)
+        # No await from here on, so that what was found out still holds.
+        if partition is None:
+            partition = self._choose_partition(topic, record.key, size_bytes)
+        tp = TopicPartition(topic, partition)
+        self._join_transaction(tp)
+        future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        for interceptor in self._hooks.interceptors:
+            tell_when_done(future, interceptor.on_acknowledgement)
+        if on_delivery is not None:
+            tell_when_done(future, on_delivery)
+        token = (future, record.timestamp_ms)
+        batch = self._core.append(tp, record, token, self._cluster.now_ms())
+        self._queued(topic)
+        return future, batch
 
     # --- room and partitions ------------------------------------------------------------------
 
@@ -241,11 +348,28 @@ class Producer:
         if known is None or not known.partitions:
             await self._cluster.topic(topic)
 
+    def _record(self, outgoing: OutgoingRecord) -> NewRecord:
+        timestamp_ms = outgoing.timestamp_ms
+        if timestamp_ms is None:
+            timestamp_ms = time.time_ns() // 1_000_000
+        return NewRecord(
+            serialized(outgoing.key, self._hooks.key_serializer, "key"),
+            serialized(outgoing.value, self._hooks.value_serializer, "value"),
+            timestamp_ms,
+            outgoing.headers,
+        )
+
     def _choose_partition(self, topic: str, key: bytes | None, size_bytes: int) -> int:
         known = self._cluster.current.topics.get(topic)
         if known is None or not known.partitions:
             # Deleted while this waited for room: the sender finds out, and says so.
             return 0
+        if self._hooks.partitioner is not None:
+            chosen = self._hooks.partitioner(
+                topic, key, tuple(known.partitions), known.available_partitions
+            )
+            if chosen is not None:
+                return chosen
         if key is not None:
             return partition_for_key(key, len(known.partitions))
         available = known.available_partitions
@@ -259,14 +383,21 @@ class Producer:
     def _perform(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Delivered):
-                _settle_delivered(effect)
+                settle_delivered(effect)
             elif isinstance(effect, Failed):
-                _settle_failed(effect)
+                self._fail_transaction(effect)
+                settle_failed(effect)
             elif isinstance(effect, Restarted):
                 logger.warning(
                     "producer sequence starts again",
                     extra=fields(partition=effect.tp, reason=effect.code.name),
                 )
+        transactions = self._transactions
+        if transactions is not None and transactions.core.drops_waiting and self._core.is_waiting:
+            error = TransactionFailed("the transaction these records belong to is given up")
+            error.__cause__ = transactions.core.failure
+            self._perform(self._core.fail_waiting(error))
+            return
         if self._flushes:
             oldest = self._core.oldest_number()
             for number, done in self._flushes:
@@ -274,6 +405,11 @@ class Producer:
                     done.set_result(None)
             self._flushes = [flush for flush in self._flushes if not flush[1].done()]
         self._give_room()
+
+    def _fail_transaction(self, effect: Failed) -> None:
+        if self._transactions is not None:
+            was_sent = effect.batch.attempts > 0
+            self._transactions.core.fail(effect.error, was_sent=was_sent)
 
     def _task_ended(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -292,39 +428,3 @@ class Producer:
                 turn.set_exception(type(error)(*error.args))
         # Whoever flushes is let go as well: everything has its outcome by this.
         self._perform(self._core.fail_all(error))
-
-
-def _settle_delivered(effect: Delivered) -> None:
-    batch = effect.batch
-    topic, partition = batch.tp
-    if batch.payload is not None:
-        (future,) = batch.tokens
-        _set(
-            cast("asyncio.Future[BatchMetadata]", future),
-            BatchMetadata(topic, partition, effect.base_offset, batch.record_count),
-        )
-        return
-    for index, token in enumerate(batch.tokens):
-        future, timestamp_ms = cast("tuple[asyncio.Future[RecordMetadata], int]", token)
-        offset = NO_OFFSET if effect.base_offset == NO_OFFSET else effect.base_offset + index
-        if effect.log_append_time_ms >= 0:
-            timestamp_ms = effect.log_append_time_ms
-        _set(future, RecordMetadata(topic, partition, offset, timestamp_ms))
-
-
-def _settle_failed(effect: Failed) -> None:
-    for future in _futures(effect.batch):
-        if not future.done():
-            future.set_exception(type(effect.error)(*effect.error.args))
-
-
-def _futures(batch: PendingBatch) -> "list[asyncio.Future[RecordMetadata | BatchMetadata]]":
-    if batch.payload is not None:
-        return cast("list[asyncio.Future[RecordMetadata | BatchMetadata]]", batch.tokens)
-    tokens = cast("list[tuple[asyncio.Future[RecordMetadata | BatchMetadata], int]]", batch.tokens)
-    return [future for future, _ in tokens]
-
-
-def _set(future: "asyncio.Future[T]", value: T) -> None:
-    if not future.done():
-        future.set_result(value)

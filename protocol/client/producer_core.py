@@ -41,6 +41,9 @@ SUSPECT_ANSWERS_MAX = 10
 # Codes that may last for ever if our own bytes or a broker's bug are behind them.
 _SUSPECT = frozenset({ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_SERVER_ERROR})
 _TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+_PRODUCER_REFUSED = frozenset(
+    {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+)
 _NOT_WRITTEN = frozenset(
     {
         ErrorCode.CORRUPT_MESSAGE,
@@ -120,6 +123,11 @@ class ProducerCore:
     def is_empty(self) -> bool:
         """Whether every batch has its outcome."""
         return not any(line.waiting or line.in_flight for line in self._lines.values())
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether any batch is not on its way."""
+        return any(line.waiting for line in self._lines.values())
 
     @property
     def last_number(self) -> int:
@@ -219,7 +227,7 @@ class ProducerCore:
         if self.settings.idempotent:
             if code in (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID):
                 return self._on_sequence_refused(line, batch, code, now_ms)
-            if code in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING):
+            if code in _PRODUCER_REFUSED and not self.settings.is_transactional:
                 return self._on_producer_refused(line, batch, code, now_ms)
         error = ApiError(code, detail)
         if code in _SUSPECT:
@@ -373,6 +381,10 @@ class ProducerCore:
         line.wait_before_retry(now_ms)
         if echo:
             return []
+        if self.settings.is_transactional:
+            # Only the end of the transaction brings another epoch.
+            line.waiting.remove(batch)
+            return [self._done(Failed(batch, ApiError(code)))]
         line.restart()
         return [Restarted(batch.tp, code)]
 

@@ -21,6 +21,7 @@ from protocol.client.errors import (
 )
 from protocol.client.pending import Effect, PendingBatch
 from protocol.client.producer_core import ProducerCore
+from protocol.client.transactions import Transactions
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.produce import (
     PartitionProduceData,
@@ -39,13 +40,18 @@ class ProducerSender:
     """Moves what the core has ready; `perform` is called with the effects of what comes back."""
 
     def __init__(
-        self, cluster: Cluster, core: ProducerCore, perform: Callable[[Iterable[Effect]], None]
+        self,
+        cluster: Cluster,
+        core: ProducerCore,
+        perform: Callable[[Iterable[Effect]], None],
+        transactions: Transactions | None = None,
     ) -> None:
         self._cluster = cluster
         self._core = core
         self._settings = core.settings
         self._purpose = cluster.new_purpose("produce")
         self._perform = perform
+        self._transactions = transactions
         self._wake = asyncio.Event()
         self._in_flight: dict[int, int] = defaultdict(int)
         self._leaderless: set[TopicPartition] = set()
@@ -87,11 +93,17 @@ class ProducerSender:
     # --- sending ------------------------------------------------------------------------------
 
     def _send_ready(self, now_ms: int) -> None:
-        if self._core.needs_producer_id and not self._core.is_empty:
+        transactions = self._transactions
+        if transactions is not None:
+            if transactions.core.joining:
+                self._help("transaction", self._join_transaction)
+        elif self._core.needs_producer_id and not self._core.is_empty:
             self._help("producer id", self._find_producer_id)
         current = self._cluster.current
         by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
         for tp in self._core.ready(now_ms):
+            if transactions is not None and not transactions.core.may_send(tp):
+                continue
             leader = current.leader(tp)
             if leader is None:
                 self._leaderless.add(tp)
@@ -146,6 +158,7 @@ class ProducerSender:
                 PartitionProduceData(index=batch.tp.partition, records=self._encode(batch))
             )
         return ProduceRequest(
+            transactional_id=self._settings.transactional_id,
             acks=self._settings.required_acks,
             # The broker gives up first, so that its answer is not lost to our own time-out.
             timeout_ms=self._settings.request_timeout_ms // 2,
@@ -162,8 +175,15 @@ class ProducerSender:
                 producer_id=batch.producer_id,
                 producer_epoch=batch.producer_epoch,
                 base_sequence=batch.base_sequence,
+                is_transactional=self._settings.is_transactional,
             )
-        stamp_producer(batch.payload, batch.producer_id, batch.producer_epoch, batch.base_sequence)
+        stamp_producer(
+            batch.payload,
+            batch.producer_id,
+            batch.producer_epoch,
+            batch.base_sequence,
+            is_transactional=self._settings.is_transactional,
+        )
         return batch.payload
 
     # --- answers ------------------------------------------------------------------------------
@@ -243,6 +263,15 @@ class ProducerSender:
         for tp in tps:
             if current.leader(tp) is None:
                 self._perform(self._core.on_leader_unknown(tp, current.error_of(tp), now_ms))
+
+    async def _join_transaction(self) -> None:
+        assert self._transactions is not None
+        try:
+            await self._transactions.join_partitions()
+        except (ApiError, ClientError) as error:
+            # What passes by itself is tried again as long as the transaction goes on.
+            if not is_transient(error):
+                self._transactions.core.fail(error)
 
     async def _find_producer_id(self) -> None:
         async def attempt(left_ms: int) -> InitProducerIdResponse:

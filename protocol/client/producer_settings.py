@@ -26,6 +26,9 @@ class ProducerSettings:
     delivery_timeout_ms: from `send` to the acknowledgement; None: for ever.
     unknown_topic_timeout_ms: how long a topic may be missing before its records fail.
     request_timeout_ms: how long one attempt may take; the broker gives up half-way.
+    transactional_id: None: no transactions. Else it outlives the process, and a new producer of the
+        same id fences the older one.
+    transaction_timeout_ms: after which the coordinator aborts a transaction by itself.
     retry_backoff_ms: the first and the longest wait before a partition is tried again.
     """
 
@@ -40,6 +43,8 @@ class ProducerSettings:
     delivery_timeout_ms: int | None = None
     unknown_topic_timeout_ms: int = 60_000
     request_timeout_ms: int = 30_000
+    transactional_id: str | None = None
+    transaction_timeout_ms: int = 60_000
     retry_backoff_ms: tuple[int, int] = (50, 1_000)
 
     def __post_init__(self) -> None:
@@ -51,3 +56,10 @@ class ProducerSettings:
             self.required_acks != -1 or self.max_in_flight > IDEMPOTENT_IN_FLIGHT_MAX
         ):
             raise ValueError("idempotence needs required_acks -1 and max_in_flight up to 5")
+        if self.transactional_id is not None and not self.idempotent:
+            raise ValueError("transactions need idempotence")
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether records are sent in transactions."""
+        return self.transactional_id is not None

@@ -1,0 +1,93 @@
+"""Where records went, and the futures that learn it.
+
+Floor: client. A batch's tokens are one future each: with the record's own time where the producer
+made the batch, or one future for all where the caller did.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias, TypeVar, cast
+
+from protocol.client.pending import Delivered, Failed, PendingBatch
+from protocol.types import NO_OFFSET
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordMetadata:
+    """Where one record is; `offset` -1 where the broker did not tell (acks 0, a duplicate)."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchMetadata:
+    """Where a batch begins; `base_offset` -1 where the broker did not tell."""
+
+    topic: str
+    partition: int
+    base_offset: int
+    record_count: int
+
+
+DeliveryCallback: TypeAlias = Callable[[RecordMetadata | None, BaseException | None], None]
+
+
+def settle_delivered(effect: Delivered) -> None:
+    """Tell everybody in the batch where their records are."""
+    batch = effect.batch
+    topic, partition = batch.tp
+    if batch.payload is not None:
+        (future,) = batch.tokens
+        _set(
+            cast("asyncio.Future[BatchMetadata]", future),
+            BatchMetadata(topic, partition, effect.base_offset, batch.record_count),
+        )
+        return
+    for index, token in enumerate(batch.tokens):
+        future, timestamp_ms = cast("tuple[asyncio.Future[RecordMetadata], int]", token)
+        offset = NO_OFFSET if effect.base_offset == NO_OFFSET else effect.base_offset + index
+        if effect.log_append_time_ms >= 0:
+            timestamp_ms = effect.log_append_time_ms
+        _set(future, RecordMetadata(topic, partition, offset, timestamp_ms))
+
+
+def settle_failed(effect: Failed) -> None:
+    """Tell everybody in the batch why theirs are not delivered, each in an exception of its own."""
+    error = effect.error
+    for future in _futures(effect.batch):
+        if not future.done():
+            own = type(error)(*error.args)
+            own.__cause__ = error.__cause__
+            future.set_exception(own)
+
+
+def tell_when_done(future: "asyncio.Future[RecordMetadata]", callback: DeliveryCallback) -> None:
+    """Call this with the record's fate; what it raises goes to the loop's exception handler."""
+    future.add_done_callback(partial(_tell, callback))
+
+
+def _tell(callback: DeliveryCallback, future: "asyncio.Future[RecordMetadata]") -> None:
+    if future.cancelled():
+        callback(None, asyncio.CancelledError())
+        return
+    error = future.exception()
+    callback(None if error is not None else future.result(), error)
+
+
+def _futures(batch: PendingBatch) -> "list[asyncio.Future[RecordMetadata | BatchMetadata]]":
+    if batch.payload is not None:
+        return cast("list[asyncio.Future[RecordMetadata | BatchMetadata]]", batch.tokens)
+    tokens = cast("list[tuple[asyncio.Future[RecordMetadata | BatchMetadata], int]]", batch.tokens)
+    return [future for future, _ in tokens]
+
+
+def _set(future: "asyncio.Future[T]", value: T) -> None:
+    if not future.done():
+        future.set_result(value)

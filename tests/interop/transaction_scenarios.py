@@ -1,0 +1,302 @@
+"""What our transactional producer promises of any cluster, with our consumer as the witness."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from protocol.client.admin import Admin
+from protocol.client.admin_types import TopicSpec
+from protocol.client.cluster import Cluster
+from protocol.client.consumer import Consumer
+from protocol.client.consumer_settings import ConsumerSettings
+from protocol.client.errors import ClientError, ProducerFenced, TransactionFailed
+from protocol.client.group import OffsetAndMetadata, fetch_offsets
+from protocol.client.group_steps import GroupMembership
+from protocol.client.producer import Producer
+from protocol.client.producer_hooks import OutgoingRecord, ProducerHooks, ProducerInterceptor
+from protocol.client.producer_outcomes import RecordMetadata
+from protocol.errors import ApiError, ErrorCode
+from protocol.types import TopicPartition
+from protocol.wire.record import NewRecord
+from protocol.wire.records import build_batch
+from tests.interop.consumer_scenarios import GROUP, a_topic, until
+
+COMMITTED = 1
+
+
+async def a_producer(cluster: Cluster, transactional_id: str, **settings: Any) -> Producer:
+    producer = Producer(cluster, transactional_id=transactional_id, **settings)
+    await producer.start()
+    await producer.init_transactions()
+    return producer
+
+
+async def values(cluster: Cluster, tp: TopicPartition, isolation_level: int) -> list[bytes]:
+    """What a reader of this level sees up to the end that it sees."""
+    settings = ConsumerSettings(
+        offset_reset="earliest", isolation_level=isolation_level, fetch_max_wait_ms=100
+    )
+    found: list[bytes] = []
+    async with Consumer(cluster, settings) as consumer:
+        consumer.assign([tp])
+        end = (await consumer.end_offsets(tp))[tp]
+        while await consumer.position(tp) < end:
+            for records in (await consumer.getmany(timeout_ms=200)).values():
+                found += [record.value for record in records]
+    return found
+
+
+async def sees(cluster: Cluster, tp: TopicPartition, level: int, expected: list[bytes]) -> None:
+    """The markers are written after EndTxn is answered, so this may take a moment."""
+    found: list[bytes] = []
+    try:
+        async with asyncio.timeout(10):
+            while (found := await values(cluster, tp, level)) != expected:
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        raise AssertionError(f"{tp} has {found}, expected {expected}") from None
+
+
+async def committed_is_seen_and_aborted_is_not(cluster: Cluster) -> None:
+    await Admin(cluster).ensure_topics([TopicSpec("decided", partitions=2)])
+    zero, one = TopicPartition("decided", 0), TopicPartition("decided", 1)
+    producer = await a_producer(cluster, "decided")
+    for number in range(6):
+        producer.begin_transaction()
+        for tp in (zero, one):
+            await producer.send("decided", b"%d" % number, partition=tp.partition)
+        if number % 2:
+            await producer.flush()
+            await producer.abort_transaction()
+        else:
+            await producer.commit_transaction()
+    producer.begin_transaction()
+    await producer.commit_transaction()
+    producer.begin_transaction()
+    await producer.abort_transaction()
+    await producer.close()
+    for tp in (zero, one):
+        await sees(cluster, tp, COMMITTED, [b"0", b"2", b"4"])
+        await sees(cluster, tp, 0, [b"%d" % number for number in range(6)])
+
+
+async def an_open_transaction_hides_what_follows(cluster: Cluster) -> None:
+    await Admin(cluster).ensure_topics([TopicSpec("open", partitions=1)])
+    tp = TopicPartition("open", 0)
+    plain = Producer(cluster)
+    await plain.start()
+    producer = await a_producer(cluster, "open")
+    producer.begin_transaction()
+    await producer.send_and_wait("open", b"in", partition=0)
+    await plain.send_and_wait("open", b"after", partition=0)
+    await sees(cluster, tp, COMMITTED, [])
+    await producer.commit_transaction()
+    await sees(cluster, tp, COMMITTED, [b"in", b"after"])
+    await producer.close()
+    await plain.close()
+
+
+async def what_was_not_sent_is_dropped_by_an_abort(cluster: Cluster) -> None:
+    await Admin(cluster).ensure_topics([TopicSpec("dropped", partitions=1)])
+    producer = await a_producer(cluster, "dropped", linger_ms=60_000)
+    producer.begin_transaction()
+    future = await producer.send("dropped", b"never", partition=0)
+    await producer.abort_transaction()
+    with pytest.raises(TransactionFailed):
+        await future
+    producer.begin_transaction()
+    batch = build_batch([NewRecord(None, b"one", 1), NewRecord(None, b"two", 2)])
+    await producer.send_batch("dropped", 0, batch, 2)
+    await producer.commit_transaction()
+    await producer.close()
+    tp = TopicPartition("dropped", 0)
+    await sees(cluster, tp, COMMITTED, [b"one", b"two"])
+
+
+async def a_failed_batch_can_only_be_aborted(cluster: Cluster) -> None:
+    spec = TopicSpec("failing", partitions=1, settings={"max.message.bytes": "1000"})
+    await Admin(cluster).ensure_topics([spec])
+    producer = await a_producer(cluster, "failing")
+    for _ in range(2):
+        producer.begin_transaction()
+        good = await producer.send("failing", b"good", partition=0)
+        bad = await producer.send("failing", b"x" * 2000, partition=0)
+        with pytest.raises(TransactionFailed, match="MESSAGE_TOO_LARGE"):
+            await producer.commit_transaction()
+        with pytest.raises(ApiError):
+            await bad
+        await asyncio.gather(good, return_exceptions=True)
+        with pytest.raises(TransactionFailed):
+            await producer.send("failing", b"more", partition=0)
+        await producer.abort_transaction()
+        producer.begin_transaction()
+        await producer.send("failing", b"next", partition=0)
+        await producer.commit_transaction()
+    await producer.close()
+    await sees(cluster, TopicPartition("failing", 0), COMMITTED, [b"next"] * 2)
+
+
+async def a_newer_producer_fences_the_older(cluster: Cluster) -> None:
+    await Admin(cluster).ensure_topics([TopicSpec("fenced", partitions=1)])
+    older = await a_producer(cluster, "fenced")
+    older.begin_transaction()
+    await older.send_and_wait("fenced", b"older", partition=0)
+    newer = await a_producer(cluster, "fenced")
+    newer.begin_transaction()
+    await newer.send("fenced", b"newer", partition=0)
+    await newer.commit_transaction()
+    with pytest.raises(ProducerFenced):
+        await older.commit_transaction()
+    with pytest.raises(ProducerFenced):
+        older.begin_transaction()
+    await older.close()
+    await newer.close()
+    await sees(cluster, TopicPartition("fenced", 0), COMMITTED, [b"newer"])
+
+
+async def a_write_of_a_fenced_producer_is_refused(cluster: Cluster) -> None:
+    await Admin(cluster).ensure_topics([TopicSpec("zombie", partitions=1)])
+    older = await a_producer(cluster, "zombie")
+    older.begin_transaction()
+    await older.send_and_wait("zombie", b"first", partition=0)
+    newer = await a_producer(cluster, "zombie")
+    future = await older.send("zombie", b"second", partition=0)
+    with pytest.raises(ApiError) as caught:
+        await future
+    assert caught.value.code in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
+    with pytest.raises((TransactionFailed, ProducerFenced)):
+        await older.commit_transaction()
+    with pytest.raises(ProducerFenced):
+        await older.abort_transaction()
+    await older.close()
+    await newer.close()
+    await sees(cluster, TopicPartition("zombie", 0), COMMITTED, [])
+
+
+async def a_forgotten_transaction_is_aborted(cluster: Cluster) -> None:
+    await Admin(cluster).ensure_topics([TopicSpec("forgotten", partitions=1)])
+    producer = await a_producer(cluster, "forgotten", transaction_timeout_ms=1_000)
+    producer.begin_transaction()
+    await producer.send_and_wait("forgotten", b"x", partition=0)
+    async with Consumer(cluster, ConsumerSettings(isolation_level=COMMITTED)) as consumer:
+        tp = TopicPartition("forgotten", 0)
+        async with asyncio.timeout(30):
+            while (await consumer.end_offsets(tp))[tp] < 2:
+                await asyncio.sleep(0.1)
+    with pytest.raises(ProducerFenced):
+        await producer.commit_transaction()
+    await producer.close()
+
+
+async def offsets_are_part_of_it(cluster: Cluster) -> None:
+    await a_topic(cluster, "consumed", 1, 10)
+    await Admin(cluster).ensure_topics([TopicSpec("produced", partitions=1)])
+    tp = TopicPartition("consumed", 0)
+    producer = await a_producer(cluster, "loop")
+    settings = ConsumerSettings("loop", auto_commit=False, isolation_level=COMMITTED, **GROUP)
+
+    async def committed() -> int | None:
+        found = (await fetch_offsets(cluster, "loop", [tp], require_stable=True))[tp]
+        return None if found is None else found.offset
+
+    async with Consumer(cluster, settings) as consumer:
+        consumer.subscribe(["consumed"])
+        for is_commit in (True, False):
+            producer.begin_transaction()
+            record = await consumer.getone()
+            await producer.send_and_wait("produced", record.value, partition=0)
+            offsets = {tp: OffsetAndMetadata(record.offset + 1)}
+            await producer.send_offsets_to_transaction(offsets, "loop", consumer.membership)
+            if is_commit:
+                await producer.commit_transaction()
+            else:
+                await producer.abort_transaction()
+            assert await committed() == 1
+        assert consumer.membership is not None
+        zombie = GroupMembership(consumer.membership.generation_id, "somebody else")
+        producer.begin_transaction()
+        with pytest.raises(TransactionFailed, match="UNKNOWN_MEMBER_ID"):
+            await producer.send_offsets_to_transaction(offsets, "loop", zombie)
+        await producer.abort_transaction()
+    await producer.close()
+    await sees(cluster, TopicPartition("produced", 0), COMMITTED, [b"0"])
+
+
+async def out_of_order_calls_are_refused(cluster: Cluster) -> None:
+    producer = Producer(cluster, transactional_id="order")
+    await producer.start()
+    with pytest.raises(ClientError, match="not initialized"):
+        producer.begin_transaction()
+    await producer.init_transactions()
+    with pytest.raises(ClientError, match="between transactions"):
+        await producer.commit_transaction()
+    await Admin(cluster).ensure_topics([TopicSpec("order", partitions=1)])
+    with pytest.raises(ClientError, match="between transactions"):
+        await producer.send("order", b"x", partition=0)
+    producer.begin_transaction()
+    with pytest.raises(ClientError, match="in a transaction"):
+        producer.begin_transaction()
+    await producer.close()
+
+
+class _Tagging(ProducerInterceptor):
+    def __init__(self) -> None:
+        self.acknowledged: list[int] = []
+
+    def on_send(self, record: OutgoingRecord) -> OutgoingRecord:
+        return OutgoingRecord(
+            record.topic, record.value, record.key, record.partition, record.timestamp_ms,
+            (*record.headers, ("seen", b"1")),
+        )  # fmt: skip
+
+    def on_acknowledgement(
+        self, metadata: RecordMetadata | None, error: BaseException | None
+    ) -> None:
+        assert metadata is not None
+        self.acknowledged.append(metadata.offset)
+
+
+async def hooks_are_called(cluster: Cluster) -> None:
+    await Admin(cluster).ensure_topics([TopicSpec("hooked", partitions=3)])
+    tagging, told = _Tagging(), list[RecordMetadata | None]()
+    hooks = ProducerHooks(
+        partitioner=lambda topic, key, all_partitions, available: 2 if key == b"two" else None,
+        key_serializer=str.encode,
+        value_serializer=lambda number: b"%d" % number,
+        interceptors=(tagging,),
+    )
+    producer = Producer(cluster, hooks=hooks)
+    await producer.start()
+    settings = ConsumerSettings(
+        offset_reset="earliest", value_deserializer=lambda raw: int(raw or b"0")
+    )
+    for number in range(3):
+        await producer.send(
+            "hooked", number, key="two", on_delivery=lambda metadata, error: told.append(metadata)
+        )
+    metadata = await producer.send_and_wait("hooked", 3, key="two")
+    assert (metadata.partition, metadata.offset) == (2, 3)
+    with pytest.raises(TypeError):
+        await Producer.send(producer, "hooked", object(), key="two")
+    await producer.close()
+    await until(lambda: len(told) == 3 and len(tagging.acknowledged) == 4, "callbacks")
+    async with Consumer(cluster, settings) as consumer:
+        consumer.assign([TopicPartition("hooked", 2)])
+        records = [await consumer.getone() for _ in range(4)]
+    assert [record.value for record in records] == [0, 1, 2, 3]
+    assert {tuple(record.headers) for record in records} == {(("seen", b"1"),)}
+
+
+ALL = (
+    committed_is_seen_and_aborted_is_not,
+    an_open_transaction_hides_what_follows,
+    what_was_not_sent_is_dropped_by_an_abort,
+    a_failed_batch_can_only_be_aborted,
+    a_newer_producer_fences_the_older,
+    a_write_of_a_fenced_producer_is_refused,
+    a_forgotten_transaction_is_aborted,
+    offsets_are_part_of_it,
+    out_of_order_calls_are_refused,
+    hooks_are_called,
+)
