@@ -10,55 +10,29 @@ stay untouched until `write_staged`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from uuid import UUID
 
 from broker.config import LOG_APPEND_TIME, LogConfig
 from broker.storage import lookup, recovery, txn_index
+from broker.storage.cleaner import CleaningJob
+from broker.storage.compaction import Dirt, dirt_of, plan_of
 from broker.storage.disk import Disk, DiskFile, FileRegion
 from broker.storage.errors import DiskError
 from broker.storage.jobs import DroppedFiles, FlushTarget
 from broker.storage.lookup import TimestampOffset
 from broker.storage.markers import build_marker
+from broker.storage.outcomes import NOTHING, Appended, LogRead, Staged
 from broker.storage.producer_files import ProducerFiles
 from broker.storage.producer_state import ActiveProducer, LastMarker
 from broker.storage.retention import expired_count
 from broker.storage.segments import Segments, Standing
-from broker.storage.tail import Tail
+from broker.storage.swap import swap
+from broker.storage.tail import Tail, segment_ms_of
 from broker.storage.txn_index import AbortedEntry, AbortedTransaction
 from broker.storage.validation import check_client_batch, check_own_batch
 from protocol.errors import ApiError, ErrorCode
 from protocol.types import TopicPartition
 from protocol.wire.records import BatchHeader, patch, read_header, stamp_log_append_time
-
-
-@dataclass(slots=True)
-class Appended:
-    """Where a batch stands. A duplicate stands where its first copy does; nothing was staged."""
-
-    base_offset: int
-    last_offset: int
-    is_duplicate: bool
-    log_append_time_ms: int
-    """-1 unless the topic stamps records itself."""
-
-
-@dataclass(slots=True)
-class LogRead:
-    """What lies at an offset: whole batches in one file, perhaps none yet.
-
-    `region` is None when nothing is readable below the limit. The first batch may begin below the
-    offset asked for; clients skip the records they did not ask for.
-    """
-
-    region: FileRegion | None
-    size_bytes: int
-
-
-NOTHING = LogRead(None, 0)
-
-Staged = tuple[memoryview, int, int, int, int, bool]
-"""Batch, last offset, size, largest timestamp, leader epoch, whether a new segment begins."""
 
 
 class Log:
@@ -82,6 +56,9 @@ class Log:
         self._adopt(loaded)
         self.high_watermark = min(max(high_watermark, self.log_start_offset), self.log_end_offset)
         self.producer_state.transactions.settle(self.high_watermark)
+        self.cleaned_offset = -1
+        """Everything below has been cleaned at least once; -1 before the first cleaning."""
+        self._cleaning: CleaningJob | None = None
         self._truncation_count = 0
         self._unflushed_since_ms = -1
         self._staged: list[Staged] = []
@@ -99,7 +76,7 @@ class Log:
         self._producer_files = ProducerFiles(
             self._disk, self.folder, self.producer_state, loaded.segments
         )
-        self._tail = Tail(self.segments.active)
+        self._tail = Tail(self.segments.active, self._config)
 
     @property
     def config(self) -> LogConfig:
@@ -110,6 +87,7 @@ class Log:
     def config(self, config: LogConfig) -> None:
         self._config = config
         self.segments.active.interval_bytes = config.index_interval_bytes
+        self._tail.segment_ms = segment_ms_of(config)
 
     @property
     def size_bytes(self) -> int:
@@ -243,9 +221,9 @@ class Log:
         try:
             segments.repair()
             if self._staged_rolls:
-                self._write_runs(staged, now_ms)
+                segments.write_runs(staged, self._config.index_interval_bytes, now_ms)
             else:
-                self._write_run(staged)
+                segments.write_run(staged)
         except DiskError:
             self._take_back(standing)
             raise
@@ -259,21 +237,6 @@ class Log:
         self._staged_rolls = False
         staged.clear()
 
-    def _write_run(self, run: list[Staged]) -> None:
-        segment = self.segments.active
-        segment.write([one[0] for one in run])
-        for _, last_offset, size_bytes, max_timestamp_ms, _, _ in run:
-            segment.take(last_offset, size_bytes, max_timestamp_ms)
-        segment.mark_end()
-
-    def _write_runs(self, staged: list[Staged], now_ms: int) -> None:
-        starts = [number for number, one in enumerate(staged) if one[5]]
-        if starts[0]:
-            self._write_run(staged[: starts[0]])
-        for start, end in zip(starts, [*starts[1:], len(staged)], strict=True):
-            self.segments.roll(self._config.index_interval_bytes, now_ms)
-            self._write_run(staged[start:end])
-
     def _note_epochs(self, staged: list[Staged], base_offset: int) -> None:
         for one in staged:
             self.leader_epochs.assign(one[4], base_offset)
@@ -286,7 +249,7 @@ class Log:
         self._staged_rolls = False
         self.log_end_offset = self.written_end_offset
         self._producer_files.take_back(self.log_end_offset)
-        self._tail = Tail(self.segments.active)
+        self._tail = Tail(self.segments.active, self._config)
 
     # Reading.
 
@@ -308,6 +271,9 @@ class Log:
             return NOTHING
         segment = self.segments.holding(offset)
         position = segment.locate(offset)
+        while position >= segment.size_bytes and segment is not self.segments.active:
+            # A cleaning has left nothing from here to the end of the segment.
+            segment, position = self.segments.after(segment), 0
         end = segment.locate(limit_offset)
         if end - position > max_bytes:
             end = segment.whole_batches_end(position, max_bytes, min_one_batch=min_one_batch)
@@ -432,19 +398,66 @@ class Log:
         count = expired_count(
             self.segments, self._config, self.log_start_offset, self.high_watermark, now_ms
         )
-        if not count or self._staged:
+        if not count or self._staged or self._cleaning is not None:
             return None
         self.segments.repair()
         if count == len(self.segments):
             self._producer_files.rolls(self.log_end_offset)
             self.segments.roll(self._config.index_interval_bytes, now_ms)
-            self._tail = Tail(self.segments.active)
+            self._tail = Tail(self.segments.active, self._config)
         paths, held = self.segments.drop_oldest(count)
         self.log_start_offset = max(self.log_start_offset, self.segments.start_offset)
         self.recovery_point = max(self.recovery_point, self.log_start_offset)
         self.leader_epochs.truncate_from_start(self.log_start_offset)
         due_ms = now_ms + self._config.file_delete_delay_ms
         return DroppedFiles(self._disk, paths, held=held, due_ms=due_ms)
+
+    # Cleaning.
+
+    def dirt(self, now_ms: int) -> Dirt | None:
+        """What a cleaning would go through; None when it is not worth while or not allowed."""
+        if not self._config.is_compacted or self._cleaning is not None:
+            return None
+        limit_offset = min(self.last_stable_offset, self.recovery_point)
+        return dirt_of(self.segments, self._config, self.cleaned_offset, limit_offset, now_ms)
+
+    def plan_cleaning(self, now_ms: int, map_bytes: int) -> CleaningJob | None:
+        """The work of one cleaning, in at most so much memory for keys; None when there is none.
+
+        Until `cleaned` or `cleaning_failed` is called with it there is no second one, and
+        retention waits.
+        """
+        dirt = self.dirt(now_ms)
+        if dirt is None:
+            return None
+        state, folder = self.producer_state, self.folder
+        plan = plan_of(folder, self.segments, self._config, dirt, state, map_bytes, now_ms)
+        # Trivially true of what was not there; that it is stated allows for missing offsets.
+        self.cleaned_offset = max(self.cleaned_offset, dirt.first_dirty_offset)
+        self._cleaning = CleaningJob(self._disk, plan)
+        return self._cleaning
+
+    def cleaned(self, job: CleaningJob, now_ms: int) -> DroppedFiles:
+        """Take over the segments of a committed job; the old ones' files are to be removed.
+
+        On DiskError the groups that were not reached stay as they were.
+        """
+        self.cleaning_failed(job)
+        paths: list[str] = []
+        held: list[DiskFile] = []
+        for group in job.done:
+            paths += swap(self._disk, group.old, group.new)
+            held += self.segments.replace(group.old, group.new)
+            for segment in group.old:
+                self._producer_files.dropped(segment)
+        self.cleaned_offset = job.end_offset
+        due_ms = now_ms + self._config.file_delete_delay_ms
+        return DroppedFiles(self._disk, paths, held=held, due_ms=due_ms)
+
+    def cleaning_failed(self, job: CleaningJob) -> None:
+        """The job came to nothing; the log is as it was."""
+        assert job is self._cleaning, "a log has one cleaning at a time"
+        self._cleaning = None
 
     def expire_producers(self, now_ms: int) -> None:
         """Forget producers silent for longer than `producer.id.expiration.ms`."""
@@ -461,25 +474,23 @@ class Log:
         recovery point falls.
         """
         assert not self._staged, "staged batches would be lost"
+        assert self._cleaning is None, "what is being cleaned must stay"
         if offset >= self.log_end_offset:
             return
         self._truncation_count += 1
         self.segments.cut(offset)
         change_count = self.leader_epochs.change_count
-        self._adopt(
-            recovery.load(
-                self._disk,
-                self.folder,
-                recovery.LoadRules(
-                    log_start_offset=self.log_start_offset,
-                    recovery_point=min(self.recovery_point, self.segments.last_base_offset),
-                    epochs=self.leader_epochs.entries,
-                    interval_bytes=self._config.index_interval_bytes,
-                    expiration_ms=self.producer_state.expiration_ms,
-                    is_clean=False,
-                    now_ms=now_ms,
-                ),
-            )
+        rules = recovery.LoadRules(
+            log_start_offset=self.log_start_offset,
+            recovery_point=min(self.recovery_point, self.segments.last_base_offset),
+            epochs=self.leader_epochs.entries,
+            interval_bytes=self._config.index_interval_bytes,
+            expiration_ms=self.producer_state.expiration_ms,
+            is_clean=False,
+            now_ms=now_ms,
+            has_gaps=self.cleaned_offset >= 0,
         )
+        self._adopt(recovery.load(self._disk, self.folder, rules))
         self.leader_epochs.change_count += change_count + 1
         self.high_watermark = min(self.high_watermark, self.log_end_offset)
+        self.cleaned_offset = min(self.cleaned_offset, self.log_end_offset)

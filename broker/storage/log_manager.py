@@ -15,6 +15,7 @@ from uuid import UUID, uuid4
 
 from broker.config import BrokerConfig, LogConfig
 from broker.storage import checkpoint, recovery
+from broker.storage.cleaner import CleaningJob
 from broker.storage.disk import Disk
 from broker.storage.errors import CorruptionError, DiskError, FolderError
 from broker.storage.folder import check_identity, folder_name, parse_folder_name
@@ -88,7 +89,9 @@ class LogManager:
         self._writing = Lock()
         self._checkpoint_number = 0
         self._written_number = 0
-        self._written_points: Offsets = {}
+        self._written: dict[str, Offsets] = {}
+        """What the offset checkpoints hold, by name; missing until the first one of this run."""
+        self._found: dict[str, Offsets] = {}
         self._written_epochs: dict[str, int] = {}
         try:
             check_identity(disk, self._folder, config)
@@ -107,7 +110,8 @@ class LogManager:
         points = self._read_offsets(checkpoint.RECOVERY_POINTS)
         starts = self._read_offsets(checkpoint.LOG_START_OFFSETS)
         high_watermarks = self._read_offsets(checkpoint.HIGH_WATERMARKS)
-        self._written_points = points
+        cleaned = self._read_offsets(checkpoint.CLEANED_OFFSETS)
+        self._found = {checkpoint.RECOVERY_POINTS: points, checkpoint.CLEANED_OFFSETS: cleaned}
         dropped: list[str] = []
         for name in self._disk.list_folder(self._folder):
             path = f"{self._folder}/{name}"
@@ -122,14 +126,23 @@ class LogManager:
                 if topic_id is None:
                     self._disk.remove_folder(path)
                     continue
-                rules = self._rules(topic_partition, path, points, starts, report.was_clean, now_ms)
+                rules = recovery.LoadRules(
+                    log_start_offset=starts.get(topic_partition, 0),
+                    recovery_point=points.get(topic_partition, 0),
+                    epochs=self._read_epochs(path),
+                    interval_bytes=self._config.log_config().index_interval_bytes,
+                    expiration_ms=self._config.producer_id_expiration_ms,
+                    is_clean=report.was_clean,
+                    now_ms=now_ms,
+                    has_gaps=topic_partition in cleaned,
+                )
                 loaded = recovery.load(self._disk, path, rules)
             except (CorruptionError, DiskError) as error:
                 if isinstance(error, DiskError) and error.is_flush:
                     raise
                 self.offline[topic_partition] = str(error)
                 continue
-            self.logs[topic_partition] = Log(
+            log = self.logs[topic_partition] = Log(
                 self._disk,
                 path,
                 topic_partition,
@@ -138,6 +151,7 @@ class LogManager:
                 loaded,
                 high_watermarks.get(topic_partition, 0),
             )
+            log.cleaned_offset = min(cleaned.get(topic_partition, -1), log.log_end_offset)
             if loaded.truncated_reason:
                 cut = (topic_partition, loaded.truncated_bytes, loaded.truncated_reason)
                 report.truncated.append(cut)
@@ -167,7 +181,7 @@ class LogManager:
         if topic_partition in self.offline:
             raise FolderError(path, self.offline[topic_partition])
         # A recovery point of a deleted namesake would make the empty log look like a loss.
-        if self._written_points.get(topic_partition):
+        if any(offsets.get(topic_partition) for offsets in self._known().values()):
             self.checkpoint().perform()
         disk = self._disk
         disk.make_folder(path)
@@ -219,11 +233,13 @@ class LogManager:
                 tp: log.log_start_offset for tp, log in logs.items() if log.log_start_offset
             },
             checkpoint.HIGH_WATERMARKS: {tp: log.high_watermark for tp, log in logs.items()},
+            checkpoint.CLEANED_OFFSETS: {
+                tp: log.cleaned_offset for tp, log in logs.items() if log.cleaned_offset >= 0
+            },
         }
         # What is offline keeps its place in the files: it is the evidence of what was there.
-        for tp in self.offline:
-            if tp in self._written_points:
-                offsets[checkpoint.RECOVERY_POINTS][tp] = self._written_points[tp]
+        for name, known in self._known().items():
+            offsets[name].update({tp: known[tp] for tp in self.offline if tp in known})
         epochs = {
             log.folder: (log.leader_epochs.change_count, log.leader_epochs.entries.copy())
             for log in logs.values()
@@ -241,10 +257,16 @@ class LogManager:
                 self._write_epochs(folder, entries)
                 self._written_epochs[folder] = change_count
             for name, values in offsets.items():
+                if self._written.get(name) == values:
+                    continue
                 data = checkpoint.encode_offsets(values)
                 self._disk.replace(f"{self._folder}/{name}", data, is_durable=True)
+                self._written[name] = values
             self._written_number = number
-            self._written_points = offsets[checkpoint.RECOVERY_POINTS]
+
+    def _known(self) -> dict[str, Offsets]:
+        """What the checkpoints hold: as written last, else as found at the start."""
+        return self._found | self._written
 
     def _write_epochs(self, folder: str, entries: list[tuple[int, int]]) -> None:
         path = f"{folder}/{checkpoint.LEADER_EPOCHS}"
@@ -254,6 +276,22 @@ class LogManager:
             # A deletion may have renamed the folder meanwhile.
             if self._disk.exists(folder):
                 raise
+
+    def clean(self, log: Log, job: CleaningJob) -> bool:
+        """Do one slice of a cleaning, in the thread that also deletes logs; True when committed.
+
+        Raises FolderError when the log has been deleted meanwhile: its path may be another's.
+        """
+        topic_partition = log.topic_partition
+        if self.logs.get(topic_partition) is not log:
+            raise FolderError(log.folder, "deleted while it was being cleaned")
+        if not job.perform():
+            return False
+        # A start that finds offsets missing must know that this is no damage.
+        if topic_partition not in self._known().get(checkpoint.CLEANED_OFFSETS, {}):
+            self.checkpoint().perform()
+        job.commit()
+        return True
 
     def close_clean(self) -> None:
         """Flush everything, write the checkpoints and the clean-shutdown marker, unlock.
@@ -284,25 +322,6 @@ class LogManager:
         self._disk.unlink(path)
         self._disk.sync_folder(self._folder)
         return True
-
-    def _rules(
-        self,
-        topic_partition: TopicPartition,
-        path: str,
-        points: Offsets,
-        starts: Offsets,
-        was_clean: bool,
-        now_ms: int,
-    ) -> recovery.LoadRules:
-        return recovery.LoadRules(
-            log_start_offset=starts.get(topic_partition, 0),
-            recovery_point=points.get(topic_partition, 0),
-            epochs=self._read_epochs(path),
-            interval_bytes=self._config.log_config().index_interval_bytes,
-            expiration_ms=self._config.producer_id_expiration_ms,
-            is_clean=was_clean,
-            now_ms=now_ms,
-        )
 
     def _read_offsets(self, name: str) -> Offsets:
         path = f"{self._folder}/{name}"

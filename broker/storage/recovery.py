@@ -24,6 +24,7 @@ from broker.storage.leader_epochs import LeaderEpochs
 from broker.storage.markers import read_marker_at
 from broker.storage.producer_state import LastMarker, ProducerState
 from broker.storage.segment import BASE_DIGITS, DELETED_SUFFIX, LOG_SUFFIX, SUFFIXES, Segment
+from broker.storage.swap import finish_swaps
 from broker.storage.txn_index import AbortedEntry
 from broker.storage.walk import BatchWalk
 from protocol.errors import WireError
@@ -122,6 +123,7 @@ class _Loading:
 
     def _tidy(self) -> list[int]:
         """Remove left-overs and return the base offsets of the segments that count."""
+        finish_swaps(self.disk, self.folder)
         names = self.disk.list_folder(self.folder)
         bases = sorted(
             int(name[:BASE_DIGITS])

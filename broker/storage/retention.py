@@ -26,6 +26,9 @@ def expired_count(
     left_bytes = sum(segment.size_bytes for segment in segments)
     for count, segment in enumerate(segments):
         is_empty = segment.next_offset == segment.base_offset
+        if is_empty and count < len(segments) - 1 and config.is_deleted:
+            # A cleaning has left nothing of it.
+            continue
         if is_empty or segment.next_offset > high_watermark:
             return count
         left_bytes -= segment.size_bytes

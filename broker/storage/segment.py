@@ -268,6 +268,13 @@ class Segment:
             # They are rebuilt from the batches when they are missing or short.
             return
 
+    def indexes_written(self) -> None:
+        """All index files hold what is in memory; whoever made the segment has written them."""
+        assert self._index is not None and self._time_index is not None
+        self._index_entries_written = len(self._index)
+        self._time_entries_written = len(self._time_index)
+        self._aborted_written = self.aborted_count
+
     def compare_index_files(self) -> bool:
         """Whether the files hold exactly the entries made by walking; if not, write them anew."""
         try:

@@ -7,12 +7,13 @@ was, and remembers which files have to be put right before anything is written a
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from broker.storage.disk import Disk, DiskFile
 from broker.storage.errors import DiskError
 from broker.storage.jobs import unlink_if_there
+from broker.storage.outcomes import Staged
 from broker.storage.segment import DELETED_SUFFIX, Segment, State
 
 WARM_SEGMENTS = 2
@@ -80,6 +81,24 @@ class Segments:
         first = max(bisect_right(self._base_offsets, offset) - 1, 0)
         return islice(self._row, first, None)
 
+    def closed(self) -> list[Segment]:
+        """All but the active one."""
+        return self._row[:-1]
+
+    def after(self, segment: Segment) -> Segment:
+        """The next one; there is one behind every segment but the active."""
+        return self._row[bisect_right(self._base_offsets, segment.base_offset)]
+
+    def replace(self, old: Sequence[Segment], new: Segment) -> list[DiskFile]:
+        """Put one closed segment in the place of some; returns the files that are still open."""
+        first = self._row.index(old[0])
+        self._row[first : first + len(old)] = [new]
+        self._base_offsets[first : first + len(old)] = [new.base_offset]
+        self.closed_bytes += new.size_bytes - sum(segment.size_bytes for segment in old)
+        self._warm = [segment for segment in self._warm if segment not in old]
+        new.unload()
+        return [file for segment in old if (file := segment.let_go()) is not None]
+
     def files_from(self, offset: int) -> list[DiskFile]:
         """The open files of all segments with something at or above the offset."""
         first = max(bisect_right(self._base_offsets, offset) - 1, 0)
@@ -109,6 +128,23 @@ class Segments:
         self.active = new
         self.roll_count += 1
         self._keep_warm(old)
+
+    def write_run(self, run: Sequence[Staged]) -> None:
+        """Write batches behind the last, with one call of the disk."""
+        segment = self.active
+        segment.write([one[0] for one in run])
+        for _, last_offset, size_bytes, max_timestamp_ms, _, _ in run:
+            segment.take(last_offset, size_bytes, max_timestamp_ms)
+        segment.mark_end()
+
+    def write_runs(self, staged: Sequence[Staged], interval_bytes: int, now_ms: int) -> None:
+        """The same for batches some of which begin a new segment."""
+        starts = [number for number, one in enumerate(staged) if one[5]]
+        if starts[0]:
+            self.write_run(staged[: starts[0]])
+        for start, end in zip(starts, [*starts[1:], len(staged)], strict=True):
+            self.roll(interval_bytes, now_ms)
+            self.write_run(staged[start:end])
 
     def standing(self) -> Standing:
         return len(self._row), self.closed_bytes, self.active.state()

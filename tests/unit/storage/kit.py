@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 
 from broker.config import BrokerConfig, LogConfig
 from broker.storage.disk import Disk
-from broker.storage.log import Appended, Log
+from broker.storage.log import Log
 from broker.storage.log_manager import LogManager, OpenReport
+from broker.storage.outcomes import Appended
 from protocol.types import TopicPartition
 from protocol.wire.record import NewRecord, Record
 from protocol.wire.records import build_batch, iterate_batches, iterate_records, read_header

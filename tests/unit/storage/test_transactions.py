@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from broker.storage.errors import DiskError
-from broker.storage.log import Appended
 from broker.storage.markers import marker_of
+from broker.storage.outcomes import Appended
 from broker.storage.producer_state import ActiveProducer
 from broker.storage.txn_index import AbortedTransaction
 from protocol.errors import ApiError, ErrorCode

@@ -1,0 +1,116 @@
+"""Whether a log is worth cleaning, and what a cleaning would have to do.
+
+Floor: storage. Pure. Only closed segments are cleaned, below everything that may still change: the
+recovery point, the high watermark, the last stable offset, and records younger than
+`min.compaction.lag.ms`. It is worth while when the dirty share of the bytes reaches
+`min.cleanable.dirty.ratio`, or when something has waited for `max.compaction.lag.ms` (KIP-354).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from broker.config import LogConfig
+from broker.settings import INT_MAX, LONG_MAX
+from broker.storage.cleaner import CleaningPlan
+from broker.storage.offset_index import ENTRY_BYTES
+from broker.storage.producer_state import ProducerState
+from broker.storage.segment import Segment
+from broker.storage.segments import Segments
+
+GROUP_SEGMENTS_MAX = 64
+"""Segments that become one: each costs some renames in the loop."""
+
+
+@dataclass(slots=True, frozen=True)
+class Dirt:
+    """The cleanable part of a log."""
+
+    segments: Sequence[Segment]
+    """All that a cleaning would go through, the clean ones first."""
+    first_dirty_offset: int
+    ratio: float
+    """The dirty share of the bytes; above 1 when it must not wait any longer."""
+
+
+def dirt_of(
+    segments: Segments, config: LogConfig, cleaned_offset: int, limit_offset: int, now_ms: int
+) -> Dirt | None:
+    """What there is to clean below `limit_offset`; None when it is not worth while."""
+    first_dirty_offset = max(cleaned_offset, segments.start_offset)
+    cleanable: list[Segment] = []
+    dirty_bytes = clean_bytes = 0
+    oldest_ms = LONG_MAX
+    for segment in segments.closed():
+        if segment.next_offset > limit_offset:
+            break
+        is_dirty = segment.next_offset > first_dirty_offset
+        if is_dirty and config.min_compaction_lag_ms > 0:
+            newest_ms = segment.largest_timestamp_ms
+            if newest_ms < 0:
+                newest_ms = segment.created_ms
+            if newest_ms > now_ms - config.min_compaction_lag_ms:
+                break
+        cleanable.append(segment)
+        if is_dirty:
+            dirty_bytes += segment.size_bytes
+            first_ms = segment.first_timestamp_ms
+            oldest_ms = min(oldest_ms, first_ms if first_ms >= 0 else segment.created_ms)
+        else:
+            clean_bytes += segment.size_bytes
+    if not dirty_bytes:
+        return None
+    ratio = dirty_bytes / (dirty_bytes + clean_bytes)
+    if now_ms - oldest_ms > config.max_compaction_lag_ms:
+        ratio += 1
+    elif ratio < config.min_cleanable_dirty_ratio:
+        return None
+    return Dirt(cleanable, first_dirty_offset, ratio)
+
+
+def groups_of(segments: Sequence[Segment], config: LogConfig) -> list[list[Segment]]:
+    """Neighbouring segments that fit into one, by size, index and offsets."""
+    groups: list[list[Segment]] = []
+    size_bytes = index_bytes = 0
+    for segment in segments:
+        entries = segment.size_bytes // max(config.index_interval_bytes, 1) + 1
+        fits = groups and (
+            size_bytes + segment.size_bytes <= config.segment_bytes
+            and index_bytes + entries * ENTRY_BYTES <= config.segment_index_bytes
+            and segment.next_offset - groups[-1][0].base_offset <= INT_MAX
+            and len(groups[-1]) < GROUP_SEGMENTS_MAX
+        )
+        if not fits:
+            groups.append([])
+            size_bytes = index_bytes = 0
+        groups[-1].append(segment)
+        size_bytes += segment.size_bytes
+        index_bytes += entries * ENTRY_BYTES
+    return groups
+
+
+def plan_of(
+    folder: str,
+    segments: Segments,
+    config: LogConfig,
+    dirt: Dirt,
+    state: ProducerState,
+    map_bytes: int,
+    now_ms: int,
+) -> CleaningPlan:
+    """All that a cleaning must know of the log, so that it need not look at it again."""
+    return CleaningPlan(
+        folder,
+        groups_of(dirt.segments, config),
+        dirt.first_dirty_offset,
+        [entry for segment in segments for entry in segment.aborted()],
+        {
+            producer_id: (producer.producer_epoch, producer.batches[-1][3])
+            for producer_id, producer in state.producers.items()
+        },
+        map_bytes,
+        config.index_interval_bytes,
+        config.delete_retention_ms,
+        now_ms,
+    )

@@ -1,0 +1,40 @@
+"""What a log says of an append and of a read.
+
+Floor: storage. Data only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.storage.disk import FileRegion
+
+
+@dataclass(slots=True)
+class Appended:
+    """Where a batch stands. A duplicate stands where its first copy does; nothing was staged."""
+
+    base_offset: int
+    last_offset: int
+    is_duplicate: bool
+    log_append_time_ms: int
+    """-1 unless the topic stamps records itself."""
+
+
+@dataclass(slots=True)
+class LogRead:
+    """What lies at an offset: whole batches in one file, perhaps none yet.
+
+    `region` is None when nothing is readable below the limit. The first batch may begin below the
+    offset asked for, or above it where a cleaning has left a gap; clients skip the records they
+    did not ask for.
+    """
+
+    region: FileRegion | None
+    size_bytes: int
+
+
+NOTHING = LogRead(None, 0)
+
+Staged = tuple[memoryview, int, int, int, int, bool]
+"""Batch, last offset, size, largest timestamp, leader epoch, whether a new segment begins."""

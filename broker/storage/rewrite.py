@@ -1,0 +1,118 @@
+"""Batches with some of their records taken out.
+
+Floor: storage. Pure. What remains keeps its place: base offset, last offset delta, producer, base
+sequence and leader epoch stay, so a reader that counts offsets or sequences sees no difference.
+Record bytes are copied as they are, for their deltas still hold; only a delete horizon, which
+takes the place of the base timestamp (KIP-534), has them written anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import compress as select
+from struct import Struct
+
+from protocol.wire.crc32c import crc32c
+from protocol.wire.primitives import read_varint
+from protocol.wire.record import Record, append_record
+from protocol.wire.records import HEADER_BYTES, BatchHeader, compress, decompress
+
+HAS_DELETE_HORIZON = 0x40
+"""Attribute bit 6: the base timestamp says when tombstones and markers of the batch may go."""
+
+_ANY_SIZE = 2**31 - 1
+_CODEC_BITS = 0x07
+_HEADER = Struct(">qiibIhiqqqhii")
+_CRC = Struct(">I")
+_CRC_AT = 17
+_ATTRIBUTES_AT = 21
+_LENGTH_END = 12
+
+
+def delete_horizon(header: BatchHeader) -> int | None:
+    """When what only marks a deletion may go itself; None when no cleaning has met it yet."""
+    return header.base_timestamp if header.attributes & HAS_DELETE_HORIZON else None
+
+
+def payload_of(header: BatchHeader, batch: memoryview) -> bytes:
+    """The records of a batch, decompressed; the caller has read them once, within its limit."""
+    packed = batch[HEADER_BYTES:]
+    if header.attributes & _CODEC_BITS:
+        return bytes(decompress(header.codec, packed, _ANY_SIZE))
+    return bytes(packed)
+
+
+def without(
+    header: BatchHeader, payload: bytes, records: Sequence[Record], kept: Sequence[bool]
+) -> bytes:
+    """The batch with only the records marked as kept; at least one must be."""
+    spans = select(_spans(payload, len(records)), kept)
+    content = b"".join([payload[start:end] for start, end in spans])
+    left = list(select(records, kept))
+    return _packed(header, header.base_timestamp, header.attributes, content, left)
+
+
+def with_horizon(header: BatchHeader, records: Sequence[Record], horizon_ms: int) -> bytes:
+    """The batch with these of its records, and the time until which its deletions are kept."""
+    content = bytearray()
+    for record in records:
+        # With LogAppendTime all records have the batch's time, whatever their delta says.
+        delta = 0 if header.is_log_append_time else record.timestamp_ms - horizon_ms
+        append_record(
+            content,
+            record.offset - header.base_offset,
+            delta,
+            record.key,
+            record.value,
+            record.headers,
+        )
+    attributes = header.attributes | HAS_DELETE_HORIZON
+    return _packed(header, horizon_ms, attributes, bytes(content), records)
+
+
+def emptied(header: BatchHeader) -> bytes:
+    """The batch without any record, kept for its producer's epoch and last sequence."""
+    attributes = header.attributes & ~(_CODEC_BITS | HAS_DELETE_HORIZON)
+    empty = header._replace(max_timestamp=-1, base_timestamp=-1)
+    return _assembled(empty, attributes, b"", 0)
+
+
+def _packed(
+    header: BatchHeader,
+    base_timestamp_ms: int,
+    attributes: int,
+    content: bytes,
+    records: Sequence[Record],
+) -> bytes:
+    max_timestamp_ms = header.max_timestamp
+    if not header.is_log_append_time:
+        max_timestamp_ms = max(record.timestamp_ms for record in records)
+    changed = header._replace(base_timestamp=base_timestamp_ms, max_timestamp=max_timestamp_ms)
+    if attributes & _CODEC_BITS:
+        content = bytes(compress(header.codec, content))
+    return _assembled(changed, attributes, content, len(records))
+
+
+def _assembled(header: BatchHeader, attributes: int, content: bytes, record_count: int) -> bytes:
+    batch = bytearray(HEADER_BYTES)
+    _HEADER.pack_into(
+        batch, 0, header.base_offset, HEADER_BYTES - _LENGTH_END + len(content),
+        header.partition_leader_epoch, header.magic, 0, attributes, header.last_offset_delta,
+        header.base_timestamp, header.max_timestamp, header.producer_id, header.producer_epoch,
+        header.base_sequence, record_count,
+    )  # fmt: skip
+    batch += content
+    with memoryview(batch) as view, view[_ATTRIBUTES_AT:] as covered:
+        _CRC.pack_into(batch, _CRC_AT, crc32c(covered))
+    return bytes(batch)
+
+
+def _spans(payload: bytes, count: int) -> list[tuple[int, int]]:
+    """Where each record begins and ends; the payload has been read once without a complaint."""
+    spans = []
+    position = 0
+    for _ in range(count):
+        length, start = read_varint(payload, position)
+        spans.append((position, start + length))
+        position = start + length
+    return spans
