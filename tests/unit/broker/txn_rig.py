@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from protocol.errors import ErrorCode
 from protocol.messages.cluster import FindCoordinatorRequest
 from protocol.messages.fetch import PartitionData
+from protocol.messages.produce import ProduceRequest
 from protocol.messages.producer_ids import InitProducerIdRequest, InitProducerIdResponse
 from protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
@@ -16,7 +17,13 @@ from protocol.messages.transactions import (
     TxnOffsetCommitRequestTopic,
 )
 from protocol.types import TopicPartition
-from protocol.wire.records import SEQUENCE_MAX, iterate_batches, iterate_records, read_marker
+from protocol.wire.records import (
+    SEQUENCE_MAX,
+    Record,
+    iterate_batches,
+    iterate_records,
+    read_marker,
+)
 from tests.harness.wire import batch_of, fetch_request, produce_request
 from tests.unit.broker.rig import Asked, Rig
 
@@ -40,9 +47,13 @@ def settle(rig: Rig) -> None:
 
 
 def read_stable(rig: Rig, topic: str, partition: int = 0) -> list[bytes | None]:
-    """What a reader of committed data sees, aborted batches dropped as a client drops them."""
-    values: list[bytes | None] = []
-    offset = 0
+    """The values that a reader of committed data sees."""
+    return [record.value for record in read_stable_records(rig, topic, partition)]
+
+
+def read_stable_records(rig: Rig, topic: str, partition: int = 0, offset: int = 0) -> list[Record]:
+    """What such a reader sees from an offset on, aborted batches dropped as a client drops them."""
+    records: list[Record] = []
     while True:
         request = fetch_request(topic, offset, isolation_level=READ_COMMITTED)
         request.topics[0].partitions[0].partition = partition
@@ -50,12 +61,12 @@ def read_stable(rig: Rig, topic: str, partition: int = 0) -> list[bytes | None]:
         assert part.error_code == 0, part
         if not len(part.records):
             assert offset == part.last_stable_offset
-            return values
-        offset = _take_committed(part, values)
+            return records
+        offset = _take_committed(part, records)
 
 
-def _take_committed(part: PartitionData, values: list[bytes | None]) -> int:
-    """Add the committed values of one answer; returns where the next fetch begins."""
+def _take_committed(part: PartitionData, records: list[Record]) -> int:
+    """Add the committed records of one answer; returns where the next fetch begins."""
     aborted = [(one.first_offset, one.producer_id) for one in part.aborted_transactions or ()]
     assert aborted == sorted(aborted)
     skipped: set[int] = set()
@@ -69,7 +80,7 @@ def _take_committed(part: PartitionData, values: list[bytes | None]) -> int:
             if marker is not None and not marker.is_commit:
                 skipped.discard(header.producer_id)
         elif not (header.is_transactional and header.producer_id in skipped):
-            values.extend(record.value for record in iterate_records(batch))
+            records.extend(iterate_records(batch))
     return offset
 
 
@@ -84,14 +95,17 @@ class TxnProducer:
         self.producer_epoch = -1
         self.sequences: dict[TopicPartition, int] = {}
 
-    def init(self, *, resumes: bool = False, version: int = 4) -> ErrorCode:
-        """InitProducerId; with `resumes` it comes with its id and epoch."""
+    def init_request(self, *, resumes: bool = False) -> InitProducerIdRequest:
         request = InitProducerIdRequest(
             transactional_id=self.transactional_id, transaction_timeout_ms=self.timeout_ms
         )
         if resumes:
             request.producer_id, request.producer_epoch = self.producer_id, self.producer_epoch
-        return self.take(self.rig.ask(request, version))
+        return request
+
+    def init(self, *, resumes: bool = False, version: int = 4) -> ErrorCode:
+        """InitProducerId; with `resumes` it comes with its id and epoch."""
+        return self.take(self.rig.ask(self.init_request(resumes=resumes), version))
 
     def take(self, answer: InitProducerIdResponse) -> ErrorCode:
         """Take over what InitProducerId has answered."""
@@ -131,20 +145,26 @@ class TxnProducer:
         self, partition: TopicPartition, value: bytes, *, transactional_id: str | None = ""
     ) -> Asked:
         """Produce one transactional record."""
+        request = self.produce_request(partition, value)
+        if transactional_id != "":
+            request.transactional_id = transactional_id
+        return self.rig.send(request, 9)
+
+    def produce_request(self, partition: TopicPartition, value: bytes) -> ProduceRequest:
+        """The next record of a partition; its sequence is used up by this."""
         sequence = self.sequences.get(partition, 0)
         batch = batch_of(
             [value],
+            timestamp_ms=self.rig.clock.now_ms(),
             producer_id=self.producer_id,
             producer_epoch=self.producer_epoch,
             base_sequence=sequence,
             is_transactional=True,
         )
         request = produce_request(partition.topic, batch, partition=partition.partition)
-        request.transactional_id = (
-            self.transactional_id if transactional_id == "" else transactional_id
-        )
+        request.transactional_id = self.transactional_id
         self.sequences[partition] = (sequence + 1) & SEQUENCE_MAX
-        return self.rig.send(request, 9)
+        return request
 
     def put(self, partition: TopicPartition, value: bytes) -> ErrorCode:
         """The same, synced; its code."""
@@ -154,19 +174,27 @@ class TxnProducer:
 
     def add_offsets(self, group_id: str, version: int = 3) -> ErrorCode:
         """AddOffsetsToTxn."""
-        request = AddOffsetsToTxnRequest(
+        return ErrorCode(self.rig.ask(self.offsets_request(group_id), version).error_code)
+
+    def offsets_request(self, group_id: str) -> AddOffsetsToTxnRequest:
+        return AddOffsetsToTxnRequest(
             transactional_id=self.transactional_id,
             producer_id=self.producer_id,
             producer_epoch=self.producer_epoch,
             group_id=group_id,
         )
-        return ErrorCode(self.rig.ask(request, version).error_code)
 
     def commit_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int], version: int = 3
     ) -> list[ErrorCode]:
         """TxnOffsetCommit; a code for each."""
-        request = TxnOffsetCommitRequest(
+        answer = self.rig.ask(self.commit_request(group_id, offsets), version)
+        return [ErrorCode(one.error_code) for topic in answer.topics for one in topic.partitions]
+
+    def commit_request(
+        self, group_id: str, offsets: Mapping[TopicPartition, int]
+    ) -> TxnOffsetCommitRequest:
+        return TxnOffsetCommitRequest(
             transactional_id=self.transactional_id,
             group_id=group_id,
             producer_id=self.producer_id,
@@ -185,8 +213,6 @@ class TxnProducer:
                 for partition, offset in offsets.items()
             ],
         )
-        answer = self.rig.ask(request, version)
-        return [ErrorCode(one.error_code) for topic in answer.topics for one in topic.partitions]
 
     def end_request(self, *, is_commit: bool) -> EndTxnRequest:
         return EndTxnRequest(
