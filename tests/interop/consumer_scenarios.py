@@ -26,9 +26,16 @@ from protocol.types import TopicPartition
 
 DEADLINE_S = 60
 
+SERVER = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+}
+"""What a server is told, of either kind, so that nobody waits for defaults meant for production."""
+
 GROUP: dict[str, Any] = {
     "offset_reset": OffsetReset.EARLIEST,
-    "session_timeout_ms": 6_000,
+    "session_timeout_ms": 2_000,
     "heartbeat_interval_ms": 200,
     "fetch_max_wait_ms": 100,
 }
@@ -233,7 +240,8 @@ async def a_pattern_finds_topics_that_come(cluster: Cluster) -> None:
 async def positions_are_sought(cluster: Cluster) -> None:
     await a_topic(cluster, "sought", 1, 50)
     tp = TopicPartition("sought", 0)
-    async with Consumer(cluster, ConsumerSettings(offset_reset="earliest")) as consumer:
+    settings = ConsumerSettings(offset_reset="earliest", fetch_max_wait_ms=50)
+    async with Consumer(cluster, settings) as consumer:
         consumer.assign([tp])
         assert (await consumer.getone()).offset == 0
         assert await consumer.position(tp) == 1

@@ -10,6 +10,7 @@ from protocol.client.cluster import Cluster
 from tests.harness.broker import BrokerProcess
 from tests.harness.seed import seeded
 from tests.interop import client_scenarios as scenarios
+from tests.interop import consumer_scenarios, transaction_scenarios
 
 pytestmark = pytest.mark.live
 
@@ -18,7 +19,7 @@ KILLS = 3
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("broker")) as process:
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), consumer_scenarios.SERVER) as process:
         yield process
 
 
@@ -41,6 +42,16 @@ def test_round_trip(broker: BrokerProcess, codec: str) -> None:
 
 @pytest.mark.parametrize("scenario", scenarios.ALL, ids=lambda scenario: scenario.__name__)
 def test_scenario(broker: BrokerProcess, scenario: scenarios.Scenario) -> None:
+    connected(broker, scenario)
+
+
+@pytest.mark.parametrize("scenario", consumer_scenarios.ALL, ids=lambda s: s.__name__)
+def test_consumer(broker: BrokerProcess, scenario: scenarios.Scenario) -> None:
+    connected(broker, scenario)
+
+
+@pytest.mark.parametrize("scenario", transaction_scenarios.ALL, ids=lambda s: s.__name__)
+def test_transactional_producer(broker: BrokerProcess, scenario: scenarios.Scenario) -> None:
     connected(broker, scenario)
 
 

@@ -19,7 +19,8 @@ KILLS = 2
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaProcess]:
-    with KafkaProcess(tmp_path_factory.mktemp("kafka")) as process:
+    folder = tmp_path_factory.mktemp("kafka")
+    with KafkaProcess(folder, properties=consumer_scenarios.SERVER) as process:
         yield process
 
 
