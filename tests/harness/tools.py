@@ -35,7 +35,7 @@ LEADER_ELECTION = _TOOLS + "LeaderElectionCommand"
 REASSIGN = _TOOLS + "reassign.ReassignPartitionsCommand"
 CLUSTER = _TOOLS + "ClusterTool"
 
-_LOG4J = """status=error
+LOG4J = """status=error
 appender.err.type=Console
 appender.err.name=err
 appender.err.target=SYSTEM_ERR
@@ -76,7 +76,7 @@ class KafkaTools:
         self._jars = kafka_jars()
         folder.mkdir(parents=True, exist_ok=True)
         self._log4j = folder / "tools-log4j2.properties"
-        self._log4j.write_text(_LOG4J)
+        self._log4j.write_text(LOG4J)
 
     def command(self, main: str, *arguments: str) -> list[str]:
         """The whole command line, for a tool that the test runs itself."""

@@ -1,0 +1,97 @@
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Properties;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicBoolean;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.serialization.StringDeserializer;
+import org.apache.kafka.common.serialization.StringSerializer;
+
+/** Members that come and go under each assignor, one of them static: every record is read. */
+public class Groups {
+    static final int COUNT = 400;
+
+    public static void main(String[] args) throws Exception {
+        String servers = args[0];
+        String topic = args[1];
+        Properties settings = new Properties();
+        settings.put("bootstrap.servers", servers);
+        try (KafkaProducer<String, String> producer =
+                new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer())) {
+            for (int number = 0; number < COUNT; number++) {
+                producer.send(new ProducerRecord<>(topic, "k" + number, "" + number));
+            }
+        }
+        for (String assignor : List.of("Range", "RoundRobin", "Sticky", "CooperativeSticky")) {
+            read(servers, topic, assignor);
+        }
+        System.out.println("all read");
+    }
+
+    static void read(String servers, String topic, String assignor) throws Exception {
+        Set<String> seen = ConcurrentHashMap.newKeySet();
+        AtomicBoolean stops = new AtomicBoolean();
+        List<Throwable> failures = new ArrayList<>();
+        List<Thread> members = new ArrayList<>();
+        for (int number = 0; number < 3; number++) {
+            String instance = number == 0 ? "static-" + assignor : null;
+            Thread member = new Thread(() -> {
+                try {
+                    member(servers, topic, assignor, instance, seen, stops);
+                } catch (Throwable error) {
+                    synchronized (failures) {
+                        failures.add(error);
+                    }
+                }
+            });
+            members.add(member);
+            member.start();
+        }
+        while (seen.size() < COUNT && failures.isEmpty()) {
+            Thread.sleep(20);
+        }
+        stops.set(true);
+        for (Thread member : members) {
+            member.join();
+        }
+        if (!failures.isEmpty()) {
+            throw new IllegalStateException(failures.get(0));
+        }
+        System.out.println(assignor);
+    }
+
+    static void member(
+            String servers,
+            String topic,
+            String assignor,
+            String instance,
+            Set<String> seen,
+            AtomicBoolean stops) {
+        Properties settings = new Properties();
+        settings.put("bootstrap.servers", servers);
+        settings.put("group.id", topic + "-" + assignor);
+        settings.put("auto.offset.reset", "earliest");
+        settings.put("max.poll.records", "20");
+        settings.put(
+                "partition.assignment.strategy",
+                "org.apache.kafka.clients.consumer." + assignor + "Assignor");
+        if (instance != null) {
+            settings.put("group.instance.id", instance);
+        }
+        try (KafkaConsumer<String, String> consumer =
+                new KafkaConsumer<>(settings, new StringDeserializer(), new StringDeserializer())) {
+            consumer.subscribe(List.of(topic));
+            while (!stops.get()) {
+                for (ConsumerRecord<String, String> one : consumer.poll(Duration.ofMillis(100))) {
+                    seen.add(one.value());
+                }
+                consumer.commitSync();
+            }
+        }
+    }
+}

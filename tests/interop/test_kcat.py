@@ -1,0 +1,107 @@
+"""kcat as a distribution packages it: an old librdkafka, which compresses only if asked rightly."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from protocol.wire.records import iterate_batches
+from tests.harness.broker import BrokerProcess
+from tests.harness.tools import warnings_of
+
+pytestmark = [pytest.mark.live, pytest.mark.slow]
+
+CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+DEADLINE_S = 60.0
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    if shutil.which("kcat") is None:
+        pytest.skip("kcat is not installed")
+    with BrokerProcess(tmp_path, {"group.initial.rebalance.delay.ms": 0}) as broker:
+        yield broker
+        assert warnings_of(broker.log_text()) == []
+
+
+def kcat(broker: BrokerProcess, *arguments: str, stdin: str = "", says: str = "") -> str:
+    """What kcat prints; on the error stream only lines that match `says` may stand."""
+    ended = subprocess.run(
+        ["kcat", "-b", broker.bootstrap, *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    unforeseen = [
+        line for line in ended.stderr.splitlines() if not (says and re.search(says, line))
+    ]
+    assert not unforeseen, ended.stderr
+    return ended.stdout
+
+
+def codecs_on_disk(broker: BrokerProcess, topic: str) -> set[int]:
+    """The codecs of the batches as they lie in the log."""
+    files = sorted((broker.log_dir / f"{topic}-0").glob("*.log"))
+    return {
+        header.attributes & 7
+        for file in files
+        for header, _ in iterate_batches(memoryview(file.read_bytes()))
+    }
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("idempotent", ["false", "true"])
+def test_pitfall_1_batches_arrive_compressed_and_read_back(
+    broker: BrokerProcess, codec: str, idempotent: str
+) -> None:
+    topic = f"by-{codec}"
+    lines = "".join(f"k{number}:{'value ' * 20}{number}\n" for number in range(500))
+    kcat(
+        broker,
+        *("-P", "-t", topic, "-p", "0", "-K:", "-z", codec),
+        *("-X", f"enable.idempotence={idempotent}", "-X", "linger.ms=50"),
+        stdin=lines,
+    )
+    found = kcat(broker, "-C", "-t", topic, "-p", "0", "-e", "-q", "-K:", "-o", "beginning")
+    assert found == lines
+    assert codecs_on_disk(broker, topic) == {CODECS[codec]}
+
+
+def test_lists_queries_and_groups(broker: BrokerProcess) -> None:
+    kcat(broker, "-P", "-t", "asked", "-p", "0", stdin="a\nb\nc\n")
+    listed = kcat(broker, "-L")
+    assert re.search(r'topic "asked" with 1 partitions', listed)
+    assert re.search(r"broker 1 at 127\.0\.0\.1:\d+", listed)
+    assert "offset 3" in kcat(broker, "-Q", "-t", "asked:0:-1")
+    assert "offset 0" in kcat(broker, "-Q", "-t", "asked:0:-2")
+    grouped = kcat(
+        broker,
+        *("-G", "readers", "-c", "3", "-X", "auto.offset.reset=earliest", "asked"),
+        says=r"^% (?:Group|Reached|Waiting)",
+    )
+    assert grouped == "a\nb\nc\n"
+    again = kcat(
+        broker,
+        *("-G", "readers", "-e", "-X", "auto.offset.reset=earliest", "asked"),
+        says=r"^% (?:Group|Reached|Waiting)",
+    )
+    assert again == "", "the group has read everything"
+
+
+def test_headers_nulls_and_times(broker: BrokerProcess) -> None:
+    kcat(
+        broker,
+        *("-P", "-t", "odd", "-p", "0", "-Z", "-K:", "-H", "one=1", "-H", "two=2"),
+        stdin="key:\n:value\n",
+    )
+    shape = "%k|%s|%h|%K|%S\\n"
+    found = kcat(broker, "-C", "-t", "odd", "-p", "0", "-e", "-q", "-f", shape)
+    assert found == "key||one=1,two=2|3|-1\n|value|one=1,two=2|-1|5\n"
