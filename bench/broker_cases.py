@@ -7,6 +7,7 @@ before the clock starts.
 
 import os
 import random
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
@@ -17,11 +18,18 @@ from bench.measurement import Figures
 from bench.requests import check_produced, fetch_frame, fetch_request, produce_frame
 from bench.servers import Server
 from bench.session import Bench
+from protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from tests.harness.wire import WireClient
 
 PARTITIONS = 6
-TOPIC = "bench"
 GB = 1e9
 DIFFERENT_VALUES = 64
+LED_S_MAX = 30.0
+POLL_S = 0.02
 
 Case = Callable[[Server, Mapping[str, str]], Figures]
 """Takes the broker and the topic's settings."""
@@ -41,17 +49,36 @@ class _Spent:
 
 
 @contextmanager
-def new_topic(server: Server, settings: Mapping[str, str], partitions: int) -> Iterator[None]:
-    """A topic for one run."""
-    server.topics.create(TOPIC, partitions, settings)
+def new_topic(server: Server, settings: Mapping[str, str], partitions: int) -> Iterator[str]:
+    """A topic for one run, under a name of its own: Kafka deletes behind its answer."""
+    server.topic_count += 1
+    name = f"bench-{server.topic_count}"
+    server.topics.create(name, partitions, settings)
     try:
-        yield
+        until_led(server, name, partitions)
+        yield name
     finally:
-        server.topics.delete(TOPIC)
+        server.topics.delete(name)
 
 
-def _all_there(server: Server, partitions: int, count: int) -> None:
-    found = server.topics.record_count(TOPIC, partitions)
+def until_led(server: Server, topic: str, partitions: int) -> None:
+    """Wait until every partition is served: Kafka answers a creation before that."""
+    end_s = time.monotonic() + LED_S_MAX
+    asked = [
+        ListOffsetsPartition(partition_index=index, timestamp=-1) for index in range(partitions)
+    ]
+    request = ListOffsetsRequest(
+        replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=asked)]
+    )
+    with WireClient(server.bootstrap, "bench") as client:
+        while any(one.error_code for one in client.ask(request, 2).topics[0].partitions):
+            if time.monotonic() > end_s:
+                raise TimeoutError(f"{topic} is not served {LED_S_MAX} s after its creation")
+            time.sleep(POLL_S)
+
+
+def _all_there(server: Server, topic: str, partitions: int, count: int) -> None:
+    found = server.topics.record_count(topic, partitions)
     server.record_count += found
     if found != count:
         raise librdkafka.Lost(f"{found} of {count} records in the topic")
@@ -63,11 +90,11 @@ def produce(bench: Bench, size_bytes: int, count: int) -> Case:
     values = [chance.randbytes(size_bytes) for _ in range(DIFFERENT_VALUES)]
 
     def measure(server: Server, settings: Mapping[str, str]) -> Figures:
-        with new_topic(server, settings, PARTITIONS):
+        with new_topic(server, settings, PARTITIONS) as topic:
             spent = _Spent(server)
-            seconds = librdkafka.produce(server.bootstrap, TOPIC, values, count, "1")
+            seconds = librdkafka.produce(server.bootstrap, topic, values, count, "1")
             spent_s = spent.seconds
-            _all_there(server, PARTITIONS, count)
+            _all_there(server, topic, PARTITIONS, count)
         volume = count * size_bytes
         return {
             "mb_per_s": volume / seconds / 1e6,
@@ -85,15 +112,15 @@ def requests(bench: Bench, connections: int, in_flight: int) -> Case:
     partitions = min(PARTITIONS, connections)
 
     def measure(server: Server, settings: Mapping[str, str]) -> Figures:
-        with new_topic(server, settings, partitions):
+        with new_topic(server, settings, partitions) as topic:
             frames = [
-                produce_frame(TOPIC, number % partitions, "1") for number in range(connections)
+                produce_frame(topic, number % partitions, "1") for number in range(connections)
             ]
             spent = _Spent(server)
             found = raw.replay(server.bootstrap, frames, in_flight=in_flight, seconds=seconds)
             spent_s = spent.seconds
             check_produced(found.last_answer)
-            _all_there(server, partitions, found.requests)
+            _all_there(server, topic, partitions, found.requests)
         return {
             "requests_per_s": found.requests / found.seconds,
             "cpu_us_per_request": spent_s / found.requests * 1e6,
@@ -109,10 +136,10 @@ def on_the_way(bench: Bench, rate: int) -> Case:
     seconds = bench.options.sized(5, 1)
 
     def measure(server: Server, settings: Mapping[str, str]) -> Figures:
-        with new_topic(server, settings, 1):
+        with new_topic(server, settings, 1) as topic:
             spent = _Spent(server)
-            frame = produce_frame(TOPIC, 0, "1")
-            found = wakeful.latencies(server.bootstrap, TOPIC, frame, rate, seconds)
+            frame = produce_frame(topic, 0, "1")
+            found = wakeful.latencies(server.bootstrap, topic, frame, rate, seconds)
             spent_s = spent.seconds
             server.record_count += len(found)
         return {

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
-from bench.broker_cases import TOPIC, Case, new_topic
+from bench.broker_cases import Case, new_topic
 from bench.librdkafka import Lost
 from bench.machine import cpu_s, pss_mib
 from bench.measurement import Figures
@@ -30,14 +30,14 @@ def idle(bench: Bench) -> Case:
     seconds = bench.options.sized(8, 2)
 
     def measure(server: Server, settings: Mapping[str, str]) -> Figures:
-        with new_topic(server, settings, PARTITIONS), _connections(server):
+        with new_topic(server, settings, PARTITIONS) as topic, _connections(server):
             time.sleep(QUIET_S)
             figures = {"idle_cpu_percent": _waited(server, seconds)}
             figures["pss_mib"] = pss_mib([server.pid])
             with WireClient(server.bootstrap, "bench") as consumer:
-                figures["session_cpu_percent"] = _session(server, consumer, seconds)
+                figures["session_cpu_percent"] = _session(server, topic, consumer, seconds)
             with WireClient(server.bootstrap, "bench") as consumer:
-                figures["no_session_cpu_percent"] = _full_fetches(server, consumer, seconds)
+                figures["no_session_cpu_percent"] = _full_fetches(server, topic, consumer, seconds)
         return figures
 
     return measure
@@ -67,11 +67,11 @@ def _percent(server: Server, before_s: float, began_s: float) -> float:
     return (cpu_s(server.pid) - before_s) / (time.perf_counter() - began_s) * 100
 
 
-def _session(server: Server, consumer: WireClient, seconds: float) -> float:
+def _session(server: Server, topic: str, consumer: WireClient, seconds: float) -> float:
     """The first fetch names all partitions, the others nothing: that nothing has changed."""
     everything = dict.fromkeys(range(PARTITIONS), 0)
     answer = consumer.ask(
-        fetch_request(TOPIC, everything, session_epoch=NEW_SESSION), FETCH_VERSION
+        fetch_request(topic, everything, session_epoch=NEW_SESSION), FETCH_VERSION
     )
     if answer.error_code or not answer.session_id:
         raise Lost(f"no fetch session: error {answer.error_code}")
@@ -79,7 +79,7 @@ def _session(server: Server, consumer: WireClient, seconds: float) -> float:
     while time.perf_counter() - began_s < seconds:
         session_epoch += 1
         request = fetch_request(
-            TOPIC, {}, session_id=answer.session_id, session_epoch=session_epoch
+            topic, {}, session_id=answer.session_id, session_epoch=session_epoch
         )
         code = consumer.ask(request, FETCH_VERSION).error_code
         if code:
@@ -87,8 +87,8 @@ def _session(server: Server, consumer: WireClient, seconds: float) -> float:
     return _percent(server, before_s, began_s)
 
 
-def _full_fetches(server: Server, consumer: WireClient, seconds: float) -> float:
-    everything = fetch_request(TOPIC, dict.fromkeys(range(PARTITIONS), 0), session_epoch=NO_SESSION)
+def _full_fetches(server: Server, topic: str, consumer: WireClient, seconds: float) -> float:
+    everything = fetch_request(topic, dict.fromkeys(range(PARTITIONS), 0), session_epoch=NO_SESSION)
     before_s, began_s = cpu_s(server.pid), time.perf_counter()
     while time.perf_counter() - began_s < seconds:
         consumer.ask(everything, FETCH_VERSION)

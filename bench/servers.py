@@ -42,6 +42,9 @@ class Server:
     record_count: int = 0
     """Records it has taken so far, by whatever case."""
 
+    topic_count: int = 0
+    """Topics made for single runs so far."""
+
 
 def server(name: str, bootstrap: str, pid: int) -> Server:
     """A handle on a broker that serves already."""

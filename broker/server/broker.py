@@ -18,13 +18,14 @@ from broker.controller.controller import Controller
 from broker.controller.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, MetadataDelta
 from broker.controller.outcome import RegisterBroker
 from broker.controller.records import BROKER_RESOURCE
+from broker.server.connections import Connections
 from broker.server.dispatch import Dispatcher
 from broker.server.fetching import Fetches
 from broker.server.flusher import Flusher
 from broker.server.group_coordinator import GroupCoordinator
 from broker.server.handlers.table import HANDLERS
 from broker.server.housekeeping import Housekeeping
-from broker.server.listener import ClientListener, Connections, bind
+from broker.server.listener import ClientListener, bind
 from broker.server.loop_timer import LoopTimer
 from broker.server.metadata_driver import METADATA_PARTITION, METADATA_TOPIC_ID, MetadataDriver
 from broker.server.metrics import Metrics
@@ -67,7 +68,7 @@ class Broker:
             name: bind(f"listener {name}", address.host, address.port)
             for name, address in config.listeners.items()
         }
-        self.connections = Connections(config.max_connections, config.max_connections_per_ip)
+        self.connections = Connections(config)
         self.listeners: list[ClientListener] = []
         self.worker = Worker(loop, "files")
         self.warmer = Warmer(loop)
@@ -159,9 +160,7 @@ class Broker:
         services.groups.follow()
         services.transactions.follow()
         self.dispatcher = Dispatcher(services, HANDLERS)
-        self.connections.limit(
-            services.config.max_connections, services.config.max_connections_per_ip
-        )
+        self.connections.config = services.config
         for name, address in self.config.listeners.items():
             listener = ClientListener(
                 name, address, self._bound[name], services, self.dispatcher, self.connections
@@ -186,7 +185,7 @@ class Broker:
         services = self.services
         config = services.config = self._controller.config = self._config_in_force()
         services.replicas.reconfigure(config, services.metadata.image)
-        self.connections.limit(config.max_connections, config.max_connections_per_ip)
+        self.connections.config = config
 
     def _on_image(self, delta: MetadataDelta) -> None:
         if delta.changes_nodes:

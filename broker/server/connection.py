@@ -98,8 +98,11 @@ class Connection(asyncio.BufferedProtocol):
         """When the unfinished frame in the buffer began; 0 without one."""
         self.has_staged = False
         """Whether appends of this connection wait for the write at the end of its read."""
-        self._frames = FrameBuffer(listener.services.config.socket_request_max_bytes)
-        self._pipeline = Pipeline()
+        config = listener.services.config
+        self._frames = FrameBuffer(config.socket_request_max_bytes)
+        self._pipeline = Pipeline(
+            config.connection_max_requests_in_flight, config.connection_max_bytes_in_flight
+        )
         self._loop = listener.services.loop
         self._counted_bytes = 0
         self._is_busy = False
@@ -130,13 +133,16 @@ class Connection(asyncio.BufferedProtocol):
             self._output_drained,
             self._broken,
             self.listener.services.warmer,
+            self.listener.services.config.connection_max_unread_bytes,
         )
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._frames.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.has_spoken = True
+        if not self.has_spoken:
+            self.has_spoken = True
+            self.listener.spoke()
         self.last_active_ms = self.listener.services.clock.monotonic_ms()
         self._take_frames(nbytes)
 
@@ -261,6 +267,9 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_stopping:
             return
         self._is_paused = False
+        if self.frame_since_ms:
+            # What is left of a request may come only from here on.
+            self.frame_since_ms = self.listener.services.clock.monotonic_ms()
         if self._transport is not None:
             self._transport.resume_reading()
         if self._frames.pending_bytes:
@@ -288,6 +297,11 @@ class Connection(asyncio.BufferedProtocol):
     def is_idle(self) -> bool:
         """Whether nothing is under way: then only the idle limit applies."""
         return self._pipeline.is_idle and (self._output is None or self._output.is_empty)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether nothing is read for now, so that silence is not the peer's."""
+        return self._is_paused
 
     @property
     def is_stalled(self) -> bool:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from broker.server.cleaner import Cleaner
+from broker.server.connections import Connections
 from broker.server.flusher import Flusher
-from broker.server.listener import Connections
 from broker.server.services import Services
 from broker.server.workers import Worker
 from broker.storage.errors import DiskError
@@ -21,6 +22,8 @@ from protocol.log import fields
 logger = logging.getLogger(__name__)
 
 CONNECTION_SWEEP_MS = 1_000
+
+CLEANER_BACKOFF_MS_MIN = 10
 
 RETRY_MS = 2_000
 """How often the folders and markers are tried again that a full disk has refused."""
@@ -47,6 +50,8 @@ class Housekeeping:
         self._repeat(config.log_flush_scheduler_interval_ms, self._flush_overdue)
         self._repeat(config.log_flush_offset_checkpoint_interval_ms, self._checkpoint)
         self._repeat(config.log_retention_check_interval_ms, self._retain)
+        cleaner = Cleaner(services, worker, self.unlink)
+        self._repeat(max(config.log_cleaner_backoff_ms, CLEANER_BACKOFF_MS_MIN), cleaner.look)
         self._repeat(config.offsets_retention_check_interval_ms, self._expire_offsets)
         self._repeat(config.producer_id_expiration_check_interval_ms, self._expire_producers)
         self._repeat(
@@ -91,9 +96,7 @@ class Housekeeping:
             self._services.replicas.unlink(files)
 
     def _sweep_connections(self) -> None:
-        self._connections.sweep(
-            self._services.clock.monotonic_ms(), self._services.config.connections_max_idle_ms
-        )
+        self._connections.sweep(self._services.clock.monotonic_ms())
 
     def _retry(self) -> None:
         self._services.transactions.retry()

@@ -33,6 +33,7 @@ from protocol.errors import WireError
 from protocol.log import configure, fields
 from protocol.status import PartState
 from protocol.status_http import StatusServer
+from protocol.wire.limits import LIMITS
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +81,7 @@ def main(descriptor: int) -> int:
         logger.error("settings are wrong", extra=fields(faults=error))
         return EXIT_SETTINGS
     configure(config.part)
+    _limit_reading(config)
     _raise_descriptor_limit()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     threading.excepthook = _thread_died
@@ -88,6 +90,14 @@ def main(descriptor: int) -> int:
     except CANNOT_RUN as error:
         logger.error("cannot run", extra=fields(reason=error))
         return EXIT_FAILED
+
+
+def _limit_reading(config: BrokerConfig) -> None:
+    """Before the first message is read: the counts go into the readers."""
+    LIMITS.tag_count_max = config.max_request_tagged_fields
+    LIMITS.array_count_max = config.max_request_numbers
+    LIMITS.element_count_max = config.max_request_elements
+    LIMITS.decompressed_bytes_max = config.max_decompressed_batch_bytes
 
 
 def _new_loop_runner() -> asyncio.Runner:

@@ -1,4 +1,4 @@
-"""Where clients come in: bound sockets, accepted connections, and the limits on them.
+"""Where clients come in: bound sockets and accepted connections.
 
 Floor: server. A listener's name decides which addresses its clients are told. Sockets are bound
 before anything is recovered, so that a port in use stops the start at once, and listen only when
@@ -10,30 +10,17 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from broker.config import Listener
 from broker.server.connection import Connection
+from broker.server.connections import Connections
 
 if TYPE_CHECKING:
     from broker.server.dispatch import Dispatcher
     from broker.server.services import Services
 
 BACKLOG = 512
-
-FIRST_BYTE_MS_MAX = 10_000
-"""A connection that says nothing at all is none of our clients'."""
-
-FRAME_MS_MAX = 30_000
-"""From a frame's first byte to its last."""
-
-SHRINK_AFTER_MS = 5_000
-"""A connection silent for so long gives its read buffer back."""
-
-
-BUFFER_BYTES_MAX = 512 << 20
-"""What unfinished and waiting requests of all connections may take together."""
 
 
 class PortTaken(Exception):
@@ -75,61 +62,6 @@ def _holder(port: int) -> str:
     return ""
 
 
-class Connections:
-    """All open connections of the broker, whatever listener they came in by."""
-
-    def __init__(self, count_max: int, per_host_max: int) -> None:
-        self.open: dict[Connection, None] = {}
-        self._count_max = count_max
-        self._per_host_max = per_host_max
-        self._per_host: Counter[str] = Counter()
-        self.buffer_bytes = 0
-
-    def limit(self, count_max: int, per_host_max: int) -> None:
-        """Set the limits anew; connections that are open stay."""
-        self._count_max, self._per_host_max = count_max, per_host_max
-
-    def admit(self, connection: Connection) -> str:
-        """Take a connection in; else the limit that it breaks."""
-        host = connection.peer_host
-        if len(self.open) >= self._count_max:
-            return f"max.connections {self._count_max} is reached"
-        if self._per_host[host] >= self._per_host_max:
-            return f"max.connections.per.ip {self._per_host_max} is reached"
-        self.open[connection] = None
-        self._per_host[host] += 1
-        return ""
-
-    def account(self, added_bytes: int) -> str:
-        """Note a change in what a connection holds; the limit if that is too much for all."""
-        self.buffer_bytes += added_bytes
-        if added_bytes > 0 and self.buffer_bytes > BUFFER_BYTES_MAX:
-            return f"requests of all connections take more than {BUFFER_BYTES_MAX} bytes"
-        return ""
-
-    def release(self, connection: Connection) -> None:
-        """Count a connection out."""
-        if connection in self.open:
-            del self.open[connection]
-            host = connection.peer_host
-            self._per_host[host] -= 1
-            if not self._per_host[host]:
-                del self._per_host[host]
-
-    def sweep(self, now_ms: int, idle_ms_max: int) -> None:
-        """Close the connections whose time is over, and take memory from the silent ones."""
-        for connection in list(self.open):
-            silent_ms = now_ms - connection.last_active_ms
-            if connection.frame_since_ms and now_ms - connection.frame_since_ms > FRAME_MS_MAX:
-                connection.close(f"a request took longer than {FRAME_MS_MAX} ms to arrive")
-            elif not connection.has_spoken and silent_ms > FIRST_BYTE_MS_MAX:
-                connection.close(f"nothing was sent for {FIRST_BYTE_MS_MAX} ms")
-            elif silent_ms > idle_ms_max and (connection.is_idle or connection.is_stalled):
-                connection.close("connections.max.idle.ms is over", is_logged=False)
-            elif silent_ms > SHRINK_AFTER_MS:
-                connection.shrink()
-
-
 class ClientListener:
     """One named listener: accepts connections and hands them what they need."""
 
@@ -169,12 +101,16 @@ class ClientListener:
 
     def admit(self, connection: Connection) -> str:
         """Take a new connection in; else the reason why not."""
-        refusal = self._connections.admit(connection)
+        refusal = self._connections.admit(connection, self.services.clock.monotonic_ms())
         if refusal:
             self.services.metrics.connections_refused += 1
         else:
             self.services.metrics.connections_total += 1
         return refusal
+
+    def spoke(self) -> None:
+        """A connection has sent its first byte."""
+        self._connections.spoke()
 
     def account(self, added_bytes: int) -> str:
         """Note a change in what one connection holds; else the limit that it breaks."""

@@ -23,9 +23,6 @@ SENDFILE_BYTES_MIN = 128 << 10
 JOIN_BYTES_MAX = 256 << 10
 TURN_BYTES_MAX = 1 << 20
 
-MEMORY_BYTES_MAX = 64 << 20
-"""Answers held in memory for a peer that does not read them; beyond it the connection ends."""
-
 
 class Warm(Protocol):
     """Brings stretches of files into the page cache."""
@@ -53,6 +50,7 @@ class Output:
         "_is_waiting",
         "_loop",
         "_memory_bytes",
+        "_memory_bytes_max",
         "_on_broken",
         "_on_drained",
         "_queue",
@@ -68,7 +66,10 @@ class Output:
         on_drained: Callable[[], None],
         on_broken: Callable[[Exception], None],
         warm: Warm,
+        memory_bytes_max: int,
     ) -> None:
+        """Beyond `memory_bytes_max` of answers that the peer does not read `push` gives up."""
+        self._memory_bytes_max = memory_bytes_max
         self._socket = own_socket
         self._loop = loop
         self._on_drained = on_drained
@@ -95,8 +96,10 @@ class Output:
             self._queue.append(piece)
             if not isinstance(piece, FileRegion):
                 self._memory_bytes += len(piece)
-        if self._memory_bytes > MEMORY_BYTES_MAX:
-            raise PeerTooSlow(f"more than {MEMORY_BYTES_MAX} bytes of answers are not read")
+        if self._memory_bytes > self._memory_bytes_max:
+            raise PeerTooSlow(
+                f"connection.max.unread.bytes {self._memory_bytes_max} of answers are not read"
+            )
 
     def send(self) -> None:
         """Send as much as the socket takes, up to a turn's worth; the rest follows by itself."""

@@ -15,9 +15,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from broker.server.times import Timing
 
-REQUEST_COUNT_MAX = 64
-REQUEST_BYTES_MAX = 16 << 20
-
 
 class Slot:
     """The place of one started request in the line of answers."""
@@ -37,6 +34,8 @@ class Pipeline:
     """Started requests without an answer sent, and frames that wait to be started."""
 
     __slots__ = (
+        "_bytes_max",
+        "_count_max",
         "_line",
         "_size_bytes",
         "_waiting",
@@ -45,7 +44,9 @@ class Pipeline:
         "waiting_bytes",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, count_max: int, bytes_max: int) -> None:
+        self._count_max = count_max
+        self._bytes_max = bytes_max
         self._line: deque[Slot] = deque()
         self._waiting: deque[tuple[bytes, int]] = deque()
         self._size_bytes = 0
@@ -65,7 +66,7 @@ class Pipeline:
     def is_full(self) -> bool:
         """Whether no more may be read from the connection for now."""
         count = len(self._line) + len(self._waiting)
-        return count >= REQUEST_COUNT_MAX or self._size_bytes >= REQUEST_BYTES_MAX
+        return count >= self._count_max or self._size_bytes >= self._bytes_max
 
     def admits(self, is_produce: bool) -> bool:
         """Whether a request that arrives now may start at once."""

@@ -62,6 +62,7 @@ class Produces:
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._batch_records_max = services.config.max_batch_records
         self._staged: list[ParkedProduce] = []
         self._dirty: dict[Partition, None] = {}
         self._parked: Purgatory[Partition, ParkedProduce] = Purgatory()
@@ -97,6 +98,12 @@ class Produces:
             if not batch:
                 raise ApiError(ErrorCode.INVALID_RECORD, "no record batch")
             header = read_header(batch)
+            if header.record_count > self._batch_records_max:
+                raise ApiError(
+                    ErrorCode.MESSAGE_TOO_LARGE,
+                    f"{header.record_count} records; max.batch.records is "
+                    f"{self._batch_records_max}",
+                )
             if header.attributes & TRANSACTIONAL:
                 refuse_outsider(self._services, parked.transactional_id, header, partition)
             appended = log.append(batch, header, partition.leader_epoch, now_ms)

@@ -1,7 +1,7 @@
 """The smallest pieces of the wire format, as plain functions that the generated codecs call.
 
 Floor: wire. Pure. Readers are `(buffer, position) -> (value, position)`; every length is compared
-with the bytes left before anything is allocated. Named limits of the whole layer stand here.
+with the bytes left before anything is allocated. The limits of the whole layer stand in `limits`.
 """
 
 import uuid
@@ -17,20 +17,9 @@ from protocol.errors import (
     BufferUnderflow,
     NullNotAllowed,
 )
+from protocol.wire.limits import LIMITS
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-
-TAG_COUNT_MAX = 64
-"""Tagged fields in one struct, known and unknown together."""
-
-ARRAY_COUNT_MAX = 100_000
-"""Numbers in one array."""
-
-ELEMENT_COUNT_MAX = 250_000
-"""Structs, strings and ids in all arrays of a message together.
-
-An empty struct takes three bytes on the wire and a hundred here, so bytes alone are no limit.
-"""
 
 SMALL_COUNT = 16
 """Arrays of numbers shorter than this have a compiled struct of their own."""
@@ -121,8 +110,8 @@ encode_varint = encode_varlong
 def read_tag_count(buffer: Buffer, position: int) -> tuple[int, int]:
     """How many tagged fields follow; more than the limit is refused before any is looked at."""
     count, position = read_uvarint(buffer, position)
-    if count > TAG_COUNT_MAX:
-        raise BadTags(f"{count} tagged fields, at most {TAG_COUNT_MAX} are read")
+    if count > LIMITS.tag_count_max:
+        raise BadTags(f"{count} tagged fields, at most {LIMITS.tag_count_max} are read")
     return count, position
 
 

@@ -13,6 +13,7 @@ from struct import calcsize, unpack_from
 from typing import TYPE_CHECKING, Any
 
 from protocol.wire import primitives
+from protocol.wire.limits import LIMITS
 
 if TYPE_CHECKING:
     from protocol.wire.schema import Field, Struct
@@ -32,8 +33,6 @@ FIXED_CODES = {
 NUMBER_KINDS = frozenset(FIXED_CODES) - {"uuid"}
 
 _HELPERS = (
-    "ARRAY_COUNT_MAX",
-    "ELEMENT_COUNT_MAX",
     "fail_count",
     "fail_length",
     "fail_marker",
@@ -82,6 +81,8 @@ class _ReaderSource:
         self.keep_views = keep_views
         self.scope: dict[str, Any] = {name: getattr(primitives, name) for name in _HELPERS}
         self.scope |= {"new": object.__new__, "unpack_from": unpack_from}
+        self.scope["ARRAY_COUNT_MAX"] = LIMITS.array_count_max
+        self.scope["ELEMENT_COUNT_MAX"] = LIMITS.element_count_max
         self.lines: list[str] = []
         self.depth = 1
         self.names = 0

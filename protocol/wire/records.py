@@ -23,8 +23,9 @@ from typing import NamedTuple
 
 from protocol.errors import BufferUnderflow, CorruptBatch, UnsupportedMagic
 from protocol.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
-from protocol.wire.compression import OUTPUT_BYTES_MAX, Codec, compress, decompress
+from protocol.wire.compression import Codec, compress, decompress
 from protocol.wire.crc32c import crc32c
+from protocol.wire.limits import LIMITS
 from protocol.wire.primitives import Buffer
 from protocol.wire.record import (
     LEAST_RECORD_BYTES,
@@ -259,8 +260,8 @@ def _stamp_crc(batch: bytearray | memoryview) -> None:
         _CRC.pack_into(batch, _CRC_AT, crc32c(covered))
 
 
-def iterate_records(batch: Buffer, limit_bytes: int = OUTPUT_BYTES_MAX) -> Iterator[Record]:
-    """The records of one whole batch, decompressed to at most `limit_bytes`.
+def iterate_records(batch: Buffer, limit_bytes: int | None = None) -> Iterator[Record]:
+    """The records of one whole batch, decompressed to at most `limit_bytes` (default: `limits`).
 
     The CRC is not looked at. A batch that ends early, has bytes left over or breaks a length is
     CorruptBatch or another WireError, raised while iterating.
@@ -270,7 +271,9 @@ def iterate_records(batch: Buffer, limit_bytes: int = OUTPUT_BYTES_MAX) -> Itera
         raise CorruptBatch(f"batch of {header.size_bytes} bytes in a space of {len(batch)}")
     payload = memoryview(batch)[HEADER_BYTES:]
     if header.attributes & _CODEC_BITS:
-        payload = memoryview(decompress(header.codec, payload, limit_bytes))
+        payload = memoryview(
+            decompress(header.codec, payload, limit_bytes or LIMITS.decompressed_bytes_max)
+        )
     _check_count(header.record_count, len(payload))
     return read_records(
         bytes(payload),

@@ -30,6 +30,9 @@ class Disk:
         self.done.append(done)
 
 
+MEMORY_BYTES_MAX = 8 << 20
+
+
 class Wire:
     """An `Output` on one end of a socket pair; `read` empties the other end."""
 
@@ -39,7 +42,9 @@ class Wire:
         self.theirs.setblocking(False)
         self.drained = 0
         self.broken: list[Exception] = []
-        self.output = Output(ours, loop, self._note_drained, self.broken.append, disk or Disk())
+        self.output = Output(
+            ours, loop, self._note_drained, self.broken.append, disk or Disk(), MEMORY_BYTES_MAX
+        )
 
     def _note_drained(self) -> None:
         self.drained += 1
@@ -145,7 +150,7 @@ def test_a_peer_that_never_reads_is_given_up(runner: asyncio.Runner) -> None:
         wire = Wire(asyncio.get_running_loop())
         piece = bytes(1 << 20)
         with pytest.raises(PeerTooSlow):
-            for _ in range(output.MEMORY_BYTES_MAX // len(piece) + 2):
+            for _ in range(MEMORY_BYTES_MAX // len(piece) + 2):
                 wire.output.push([piece])
         wire.output.close()
 

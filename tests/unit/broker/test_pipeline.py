@@ -2,9 +2,11 @@
 
 from random import Random
 
-from broker.server.pipeline import REQUEST_BYTES_MAX, REQUEST_COUNT_MAX, Pipeline, Slot
+from broker.server.pipeline import Pipeline, Slot
 from tests.harness.seed import seeded
 
+REQUEST_COUNT_MAX = 64
+REQUEST_BYTES_MAX = 1_000
 PRODUCE = b"\x00\x00"
 FETCH = b"\x00\x01"
 
@@ -15,7 +17,7 @@ def start(pipeline: Pipeline, *, is_produce: bool) -> Slot:
 
 
 def test_produce_overlaps_produce_and_answers_leave_in_order() -> None:
-    pipeline = Pipeline()
+    pipeline = Pipeline(REQUEST_COUNT_MAX, REQUEST_BYTES_MAX)
     first, second = (start(pipeline, is_produce=True) for _ in range(2))
     second.answer = [b"2"]
     assert pipeline.take_answers() == []
@@ -25,7 +27,7 @@ def test_produce_overlaps_produce_and_answers_leave_in_order() -> None:
 
 
 def test_anything_else_waits_for_all_before_it() -> None:
-    pipeline = Pipeline()
+    pipeline = Pipeline(REQUEST_COUNT_MAX, REQUEST_BYTES_MAX)
     produce = start(pipeline, is_produce=True)
     assert not pipeline.admits(False)
     pipeline.wait(FETCH)
@@ -37,7 +39,7 @@ def test_anything_else_waits_for_all_before_it() -> None:
 
 
 def test_produce_waits_behind_anything_else() -> None:
-    pipeline = Pipeline()
+    pipeline = Pipeline(REQUEST_COUNT_MAX, REQUEST_BYTES_MAX)
     fetch = start(pipeline, is_produce=False)
     assert not pipeline.admits(True)
     pipeline.wait(PRODUCE)
@@ -50,14 +52,14 @@ def test_produce_waits_behind_anything_else() -> None:
 
 
 def test_nobody_overtakes_what_waits() -> None:
-    pipeline = Pipeline()
+    pipeline = Pipeline(REQUEST_COUNT_MAX, REQUEST_BYTES_MAX)
     start(pipeline, is_produce=True)
     pipeline.wait(FETCH)
     assert not pipeline.admits(True)
 
 
 def test_a_request_without_an_answer_frees_its_place() -> None:
-    pipeline = Pipeline()
+    pipeline = Pipeline(REQUEST_COUNT_MAX, REQUEST_BYTES_MAX)
     silent, loud = (start(pipeline, is_produce=True) for _ in range(2))
     loud.answer = [b"2"]
     silent.answer = ()
@@ -65,7 +67,7 @@ def test_a_request_without_an_answer_frees_its_place() -> None:
 
 
 def test_the_line_is_full_at_its_limits() -> None:
-    pipeline = Pipeline()
+    pipeline = Pipeline(REQUEST_COUNT_MAX, REQUEST_BYTES_MAX)
     was_full, slots = [], []
     for _ in range(REQUEST_COUNT_MAX):
         was_full.append(pipeline.is_full)
@@ -75,7 +77,7 @@ def test_the_line_is_full_at_its_limits() -> None:
     pipeline.take_answers()
     was_full.append(pipeline.is_full)
     assert was_full == [False] * REQUEST_COUNT_MAX + [True, False]
-    large = Pipeline()
+    large = Pipeline(REQUEST_COUNT_MAX, REQUEST_BYTES_MAX)
     large.start(True, REQUEST_BYTES_MAX)
     assert large.is_full
 
@@ -88,7 +90,7 @@ def test_any_program_keeps_the_order() -> None:
 
 def run_program(random: Random) -> None:
     """Requests arrive and answers come in any order; the model is a plain list of what arrived."""
-    pipeline = Pipeline()
+    pipeline = Pipeline(REQUEST_COUNT_MAX, REQUEST_BYTES_MAX)
     kinds = [random.random() < 0.6 for _ in range(random.randint(1, 30))]
     arrived = 0
     started: list[int] = []

@@ -37,7 +37,7 @@ from protocol.messages.list_offsets import ListOffsetsRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.types import ZERO_UUID
-from protocol.wire.primitives import ELEMENT_COUNT_MAX
+from protocol.wire.limits import LIMITS
 from protocol.wire.schema import CHUNK_SIZE_BYTES, Message, Struct, int8
 from tests.unit.protocol import reference
 from tests.unit.protocol.examples import (
@@ -260,9 +260,9 @@ def test_chunks_keep_regions_and_large_records_apart() -> None:
 
 
 def test_counts_are_bounded_however_small_the_elements_are() -> None:
-    many = (ELEMENT_COUNT_MAX + 2).to_bytes(4, "big")
+    many = (LIMITS.element_count_max + 2).to_bytes(4, "big")
     with pytest.raises(BadLength, match="250002 elements"):
-        MetadataRequest.decode(many + bytes(2 * ELEMENT_COUNT_MAX + 4), 1)
+        MetadataRequest.decode(many + bytes(2 * LIMITS.element_count_max + 4), 1)
     # Nested arrays share one allowance: here 26 resources ask for 9,999 empty names each.
     resource = DescribeConfigsResource(configuration_keys=[""] * 9_999)
     allowed = DescribeConfigsRequest(resources=[resource] * 25).encode(4)

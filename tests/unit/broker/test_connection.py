@@ -1,0 +1,305 @@
+"""One connection without a broker: what may overlap, what must not, and when it reads no more.
+
+The other end is a real socket; requests are started, and answered, when the test says so.
+"""
+
+import asyncio
+import socket
+import struct
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from broker.server.connection import Connection
+from broker.server.connections import Connections
+from broker.server.pipeline import Slot
+from protocol.messages.api import ApiKey
+from tests.unit.storage.kit import broker_config
+
+PRODUCE, FETCH, METADATA = ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA
+NEVER_COLD = SimpleNamespace(is_cold=lambda region: False)
+
+
+class Transport:
+    """What a connection asks of asyncio's transport."""
+
+    def __init__(self, ours: socket.socket) -> None:
+        self.socket = ours
+        self.is_reading = True
+        self.is_aborted = False
+
+    def get_extra_info(self, name: str) -> Any:
+        return {"peername": ("127.0.0.1", 1), "socket": self.socket}[name]
+
+    def pause_reading(self) -> None:
+        self.is_reading = False
+
+    def resume_reading(self) -> None:
+        self.is_reading = True
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+
+class World:
+    """One connection, its listener and its dispatcher, and the client's end of the socket."""
+
+    name = "HOST"
+
+    def __init__(self, **settings: object) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.now_ms = 1_000
+        config = broker_config({key.replace("_", "."): value for key, value in settings.items()})
+        self.connections = Connections(config)
+        self.hastened: list[object] = []
+        self.services: Any = SimpleNamespace(
+            config=config,
+            clock=SimpleNamespace(monotonic_ms=lambda: self.now_ms),
+            loop=self.loop,
+            fetches=SimpleNamespace(hasten=self.hastened.append, forget=lambda parked: None),
+            warmer=NEVER_COLD,
+        )
+        self.dispatcher = self
+        self.started: list[tuple[int, int]] = []
+        """Key and number of every request that was started."""
+        self.slots: dict[int, Slot] = {}
+        ours, self.client = socket.socketpair()
+        ours.setblocking(False)
+        self.client.settimeout(5)
+        self.transport = Transport(ours)
+        listener: Any = self
+        self.connection = Connection(listener)
+        self.connection.connection_made(self.transport)  # type: ignore[arg-type]  # all it asks of
+
+    # The listener and the dispatcher, as the connection sees them.
+
+    def admit(self, connection: Connection) -> str:
+        return self.connections.admit(connection, self.now_ms)
+
+    def account(self, added_bytes: int) -> str:
+        return self.connections.account(added_bytes)
+
+    def spoke(self) -> None:
+        self.connections.spoke()
+
+    def released(self, connection: Connection) -> None:
+        self.connections.release(connection)
+
+    def start(
+        self, connection: Connection, slot: Slot, frame: memoryview, waited_ns: int = 0
+    ) -> None:
+        key, number = struct.unpack_from(">hi", frame)
+        self.started.append((key, number))
+        self.slots[number] = slot
+
+    # What the test does.
+
+    def arrive(self, data: bytes) -> None:
+        """One read of the loop."""
+        while data:
+            room = self.connection.get_buffer(-1)
+            count = min(len(room), len(data))
+            room[:count] = data[:count]
+            self.connection.buffer_updated(count)
+            data = data[count:]
+
+    def answer(self, number: int) -> None:
+        """The request is done."""
+        self.slots[number].answer = (struct.pack(">i", number),)
+        self.connection.answered()
+        self.turn()
+
+    def turn(self) -> None:
+        for _ in range(3):
+            self.loop.run_until_complete(asyncio.sleep(0))
+
+    def is_reading(self) -> bool:
+        return self.transport.is_reading
+
+    def is_aborted(self) -> bool:
+        return self.transport.is_aborted
+
+    def sent(self) -> list[int]:
+        """The numbers of the answers that have left, in their order."""
+        self.client.setblocking(False)
+        try:
+            data = self.client.recv(1 << 16)
+        except BlockingIOError:
+            data = b""
+        return list(struct.unpack(f">{len(data) // 4}i", data))
+
+
+def frame(key: int, number: int, size_bytes: int = 20) -> bytes:
+    return struct.pack(">ihi", size_bytes, key, number) + bytes(size_bytes - 6)
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    world = World()
+    yield world
+    world.connection.close("over", is_logged=False)
+    world.loop.close()
+
+
+def test_produce_overlaps_produce_and_is_answered_in_order(world: World) -> None:
+    world.arrive(b"".join(frame(PRODUCE, number) for number in range(3)))
+    assert world.started == [(PRODUCE, 0), (PRODUCE, 1), (PRODUCE, 2)]
+    world.answer(1)
+    world.answer(2)
+    assert world.sent() == []
+    world.answer(0)
+    assert world.sent() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(PRODUCE, METADATA), (PRODUCE, FETCH), (METADATA, PRODUCE), (FETCH, PRODUCE),
+     (METADATA, METADATA), (FETCH, FETCH), (FETCH, METADATA)],
+)  # fmt: skip
+def test_nothing_else_overlaps(world: World, first: ApiKey, second: ApiKey) -> None:
+    world.arrive(frame(first, 0) + frame(second, 1))
+    world.arrive(frame(second, 2))
+    assert world.started == [(first, 0)]
+    world.answer(0)
+    assert world.sent() == [0]
+    assert world.started[1] == (second, 1)
+    # Of two that waited the second overlaps the first only if both are Produce.
+    assert len(world.started) == (3 if second is PRODUCE else 2)
+
+
+def test_produce_does_not_overtake_what_waits(world: World) -> None:
+    world.arrive(frame(PRODUCE, 0) + frame(METADATA, 1) + frame(PRODUCE, 2))
+    assert world.started == [(PRODUCE, 0)]
+    world.answer(0)
+    assert world.started == [(PRODUCE, 0), (METADATA, 1)]
+    world.answer(1)
+    assert world.started == [(PRODUCE, 0), (METADATA, 1), (PRODUCE, 2)]
+
+
+@pytest.mark.parametrize(("behind", "count"), [(METADATA, 1), (PRODUCE, 1), (FETCH, 0)])
+def test_a_waiting_fetch_is_hurried_by_anything_but_a_fetch(
+    world: World, behind: ApiKey, count: int
+) -> None:
+    world.arrive(frame(FETCH, 0))
+    parked: Any = object()
+    world.connection.parked_fetch = parked
+    world.arrive(frame(behind, 1))
+    assert world.hastened == [parked] * count
+    # Hurried is not finished: what came behind starts when the fetch has its answer.
+    assert world.started == [(FETCH, 0)]
+    world.connection.parked_fetch = None
+
+
+def test_requests_in_flight_have_a_limit() -> None:
+    world = World(connection_max_requests_in_flight=3)
+    world.arrive(b"".join(frame(PRODUCE, number) for number in range(5)))
+    assert [number for _, number in world.started] == [0, 1, 2]
+    assert not world.is_reading()
+    world.answer(0)
+    # One place is free: the frame that was in the buffer takes it.
+    assert [number for _, number in world.started] == [0, 1, 2, 3]
+    assert not world.is_reading()
+    for number in (1, 2, 3, 4):
+        world.answer(number)
+    assert world.sent() == [0, 1, 2, 3, 4]
+    assert world.is_reading()
+    world.loop.close()
+
+
+def test_bytes_in_flight_have_a_limit() -> None:
+    world = World(connection_max_bytes_in_flight=1_000)
+    world.arrive(frame(METADATA, 0, 600))
+    assert world.is_reading()
+    # What waits behind it counts as well.
+    world.arrive(frame(METADATA, 1, 600))
+    assert not world.is_reading()
+    world.answer(0)
+    assert world.is_reading()
+    world.loop.close()
+
+
+def test_answers_that_nobody_reads_have_a_limit() -> None:
+    world = World(connection_max_unread_bytes=100_000)
+    world.arrive(frame(METADATA, 0) + frame(METADATA, 1))
+    world.slots[0].answer = (bytes(50_000),)
+    world.connection.answered()
+    world.turn()
+    assert not world.is_aborted()
+    world.slots[1].answer = (bytes(5_000_000),)
+    world.connection.answered()
+    world.turn()
+    assert world.is_aborted()
+    world.loop.close()
+
+
+def test_unfinished_requests_of_all_have_a_limit() -> None:
+    world = World(queued_max_request_bytes=1 << 20, connection_max_bytes_in_flight=1 << 30)
+    world.arrive(frame(FETCH, 0))
+    assert not world.is_aborted()
+    world.arrive(b"".join(frame(METADATA, number, 100_000) for number in range(1, 12)))
+    assert world.is_aborted()
+    assert world.connections.buffer_bytes == 0
+    world.loop.close()
+
+
+def test_a_frame_above_the_limit_is_not_read() -> None:
+    world = World(socket_request_max_bytes=2_000)
+    world.arrive(frame(METADATA, 0, 2_000))
+    assert not world.is_aborted()
+    world.answer(0)
+    world.arrive(frame(METADATA, 1, 2_001)[:4])
+    assert world.is_aborted()
+    world.loop.close()
+
+
+# What the sweep does, second by second.
+
+
+def sweep(world: World, after_ms: int) -> bool:
+    """Let time pass; whether the connection has been closed."""
+    world.now_ms += after_ms
+    world.connections.sweep(world.now_ms)
+    return world.connection.is_closed
+
+
+def test_a_first_byte_is_waited_for_only_so_long(world: World) -> None:
+    assert not sweep(world, 10_000)
+    assert sweep(world, 1)
+
+
+def test_a_frame_is_waited_for_only_so_long_however_often_a_byte_comes(world: World) -> None:
+    data = frame(METADATA, 0)
+    world.arrive(data[:1])
+    for byte in data[1:11]:
+        assert not sweep(world, 3_000)
+        world.arrive(bytes([byte]))
+    assert sweep(world, 1)
+
+
+def test_whoever_is_not_read_from_is_not_blamed_for_it() -> None:
+    world = World(connection_max_requests_in_flight=1)
+    world.arrive(frame(METADATA, 0) + frame(METADATA, 1)[:7])
+    assert not world.is_reading()
+    assert not sweep(world, 100_000)
+    world.answer(0)
+    assert world.is_reading()
+    assert not sweep(world, 30_000)
+    assert sweep(world, 1)
+    world.loop.close()
+
+
+def test_an_idle_connection_is_closed_and_a_waiting_one_is_not(world: World) -> None:
+    world.arrive(frame(FETCH, 0))
+    assert not sweep(world, 700_000)
+    world.answer(0)
+    assert sweep(world, 700_000)
+
+
+def test_a_silent_connection_gives_its_buffer_back(world: World) -> None:
+    world.arrive(frame(METADATA, 0))
+    world.answer(0)
+    assert world.connections.buffer_bytes > 0
+    assert not sweep(world, 5_001)
+    assert world.connections.buffer_bytes == 0
