@@ -1,0 +1,86 @@
+"""JavaScript programs with an unmodified kafkajs, installed by npm into the tests' cache folder."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.harness.kafka import ROOT
+
+KAFKAJS_VERSION = "2.2.4"
+INSTALL_DEADLINE_S = 180.0
+RUN_DEADLINE_S = 120.0
+
+PROGRAM = ROOT / "tests" / "interop" / "javascript" / "clients.js"
+
+
+@cache
+def node_modules() -> Path:
+    """The folder with kafkajs, fetched by npm once and kept; skips where that cannot be done."""
+    for tool in ("node", "npm"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"kafkajs needs {tool}, which is not installed")
+    home = ROOT / ".cache" / f"kafkajs-{KAFKAJS_VERSION}"
+    if home.is_dir():
+        return home / "node_modules"
+    arriving = home.with_name(home.name + "-arriving")
+    shutil.rmtree(arriving, ignore_errors=True)
+    arriving.mkdir(parents=True)
+    fetched = subprocess.run(
+        [
+            "npm",
+            "install",
+            "--no-audit",
+            "--no-fund",
+            "--prefix",
+            ".",
+            f"kafkajs@{KAFKAJS_VERSION}",
+        ],
+        cwd=arriving,
+        capture_output=True,
+        text=True,
+        timeout=INSTALL_DEADLINE_S,
+        check=False,
+    )
+    if fetched.returncode != 0:
+        pytest.skip(f"npm could not fetch kafkajs: {fetched.stderr[-500:]}")
+    # Only a complete folder ever has the final name.
+    arriving.rename(home)
+    return home / "node_modules"
+
+
+def run_kafkajs(*arguments: str, provoked: str = "") -> None:
+    """Run the program; whatever kafkajs logs as a warning or an error fails the test.
+
+    `provoked`: a pattern of what it logs about a healthy cluster, too.
+    """
+    ended = subprocess.run(
+        ["node", str(PROGRAM), *arguments],
+        env=os.environ | {"NODE_PATH": str(node_modules()), "KAFKAJS_NO_PARTITIONER_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=RUN_DEADLINE_S,
+        check=False,
+    )
+    told = f"{arguments}\n{ended.stdout}\n{ended.stderr}"
+    assert ended.returncode == 0, told
+    assert "done" in ended.stdout, told
+    unforeseen = [
+        line
+        for line in (ended.stdout + ended.stderr).splitlines()
+        if _is_warning(line) and not (provoked and re.search(provoked, line))
+    ]
+    assert not unforeseen, told
+
+
+def _is_warning(line: str) -> bool:
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return False
+    return isinstance(entry, dict) and entry.get("level") in ("WARN", "ERROR")
