@@ -57,7 +57,11 @@ class Cleaner:
             return
         partition = dirtiest[1]
         map_bytes = self._services.config.log_cleaner_dedupe_buffer_size
-        job = partition.log.plan_cleaning(now_ms, map_bytes)
+        try:
+            job = partition.log.plan_cleaning(now_ms, map_bytes)
+        except (CorruptionError, DiskError) as error:
+            self._report(partition, error)
+            return
         if job is not None:
             self._is_busy = True
             self._slice(partition, job)
@@ -117,7 +121,12 @@ class Cleaner:
             self._worker.run(job.abandon, lambda _: None, lambda _: None)
         if self._services.replicas.logs.get(partition.topic_partition) is not partition.log:
             return
-        if is_over or isinstance(error, CorruptionError):
+        if is_over:
+            self._left_alone.add(partition)
+        self._report(partition, error)
+
+    def _report(self, partition: Partition, error: Exception) -> None:
+        if isinstance(error, CorruptionError):
             self._left_alone.add(partition)
         logger.error(
             "cleaning failed",

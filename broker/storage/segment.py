@@ -343,9 +343,10 @@ class Segment:
         path = self.txn_index_path
         if not self._disk.exists(path):
             return []
+        data = self._disk.read_all(path)
         try:
-            return txn_index.decode(self._disk.read_all(path), self.base_offset, self.next_offset)
-        except (ValueError, DiskError) as error:
+            return txn_index.decode(data, self.base_offset, self.next_offset)
+        except ValueError as error:
             raise CorruptionError(path, 0, str(error)) from error
 
     # Taking back.
