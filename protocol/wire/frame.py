@@ -9,8 +9,9 @@ nothing. `hold()` stops all reuse: views given out before and after it stay as t
 `release()`, and reading goes on behind them or, when there is no room, in a fresh buffer. The old
 one then lives as long as its views.
 
-How much is allocated: small frames are read greedily, many at a time, into `read_bytes`. A larger
-frame grows the buffer as its bytes arrive, by doubling, never from the announced size alone; what
+How much is allocated: small frames are read greedily, many at a time. The buffer begins small, for
+a thousand clients that say little, and becomes four times as large whenever a read has filled it,
+up to `read_bytes`. A larger frame grows the buffer as its bytes arrive, by doubling, never from the announced size alone; what
 is left of it is then read exactly to its end, so that nothing behind it has to be moved. A size
 that is negative or above `frame_bytes_max` is refused when its four bytes are there. A buffer that
 has grown shrinks after some small reads, or at once by `shrink`.
@@ -22,7 +23,10 @@ from struct import Struct as Packed
 from protocol.errors import FrameTooLarge
 
 READ_BYTES = 256 << 10
-"""The usual buffer, and so the most that one read of small frames brings."""
+"""The usual buffer of a busy connection, and so the most that one read of small frames brings."""
+
+FIRST_READ_BYTES = 16 << 10
+"""The buffer of a connection of which nothing is known yet, or that was silent."""
 
 SIZE_BYTES = 4
 
@@ -38,13 +42,14 @@ class FrameBuffer:
     """
 
     __slots__ = (
-        "_buffer", "_end", "_is_held", "_needed", "_small_reads", "_start", "_view",
-        "frame_bytes_max", "read_bytes",
+        "_buffer", "_end", "_is_held", "_needed", "_small_reads", "_start", "_usual",
+        "_view", "frame_bytes_max", "read_bytes",
     )  # fmt: skip
 
     def __init__(self, frame_bytes_max: int, read_bytes: int = READ_BYTES) -> None:
         self.frame_bytes_max = frame_bytes_max
         self.read_bytes = read_bytes
+        self._usual = min(FIRST_READ_BYTES, read_bytes)
         self._buffer = bytearray()
         self._view = memoryview(self._buffer)
         # Bytes from start to end are received and not yet given out.
@@ -70,14 +75,18 @@ class FrameBuffer:
         pending = self._end - self._start
         if not pending and not self._is_held:
             self._start = self._end = 0
-            if len(self._buffer) > self.read_bytes:
+            if len(self._buffer) > self._usual:
                 self._maybe_shrink()
-        if self._needed > self.read_bytes:
+        if self._needed > self._usual:
             return self._room_for_large(pending)
-        room_min = min(_ROOM_BYTES_MIN, self.read_bytes // 4)
+        room_min = min(_ROOM_BYTES_MIN, self._usual // 4)
         capacity = len(self._buffer)
-        if capacity - self._end < room_min or self._start + self._needed > capacity:
-            self._move(pending, max(self.read_bytes, pending + room_min))
+        if (
+            capacity - self._end < room_min
+            or self._start + self._needed > capacity
+            or capacity < self._usual
+        ):
+            self._move(pending, max(self._usual, pending + room_min))
         return self._view[self._end :]
 
     def _room_for_large(self, pending: int) -> memoryview:
@@ -87,7 +96,7 @@ class FrameBuffer:
             if needed <= len(self._buffer) and not self._is_held:
                 self._move(pending, needed)
             elif self._start or self._end == len(self._buffer):
-                self._move(pending, min(needed, max(2 * pending, self.read_bytes)))
+                self._move(pending, min(needed, max(2 * pending, self._usual)))
         return self._view[self._end : self._start + needed]
 
     def _move(self, pending: int, capacity: int) -> None:
@@ -107,6 +116,9 @@ class FrameBuffer:
         FrameTooLarge means the connection is of no more use.
         """
         self._end += count
+        if self._end == len(self._buffer) and self._usual < self.read_bytes:
+            # There was more to read than room: let the next read bring more at a time.
+            self._usual = min(4 * self._usual, self.read_bytes)
         return self._frames()
 
     def _frames(self) -> Iterator[memoryview]:
@@ -121,7 +133,7 @@ class FrameBuffer:
                         f"a frame of {size} bytes, at most {self.frame_bytes_max} are read"
                     )
                 self._needed = SIZE_BYTES + size
-                if self._needed > self.read_bytes:
+                if self._needed > self._usual:
                     self._small_reads = 0
             if pending < self._needed:
                 return
@@ -141,13 +153,14 @@ class FrameBuffer:
     def shrink(self) -> None:
         """Give the memory back if nothing is pending or held; for connections that fell idle."""
         if self._start == self._end and not self._is_held:
+            self._usual = min(FIRST_READ_BYTES, self.read_bytes)
             self._replace(bytearray())
 
     def _maybe_shrink(self) -> None:
         """Drop a grown buffer once enough reads in a row could have done without it."""
         self._small_reads += 1
         if self._small_reads >= _SMALL_READS_BEFORE_SHRINKING:
-            self._replace(bytearray(self.read_bytes))
+            self._replace(bytearray(self._usual))
 
     def _replace(self, buffer: bytearray) -> None:
         self._buffer = buffer

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from protocol.errors import FrameTooLarge
-from protocol.wire.frame import FrameBuffer
+from protocol.wire.frame import FIRST_READ_BYTES, FrameBuffer
 from tests.unit.protocol.examples import SEED, seeded_random
 
 
@@ -184,3 +184,29 @@ def test_the_limit_may_rise_after_authentication() -> None:
     feed(buffer, framed(b"sasl"))
     buffer.frame_bytes_max = 10
     assert feed(buffer, framed(b"longer")) == [b"longer"]
+
+
+def test_a_buffer_begins_small_and_grows_when_reads_fill_it() -> None:
+    buffer = FrameBuffer(1 << 20)
+    assert len(buffer.get_buffer()) == FIRST_READ_BYTES
+    asked = []
+    for _ in range(4):
+        room = buffer.get_buffer()
+        asked.append(len(room))
+        count = len(room) // 10
+        room[: count * 10] = framed(b"abcdef") * count
+        rest = len(room) - 10 * count
+        room[count * 10 :] = framed(bytes(1_000))[:rest]
+        assert len(list(buffer.received(len(room)))) == count
+        # Finish what was begun, so that the next round starts afresh.
+        feed(buffer, framed(bytes(1_000))[rest:])
+    assert asked == [16 << 10, 64 << 10, 256 << 10, 256 << 10]
+    buffer.shrink()
+    assert len(buffer.get_buffer()) == FIRST_READ_BYTES
+
+
+def test_small_reads_leave_a_buffer_small() -> None:
+    buffer = FrameBuffer(1 << 20)
+    for _ in range(100):
+        assert feed(buffer, framed(bytes(5_000))) == [bytes(5_000)]
+    assert buffer.capacity_bytes == FIRST_READ_BYTES
