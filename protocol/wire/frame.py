@@ -11,10 +11,10 @@ one then lives as long as its views.
 
 How much is allocated: small frames are read greedily, many at a time. The buffer begins small, for
 a thousand clients that say little, and becomes four times as large whenever a read has filled it,
-up to `read_bytes`. A larger frame grows the buffer as its bytes arrive, by doubling, never from the announced size alone; what
-is left of it is then read exactly to its end, so that nothing behind it has to be moved. A size
-that is negative or above `frame_bytes_max` is refused when its four bytes are there. A buffer that
-has grown shrinks after some small reads, or at once by `shrink`.
+up to `read_bytes`. A larger frame grows the buffer as its bytes arrive, by doubling, never from the
+announced size alone; what is left of it is then read exactly to its end, so that nothing behind it
+has to be moved. A size that is negative or above `frame_bytes_max` is refused when its four bytes
+are there. A buffer that has grown shrinks after some small reads, or at once by `shrink`.
 """
 
 from collections.abc import Iterator

@@ -1,0 +1,187 @@
+"""Limits of a whole broker, each set low and met on the wire.
+
+Those on connections, requests in flight and time are tried one by one in tests/unit/broker.
+"""
+
+import socket
+import struct
+from collections.abc import Iterator
+
+import pytest
+
+from protocol.errors import ErrorCode
+from protocol.messages.cluster import ApiVersionsRequest
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.headers import encode_request
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol.messages.offsets import OffsetFetchRequest, OffsetFetchRequestTopic
+from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from protocol.wire.records import Codec
+from tests.harness.broker import BrokerProcess
+from tests.harness.wait import wait_until
+from tests.harness.wire import (
+    WireClient,
+    batch_of,
+    fetch_request,
+    produce,
+    produce_request,
+)
+
+pytestmark = pytest.mark.live
+
+SETTINGS = {
+    "max.request.elements": 1_000,
+    "max.request.numbers": 1_000,
+    "max.request.tagged.fields": 8,
+    "max.decompressed.batch.bytes": 4_096,
+    "max.batch.records": 10,
+    "socket.request.max.bytes": 50_000,
+    "connection.first.byte.timeout.ms": 200,
+    "connection.frame.timeout.ms": 200,
+    "max.incremental.fetch.session.cache.slots": 2,
+    "max.incremental.fetch.session.cache.partitions": 5,
+}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), SETTINGS) as process:
+        yield process
+
+
+@pytest.fixture
+def client(broker: BrokerProcess) -> Iterator[WireClient]:
+    with WireClient(broker.bootstrap) as client:
+        yield client
+
+
+def refused(broker: BrokerProcess, frame: bytes, words: str) -> bool:
+    """Whether a frame ends its connection, with these words in the log, and nobody else's."""
+    with WireClient(broker.bootstrap) as client, WireClient(broker.bootstrap) as other:
+        client.socket.sendall(frame)
+        assert client.is_hung_up()
+        wait_until(lambda: words in broker.log_text(), 5, words)
+        return bool(other.ask(ApiVersionsRequest(), 0).error_code == 0)
+
+
+def test_elements_of_a_request(broker: BrokerProcess, client: WireClient) -> None:
+    def request(count: int) -> MetadataRequest:
+        topics = [MetadataRequestTopic(name=f"t{number}") for number in range(count)]
+        return MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+
+    assert len(client.ask(request(1_000), 9).topics) == 1_000
+    frame = encode_request(request(1_001), 9, 1, "test")
+    assert refused(broker, frame, "1001 elements, at most 1000")
+
+
+def test_numbers_in_an_array(broker: BrokerProcess, client: WireClient) -> None:
+    def request(count: int) -> OffsetFetchRequest:
+        topic = OffsetFetchRequestTopic(name="t", partition_indexes=list(range(count)))
+        return OffsetFetchRequest(group_id="g", topics=[topic])
+
+    client.ask(request(1_000), 5)
+    frame = encode_request(request(1_001), 5, 1, "test")
+    assert refused(broker, frame, "partition_indexes has 1001 elements, at most 1000")
+
+
+def test_tagged_fields(broker: BrokerProcess) -> None:
+    def frame(count: int) -> bytes:
+        body = b"\x02a\x02b" + bytes([count]) + b"".join(bytes([tag, 0]) for tag in range(count))
+        header = struct.pack(">hhih", 18, 3, 7, -1) + b"\0"
+        return struct.pack(">i", len(header) + len(body)) + header + body
+
+    with WireClient(broker.bootstrap) as client:
+        client.socket.sendall(frame(8))
+        assert struct.unpack_from(">ih", client.receive_frame()) == (7, 0)
+    assert refused(broker, frame(9), "9 tagged fields, at most 8")
+
+
+def test_frames(broker: BrokerProcess) -> None:
+    assert refused(broker, struct.pack(">i", 50_001), "a frame of 50001 bytes, at most 50000")
+
+
+def test_records_of_a_batch(client: WireClient) -> None:
+    create(client, "counted")
+    produce(client, "counted", *[b"x"] * 10)
+    answer = client.ask(produce_request("counted", batch_of([b"x"] * 11)), 9)
+    part = answer.responses[0].partition_responses[0]
+    assert part.error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert "11 records; max.batch.records is 10" in part.error_message
+
+
+def create(client: WireClient, topic: str, **configs: str) -> None:
+    new = CreatableTopic(
+        name=topic,
+        num_partitions=1,
+        replication_factor=1,
+        configs=[
+            CreatableTopicConfig(name=name.replace("_", "."), value=value)
+            for name, value in configs.items()
+        ],
+    )
+    assert client.ask(CreateTopicsRequest(topics=[new]), 7).topics[0].error_code == 0
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+def test_what_a_batch_expands_to(client: WireClient, codec: Codec) -> None:
+    """A compacted topic looks inside, to see the keys: only as far as the limit."""
+    topic = f"opened-{codec.name.lower()}"
+    create(client, topic, cleanup_policy="compact")
+    produce(client, topic, bytes(3_900), codec=codec)
+    request = produce_request(topic, batch_of([bytes(4_096)], codec=codec))
+    part = client.ask(request, 9).responses[0].partition_responses[0]
+    assert part.error_code == ErrorCode.INVALID_RECORD
+    assert "expands to more than 4096 bytes" in part.error_message
+
+
+def test_a_first_byte_and_a_last_one_are_waited_for_only_so_long(broker: BrokerProcess) -> None:
+    address = ("127.0.0.1", broker.host_port)
+    with socket.create_connection(address, 10) as silent, socket.create_connection(address) as slow:
+        slow.settimeout(10)
+        slow.sendall(b"\0\0\0\x20\0\3")
+        assert silent.recv(1) == b""
+        assert slow.recv(1) == b""
+    log = broker.log_text()
+    assert "connection.first.byte.timeout.ms 200" in log
+    assert "connection.frame.timeout.ms 200" in log
+
+
+def test_fetch_sessions(client: WireClient) -> None:
+    create(client, "fetched")
+
+    def session_of(partition_count: int) -> int:
+        wanted = [FetchPartition(partition=index) for index in range(partition_count)]
+        topics = [FetchTopic(topic="fetched", partitions=wanted)]
+        found = client.ask(FetchRequest(session_epoch=0, topics=topics), 12).session_id
+        assert isinstance(found, int)
+        return found
+
+    assert session_of(6) == 0
+    first, second = session_of(1), session_of(1)
+    assert 0 not in (first, second)
+    # No place is left, and that is no error: the reader asks in full.
+    assert session_of(1) == 0
+    bye = fetch_request("fetched", session_epoch=-1)
+    bye.session_id = first
+    client.ask(bye, 12)
+    assert session_of(5) == 0
+    assert session_of(4) != 0
+
+
+def test_new_connections_in_a_second(tmp_path_factory: pytest.TempPathFactory) -> None:
+    settings = {"max.connection.creation.rate": 3}
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), settings) as process:
+        refusal = "max.connection.creation.rate 3 is reached"
+
+        def flood() -> bool:
+            for _ in range(4):
+                socket.create_connection(("127.0.0.1", process.host_port), 10).close()
+            return refusal in process.log_text()
+
+        wait_until(flood, 10, refusal)
+
+        def served() -> bool:
+            with WireClient(process.bootstrap) as client:
+                return bool(client.ask(ApiVersionsRequest(), 0).error_code == 0)
+
+        wait_until(served, 10, "the next second has begun")
