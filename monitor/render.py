@@ -67,6 +67,17 @@ def duration(milliseconds: float | None) -> str:
     raise AssertionError("60 seconds are a minute")
 
 
+def micros(value: object) -> str:
+    """A short time given in microseconds: `85 µs`, `1.2 ms`, from a second on as `duration`."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return UNKNOWN
+    if value < 1_000:
+        return f"{value:,.0f} µs"
+    if value < 1_000_000:
+        return f"{value / 1_000:,.1f} ms"
+    return duration(value / 1_000)
+
+
 def clock(at_ms: object) -> str:
     """A moment as RFC 3339 in UTC, to the second."""
     if not isinstance(at_ms, int | float) or isinstance(at_ms, bool):

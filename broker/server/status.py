@@ -5,12 +5,17 @@ Floor: server.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 from protocol.status import PartState, PartStatus, Problem
 
 if TYPE_CHECKING:
     from broker.server.broker import Broker
+
+RATE_MARK_MS = 1_000
+RATE_MARK_COUNT = 5
+"""Rates are taken over this many looks, at least so far apart."""
 
 REFUSAL_SHOWN_MS = 30_000
 """For so long after it a refused write counts as a problem."""
@@ -23,6 +28,7 @@ class BrokerStatus:
         self.state = PartState.STARTING
         self._broker = broker
         self._started_at_ms = started_at_ms
+        self._marks: deque[tuple[int, dict[str, int]]] = deque(maxlen=RATE_MARK_COUNT)
 
     def status(self) -> PartStatus:
         """The state of this moment."""
@@ -73,8 +79,7 @@ class BrokerStatus:
             "requests_total": services.metrics.requests_total,
             "fetch_completed_early": services.metrics.fetches_completed_early,
             "log_bytes": sum(one.log.size_bytes for one in partitions),
-            "bytes_in": services.metrics.bytes_in,
-            "bytes_out": services.metrics.bytes_out,
+            **self._rates(),
             "parked_produces": services.produces.parked_count,
             "parked_fetches": services.fetches.parked_count,
             **services.metrics.details(),
@@ -90,6 +95,24 @@ class BrokerStatus:
                 for one in partitions
             ],
         }
+
+    def _rates(self) -> dict[str, float]:
+        """What was counted, per second, since an earlier look; nothing at the first."""
+        metrics = self._broker.services.metrics
+        now_ms = self._broker.clock.monotonic_ms()
+        counts = {
+            "requests": metrics.requests_total,
+            "bytes_in": metrics.bytes_in,
+            "bytes_out": metrics.bytes_out,
+        }
+        rates: dict[str, float] = {}
+        if self._marks and now_ms > self._marks[0][0]:
+            since_ms, earlier = self._marks[0]
+            for name, value in counts.items():
+                rates[f"{name}_per_s"] = (value - earlier[name]) * 1000 / (now_ms - since_ms)
+        if not self._marks or now_ms - self._marks[-1][0] >= RATE_MARK_MS:
+            self._marks.append((now_ms, counts))
+        return rates
 
     def metrics(self) -> str:
         """Prometheus's text."""

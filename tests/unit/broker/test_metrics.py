@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -139,6 +140,20 @@ def test_prometheus_reads_every_line(rig: Rig) -> None:
         "millrace_broker_topic_log_bytes",
         "millrace_broker_connections",
     } <= names
+
+
+def test_rates_are_taken_from_one_look_to_the_next(rig: Rig) -> None:
+    status = BrokerStatus(rig.broker, 0)
+    assert "requests_per_s" not in status.status().details
+    for _ in range(10):
+        rig.ask(ApiVersionsRequest(), 0)
+    rig.clock.advance(2_000)
+    assert status.status().details["requests_per_s"] == 5.0
+    assert [one["api"] for one in apis(status) if one["count"] == 10] == ["api_versions"]
+
+
+def apis(status: BrokerStatus) -> Any:
+    return status.status().details["apis"]
 
 
 def test_nothing_is_shown_of_what_was_never_asked() -> None:

@@ -38,6 +38,9 @@ class Script:
         return None
 
 
+APIS = [{"api": "produce", "count": 7_000, "queue_us": 3, "local_us": 12}]
+
+
 def some_reading(group_id: str = GROUP) -> Reading:
     kafka = kafka_reading(
         10_000,
@@ -47,7 +50,7 @@ def some_reading(group_id: str = GROUP) -> Reading:
     )
     files = [{"path": HOSTILE, "topic": "logs.access", "size_bytes": 10, "position": 4}]
     parts = (
-        part_answer("broker-1", 10_000, flush="ack", topics=1),
+        part_answer("broker-1", 10_000, flush="ack", topics=1, flush_us=1_500, apis=APIS),
         part_answer("collector", 10_000, files=files, rate_lines_s=12.5, lines_total=99),
         part_down("stream"),
     )
@@ -206,3 +209,11 @@ def test_a_sampler_that_dies_is_reported_and_never_hidden() -> None:
     with TestClient(app, base_url="http://127.0.0.1:8090"):
         wait_until(lambda: failures, 10, "the failure is reported")
     assert isinstance(failures[0], ZeroDivisionError)
+
+
+def test_the_brokers_page_says_how_long_requests_take(client: TestClient) -> None:
+    page = client.get("/brokers").text
+    assert "7,000" in page
+    assert "12 µs" in page
+    assert "1.5 ms" in page
+    assert "Loop late" in page

@@ -21,6 +21,14 @@ def test_a_sum_says_what_it_covers(total: LagSum, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
+    [(0, "0 µs"), (85, "85 µs"), (1_240, "1.2 ms"), (3_000_000, "3.0 s"), (None, "unknown")],
+)
+def test_short_times_keep_their_unit(value: object, text: str) -> None:
+    assert render.micros(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
     [
         (TimeLag(0, Bound.EXACT), "0 s"),
         (TimeLag(3_240, Bound.EXACT), "3.2 s"),
