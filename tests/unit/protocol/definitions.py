@@ -6,6 +6,7 @@ from typing import Any
 from protocol.wire.schema import VERSION_MAX, Field, Message, Struct
 
 RENAMED = {
+    "ConsumerProtocolTopicPartition": "TopicPartition",
     "OffsetForLeaderEpochEndOffset": "EpochEndOffset",
     "AlterConfigsRequestConfig": "AlterableConfig",
     "AlterConfigsRequestResource": "AlterConfigsResource",
@@ -27,6 +28,11 @@ OUR_DEFAULTS: dict[str, Any] = {
 def assert_declared_alike(cls: type[Message], definition: Any) -> None:
     """A class of ours carries what Kafka's definition of the same name says, in every version."""
     assert definition["apiKey"] == cls.api_key
+    assert_fields_alike(cls, definition)
+
+
+def assert_fields_alike(cls: type[Message], definition: Any) -> None:
+    """The same for what is no API's body."""
     assert parse_range(definition["flexibleVersions"])[0] == cls.flexible_from
     least, most = parse_range(definition["validVersions"])
     assert least <= cls.valid_versions[0] or cls.api_key == 0
