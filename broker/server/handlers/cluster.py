@@ -44,6 +44,7 @@ SOFTWARE_SINCE = 3
 GROUP_KEY = 0
 TRANSACTION_KEY = 1
 BATCHED_SINCE = 4
+TOPIC_IDS_SINCE = 12
 BROKER_ENDPOINTS = 1
 
 # Without an authoriser everybody may do everything: the bits of Kafka's operations per resource.
@@ -75,6 +76,10 @@ def api_versions(
 
 def metadata(services: Services, call: Call, request: MetadataRequest) -> MetadataResponse | None:
     """Brokers and topics; a missing topic is made first if node and request allow it."""
+    if call.version < TOPIC_IDS_SINCE and any(
+        topic.name is None or topic.topic_id != ZERO_UUID for topic in request.topics or []
+    ):
+        return _refuse_ids(request)
     missing = _missing_topics(services, call, request)
     if not missing:
         return _metadata(services, call, request, {})
@@ -99,6 +104,20 @@ def metadata(services: Services, call: Call, request: MetadataRequest) -> Metada
             partial(not_written, name),
         )
     return None
+
+
+def _refuse_ids(request: MetadataRequest) -> MetadataResponse:
+    """Versions 10 and 11 have a place for topic ids, but nobody may ask by them yet."""
+    return MetadataResponse(
+        topics=[
+            MetadataResponseTopic(
+                error_code=ErrorCode.INVALID_REQUEST,
+                name=topic.name or "",
+                topic_id=topic.topic_id,
+            )
+            for topic in request.topics or []
+        ]
+    )
 
 
 def _missing_topics(services: Services, call: Call, request: MetadataRequest) -> list[str]:
