@@ -10,7 +10,7 @@ from protocol.client.cluster import Cluster
 from tests.harness.broker import BrokerProcess
 from tests.harness.seed import seeded
 from tests.interop import client_scenarios as scenarios
-from tests.interop import consumer_scenarios, transaction_scenarios
+from tests.interop import consumer_scenarios, mixed_group, transaction_scenarios
 
 pytestmark = pytest.mark.live
 
@@ -52,6 +52,18 @@ def test_consumer(broker: BrokerProcess, scenario: scenarios.Scenario) -> None:
 
 @pytest.mark.parametrize("scenario", transaction_scenarios.ALL, ids=lambda s: s.__name__)
 def test_transactional_producer(broker: BrokerProcess, scenario: scenarios.Scenario) -> None:
+    connected(broker, scenario)
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        pytest.param(scenario, marks=() if scenario in mixed_group.QUICK else pytest.mark.slow)
+        for scenario in mixed_group.ALL
+    ],
+    ids=lambda s: s.__name__,
+)
+def test_mixed_group(broker: BrokerProcess, scenario: scenarios.Scenario) -> None:
     connected(broker, scenario)
 
 

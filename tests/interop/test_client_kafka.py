@@ -10,7 +10,7 @@ from protocol.client.cluster import Cluster
 from tests.harness.kafka import KafkaProcess
 from tests.harness.seed import seeded
 from tests.interop import client_scenarios as scenarios
-from tests.interop import consumer_scenarios, transaction_scenarios
+from tests.interop import consumer_scenarios, mixed_group, transaction_scenarios
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
@@ -53,6 +53,11 @@ def test_consumer(kafka: KafkaProcess, scenario: scenarios.Scenario) -> None:
 
 @pytest.mark.parametrize("scenario", transaction_scenarios.ALL, ids=lambda s: s.__name__)
 def test_transactional_producer(kafka: KafkaProcess, scenario: scenarios.Scenario) -> None:
+    connected(kafka, scenario)
+
+
+@pytest.mark.parametrize("scenario", mixed_group.ALL, ids=lambda s: s.__name__)
+def test_mixed_group(kafka: KafkaProcess, scenario: scenarios.Scenario) -> None:
     connected(kafka, scenario)
 
 
