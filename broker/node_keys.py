@@ -117,10 +117,6 @@ class BrokerKeys(LimitKeys):
         "producer.id.expiration.ms", Kind.INT, 86_400_000, "ms", low=1, is_cluster_wide=True,
         why="how long a silent producer is remembered, so that its retry is recognised",
     )  # fmt: skip
-    replica_high_watermark_checkpoint_interval_ms: int = setting(
-        "replica.high.watermark.checkpoint.interval.ms", Kind.LONG, 5_000, "ms", low=1,
-        why="how far the high watermarks on disk may lag",
-    )  # fmt: skip
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = setting(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms", Kind.INT, 10_000, "ms",
         low=1,

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from broker.config import BROKER_ROWS, TOPIC_ROWS
@@ -31,3 +32,17 @@ def test_every_key_is_listed_with_its_default() -> None:
         assert any(f"`{key}`" in line for line in lines), key
     (line,) = [line for line in lines if line.startswith("| `num.partitions`")]
     assert "| int | 1 partitions | yes |" in line
+
+
+def test_every_setting_is_read_somewhere_in_the_broker() -> None:
+    """A key that nothing reads would be a promise nobody keeps."""
+    tables = {"keys_text.py", "node_keys.py"}
+    sources = "\n".join(
+        path.read_text()
+        for path in sorted((ROOT / "broker").rglob("*.py"))
+        if path.name not in tables
+    )
+    attributes = {attribute for attribute, _ in (*TOPIC_ROWS.values(), *BROKER_ROWS.values())}
+    unread = {one for one in attributes if one and not re.search(rf"\.{one}\b", sources)}
+    # There is one way of storing batches; the key is there because clients state it.
+    assert unread <= {"compression_type"}, unread
