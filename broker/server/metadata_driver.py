@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from broker.clock import Clock
@@ -71,6 +72,7 @@ class MetadataDriver:
         self._decided = self.image
         self._pending: deque[tuple[MetadataDelta, MetadataImage, Callable[[], None]]] = deque()
         self._is_applying = False
+        self._is_committing = False
 
     def load(self) -> None:
         """Replay the log from its start; raises UnknownMetadataRecord for one we cannot read."""
@@ -136,19 +138,30 @@ class MetadataDriver:
         self._commit_next()
 
     def _commit_next(self) -> None:
-        if self._is_applying or not self._pending:
-            return
-        delta, image, reply = self._pending[0]
-        if image.end_offset > self._log.high_watermark:
-            return
-        self._pending.popleft()
-        self._is_applying = True
+        """Bring into force, one after the other, what is on the disk.
 
-        def done() -> None:
-            self._is_applying = False
-            self.image = image
-            self._on_image(delta)
-            reply()
-            self._commit_next()
+        A loop, for many commits touch no partition and are applied on the spot, and a client may
+        have thousands of them waiting for one sync.
+        """
+        if self._is_committing:
+            return
+        self._is_committing = True
+        try:
+            while self._pending and not self._is_applying:
+                delta, image, reply = self._pending[0]
+                if image.end_offset > self._log.high_watermark:
+                    break
+                self._pending.popleft()
+                self._is_applying = True
+                self._apply(delta, image, partial(self._applied, delta, image, reply))
+        finally:
+            self._is_committing = False
 
-        self._apply(delta, image, done)
+    def _applied(
+        self, delta: MetadataDelta, image: MetadataImage, reply: Callable[[], None]
+    ) -> None:
+        self._is_applying = False
+        self.image = image
+        self._on_image(delta)
+        reply()
+        self._commit_next()
