@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from broker.storage.segment import Segment
 from broker.storage.walk import BatchWalk
-from protocol.wire.record import Record
-from protocol.wire.records import BatchHeader, iterate_records
+from protocol.wire.record import Place
+from protocol.wire.records import BatchHeader, iterate_places
 
 
 @dataclass(slots=True, frozen=True)
@@ -38,13 +38,11 @@ def first_not_older(
                 return None
             if header.max_timestamp < timestamp_ms or header.last_offset < start_offset:
                 continue
-            for record in _records(segment, walk.position, header):
-                if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
-                    if record.offset >= limit_offset:
+            for offset, stamp_ms, _ in _places(segment, walk.position, header):
+                if stamp_ms >= timestamp_ms and offset >= start_offset:
+                    if offset >= limit_offset:
                         return None
-                    return TimestampOffset(
-                        record.offset, record.timestamp_ms, header.partition_leader_epoch
-                    )
+                    return TimestampOffset(offset, stamp_ms, header.partition_leader_epoch)
     return None
 
 
@@ -66,9 +64,9 @@ def largest_timestamp(
     timestamp_ms, last_offset, segment = best
     walk = BatchWalk(segment.file, segment.locate(last_offset), segment.size_bytes)
     for header in walk:
-        for record in _records(segment, walk.position, header):
-            if record.timestamp_ms == timestamp_ms and record.offset >= start_offset:
-                return TimestampOffset(record.offset, timestamp_ms, header.partition_leader_epoch)
+        for offset, stamp_ms, _ in _places(segment, walk.position, header):
+            if stamp_ms == timestamp_ms and offset >= start_offset:
+                return TimestampOffset(offset, timestamp_ms, header.partition_leader_epoch)
         # A producer wrote a header that none of its records bears out.
         return TimestampOffset(last_offset, timestamp_ms, header.partition_leader_epoch)
     return None
@@ -84,9 +82,9 @@ def _largest_between(segment: Segment, start_offset: int, limit_offset: int) -> 
         found = header.max_timestamp, header.last_offset
         if header.base_offset < start_offset or header.last_offset >= limit_offset:
             inside = [
-                (record.timestamp_ms, record.offset)
-                for record in _records(segment, walk.position, header)
-                if start_offset <= record.offset < limit_offset
+                (stamp_ms, offset)
+                for offset, stamp_ms, _ in _places(segment, walk.position, header)
+                if start_offset <= offset < limit_offset
             ]
             found = max(inside, key=lambda one: one[0], default=(-1, -1))
         if found[0] > largest[0]:
@@ -94,5 +92,5 @@ def _largest_between(segment: Segment, start_offset: int, limit_offset: int) -> 
     return largest
 
 
-def _records(segment: Segment, position: int, header: BatchHeader) -> Iterator[Record]:
-    return iterate_records(segment.file.read(header.size_bytes, position))
+def _places(segment: Segment, position: int, header: BatchHeader) -> Iterator[Place]:
+    return iterate_places(segment.file.read(header.size_bytes, position))

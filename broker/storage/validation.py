@@ -13,8 +13,8 @@ from broker.config import LOG_APPEND_TIME, LogConfig
 from broker.settings import LONG_MAX
 from broker.storage.errors import InvalidRecords
 from protocol.errors import ApiError, ErrorCode, WireError
-from protocol.wire.record import Record
-from protocol.wire.records import HEADER_BYTES, MAGIC, BatchHeader, check_crc, iterate_records
+from protocol.wire.record import Place
+from protocol.wire.records import HEADER_BYTES, MAGIC, BatchHeader, check_crc, iterate_places
 
 RECORD_ERRORS_MAX = 100
 """Named records in one refusal; a batch may hold a million bad ones."""
@@ -89,9 +89,9 @@ def check_timestamps(
         return
     oldest_ms = now_ms - before_max_ms
 
-    def is_out_of_bounds(record: Record) -> bool:
+    def is_out_of_bounds(record: Place) -> bool:
         # -1 stands for "no timestamp" and passes.
-        stamp = record.timestamp_ms
+        stamp = record[1]
         return stamp > newest_ms or -1 < stamp < oldest_ms or stamp < -1
 
     reason = "timestamp out of the topic's bounds"
@@ -106,15 +106,15 @@ def _refuse_unowned(header: BatchHeader) -> None:
     raise ApiError(ErrorCode.INVALID_RECORD, "a transactional batch without a producer")
 
 
-def _lacks_key(record: Record) -> bool:
-    return record.key is None
+def _lacks_key(record: Place) -> bool:
+    return record[2] < 0
 
 
 def _refuse_records(
-    batch: memoryview, is_bad: Callable[[Record], bool], code: ErrorCode, reason: str
+    batch: memoryview, is_bad: Callable[[Place], bool], code: ErrorCode, reason: str
 ) -> None:
     try:
-        bad = [number for number, record in enumerate(iterate_records(batch)) if is_bad(record)]
+        bad = [number for number, record in enumerate(iterate_places(batch)) if is_bad(record)]
     except WireError as error:
         raise ApiError(ErrorCode.INVALID_RECORD, str(error)) from error
     if bad:

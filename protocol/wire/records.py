@@ -31,10 +31,12 @@ from protocol.wire.record import (
     LEAST_RECORD_BYTES,
     Marker,
     NewRecord,
+    Place,
     Record,
     append_record,
     read_marker,
     read_records,
+    scan_places,
 )
 
 __all__ = [
@@ -54,6 +56,7 @@ __all__ = [
     "compress",
     "decompress",
     "iterate_batches",
+    "iterate_places",
     "iterate_records",
     "patch",
     "read_header",
@@ -266,6 +269,32 @@ def iterate_records(batch: Buffer, limit_bytes: int | None = None) -> Iterator[R
     The CRC is not looked at. A batch that ends early, has bytes left over or breaks a length is
     CorruptBatch or another WireError, raised while iterating.
     """
+    header, payload = _open(batch, limit_bytes)
+    return read_records(
+        payload,
+        header.record_count,
+        header.base_offset,
+        header.base_timestamp,
+        # Some clients leave a sequence of 0 in batches that have no producer id.
+        header.base_sequence if header.producer_id >= 0 else NO_SEQUENCE,
+        header.max_timestamp if header.is_log_append_time else None,
+    )
+
+
+def iterate_places(batch: Buffer, limit_bytes: int | None = None) -> Iterator[Place]:
+    """Offset, timestamp and key size of each record, with all checks of `iterate_records`."""
+    header, payload = _open(batch, limit_bytes)
+    return scan_places(
+        payload,
+        header.record_count,
+        header.base_offset,
+        header.base_timestamp,
+        header.max_timestamp if header.is_log_append_time else None,
+    )
+
+
+def _open(batch: Buffer, limit_bytes: int | None) -> tuple[BatchHeader, bytes]:
+    """The header and the records as they are without compression."""
     header = read_header(batch)
     if header.size_bytes != len(batch):
         raise CorruptBatch(f"batch of {header.size_bytes} bytes in a space of {len(batch)}")
@@ -275,15 +304,7 @@ def iterate_records(batch: Buffer, limit_bytes: int | None = None) -> Iterator[R
             decompress(header.codec, payload, limit_bytes or LIMITS.decompressed_bytes_max)
         )
     _check_count(header.record_count, len(payload))
-    return read_records(
-        bytes(payload),
-        header.record_count,
-        header.base_offset,
-        header.base_timestamp,
-        # Some clients leave a sequence of 0 in batches that have no producer id.
-        header.base_sequence if header.producer_id >= 0 else NO_SEQUENCE,
-        header.max_timestamp if header.is_log_append_time else None,
-    )
+    return header, bytes(payload)
 
 
 def build_batch(

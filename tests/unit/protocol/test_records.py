@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 from protocol.errors import BufferUnderflow, CorruptBatch, UnsupportedMagic, WireError
 from protocol.wire import records as r
 from protocol.wire.compression import Codec
-from protocol.wire.records import NewRecord
+from protocol.wire.records import (
+    HEADER_BYTES,
+    NewRecord,
+    build_batch,
+    iterate_places,
+    iterate_records,
+)
 from tests.unit.protocol.examples import SEED, seeded_random
 
 TIME_MS = 1_785_571_200_000
@@ -312,3 +318,44 @@ def test_offsets_in_a_compacted_batch_have_gaps() -> None:
     assert r.read_header(batch).last_offset == 9
     assert [record.offset for record in r.iterate_records(batch)] == [2, 7]
     assert [record.sequence for record in r.iterate_records(batch)] == [102, 107]
+
+
+def test_places_are_where_the_records_are() -> None:
+    pick = seeded_random()
+    for _ in range(300):
+        records = [
+            NewRecord(
+                pick.choice((None, b"", b"k", bytes(100))),
+                pick.choice((None, b"", b"v", bytes(70), bytes(20_000))),
+                1_700_000_000_000 + pick.choice((0, 1, -5, 100_000)),
+                pick.choice(([], [("h", None)], [("h", b"x" * 200), ("", b"")])),
+            )
+            for _ in range(pick.randint(1, 200))
+        ]
+        batch = build_batch(
+            records, base_offset=pick.choice((0, 5)), codec=pick.choice(list(Codec))
+        )
+        assert list(iterate_places(batch)) == [
+            (one.offset, one.timestamp_ms, -1 if one.key is None else len(one.key))
+            for one in iterate_records(batch)
+        ]
+
+
+def test_places_fail_where_records_fail() -> None:
+    pick = seeded_random()
+    both = 0
+    for _ in range(3_000):
+        batch = build_batch(
+            [NewRecord(b"k", bytes(pick.randint(0, 80)), 0, [("h", b"x")])] * pick.randint(1, 4)
+        )
+        for _ in range(pick.randint(1, 2)):
+            batch[pick.randrange(HEADER_BYTES, len(batch))] = pick.randrange(256)
+        try:
+            wanted = [(one.offset, one.timestamp_ms) for one in iterate_records(batch)]
+        except WireError:
+            both += 1
+            with pytest.raises(WireError):
+                list(iterate_places(batch))
+        else:
+            assert [one[:2] for one in iterate_places(batch)] == wanted
+    assert both > 500
