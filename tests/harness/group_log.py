@@ -1,0 +1,116 @@
+"""What the offsets topic says of a group, read over the wire, and what must be true of it.
+
+The log is the one witness that every member shares: it holds each generation with all its shares,
+and every commit, in the order in which they came into force.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from broker.coordinators.group_records import (
+    GroupMetadataValue,
+    decode_group_key,
+    decode_group_value,
+    decode_offset_key,
+    decode_offset_value,
+)
+from broker.coordinators.offsets import shard_of
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.types import TopicPartition
+from protocol.wire.primitives import Buffer
+from protocol.wire.records import iterate_batches, iterate_records
+from tests.harness.wire import WireClient
+
+OFFSETS_TOPIC = "__consumer_offsets"
+SHARD_COUNT = 6
+
+
+class Committed(NamedTuple):
+    """One commit, or with None a tombstone."""
+
+    partition: TopicPartition
+    offset: int | None
+
+
+def group_log(bootstrap: str, group_id: str) -> list[GroupMetadataValue | Committed]:
+    """Every generation and commit of a group, oldest first."""
+    found: list[GroupMetadataValue | Committed] = []
+    with WireClient(bootstrap) as client:
+        for key, value in _records(client, shard_of(group_id, SHARD_COUNT)):
+            name = decode_offset_key(key)
+            if name is not None and name.group == group_id:
+                offset = None if value is None else decode_offset_value(value).offset
+                found.append(Committed(TopicPartition(name.topic, name.partition), offset))
+            elif decode_group_key(key) == group_id and value is not None:
+                found.append(decode_group_value(value))
+    return found
+
+
+def _records(client: WireClient, index: int) -> Iterator[tuple[Buffer, Buffer | None]]:
+    offset = 0
+    while True:
+        asked = FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20)
+        request = FetchRequest(
+            max_wait_ms=0,
+            min_bytes=1,
+            max_bytes=8 << 20,
+            topics=[FetchTopic(topic=OFFSETS_TOPIC, partitions=[asked])],
+        )
+        answer = client.ask(request, 11).responses[0].partitions[0]
+        assert answer.error_code == 0, answer
+        if not answer.records:
+            return
+        for header, batch in iterate_batches(answer.records):
+            offset = header.last_offset + 1
+            if not header.is_control:
+                for record in iterate_records(batch):
+                    if record.key is not None:
+                        yield record.key, record.value
+
+
+def assigned_partitions(assignment: Buffer) -> list[tuple[str, int]]:
+    """What a consumer's assignment gives it, whatever version it is in."""
+    data, found = bytes(assignment), []
+    if not data:
+        return []
+    position, topic_count = 6, int.from_bytes(data[2:6], "big")
+    for _ in range(topic_count):
+        size = int.from_bytes(data[position : position + 2], "big")
+        topic = data[position + 2 : position + 2 + size].decode()
+        position += 2 + size
+        count = int.from_bytes(data[position : position + 4], "big")
+        for step in range(count):
+            at = position + 4 + 4 * step
+            found.append((topic, int.from_bytes(data[at : at + 4], "big")))
+        position += 4 + 4 * count
+    return found
+
+
+class Checked(NamedTuple):
+    """What was looked at, so that a test can see that it was something."""
+
+    generations: int
+    commits: int
+
+
+def check_group_log(log: list[GroupMetadataValue | Committed]) -> Checked:
+    """Fail unless generations rise, own each partition once, and offsets never go back."""
+    generation = commits = generations = 0
+    offsets: dict[TopicPartition, int] = {}
+    for event in log:
+        if isinstance(event, Committed):
+            commits += 1
+            if event.offset is None:
+                offsets.pop(event.partition, None)
+                continue
+            before = offsets.get(event.partition, 0)
+            assert event.offset >= before, f"{event.partition} goes back from {before} to {event}"
+            offsets[event.partition] = event.offset
+            continue
+        generations += event.generation > generation
+        assert event.generation >= generation, f"{event.generation} after {generation}"
+        generation = event.generation
+        owned = [one for member in event.members for one in assigned_partitions(member.assignment)]
+        assert len(owned) == len(set(owned)), f"owned twice in generation {generation}: {owned}"
+        assert event.leader is None or event.leader in {one.member_id for one in event.members}
+    return Checked(generations, commits)

@@ -1,0 +1,200 @@
+"""A process of group members of one client family; run as a program, it writes what it reads.
+
+    python -m tests.harness.group_member FAMILY BOOTSTRAP GROUP TOPIC OUT [--count N] [--assignor A]
+
+Each member reads, notes in the file OUT which offsets it has been given, and commits them by hand.
+SIGTERM lets all of them leave the group; SIGKILL does not. One line per batch, as JSON.
+"""
+
+import argparse
+import asyncio
+import json
+import signal
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, TextIO
+
+SESSION_MS = 6_000
+HEARTBEAT_MS = 1_000
+POLL_S = 0.2
+POLL_COUNT = 500
+
+
+class Notes:
+    """The file of what was read, shared by the members of the process."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._lock = threading.Lock()
+
+    def read(self, member: str, offsets: Iterable[tuple[Any, Any]]) -> None:
+        """Note (partition, offset) of every record of a batch, before they are committed."""
+        spans: dict[int, list[int]] = {}
+        for partition, offset in offsets:
+            spans.setdefault(partition, []).append(offset)
+        self._write({"member": member, "read": [[p, *_spans(o)] for p, o in spans.items()]})
+
+    def failed(self, member: str, error: object) -> None:
+        """Note an error that the client has reported."""
+        self._write({"member": member, "error": repr(error)})
+
+    def _write(self, line: dict[str, Any]) -> None:
+        with self._lock:
+            self._out.write(json.dumps(line) + "\n")
+            self._out.flush()
+
+
+def _spans(offsets: list[int]) -> list[list[int]]:
+    """Offsets in the order they were read, as [first, last] runs."""
+    spans: list[list[int]] = []
+    for offset in offsets:
+        if spans and spans[-1][1] + 1 == offset:
+            spans[-1][1] = offset
+        else:
+            spans.append([offset, offset])
+    return spans
+
+
+def run_confluent(args: argparse.Namespace, number: int, notes: Notes, stop: Any) -> None:
+    """One librdkafka consumer until `stop` is set."""
+    from confluent_kafka import Consumer, KafkaException
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": args.bootstrap,
+            "group.id": args.group,
+            "client.id": f"confluent-{number}",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "session.timeout.ms": SESSION_MS,
+            "heartbeat.interval.ms": HEARTBEAT_MS,
+            "partition.assignment.strategy": args.assignor,
+            "log_level": 0,
+        }
+    )
+    consumer.subscribe([args.topic])
+    while not stop.is_set():
+        read = []
+        for message in consumer.consume(POLL_COUNT, POLL_S):
+            error = message.error()
+            if error is None:
+                read.append((message.partition(), message.offset()))
+            elif not error.retriable() and error.name() != "_ALL_BROKERS_DOWN":
+                notes.failed(f"confluent-{number}", error)
+        if read:
+            notes.read(f"confluent-{number}", read)
+            try:
+                consumer.commit(asynchronous=False)
+            except KafkaException:
+                # The group has moved on; whoever has the partitions now reads them again.
+                continue
+    consumer.close()
+
+
+def run_kafka_python(args: argparse.Namespace, number: int, notes: Notes, stop: Any) -> None:
+    """One consumer of kafka-python until `stop` is set."""
+    from kafka import KafkaConsumer
+    from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+    from kafka.coordinator.assignors.range import RangePartitionAssignor
+    from kafka.errors import KafkaError
+
+    assignors = {"range": RangePartitionAssignor,
+                 "cooperative-sticky": CooperativeStickyAssignor}  # fmt: skip
+    consumer = KafkaConsumer(
+        args.topic,
+        bootstrap_servers=args.bootstrap,
+        group_id=args.group,
+        client_id=f"kafka-python-{number}",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        session_timeout_ms=SESSION_MS,
+        heartbeat_interval_ms=HEARTBEAT_MS,
+        partition_assignment_strategy=[assignors[args.assignor]],
+    )
+    while not stop.is_set():
+        found = consumer.poll(timeout_ms=int(POLL_S * 1000), max_records=POLL_COUNT)
+        read = [(tp.partition, one.offset) for tp, records in found.items() for one in records]
+        if read:
+            notes.read(f"kafka-python-{number}", read)
+            try:
+                consumer.commit()
+            except KafkaError:
+                continue
+    consumer.close()
+
+
+async def run_aiokafka(args: argparse.Namespace, notes: Notes, stop: asyncio.Event) -> None:
+    """All consumers of aiokafka of this process, until `stop` is set."""
+    from aiokafka import AIOKafkaConsumer
+    from aiokafka.errors import KafkaError
+
+    async def run(number: int) -> None:
+        consumer = AIOKafkaConsumer(
+            args.topic,
+            bootstrap_servers=args.bootstrap,
+            group_id=args.group,
+            client_id=f"aiokafka-{number}",
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            session_timeout_ms=SESSION_MS,
+            heartbeat_interval_ms=HEARTBEAT_MS,
+            # Its own default assignor is the round robin alone, which the others need not know.
+            partition_assignment_strategy=[_aiokafka_range()],
+        )
+        await consumer.start()
+        while not stop.is_set():
+            found = await consumer.getmany(timeout_ms=int(POLL_S * 1000), max_records=POLL_COUNT)
+            read = [(tp.partition, one.offset) for tp, all_ in found.items() for one in all_]
+            if read:
+                notes.read(f"aiokafka-{number}", read)
+                try:
+                    await consumer.commit()
+                except KafkaError:
+                    continue
+        await consumer.stop()
+
+    await asyncio.gather(*(run(number) for number in range(args.count)))
+
+
+def _aiokafka_range() -> type:
+    from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+
+    found: type = RangePartitionAssignor
+    return found
+
+
+def main() -> None:
+    """Run until SIGTERM."""
+    parser = argparse.ArgumentParser()
+    for name in ("family", "bootstrap", "group", "topic", "out"):
+        parser.add_argument(name)
+    parser.add_argument("--count", type=int, default=1)
+    parser.add_argument("--assignor", default="range")
+    args = parser.parse_args()
+    with Path(args.out).open("a") as out:
+        notes = Notes(out)
+        if args.family == "aiokafka":
+            asyncio.run(_main_aiokafka(args, notes))
+            return
+        stop = threading.Event()
+        signal.signal(signal.SIGTERM, lambda *_: stop.set())
+        run = {"confluent": run_confluent, "kafka-python": run_kafka_python}[args.family]
+        threads = [
+            threading.Thread(target=run, args=(args, number, notes, stop))
+            for number in range(args.count)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+
+async def _main_aiokafka(args: argparse.Namespace, notes: Notes) -> None:
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    await run_aiokafka(args, notes, stop)
+
+
+if __name__ == "__main__":
+    main()
