@@ -36,8 +36,8 @@ class LimitKeys:
         why="answers kept in memory for a peer that does not read; beyond it the connection ends",
     )  # fmt: skip
     max_batch_records: int = setting(
-        "max.batch.records", Kind.INT, 150_000, "records", low=1,
-        why="what a batch of max.message.bytes could hold without compression, and no more with it",
+        "max.batch.records", Kind.INT, 100_000, "records", low=1,
+        why="a compacted topic looks at every key, and everybody waits for that",
     )  # fmt: skip
     max_connection_creation_rate: int = setting(
         "max.connection.creation.rate", Kind.INT, INT_MAX, "connections a second", low=1,

@@ -116,7 +116,8 @@ def scan_places(
 ) -> Iterator[Place]:
     """Like `read_records`, with the same checks, for those who need no keys, values or headers.
 
-    Three times as fast: a megabyte may hold 150,000 records, and whoever waits waits for all.
+    A megabyte may hold 150,000 records, and the loop waits for all: so numbers of one byte, and
+    of three as they are usual in large batches, are read in place.
     """
     position = 0
     size = len(payload)
@@ -133,18 +134,24 @@ def scan_places(
                 raise CorruptBatch(f"record of {length} bytes, {size - position} are left")
             low = payload[position + 1]
             if low < 0x80:
-                timestamp = base_timestamp + (low >> 1 ^ -(low & 1))
+                delta = low >> 1 ^ -(low & 1)
                 position += 2
+            elif 0 < (high := payload[position + 3]) < 0x80 <= (middle := payload[position + 2]):
+                delta = (high << 13 | (middle & 0x7F) << 6 | low >> 1 & 0x3F) ^ -(low & 1)
+                position += 4
             else:
                 delta, position = read_varlong(payload, position + 1)
-                timestamp = base_timestamp + delta
+            timestamp = base_timestamp + delta
             low = payload[position]
             if low < 0x80:
-                offset = base_offset + (low >> 1 ^ -(low & 1))
+                delta = low >> 1 ^ -(low & 1)
                 position += 1
+            elif 0 < (high := payload[position + 2]) < 0x80 <= (middle := payload[position + 1]):
+                delta = (high << 13 | (middle & 0x7F) << 6 | low >> 1 & 0x3F) ^ -(low & 1)
+                position += 3
             else:
                 delta, position = read_varint(payload, position)
-                offset = base_offset + delta
+            offset = base_offset + delta
             low = payload[position]
             if low < 0x80:
                 key_size = low >> 1 ^ -(low & 1)

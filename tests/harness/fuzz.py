@@ -149,7 +149,7 @@ def bombs() -> list[bytes]:
     """Batches that are small on the wire and large once opened, as a compacted topic opens them."""
     codecs = (Codec.GZIP, Codec.LZ4, Codec.ZSTD)
     long = [bytes(batch_of([bytes(40 << 20)], codec=codec)) for codec in codecs]
-    many = [bytes(batch_of([b""] * 149_000, codec=codec)) for codec in codecs]
+    many = [bytes(batch_of([b""] * 99_000, codec=codec)) for codec in codecs]
     return [*long, *many]
 
 
