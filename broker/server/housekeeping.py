@@ -12,6 +12,7 @@ from collections.abc import Callable
 from broker.server.cleaner import Cleaner
 from broker.server.connections import Connections
 from broker.server.flusher import Flusher
+from broker.server.replica_manager import Partition
 from broker.server.services import Services
 from broker.server.workers import Worker
 from broker.storage.errors import DiskError
@@ -22,6 +23,9 @@ from protocol.log import fields
 logger = logging.getLogger(__name__)
 
 CONNECTION_SWEEP_MS = 1_000
+
+POINTS_INTERVAL_MS = 1_000
+"""How often the recovery points are written while they move: one small file, two syncs."""
 
 CLEANER_BACKOFF_MS_MIN = 10
 
@@ -44,11 +48,13 @@ class Housekeeping:
         self._flusher = flusher
         self._timers: Timers[Callable[[], None]] = Timers()
         self._checkpointed: object = None
+        self._points_sum = -1
         config = services.config
         self._repeat(CONNECTION_SWEEP_MS, self._sweep_connections)
         self._repeat(RETRY_MS, self._retry)
         self._repeat(config.log_flush_scheduler_interval_ms, self._flush_overdue)
         self._repeat(config.log_flush_offset_checkpoint_interval_ms, self._checkpoint)
+        self._repeat(POINTS_INTERVAL_MS, self._checkpoint_points)
         self._repeat(config.log_retention_check_interval_ms, self._retain)
         cleaner = Cleaner(services, worker, self.unlink)
         self._repeat(max(config.log_cleaner_backoff_ms, CLEANER_BACKOFF_MS_MIN), cleaner.look)
@@ -116,34 +122,63 @@ class Housekeeping:
         if now == self._checkpointed:
             return
         self._checkpointed = now
+        replicas.checkpoint(lambda: None, self._checkpoint_failed)
 
-        def failed(error: Exception) -> None:
-            self._checkpointed = None
-            logger.warning("checkpoint not written", extra=fields(error=error))
+    def _checkpoint_failed(self, error: Exception) -> None:
+        self._checkpointed = None
+        self._points_sum = -1
+        logger.warning("checkpoint not written", extra=fields(error=error))
 
-        # Taken in the thread as well: it is the one that adds and removes logs.
-        self._worker.run(lambda: replicas.logs.checkpoint().perform(), lambda _: None, failed)
+    def _checkpoint_points(self) -> None:
+        """Write how far everything is synced, when that has moved.
+
+        What lies above the points of the file is taken for a torn tail by the start after a
+        crash; what is damaged below them is reported and kept.
+        """
+        replicas = self._services.replicas
+        # Recovery points only rise, so their sum moves with any of them.
+        points_sum = sum(one.log.recovery_point for one in replicas)
+        if points_sum == self._points_sum:
+            return
+        self._points_sum = points_sum
+        self._worker.run(
+            lambda: replicas.logs.checkpoint_points().perform(),
+            lambda _: None,
+            self._checkpoint_failed,
+        )
 
     def _retain(self) -> None:
         now_ms = self._services.clock.now_ms()
-        for partition in list(self._services.replicas):
+        replicas = self._services.replicas
+        waiting: list[tuple[Partition, int]] = []
+        for partition in list(replicas):
             try:
-                dropped = partition.log.retention(now_ms)
+                if partition.log.expire(now_ms):
+                    waiting.append((partition, partition.log.log_start_offset))
             except DiskError as error:
-                logger.warning(
-                    "retention failed",
-                    extra=fields(partition=partition.topic_partition, error=error),
-                )
+                self._retention_failed(partition, error)
+        if waiting:
+            replicas.checkpoint(lambda: self._drop(waiting), self._checkpoint_failed)
+
+    def _drop(self, waiting: list[tuple[Partition, int]]) -> None:
+        """Drop the files below log starts that are on the disk."""
+        now_ms = self._services.clock.now_ms()
+        for partition, start_offset in waiting:
+            if self._services.replicas.logs.get(partition.topic_partition) is not partition.log:
                 continue
-            if dropped is not None:
-                logger.info(
-                    "old segments dropped",
-                    extra=fields(
-                        partition=partition.topic_partition,
-                        log_start_offset=partition.log.log_start_offset,
-                    ),
-                )
-                self.unlink(dropped)
+            dropped = partition.log.drop_below(start_offset, now_ms)
+            if dropped is None:
+                continue
+            logger.info(
+                "old segments dropped",
+                extra=fields(partition=partition.topic_partition, log_start_offset=start_offset),
+            )
+            self.unlink(dropped)
+
+    def _retention_failed(self, partition: Partition, error: DiskError) -> None:
+        logger.warning(
+            "retention failed", extra=fields(partition=partition.topic_partition, error=error)
+        )
 
     def _expire_offsets(self) -> None:
         self._services.groups.expire(self._services.clock.now_ms())

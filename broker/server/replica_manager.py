@@ -17,7 +17,7 @@ from broker.controller.image import MetadataDelta, MetadataImage, TopicImage
 from broker.controller.records import TOPIC_RESOURCE
 from broker.server.flusher import Flusher
 from broker.server.workers import Worker
-from broker.storage.errors import DiskError, FolderError
+from broker.storage.errors import DiskError
 from broker.storage.jobs import DroppedFiles
 from broker.storage.log import Log
 from broker.storage.log_manager import LogManager
@@ -108,6 +108,8 @@ class ReplicaManager:
         self._by_log: dict[Log, Partition] = {}
         self.unmade: dict[TopicPartition, str] = {}
         """Partitions of the metadata whose folder the disk has refused so far, with the reason."""
+        self._elsewhere: set[TopicPartition] = set()
+        """Partitions of which this broker is no replica."""
 
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self._topics.values():
@@ -122,6 +124,9 @@ class ReplicaManager:
         topic_partition = TopicPartition(topic, index)
         if topic_partition in self.logs.offline or topic_partition in self.unmade:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR)
+        if topic_partition in self._elsewhere:
+            # UNKNOWN_TOPIC_OR_PARTITION would tell the client that there is no such partition.
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def get(self, topic: str, index: int) -> Partition | None:
@@ -194,6 +199,8 @@ class ReplicaManager:
                     "folder belongs to no topic; it is left alone",
                     extra=fields(folder=log.folder, topic_id=log.topic_id),
                 )
+        if dropped:
+            self._forget_points()
         for topic in image.topics.values():
             self._adopt(self._make(topic, image), image)
         return dropped
@@ -202,7 +209,9 @@ class ReplicaManager:
         """Follow a commit: folders are made and renamed in a thread, then `done` is called."""
         for topic in delta.removed:
             for index in range(len(topic.partitions)):
-                self.unmade.pop(TopicPartition(topic.name, index), None)
+                topic_partition = TopicPartition(topic.name, index)
+                self.unmade.pop(topic_partition, None)
+                self._elsewhere.discard(topic_partition)
             for partition in self._topics.pop(topic.name, {}).values():
                 self._by_log.pop(partition.log, None)
                 self._flusher.forget(partition.log)
@@ -273,32 +282,57 @@ class ReplicaManager:
                     )
                     continue
                 dropped.extend([files] if files is not None else [])
+        if dropped:
+            self._forget_points()
         return dropped
+
+    def _forget_points(self) -> None:
+        """Write that the deleted folders are no longer expected, before they are removed."""
+        try:
+            self.logs.checkpoint().perform()
+        except DiskError as error:
+            logger.warning("checkpoint not written", extra=fields(error=error))
 
     def _make(self, topic: TopicImage, image: MetadataImage) -> Made:
         """The logs of a topic, new ones made; in a thread, so nothing here is changed."""
         config = self.config.log_config(image.settings(TOPIC_RESOURCE, topic.name))
         made = Made(topic, {}, {})
-        for index in range(len(topic.partitions)):
+        wanted = []
+        for index in self._own_indexes(topic):
             topic_partition = TopicPartition(topic.name, index)
+            log = self.logs.get(topic_partition)
             if topic_partition in self.logs.offline:
                 continue
-            log = self.logs.get(topic_partition)
-            try:
-                if log is None or log.topic_id != topic.topic_id:
-                    log = self.logs.create(
-                        topic_partition, topic.topic_id, config, self._clock.now_ms()
-                    )
-            except (DiskError, FolderError) as error:
-                made.refused[topic_partition] = str(error)
-                continue
-            made.logs[index] = log
+            if log is not None and log.topic_id == topic.topic_id:
+                made.logs[index] = log
+            else:
+                wanted.append(topic_partition)
+        if wanted:
+            now_ms = self._clock.now_ms()
+            new, refused = self.logs.create_all(wanted, topic.topic_id, config, now_ms)
+            made.logs.update({one.partition: log for one, log in new.items()})
+            made.refused.update({one: str(error) for one, error in refused.items()})
         return made
+
+    def _own_indexes(self, topic: TopicImage) -> list[int]:
+        """The partitions of a topic of which this broker is a replica."""
+        node_id = self.config.node_id
+        return [
+            index
+            for index, partition in enumerate(topic.partitions)
+            if node_id in partition.replicas
+        ]
 
     def _adopt(self, made: Made, image: MetadataImage) -> None:
         topic = made.topic
         config = self.config.log_config(image.settings(TOPIC_RESOURCE, topic.name))
         partitions = self._topics.setdefault(topic.name, {})
+        own = self._own_indexes(topic)
+        self._elsewhere.update(
+            TopicPartition(topic.name, index)
+            for index in range(len(topic.partitions))
+            if index not in own
+        )
         for topic_partition, reason in made.refused.items():
             if topic_partition not in self.unmade:
                 logger.error(

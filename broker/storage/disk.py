@@ -13,12 +13,16 @@ import errno
 import fcntl
 import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
 from broker.storage.errors import DiskError, FolderError
 
 Buffer = bytes | bytearray | memoryview
+
+SYNC_THREADS = 16
+"""Syncs that wait at a time when there are many: the journal commits them together."""
 
 IOV_MAX = 1024
 """The most buffers one writev takes on Linux."""
@@ -75,8 +79,8 @@ class Disk(Protocol):
     def list_folder(self, path: str) -> list[str]:
         """The names in a folder, sorted."""
 
-    def make_folder(self, path: str) -> None:
-        """Make a folder with mode 0700, and its parents, durably; one that exists is left alone."""
+    def make_folder(self, path: str, *, is_durable: bool = True) -> None:
+        """Make a folder with mode 0700, and its parents; one that exists is left alone."""
 
     def rename(self, source: str, target: str) -> None: ...
 
@@ -87,6 +91,9 @@ class Disk(Protocol):
 
     def sync_folder(self, path: str) -> None:
         """Wait until the folder's entries are on the device: names made, renamed and removed."""
+
+    def sync_many(self, files: Sequence[DiskFile], folders: Sequence[str]) -> None:
+        """Sync files, then folders. The waits of many overlap, and the device joins them."""
 
     def lock(self, path: str) -> FolderLock:
         """Take the lock file; FolderError when another process has it."""
@@ -257,13 +264,14 @@ class OsDisk:
         except OSError as error:
             raise _disk_error(path, "list", error) from error
 
-    def make_folder(self, path: str) -> None:
+    def make_folder(self, path: str, *, is_durable: bool = True) -> None:
         folder = Path(path)
         missing = [one for one in (folder, *folder.parents) if not one.exists()]
         try:
             for one in reversed(missing):
                 one.mkdir(mode=0o700, exist_ok=True)
-                self.sync_folder(str(one.parent))
+                if is_durable:
+                    self.sync_folder(str(one.parent))
         except OSError as error:
             raise _disk_error(path, "make folder", error) from error
 
@@ -296,6 +304,18 @@ class OsDisk:
                 os.close(fd)
         except OSError as error:
             raise _disk_error(path, "sync folder", error) from error
+
+    def sync_many(self, files: Sequence[DiskFile], folders: Sequence[str]) -> None:
+        if len(files) + len(folders) < SYNC_THREADS:
+            for file in files:
+                file.datasync()
+            for path in folders:
+                self.sync_folder(path)
+            return
+        with ThreadPoolExecutor(SYNC_THREADS, "sync") as pool:
+            # The results are looked at for the errors in them.
+            list(pool.map(lambda file: file.datasync(), files))
+            list(pool.map(self.sync_folder, folders))
 
     def lock(self, path: str) -> OsLock:
         file = self.open(path, create=True)

@@ -16,7 +16,7 @@ from broker.config import LOG_APPEND_TIME, LogConfig
 from broker.storage import lookup, recovery, txn_index
 from broker.storage.cleaner import CleaningJob
 from broker.storage.compaction import Dirt, dirt_of, plan_of
-from broker.storage.disk import Disk, DiskFile, FileRegion
+from broker.storage.disk import Disk, DiskFile
 from broker.storage.errors import DiskError
 from broker.storage.jobs import DroppedFiles, FlushTarget
 from broker.storage.lookup import TimestampOffset
@@ -269,18 +269,7 @@ class Log:
         limit_offset = min(limit_offset, self.written_end_offset)
         if offset >= limit_offset:
             return NOTHING
-        segment = self.segments.holding(offset)
-        position = segment.locate(offset)
-        while position >= segment.size_bytes and segment is not self.segments.active:
-            # A cleaning has left nothing from here to the end of the segment.
-            segment, position = self.segments.after(segment), 0
-        end = segment.locate(limit_offset)
-        if end - position > max_bytes:
-            end = segment.whole_batches_end(position, max_bytes, min_one_batch=min_one_batch)
-        length = end - position
-        if length <= 0:
-            return NOTHING
-        return LogRead(FileRegion(segment.file, position, length), length)
+        return self.segments.read(offset, max_bytes, limit_offset, min_one_batch=min_one_batch)
 
     def offset_for_timestamp(self, timestamp_ms: int, limit_offset: int) -> TimestampOffset | None:
         """The first record below `limit_offset` that is not older than the timestamp.
@@ -337,12 +326,19 @@ class Log:
             self.producer_state.transactions.settle(self.high_watermark)
 
     def advance_log_start(self, offset: int) -> None:
-        """Make everything below `offset` unreadable (DeleteRecords); retention drops the files."""
+        """Make everything below `offset` unreadable (DeleteRecords); retention drops the files.
+
+        It holds for good once a checkpoint has been written, which the caller waits for.
+        """
         if offset > self.high_watermark:
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, "above the high watermark")
         if offset > self.log_start_offset:
-            self.log_start_offset = offset
-            self.leader_epochs.truncate_from_start(offset)
+            self._start_at(offset)
+
+    def _start_at(self, offset: int) -> None:
+        self.log_start_offset = offset
+        self.recovery_point = max(self.recovery_point, offset)
+        self.leader_epochs.truncate_from_start(offset)
 
     # Flushing.
 
@@ -390,25 +386,32 @@ class Log:
 
     # Giving up the old.
 
-    def retention(self, now_ms: int) -> DroppedFiles | None:
-        """Drop the segments that the topic's settings no longer keep; never the active one.
+    def expire(self, now_ms: int) -> bool:
+        """Move the log's start past the segments that the topic's settings no longer keep.
 
-        A log whose every record is too old rolls first, so that an idle topic empties as well.
+        Returns whether there are files to be dropped; `drop_below` does that once a checkpoint
+        has the new start, lest the next start take them for lost. A log whose every record is
+        too old rolls first, so that an idle topic empties as well.
         """
         count = expired_count(
             self.segments, self._config, self.log_start_offset, self.high_watermark, now_ms
         )
         if not count or self._staged or self._cleaning is not None:
-            return None
-        self.segments.repair()
+            return False
         if count == len(self.segments):
+            self.segments.repair()
             self._producer_files.rolls(self.log_end_offset)
             self.segments.roll(self._config.index_interval_bytes, now_ms)
             self._tail = Tail(self.segments.active, self._config)
+        self._start_at(max(self.log_start_offset, self.segments.base_of(count)))
+        return True
+
+    def drop_below(self, offset: int, now_ms: int) -> DroppedFiles | None:
+        """Drop the segments that end at or below an offset which the log starts at for good."""
+        count = sum(segment.next_offset <= offset for segment in self.segments.closed())
+        if not count or self._cleaning is not None:
+            return None
         paths, held = self.segments.drop_oldest(count)
-        self.log_start_offset = max(self.log_start_offset, self.segments.start_offset)
-        self.recovery_point = max(self.recovery_point, self.log_start_offset)
-        self.leader_epochs.truncate_from_start(self.log_start_offset)
         due_ms = now_ms + self._config.file_delete_delay_ms
         return DroppedFiles(self._disk, paths, held=held, due_ms=due_ms)
 

@@ -9,6 +9,7 @@ after a crash, nothing else.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from uuid import UUID, uuid4
@@ -88,7 +89,7 @@ class LogManager:
         self._lock = disk.lock(f"{self._folder}/{LOCK_FILE}")
         self._writing = Lock()
         self._checkpoint_number = 0
-        self._written_number = 0
+        self._written_number: dict[str, int] = {}
         self._written: dict[str, Offsets] = {}
         """What the offset checkpoints hold, by name; missing until the first one of this run."""
         self._found: dict[str, Offsets] = {}
@@ -155,6 +156,7 @@ class LogManager:
             if loaded.truncated_reason:
                 cut = (topic_partition, loaded.truncated_bytes, loaded.truncated_reason)
                 report.truncated.append(cut)
+        self._miss_folders(points, dropped)
         report.offline = dict(self.offline)
         if dropped:
             report.dropped = DroppedFiles(self._disk, folders=dropped)
@@ -163,6 +165,22 @@ class LogManager:
             self.checkpoint().perform()
         return report
 
+    def _miss_folders(self, points: Offsets, deleted: Sequence[str]) -> None:
+        """Take partitions offline that had data on the disk and now have no folder.
+
+        A deletion leaves its renamed folder until the checkpoint has forgotten the partition.
+        """
+        stems = {path.rpartition("/")[2].rpartition(".")[0] for path in deleted}
+        for topic_partition, point in points.items():
+            if point <= 0 or topic_partition in self.logs or topic_partition in self.offline:
+                continue
+            if folder_name(topic_partition)[:DELETE_STEM_MAX] in stems:
+                continue
+            self.offline[topic_partition] = (
+                f"{self._folder}/{folder_name(topic_partition)} is missing, but everything below "
+                f"offset {point} was on the disk; put it back, or delete the topic"
+            )
+
     def create(
         self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig, now_ms: int
     ) -> Log:
@@ -170,21 +188,64 @@ class LogManager:
 
         Raises FolderError when the partition exists under another id, or is offline.
         """
-        existing = self.logs.get(topic_partition)
-        if existing is not None:
-            if existing.topic_id != topic_id:
-                raise FolderError(existing.folder, "holds a partition of another topic id")
-            existing.config = config
-            return existing
-        name = folder_name(topic_partition)
-        path = f"{self._folder}/{name}"
-        if topic_partition in self.offline:
-            raise FolderError(path, self.offline[topic_partition])
-        # A recovery point of a deleted namesake would make the empty log look like a loss.
-        if any(offsets.get(topic_partition) for offsets in self._known().values()):
+        made, refused = self.create_all([topic_partition], topic_id, config, now_ms)
+        for error in refused.values():
+            raise error
+        return made[topic_partition]
+
+    def create_all(
+        self,
+        topic_partitions: Sequence[TopicPartition],
+        topic_id: UUID,
+        config: LogConfig,
+        now_ms: int,
+    ) -> tuple[dict[TopicPartition, Log], dict[TopicPartition, DiskError | FolderError]]:
+        """The same for many of one topic, which then wait for the device together.
+
+        Returns the logs that there are now, and why the others could not be made.
+        """
+        # A recovery point of a deleted namesake would make an empty log look like a loss.
+        known = self._known().values()
+        if any(offsets.get(tp) for tp in topic_partitions for offsets in known):
             self.checkpoint().perform()
+        made: dict[TopicPartition, Log] = {}
+        new: dict[TopicPartition, Log] = {}
+        refused: dict[TopicPartition, DiskError | FolderError] = {}
+        for topic_partition in topic_partitions:
+            try:
+                existing = self._existing(topic_partition, topic_id)
+                if existing is None:
+                    new[topic_partition] = self._make(topic_partition, topic_id, config, now_ms)
+                else:
+                    existing.config = config
+                    made[topic_partition] = existing
+            except (DiskError, FolderError) as error:
+                refused[topic_partition] = error
+        try:
+            self._sync_new(new.values())
+        except DiskError as error:
+            refused.update(dict.fromkeys(new, error))
+        else:
+            made |= new
+            self.logs.update(new)
+        return made, refused
+
+    def _existing(self, topic_partition: TopicPartition, topic_id: UUID) -> Log | None:
+        existing = self.logs.get(topic_partition)
+        if existing is not None and existing.topic_id != topic_id:
+            raise FolderError(existing.folder, "holds a partition of another topic id")
+        if topic_partition in self.offline:
+            path = f"{self._folder}/{folder_name(topic_partition)}"
+            raise FolderError(path, self.offline[topic_partition])
+        return existing
+
+    def _make(
+        self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig, now_ms: int
+    ) -> Log:
+        """Folder and files of an empty log, not synced."""
         disk = self._disk
-        disk.make_folder(path)
+        path = f"{self._folder}/{folder_name(topic_partition)}"
+        disk.make_folder(path, is_durable=False)
         for leftover in disk.list_folder(path):
             disk.unlink(f"{path}/{leftover}")
         rules = recovery.LoadRules(
@@ -198,10 +259,15 @@ class LogManager:
         )
         loaded = recovery.load(disk, path, rules)
         metadata = checkpoint.encode_partition_metadata(topic_id)
-        disk.replace(f"{path}/{checkpoint.PARTITION_METADATA}", metadata, is_durable=True)
-        log = Log(disk, path, topic_partition, topic_id, config, loaded, 0)
-        self.logs[topic_partition] = log
-        return log
+        disk.replace(f"{path}/{checkpoint.PARTITION_METADATA}", metadata, is_durable=False)
+        return Log(disk, path, topic_partition, topic_id, config, loaded, 0)
+
+    def _sync_new(self, logs: Collection[Log]) -> None:
+        folders = [log.folder for log in logs]
+        files = [self._disk.open(f"{one}/{checkpoint.PARTITION_METADATA}") for one in folders]
+        if folders:
+            self._disk.sync_many(files, folders)
+            self._disk.sync_folder(self._folder)
 
     def get(self, topic_partition: TopicPartition) -> Log | None:
         return self.logs.get(topic_partition)
@@ -209,22 +275,32 @@ class LogManager:
     def delete(self, topic_partition: TopicPartition) -> DroppedFiles | None:
         """Take a partition out of service by renaming its folder, durably; None if there is none.
 
-        An offline partition goes the same way.
+        An offline partition goes the same way. Its files may be removed once a checkpoint does
+        not name it any more: a recovery point without a folder is taken for a loss.
         """
         log = self.logs.get(topic_partition)
         if log is None and topic_partition not in self.offline:
             return None
         name = folder_name(topic_partition)
         target = f"{self._folder}/{name[:DELETE_STEM_MAX]}.{uuid4().hex}{DELETE_SUFFIX}"
-        self._disk.rename(f"{self._folder}/{name}", target)
+        if self._disk.exists(f"{self._folder}/{name}"):
+            self._disk.rename(f"{self._folder}/{name}", target)
         self.logs.pop(topic_partition, None)
         self.offline.pop(topic_partition, None)
+        self._written_epochs.pop(f"{self._folder}/{name}", None)
         self._disk.sync_folder(self._folder)
         held = log.let_go() if log is not None else []
         return DroppedFiles(self._disk, folders=[target], held=held)
 
     def checkpoint(self) -> Checkpoint:
         """The checkpoints as they are now, to be performed in a thread."""
+        return self._checkpoint(None)
+
+    def checkpoint_points(self) -> Checkpoint:
+        """Only the recovery points, and the leader epochs they vouch for: little to write."""
+        return self._checkpoint(checkpoint.RECOVERY_POINTS)
+
+    def _checkpoint(self, only: str | None) -> Checkpoint:
         self._checkpoint_number += 1
         logs = self.logs
         offsets = {
@@ -240,6 +316,8 @@ class LogManager:
         # What is offline keeps its place in the files: it is the evidence of what was there.
         for name, known in self._known().items():
             offsets[name].update({tp: known[tp] for tp in self.offline if tp in known})
+        if only is not None:
+            offsets = {only: offsets[only]}
         epochs = {
             log.folder: (log.leader_epochs.change_count, log.leader_epochs.entries.copy())
             for log in logs.values()
@@ -250,19 +328,21 @@ class LogManager:
     def write_checkpoint(self, number: int, offsets: dict[str, Offsets], epochs: Epochs) -> None:
         """Write the files of one `Checkpoint`; called by its `perform`, from any thread."""
         with self._writing:
-            if number < self._written_number:
-                return
             # Epochs first: a recovery point promises that nobody looks for them below it.
             for folder, (change_count, entries) in epochs.items():
+                if change_count < self._written_epochs.get(folder, 0):
+                    continue
                 self._write_epochs(folder, entries)
                 self._written_epochs[folder] = change_count
             for name, values in offsets.items():
+                if number < self._written_number.get(name, 0):
+                    continue
+                self._written_number[name] = number
                 if self._written.get(name) == values:
                     continue
                 data = checkpoint.encode_offsets(values)
                 self._disk.replace(f"{self._folder}/{name}", data, is_durable=True)
                 self._written[name] = values
-            self._written_number = number
 
     def _known(self) -> dict[str, Offsets]:
         """What the checkpoints hold: as written last, else as found at the start."""
@@ -349,8 +429,13 @@ class LogManager:
             try:
                 return checkpoint.decode_partition_metadata(self._disk.read_all(file))
             except ValueError as error:
-                raise CorruptionError(file, 0, str(error)) from error
-        names = self._disk.list_folder(path)
-        if any(self._disk.size_bytes(f"{path}/{name}") for name in names):
+                if self._has_data(path):
+                    raise CorruptionError(file, 0, str(error)) from error
+                return None
+        if self._has_data(path):
             raise CorruptionError(file, 0, "there are segments but no topic id")
         return None
+
+    def _has_data(self, path: str) -> bool:
+        names = [name for name in self._disk.list_folder(path) if name.endswith(".log")]
+        return any(self._disk.size_bytes(f"{path}/{name}") for name in names)

@@ -88,7 +88,7 @@ class _Loading:
     def run(self) -> Loaded:
         rules = self.rules
         bases = self._tidy()
-        log_start_offset = max(rules.log_start_offset, bases[0])
+        log_start_offset = rules.log_start_offset
         self.expected = bases[0]
         self._recall_producers(bases)
         for number, base_offset in enumerate(bases):
@@ -137,6 +137,13 @@ class _Loading:
                 unlink_if_there(self.disk, f"{self.folder}/{name}")
         while len(bases) > 1 and bases[1] <= self.rules.log_start_offset:
             self._unlink_segment(bases.pop(0))
+        if bases and bases[0] > self.rules.log_start_offset:
+            raise CorruptionError(
+                self.folder,
+                0,
+                f"the log begins at offset {bases[0]}, but it was kept from "
+                f"{self.rules.log_start_offset} on",
+            )
         if bases:
             return bases
         if self.rules.recovery_point or self.rules.log_start_offset:

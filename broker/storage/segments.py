@@ -10,10 +10,10 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from broker.storage.disk import Disk, DiskFile
+from broker.storage.disk import Disk, DiskFile, FileRegion
 from broker.storage.errors import DiskError
 from broker.storage.jobs import unlink_if_there
-from broker.storage.outcomes import Staged
+from broker.storage.outcomes import NOTHING, LogRead, Staged
 from broker.storage.segment import DELETED_SUFFIX, Segment, State
 
 WARM_SEGMENTS = 2
@@ -72,6 +72,23 @@ class Segments:
         self._keep_warm(segment)
         return segment
 
+    def read(
+        self, offset: int, max_bytes: int, limit_offset: int, *, min_one_batch: bool
+    ) -> LogRead:
+        """Whole batches of one segment from `offset`, all below `limit_offset`."""
+        segment = self.holding(offset)
+        position = segment.locate(offset)
+        while position >= segment.size_bytes and segment is not self.active:
+            # A cleaning has left nothing from here to the end of the segment.
+            segment, position = self.after(segment), 0
+        end = segment.locate(limit_offset)
+        if end - position > max_bytes:
+            end = segment.whole_batches_end(position, max_bytes, min_one_batch=min_one_batch)
+        length = end - position
+        if length <= 0:
+            return NOTHING
+        return LogRead(FileRegion(segment.file, position, length), length)
+
     def at(self, offset: int) -> Segment:
         """The segment that holds the offset."""
         return self._row[max(bisect_right(self._base_offsets, offset) - 1, 0)]
@@ -80,6 +97,10 @@ class Segments:
         """That segment and those behind it."""
         first = max(bisect_right(self._base_offsets, offset) - 1, 0)
         return islice(self._row, first, None)
+
+    def base_of(self, number: int) -> int:
+        """The base offset of the segment with this place in the row."""
+        return self._base_offsets[number]
 
     def closed(self) -> list[Segment]:
         """All but the active one."""

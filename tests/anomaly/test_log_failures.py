@@ -14,7 +14,7 @@ from broker.storage.log_manager import LogManager
 from protocol.errors import ApiError
 from protocol.wire.records import read_header
 from tests.harness.seed import seeded
-from tests.unit.storage.kit import NOW, TOPIC_ID, TP, Node, batch, batches_of, values_of
+from tests.unit.storage.kit import NOW, TOPIC_ID, TP, Node, batch, batches_of, retain, values_of
 
 SETTINGS = {"log.index.interval.bytes": 150, "log.segment.bytes": 700}
 
@@ -296,7 +296,7 @@ def test_retention_cut_short_leaves_no_gap() -> None:
         end = node.log.log_end_offset
         node.sim.fail_at = node.sim.calls + chance.randint(1, 30)
         try:
-            dropped = node.log.retention(NOW)
+            dropped = retain(node, NOW)
             if dropped is not None and chance.random() < 0.7:
                 dropped.perform()
             if chance.random() < 0.5:

@@ -57,7 +57,9 @@ def live(disk: Disk, log_dir: str) -> list[bytes]:
     log = manager.logs[KEPT]
     log.advance_high_watermark(log.log_end_offset)
     write(log, 60, 10)
-    dropped = log.retention(NOW)
+    assert log.expire(NOW)
+    manager.checkpoint().perform()
+    dropped = log.drop_below(log.log_start_offset, NOW)
     assert dropped is not None
     dropped.perform()
     dropped = manager.delete(GONE)

@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from broker.storage.disk import Buffer
+from broker.storage.disk import Buffer, DiskFile
 from broker.storage.errors import DiskError, FolderError
 
 
@@ -244,13 +244,14 @@ class SimDisk:
         self.step(path, "list")
         return sorted(self._folder(path, "list").names)
 
-    def make_folder(self, path: str) -> None:
+    def make_folder(self, path: str, *, is_durable: bool = True) -> None:
         self.step(path, "make folder")
         folder = self._root
         for name in path.strip("/").split("/"):
             if name not in folder.names:
                 folder.change((name, None, Folder()))
-                folder.sync()
+                if is_durable:
+                    folder.sync()
             child = folder.names[name]
             assert isinstance(child, Folder)
             folder = child
@@ -280,6 +281,12 @@ class SimDisk:
     def sync_folder(self, path: str) -> None:
         self.step(path, "sync folder")
         self._folder(path, "sync folder").sync()
+
+    def sync_many(self, files: Sequence[DiskFile], folders: Sequence[str]) -> None:
+        for file in files:
+            file.datasync()
+        for path in folders:
+            self.sync_folder(path)
 
     def lock(self, path: str) -> SimLock:
         self.open(path, create=True)

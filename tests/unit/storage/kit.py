@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from broker.config import BrokerConfig, LogConfig
 from broker.storage.disk import Disk
+from broker.storage.jobs import DroppedFiles
 from broker.storage.log import Log
 from broker.storage.log_manager import LogManager, OpenReport
 from broker.storage.outcomes import Appended
@@ -128,6 +129,15 @@ class Node:
             self.log.flushed(target)
         self.log.advance_high_watermark(self.log.recovery_point)
         return self.log.recovery_point
+
+
+def retain(node: Node, now_ms: int) -> DroppedFiles | None:
+    """Retention as the broker does it: the new start is on the disk before files are dropped."""
+    if not node.log.expire(now_ms):
+        return None
+    start_offset = node.log.log_start_offset
+    node.manager.checkpoint().perform()
+    return node.log.drop_below(start_offset, now_ms)
 
 
 def batches_of(log: Log, offset: int | None = None, max_bytes: int = EVERYTHING) -> list[bytes]:

@@ -19,7 +19,7 @@ from protocol.wire.records import (
     iterate_records,
     read_header,
 )
-from tests.unit.storage.kit import EVERYTHING, NOW, Node, batches_of, records_of
+from tests.unit.storage.kit import EVERYTHING, NOW, Node, batches_of, records_of, retain
 
 DAY = 86_400_000
 MAP_BYTES = 1 << 20
@@ -424,7 +424,7 @@ def test_compact_and_delete_does_both() -> None:
     roll(node)
     clean(node, NOW)
     assert table(node) == {"b": "1", "a": "2"}
-    dropped = node.log.retention(NOW + DAY + 1)
+    dropped = retain(node, NOW + DAY + 1)
     assert dropped is not None
     assert table(node) == {"a": "2"}
 
@@ -436,6 +436,6 @@ def test_retention_waits_for_a_cleaning() -> None:
     job = node.log.plan_cleaning(NOW, MAP_BYTES)
     assert job is not None
     assert node.log.plan_cleaning(NOW, MAP_BYTES) is None
-    assert node.log.retention(NOW + 3 * DAY) is None
+    assert retain(node, NOW + 3 * DAY) is None
     node.log.cleaning_failed(job)
-    assert node.log.retention(NOW + 3 * DAY) is not None
+    assert retain(node, NOW + 3 * DAY) is not None

@@ -13,6 +13,7 @@ from tests.unit.storage.kit import (
     batch,
     batches_of,
     records_of,
+    retain,
     values_of,
 )
 
@@ -209,7 +210,7 @@ def test_a_region_outlives_its_segment() -> None:
     assert region is not None
     before = region.read()
     node.flush()
-    dropped = node.log.retention(NOW)
+    dropped = retain(node, NOW)
     assert dropped is not None
     dropped.perform()
     assert region.read() == before

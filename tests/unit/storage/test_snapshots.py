@@ -13,7 +13,7 @@ from broker.storage.producer_state import ProducerState
 from broker.storage.txn_index import AbortedEntry
 from protocol.wire.crc32c import crc32c
 from protocol.wire.records import read_header
-from tests.unit.storage.kit import EVERYTHING, NOW, Node, batch, values_of
+from tests.unit.storage.kit import EVERYTHING, NOW, Node, batch, retain, values_of
 
 DAY = 86_400_000
 SMALL = {"log.segment.bytes": 600, "log.index.interval.bytes": 100}
@@ -191,7 +191,7 @@ def test_snapshots_go_with_their_segments_and_strays_at_the_next_start() -> None
     node.restart()
     node.put(batch(b"more", producer=(1, 0, 40)))
     node.flush()
-    dropped = node.log.retention(NOW)
+    dropped = retain(node, NOW)
     assert dropped is not None
     dropped.perform()
     node.restart()
