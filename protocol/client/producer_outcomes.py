@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias, TypeVar, cast
 
+from protocol.client.errors import TransactionFailed
 from protocol.client.pending import Delivered, Failed, PendingBatch
 from protocol.types import NO_OFFSET
 
@@ -66,6 +67,9 @@ def settle_failed(effect: Failed) -> None:
             own = type(error)(*error.args)
             own.__cause__ = error.__cause__
             future.set_exception(own)
+            if isinstance(error, TransactionFailed):
+                # The transaction says so as well: nobody need ask every single record.
+                future.exception()
 
 
 def tell_when_done(future: "asyncio.Future[RecordMetadata]", callback: DeliveryCallback) -> None:

@@ -4,10 +4,13 @@ Whoever of them leads assigns for the others, so each has to read what the other
 """
 
 import asyncio
+import json
+import subprocess
 import threading
 import warnings
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from types import MappingProxyType
 from typing import Any
 
 import confluent_kafka
@@ -19,6 +22,7 @@ from protocol.client.admin import Admin
 from protocol.client.admin_types import TopicSpec
 from protocol.client.cluster import Cluster
 from protocol.types import TopicPartition
+from tests.harness.kafka import kafka_jars
 from tests.interop.consumer_scenarios import Reader, partitions_of, produce, until
 
 with warnings.catch_warnings():
@@ -147,6 +151,58 @@ class KafkaPython(Polling):
         consumer.close()
 
 
+class Java(Polling):
+    """Java's own client, as Kafka's verifiable consumer: one JSON object a line."""
+
+    ASSIGNORS = MappingProxyType(
+        {
+            "range": "RangeAssignor",
+            "roundrobin": "RoundRobinAssignor",
+            "sticky": "StickyAssignor",
+            "cooperative-sticky": "CooperativeStickyAssignor",
+        }
+    )
+
+    def __init__(self, cluster: Cluster, topic: str, assignor: str) -> None:
+        super().__init__(cluster, topic, assignor)
+        self._jars = kafka_jars()
+
+    def run(self) -> None:
+        strategy = f"org.apache.kafka.clients.consumer.{self.ASSIGNORS[self.assignor]}"
+        command = ["java", "-Xmx128M", "-XX:TieredStopAtLevel=1", "-cp", f"{self._jars}/*"]
+        command += ["org.apache.kafka.tools.VerifiableConsumer", "--verbose"]
+        command += ["--bootstrap-server", self.bootstrap, "--topic", self.topic]
+        command += ["--group-id", self.topic, "--assignment-strategy", strategy]
+        command += ["--session-timeout", str(SESSION_MS)]
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        stopper = threading.Thread(target=self._stop, args=(process,), daemon=True)
+        stopper.start()
+        assert process.stdout is not None
+        for line in process.stdout:
+            self._heard(json.loads(line))
+        process.wait()
+
+    def _stop(self, process: "subprocess.Popen[bytes]") -> None:
+        self.is_over.wait()
+        process.terminate()
+
+    def _heard(self, event: dict[str, Any]) -> None:
+        tps = frozenset(
+            TopicPartition(part["topic"], part["partition"])
+            for part in event.get("partitions", ())
+            if "topic" in part
+        )
+        match event["name"]:
+            case "partitions_assigned":
+                self.assigned |= tps
+            case "partitions_revoked":
+                self.assigned -= tps
+            case "record_data":
+                self.seen.add((event["partition"], event["offset"]))
+
+
 class Aiokafka(Member):
     """aiokafka."""
 
@@ -251,4 +307,7 @@ ALL = (
     mixed("roundrobin", Librdkafka, Ours, Aiokafka, KafkaPython),
     mixed("cooperative-sticky", Ours, Librdkafka, KafkaPython),
     mixed("cooperative-sticky", KafkaPython, Ours, Librdkafka),
+    *(mixed(assignor, Ours, Java) for assignor in Java.ASSIGNORS),
+    *(mixed(assignor, Java, Ours, Librdkafka) for assignor in ("range", "cooperative-sticky")),
+    mixed("sticky", Java, Ours),
 )

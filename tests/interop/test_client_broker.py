@@ -71,3 +71,14 @@ def test_nothing_is_lost_doubled_or_reordered_when_the_broker_is_killed(tmp_path
     rng = seeded("killed broker")
     with BrokerProcess(tmp_path) as broker:
         connected(broker, lambda cluster: scenarios.load_with_kills(cluster, broker, rng, KILLS))
+
+
+def test_each_record_comes_out_once_when_the_broker_is_killed(tmp_path: Path) -> None:
+    rng = seeded("killed broker in transactions")
+    with BrokerProcess(tmp_path, consumer_scenarios.SERVER) as broker:
+        connected(
+            broker,
+            lambda cluster: transaction_scenarios.exactly_once_with_kills(
+                cluster, broker, rng, KILLS
+            ),
+        )

@@ -65,3 +65,14 @@ def test_nothing_is_lost_doubled_or_reordered_when_kafka_is_killed(tmp_path: Pat
     rng = seeded("killed Kafka")
     with KafkaProcess(tmp_path) as kafka:
         connected(kafka, lambda cluster: scenarios.load_with_kills(cluster, kafka, rng, KILLS))
+
+
+def test_each_record_comes_out_once_when_kafka_is_killed(tmp_path: Path) -> None:
+    rng = seeded("killed Kafka in transactions")
+    with KafkaProcess(tmp_path, properties=consumer_scenarios.SERVER) as kafka:
+        connected(
+            kafka,
+            lambda cluster: transaction_scenarios.exactly_once_with_kills(
+                cluster, kafka, rng, KILLS
+            ),
+        )

@@ -1,6 +1,8 @@
 """What our transactional producer promises of any cluster, with our consumer as the witness."""
 
 import asyncio
+import random
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -9,8 +11,14 @@ from protocol.client.admin import Admin
 from protocol.client.admin_types import TopicSpec
 from protocol.client.cluster import Cluster
 from protocol.client.consumer import Consumer
-from protocol.client.consumer_settings import ConsumerSettings
-from protocol.client.errors import ClientError, ProducerFenced, TransactionFailed
+from protocol.client.consumer_settings import ConsumerRecord, ConsumerSettings
+from protocol.client.errors import (
+    BrokerUnreachable,
+    ClientError,
+    ConnectionLost,
+    ProducerFenced,
+    TransactionFailed,
+)
 from protocol.client.group import OffsetAndMetadata, fetch_offsets
 from protocol.client.group_steps import GroupMembership
 from protocol.client.producer import Producer
@@ -20,6 +28,7 @@ from protocol.errors import ApiError, ErrorCode
 from protocol.types import TopicPartition
 from protocol.wire.record import NewRecord
 from protocol.wire.records import build_batch
+from tests.interop.client_scenarios import Killable
 from tests.interop.consumer_scenarios import GROUP, a_topic, until
 
 COMMITTED = 1
@@ -286,6 +295,106 @@ async def hooks_are_called(cluster: Cluster) -> None:
         records = [await consumer.getone() for _ in range(4)]
     assert [record.value for record in records] == [0, 1, 2, 3]
     assert {tuple(record.headers) for record in records} == {(("seen", b"1"),)}
+
+
+async def exactly_once_with_kills(
+    cluster: Cluster, broker: Killable, rng: random.Random, kills: int
+) -> None:
+    """A loop from topic to topic while the broker dies: each record comes out once."""
+    count = 1500
+    await a_topic(cluster, "raw", 2, count // 2)
+    await Admin(cluster).ensure_topics([TopicSpec("cooked", partitions=2)])
+    is_over = asyncio.Event()
+    transformer = _Transformer(cluster, rng)
+
+    async def kill() -> None:
+        for number in range(kills):
+            goal = count * (number + rng.random()) / (kills + 1)
+            while transformer.done < goal:
+                await asyncio.sleep(0.01)
+            await asyncio.to_thread(broker.kill9)
+            await asyncio.to_thread(broker.start)
+        is_over.set()
+
+    async with asyncio.timeout(300):
+        await asyncio.gather(kill(), transformer.run(count))
+    assert is_over.is_set()
+    print(f"{kills} kills, {transformer.aborts} aborts, {transformer.commits} commits")
+    for partition in range(2):
+        expected = [b"%d" % number for number in range(count // 2)]
+        await sees(cluster, TopicPartition("cooked", partition), COMMITTED, expected)
+
+
+class _Transformer:
+    """Consume, transform, produce: the offsets are committed with what came of them."""
+
+    def __init__(self, cluster: Cluster, rng: random.Random) -> None:
+        self.done = 0
+        self.aborts = 0
+        self.commits = 0
+        self._rng = rng
+        self._producer = Producer(cluster, transactional_id="transformer")
+        settings = GROUP | {"session_timeout_ms": 10_000}
+        self._consumer = Consumer(
+            cluster,
+            ConsumerSettings(
+                "transformer", auto_commit=False, isolation_level=COMMITTED, **settings
+            ),
+        )
+
+    async def run(self, count: int) -> None:
+        await self._producer.start()
+        await _until_it_works(self._producer.init_transactions)
+        async with self._consumer:
+            self._consumer.subscribe(["raw"])
+            while self.done < count:
+                records = await self._consumer.getmany(timeout_ms=200, max_records=40)
+                if records:
+                    await self._transform(records)
+        await self._producer.close()
+
+    async def _transform(self, records: dict[TopicPartition, list[ConsumerRecord]]) -> None:
+        producer = self._producer
+        producer.begin_transaction()
+        try:
+            for tp, of_partition in records.items():
+                for record in of_partition:
+                    await producer.send("cooked", record.value, partition=tp.partition)
+            offsets = {tp: OffsetAndMetadata(rs[-1].offset + 1) for tp, rs in records.items()}
+            await producer.send_offsets_to_transaction(
+                offsets, "transformer", self._consumer.membership
+            )
+            if self._rng.random() < 0.1:
+                raise TransactionFailed("by chance")
+        except (ApiError, ClientError):
+            await self._abort()
+            return
+        try:
+            await _until_it_works(producer.commit_transaction)
+        except TransactionFailed:
+            await self._abort()
+            return
+        self.commits += 1
+        self.done += sum(map(len, records.values()))
+
+    async def _abort(self) -> None:
+        self.aborts += 1
+        await _until_it_works(self._producer.abort_transaction)
+        for tp in self._consumer.assignment:
+            committed = await self._consumer.committed(tp)
+            if tp in self._consumer.assignment:
+                self._consumer.seek(tp, 0 if committed is None else committed.offset)
+
+
+async def _until_it_works(attempt: Callable[[], Awaitable[None]]) -> None:
+    """Again after an unclear outcome, as the docstrings of transactions allow."""
+    while True:
+        try:
+            await attempt()
+        except (ConnectionLost, BrokerUnreachable):
+            await asyncio.sleep(0.05)
+        else:
+            return
 
 
 ALL = (
