@@ -36,7 +36,7 @@ def test_every_key_is_listed_with_its_default() -> None:
 
 def test_every_setting_is_read_somewhere_in_the_broker() -> None:
     """A key that nothing reads would be a promise nobody keeps."""
-    tables = {"keys_text.py", "node_keys.py"}
+    tables = {"keys_text.py", "limit_keys.py", "node_keys.py"}
     sources = "\n".join(
         path.read_text()
         for path in sorted((ROOT / "broker").rglob("*.py"))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from broker.config import BROKER_ROWS, TOPIC_ROWS
 from broker.controller.config_changes import Operation
+from broker.settings import Kind, parse
 from protocol.errors import ErrorCode
 from protocol.messages.configs import (
     AlterableConfig,
@@ -129,8 +133,6 @@ def test_the_number_of_partitions_of_a_topic_that_asks_for_none_follows(rig: Rig
 
 
 def test_changes_survive_a_restart(rig: Rig) -> None:
-    import random
-
     put(rig, SELF, "log.segment.bytes", "5555")
     put(rig, ALL, "fetch.max.bytes", "6000")
     rig.create("logs")
@@ -213,3 +215,50 @@ def test_every_setting_is_described_in_every_version(rig: Rig, version: int) -> 
     assert {"log.segment.bytes", "num.partitions", "group.max.size"} <= found.keys()
     if version >= 3:
         assert all(one.documentation for one in found.values())
+
+
+OTHER_VALUES = {
+    "log.cleanup.policy": "compact",
+    "compression.type": "producer",
+    "log.message.timestamp.type": "LogAppendTime",
+    "log.cleaner.min.cleanable.ratio": "0.25",
+}
+
+
+def other_value(key: str) -> str:
+    """A right value of a setting that is not its default."""
+    row = BROKER_ROWS[key][1]
+    if key in OTHER_VALUES:
+        return OTHER_VALUES[key]
+    if row.kind is Kind.BOOLEAN:
+        return "false" if row.default else "true"
+    return str(max(int(row.low or 0), 20) + 1)
+
+
+@pytest.mark.parametrize(
+    "key", sorted(key for key, (_, row) in BROKER_ROWS.items() if row.is_dynamic)
+)
+def test_every_setting_that_may_change_does(rig: Rig, key: str) -> None:
+    rig.create("logs")
+    services = rig.broker.services
+    put(rig, SELF, key, other_value(key))
+    wanted = parse(BROKER_ROWS[key][1], other_value(key))
+    attribute = BROKER_ROWS[key][0]
+    if attribute:
+        assert getattr(services.config, attribute) == wanted
+        assert getattr(rig.broker.services.metadata._controller.config, attribute) == wanted
+        return
+    (attribute,) = (
+        name
+        for name, row in TOPIC_ROWS.values()
+        if any(one.key == key and one.factor == 1 for one in row.synonyms)
+    )
+    assert getattr(services.replicas.find("logs", 0).log.config, attribute) == wanted
+
+
+def test_fewer_connections_are_let_in_at_once(rig: Rig) -> None:
+    put(rig, SELF, "max.connections", "1")
+    peer: Any = SimpleNamespace(peer_host="127.0.0.1")
+    other: Any = SimpleNamespace(peer_host="127.0.0.2")
+    assert rig.broker.connections.admit(peer, 0) == ""
+    assert "max.connections 1" in rig.broker.connections.admit(other, 0)
