@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ from protocol.messages.configs import (
     DescribeConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from tests.unit.broker.rig import Rig
+from tests.unit.broker.rig import FakeConnection, Rig
 
 TOPIC, BROKER, LOGGER, CLIENT_METRICS = 2, 4, 8, 16
 ALL = ""
@@ -258,7 +257,7 @@ def test_every_setting_that_may_change_does(rig: Rig, key: str) -> None:
 
 def test_fewer_connections_are_let_in_at_once(rig: Rig) -> None:
     put(rig, SELF, "max.connections", "1")
-    peer: Any = SimpleNamespace(peer_host="127.0.0.1")
-    other: Any = SimpleNamespace(peer_host="127.0.0.2")
+    peer: Any = FakeConnection()
+    other: Any = FakeConnection()
     assert rig.broker.connections.admit(peer, 0) == ""
     assert "max.connections 1" in rig.broker.connections.admit(other, 0)
