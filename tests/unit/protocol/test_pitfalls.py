@@ -2,11 +2,20 @@
 
 import pytest
 
-from protocol.errors import ErrorCode, UnknownVersion
+from protocol.errors import EncodeError, ErrorCode, UnknownVersion
 from protocol.messages import headers
 from protocol.messages.api import DECLARED, SERVED, ApiKey, request_class, response_class
 from protocol.messages.cluster import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from protocol.messages.group import JoinGroupRequest, JoinGroupRequestProtocol
+from protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+    ListOffsetsTopicResponse,
+)
 from protocol.messages.metadata import (
     DescribeTopicPartitionsResponse,
     DescribeTopicPartitionsResponsePartition,
@@ -19,8 +28,16 @@ from protocol.messages.offsets import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.messages.produce import ProduceRequest
+from protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from protocol.messages.producer_ids import InitProducerIdRequest
 from protocol.messages.topics import CreatableTopicResult, CreateTopicsResponse
+from protocol.types import MAX_TIMESTAMP
 from protocol.wire.schema import Struct
 from tests.unit.protocol import vectors
 
@@ -34,6 +51,15 @@ def test_pitfall_01_produce_is_offered_from_0_and_readable_from_3() -> None:
 
 def test_pitfall_02_join_group_keeps_its_first_versions() -> None:
     assert {0, 1} <= set(ApiKey.JOIN_GROUP.valid_versions)
+
+
+def test_pitfall_02_the_first_join_group_has_no_rebalance_timeout() -> None:
+    protocol = JoinGroupRequestProtocol(name="range", metadata=b"x")
+    request = JoinGroupRequest(
+        group_id="g", session_timeout_ms=6000, rebalance_timeout_ms=7000, protocols=[protocol]
+    )
+    assert JoinGroupRequest.decode(request.encode(0), 0)[0].rebalance_timeout_ms == -1
+    assert JoinGroupRequest.decode(request.encode(1), 1)[0].rebalance_timeout_ms == 7000
 
 
 def test_pitfall_03_versions_that_librdkafka_tests_for_lie_inside() -> None:
@@ -90,6 +116,34 @@ def test_pitfall_09_codes_that_old_clients_do_not_know_have_an_older_relative() 
         assert not code.retriable
 
 
+def test_pitfall_10_the_largest_timestamp_may_be_asked_for_from_7_on() -> None:
+    assert 7 in SERVED[ApiKey.LIST_OFFSETS]
+    partition = ListOffsetsPartition(timestamp=MAX_TIMESTAMP)
+    request = ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=[partition])])
+    decoded, _ = ListOffsetsRequest.decode(request.encode(7), 7)
+    assert decoded.topics[0].partitions[0].timestamp == -3
+
+
+def test_pitfall_11_nothing_that_new_is_minus_one_by_default() -> None:
+    for version in ListOffsetsResponse.valid_versions:
+        topic = ListOffsetsTopicResponse(name="t", partitions=[ListOffsetsPartitionResponse()])
+        encoded = ListOffsetsResponse(topics=[topic]).encode(version)
+        (found,) = ListOffsetsResponse.decode(encoded, version)[0].topics[0].partitions
+        assert (found.offset, found.timestamp, found.error_code) == (-1, -1, 0)
+
+
+def test_pitfall_15_the_index_of_a_bad_record_is_told_from_8_on() -> None:
+    errors = [BatchIndexAndErrorMessage(batch_index=3, batch_index_error_message="no key")]
+    partition = PartitionProduceResponse(
+        error_code=ErrorCode.INVALID_RECORD, record_errors=errors, error_message="bad"
+    )
+    topic = TopicProduceResponse(name="t", partition_responses=[partition])
+    for version in ProduceResponse.valid_versions:
+        encoded = ProduceResponse(responses=[topic]).encode(version)
+        (found,) = ProduceResponse.decode(encoded, version)[0].responses[0].partition_responses
+        assert found.record_errors == (errors if version >= 8 else [])
+
+
 def test_pitfall_18_telemetry_is_not_offered() -> None:
     assert not {71, 72} & {int(key) for key in SERVED}
 
@@ -129,6 +183,15 @@ def test_pitfall_23_aborted_transactions_can_be_null() -> None:
         )
         decoded, _ = FetchResponse.decode(response.encode(version), version)
         assert decoded.responses[0].partitions[0].aborted_transactions is None
+
+
+def test_pitfall_27_the_id_and_epoch_to_resume_with_are_told_from_3_on() -> None:
+    request = InitProducerIdRequest(transactional_id="t", producer_id=7, producer_epoch=3)
+    for version in (3, 4):
+        assert InitProducerIdRequest.decode(request.encode(version), version)[0] == request
+    # Below that a coordinator that fenced instead of resuming would not even know.
+    with pytest.raises(EncodeError):
+        request.encode(2)
 
 
 def test_pitfall_30_metadata_and_leader_epoch_of_a_commit_are_kept() -> None:

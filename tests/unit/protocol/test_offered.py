@@ -1,0 +1,49 @@
+"""What ApiVersions lists: the ranges of the fact sheet, each with a handler, and nothing else."""
+
+import pytest
+
+from broker.server.handlers.table import HANDLERS
+from protocol.messages.api import DECLARED, SERVED, UNSERVED, ApiKey, request_class, response_class
+
+# The column "offer first" of the protocol's facts: key, first and last version. What needs security
+# or a cluster is not in it.
+OFFERED = {
+    0: (0, 9), 1: (4, 12), 2: (1, 7), 3: (0, 12), 8: (2, 8), 9: (1, 8), 10: (0, 4), 11: (0, 9),
+    12: (0, 4), 13: (0, 5), 14: (0, 5), 15: (0, 5), 16: (0, 4), 18: (0, 4), 19: (2, 7), 20: (1, 6),
+    21: (0, 2), 22: (0, 4), 23: (2, 4), 24: (0, 3), 25: (0, 3), 26: (0, 3), 27: (1, 1), 28: (0, 3),
+    32: (1, 4), 33: (0, 2), 34: (1, 2), 35: (1, 4), 37: (0, 3), 42: (0, 2), 43: (0, 2), 44: (0, 1),
+    45: (0, 0), 46: (0, 0), 47: (0, 0), 60: (0, 1), 61: (0, 0), 65: (0, 0), 66: (0, 1), 74: (0, 0),
+    75: (0, 0),
+}  # fmt: skip
+
+
+def test_what_is_listed_is_what_is_handled() -> None:
+    assert HANDLERS.keys() == SERVED.keys()
+    assert not UNSERVED & HANDLERS.keys()
+    assert SERVED.keys() | UNSERVED == set(DECLARED)
+
+
+def test_ranges_are_those_of_the_fact_sheet() -> None:
+    declared = {int(key): (key.valid_versions[0], key.valid_versions[-1]) for key in DECLARED}
+    assert declared == OFFERED
+    for key, span in SERVED.items():
+        assert (span[0], span[-1]) == OFFERED[key]
+
+
+@pytest.mark.parametrize("key", [int(key) for key in DECLARED])
+def test_no_version_between_the_first_and_the_last_lacks_its_codec(key: int) -> None:
+    for of in (request_class, response_class):
+        cls = of(key)
+        for version in cls.valid_versions:
+            cls().encode(version)
+        # Produce 0 to 2 are listed for old librdkafka's sake, and refused.
+        first = 3 if key == ApiKey.PRODUCE else OFFERED[key][0]
+        assert list(cls.valid_versions) == list(range(first, OFFERED[key][1] + 1))
+
+
+def test_the_switches_that_change_clients_are_off() -> None:
+    """Fact sheet §1.4: transactions V2 begins with EndTxn 5, KIP-848 with key 68."""
+    assert SERVED[ApiKey.END_TXN][-1] < 5
+    assert SERVED[ApiKey.TXN_OFFSET_COMMIT][-1] < 5
+    assert SERVED[ApiKey.PRODUCE][-1] < 12
+    assert not {68, 69, 71, 72, *range(76, 93)} & {int(key) for key in SERVED}
