@@ -97,14 +97,7 @@ class JavaClients:
         `provoked`: a pattern of the complaints that the program brings about on purpose.
         """
         ended = subprocess.run(
-            [
-                "java",
-                "-Xmx256M",
-                "-XX:+UseSerialGC",
-                "-XX:TieredStopAtLevel=1",
-                f"-Dlog4j2.configurationFile={self._log4j}",
-                *("-cp", f"{self._classes}:{self.jars}/*", program, *arguments),
-            ],
+            self.command(program, *arguments),
             capture_output=True,
             text=True,
             timeout=RUN_DEADLINE_S,
@@ -119,3 +112,14 @@ class JavaClients:
         ]
         assert not unforeseen, told
         return ended.stdout
+
+    def command(self, program: str, *arguments: str) -> list[str]:
+        """How to start a program, for whoever wants to watch it while it runs."""
+        return [
+            "java",
+            "-Xmx256M",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            f"-Dlog4j2.configurationFile={self._log4j}",
+            *("-cp", f"{self._classes}:{self.jars}/*", program, *arguments),
+        ]
