@@ -269,3 +269,49 @@ def test_closed_means_closed() -> None:
             fetcher.seek(ONE, 0)
 
     reading(test)
+
+
+def test_partitions_come_and_go_while_it_reads() -> None:
+    async def test(fetcher: Fetcher, leaders: Leaders) -> None:
+        fetcher.assign({ZERO: 9})
+        await read(fetcher, 1)
+        waiting = asyncio.create_task(fetcher.poll(5_000))
+        await asyncio.sleep(0)
+        fetcher.add({ONE: 8})
+        # Woken: it returns with what it has, and the next one asks for the partition that came.
+        assert await waiting == []
+        batches = await read(fetcher, 2)
+        assert [r.offset for batch in batches for r in batch.records] == [8, 9]
+        fetcher.remove([ZERO, ONE])
+        assert fetcher.assignment == {}
+        assert await fetcher.poll(10) == []
+
+    reading(test)
+
+
+def test_what_is_held_is_not_asked_for() -> None:
+    async def test(fetcher: Fetcher, leaders: Leaders) -> None:
+        fetcher.assign({ZERO: 0, ONE: 0})
+        fetcher.hold([ZERO])
+        (batch,) = await read(fetcher, 10)
+        assert batch.tp == ONE
+        assert await fetcher.poll(20) == []
+        assert all(list(asked) == [1] for _, asked in leaders.fetches)
+        fetcher.hold([])
+        (batch,) = await read(fetcher, 10)
+        assert batch.tp == ZERO
+
+    reading(test)
+
+
+def test_a_short_poll_looks_offsets_up_all_the_same() -> None:
+    async def test(fetcher: Fetcher, leaders: Leaders) -> None:
+        fetcher.assign({ZERO: EARLIEST_TIMESTAMP})
+        async with asyncio.timeout(5):
+            while fetcher.position(ZERO) < 0:
+                await fetcher.poll(0)
+                await asyncio.sleep(0.001)
+        # The connections were not given up for it.
+        assert leaders.servers[1].connection_count + leaders.servers[2].connection_count <= 3
+
+    reading(test)

@@ -1,0 +1,182 @@
+"""The consumer without a group, against scripted leaders: buffer, positions, pauses, errors."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from protocol.client.cluster import Cluster
+from protocol.client.consumer import Consumer
+from protocol.client.consumer_settings import ConsumerSettings
+from protocol.client.errors import ClientClosed, NoCommittedOffset, OffsetOutOfRange
+from protocol.types import EARLIEST_TIMESTAMP, TopicPartition
+from tests.unit.client.scripted_server import ScriptedServer
+from tests.unit.client.test_fetcher import Leaders
+
+ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def consuming(test: Callable[[Consumer, Leaders], Awaitable[None]], **settings: Any) -> None:
+    """Two partitions with the records b"0" to b"9" each, led by two nodes."""
+
+    async def run() -> None:
+        leaders = Leaders()
+        for node_id in (1, 2):
+            leaders.servers[node_id] = ScriptedServer(leaders.script_of(node_id))
+            await leaders.servers[node_id].start()
+        cluster = Cluster(leaders.servers[1].address, client_id="me", request_timeout_ms=10_000)
+        await cluster.start(10_000)
+        defaults: dict[str, Any] = {"offset_reset": "earliest", "fetch_max_wait_ms": 20}
+        consumer = Consumer(cluster, ConsumerSettings(**(defaults | settings)))
+        try:
+            async with consumer, asyncio.timeout(20):
+                await test(consumer, leaders)
+        finally:
+            await cluster.close()
+            for server in leaders.servers.values():
+                await server.stop()
+
+    asyncio.run(run())
+
+
+def test_both_partitions_are_handed_out_in_order() -> None:
+    async def test(consumer: Consumer, leaders: Leaders) -> None:
+        consumer.assign([ZERO, ONE])
+        seen: dict[int, list[int]] = {0: [], 1: []}
+        for _ in range(20):
+            record = await consumer.getone()
+            seen[record.partition].append(record.offset)
+        assert seen == {0: list(range(10)), 1: list(range(10))}
+        assert await consumer.getmany(timeout_ms=10) == {}
+
+    consuming(test)
+
+
+def test_getmany_keeps_to_its_count_and_its_partitions() -> None:
+    async def test(consumer: Consumer, leaders: Leaders) -> None:
+        consumer.assign([ZERO, ONE])
+        records = await consumer.getmany(ONE, timeout_ms=5_000, max_records=4)
+        assert [record.offset for record in records.pop(ONE)] == [0, 1, 2, 3]
+        assert records == {}
+        records = await consumer.getmany(timeout_ms=5_000, max_records=100)
+        assert sum(map(len, records.values())) >= 6
+        with pytest.raises(ValueError, match="t-7"):
+            await consumer.getmany(TopicPartition("t", 7))
+
+    consuming(test)
+
+
+def test_positions_follow_what_is_handed_out_and_seeks_drop_what_is_buffered() -> None:
+    async def test(consumer: Consumer, leaders: Leaders) -> None:
+        consumer.assign([ZERO])
+        assert await consumer.position(ZERO) == 0
+        assert (await consumer.getone()).offset == 0
+        assert await consumer.position(ZERO) == 1
+        consumer.seek(ZERO, 7)
+        assert (await consumer.getone()).offset == 7
+        consumer.seek(ZERO, EARLIEST_TIMESTAMP)
+        assert (await consumer.getone()).offset == 0
+        with pytest.raises(ValueError, match="t-1"):
+            consumer.seek(ONE, 0)
+
+    consuming(test)
+
+
+def test_a_paused_partition_keeps_its_place() -> None:
+    async def test(consumer: Consumer, leaders: Leaders) -> None:
+        consumer.assign([ZERO])
+        assert (await consumer.getone()).offset == 0
+        consumer.pause(ZERO)
+        assert consumer.paused == {ZERO}
+        assert await consumer.getmany(timeout_ms=50) == {}
+        assert await consumer.position(ZERO) == 1
+        consumer.resume(ZERO)
+        assert (await consumer.getone()).offset == 1
+
+    consuming(test)
+
+
+def test_an_assignment_may_change_and_what_stays_keeps_its_place() -> None:
+    async def test(consumer: Consumer, leaders: Leaders) -> None:
+        consumer.assign([ZERO])
+        assert (await consumer.getone()).offset == 0
+        consumer.assign([ZERO, ONE])
+        assert await consumer.position(ZERO) == 1
+        consumer.assign([ONE])
+        assert consumer.assignment == {ONE}
+        assert (await consumer.getone()).partition == 1
+
+    consuming(test)
+
+
+def test_without_a_policy_it_says_where_it_cannot_begin() -> None:
+    async def test(consumer: Consumer, leaders: Leaders) -> None:
+        consumer.assign([ZERO])
+        for _ in range(2):
+            with pytest.raises(NoCommittedOffset):
+                await consumer.getone()
+        consumer.seek(ZERO, 99)
+        with pytest.raises(OffsetOutOfRange):
+            await consumer.getone()
+        consumer.seek(ZERO, 9)
+        assert (await consumer.getone()).offset == 9
+
+    consuming(test, offset_reset="none")
+
+
+def test_deserializers_make_what_is_handed_out() -> None:
+    async def test(consumer: Consumer, leaders: Leaders) -> None:
+        consumer.assign([ZERO])
+        assert [(await consumer.getone()).value for _ in range(3)] == [0, 1, 2]
+
+    consuming(test, value_deserializer=lambda raw: int(raw or b"-1"))
+
+
+def test_iteration_ends_when_the_consumer_is_closed() -> None:
+    async def test(consumer: Consumer, leaders: Leaders) -> None:
+        consumer.assign([ZERO])
+        seen = []
+        async for record in consumer:
+            seen.append(record.offset)
+            if len(seen) == 10:
+                await consumer.close()
+        assert seen == list(range(10))
+        with pytest.raises(ClientClosed):
+            await consumer.getone()
+
+    consuming(test)
+
+
+def test_a_reader_that_waits_is_let_go_by_close() -> None:
+    async def test(consumer: Consumer, leaders: Leaders) -> None:
+        consumer.assign([ZERO])
+        consumer.seek(ZERO, 10)
+        waiting = asyncio.create_task(consumer.getone())
+        await asyncio.sleep(0)
+        await consumer.close()
+        with pytest.raises(ClientClosed):
+            await waiting
+
+    consuming(test)
+
+
+def test_without_a_group_there_is_nothing_to_commit_or_to_share() -> None:
+    async def test(consumer: Consumer, leaders: Leaders) -> None:
+        with pytest.raises(ValueError, match="group_id"):
+            consumer.subscribe(["t"])
+        with pytest.raises(ValueError, match="group_id"):
+            await consumer.commit({ZERO: 1})
+        with pytest.raises(ValueError, match="group_id"):
+            await consumer.committed(ZERO)
+
+    consuming(test)
+
+
+def test_settings_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(ValueError, match="assignors"):
+        ConsumerSettings(assignors=("fair",))
+    with pytest.raises(ValueError, match="middle"):
+        ConsumerSettings(offset_reset="middle")
+    with pytest.raises(ValueError, match="max_poll_records"):
+        ConsumerSettings(max_poll_records=0)
