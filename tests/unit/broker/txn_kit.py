@@ -1,9 +1,14 @@
 """A transaction shard with its log: outcomes written, replayed, and read again after a crash."""
 
+from collections.abc import Callable
+
+import pytest
+
 from broker.coordinators.outcome import CoordinatorRecord, Outcome
 from broker.coordinators.txn import TxnShard
 from broker.coordinators.txn_state import Expected, Transaction, TxnState
 from broker.server.coordinator_driver import ProducerEpoch, marker_header
+from protocol.errors import ApiError, ErrorCode
 from protocol.types import TopicPartition
 
 ID = "orders"
@@ -87,3 +92,10 @@ class Ledger:
 def identity(owner: Transaction) -> tuple[str, int, int]:
     """What a producer names itself by."""
     return owner.transactional_id, owner.producer_id, owner.producer_epoch
+
+
+def refused(action: Callable[[], object]) -> ErrorCode:
+    """The code with which an action is refused; fails when it is not."""
+    with pytest.raises(ApiError) as caught:
+        action()
+    return ErrorCode(caught.value.code)

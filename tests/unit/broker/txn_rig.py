@@ -46,6 +46,20 @@ def settle(rig: Rig) -> None:
         rig.turn()
 
 
+def fetch(rig: Rig) -> PartitionData:
+    """One fetch of committed data from the start of partition 0 of topic `t`."""
+    request = fetch_request("t", isolation_level=READ_COMMITTED)
+    part: PartitionData = rig.ask(request, 12).responses[0].partitions[0]
+    return part
+
+
+def plain(rig: Rig, value: bytes) -> None:
+    """Write there outside of any transaction."""
+    asked = rig.send(produce_request("t", batch_of([value])), 9)
+    settle(rig)
+    assert code_of(asked) is ErrorCode.NONE
+
+
 def read_stable(rig: Rig, topic: str, partition: int = 0) -> list[bytes | None]:
     """The values that a reader of committed data sees."""
     return [record.value for record in read_stable_records(rig, topic, partition)]

@@ -1,0 +1,322 @@
+"""How transactions end in a whole broker: markers, failures, offsets, and what is shown of it."""
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from broker.controller.image import OFFSETS_TOPIC
+from protocol.errors import ErrorCode
+from protocol.messages.cluster import FindCoordinatorRequest
+from protocol.messages.offsets import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponsePartitions,
+)
+from protocol.messages.topics import DeleteTopicsRequest
+from protocol.messages.transactions import (
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+    TopicRequest,
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from protocol.types import TopicPartition
+from tests.unit.broker.rig import Rig
+from tests.unit.broker.txn_rig import (
+    TRANSACTION,
+    TxnProducer,
+    fetch,
+    make_coordinators,
+    plain,
+    read_stable,
+    settle,
+)
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+ABORT_CHECK_MS = 10_000
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    rig = Rig()
+    rig.create("t", 2)
+    make_coordinators(rig)
+    yield rig
+    rig.stop()
+
+
+@pytest.fixture
+def producer(rig: Rig) -> TxnProducer:
+    return TxnProducer(rig).ready()
+
+
+# Markers and their failures.
+
+
+def test_pitfall_26_a_decision_is_finished_after_a_restart(rig: Rig) -> None:
+    producer = TxnProducer(rig).ready()
+    producer.add(A, B)
+    producer.put(A, b"a")
+    producer.put(B, b"b")
+    assert producer.end() is ErrorCode.NONE
+    # Answered: the decision is on the disk, the markers are not.
+    rig.power_cut(random.Random(1))
+    settle(rig)
+    assert read_stable(rig, "t", 0) == [b"a"]
+    assert read_stable(rig, "t", 1) == [b"b"]
+    assert producer.end() is ErrorCode.NONE
+
+
+def test_what_was_not_decided_is_open_after_a_restart_and_can_be_ended(rig: Rig) -> None:
+    producer = TxnProducer(rig).ready()
+    producer.add(A)
+    producer.put(A, b"a")
+    rig.power_cut(random.Random(1))
+    settle(rig)
+    assert read_stable(rig, "t") == []
+    assert producer.put(A, b"b") is ErrorCode.NONE
+    assert producer.end() is ErrorCode.NONE
+    settle(rig)
+    assert read_stable(rig, "t") == [b"a", b"b"]
+
+
+def test_markers_that_a_full_disk_refuses_are_written_later(
+    rig: Rig, producer: TxnProducer
+) -> None:
+    producer.add(A, B)
+    producer.put(A, b"a")
+    producer.put(B, b"b")
+    ending = rig.send(producer.end_request(is_commit=True), 3)
+    rig.disk.capacity_bytes = 0
+    settle(rig)
+    assert ending.answer.error_code == 0
+    assert producer.add(A) == [ErrorCode.CONCURRENT_TRANSACTIONS]
+    assert read_stable(rig, "t", 0) == []
+    rig.disk.capacity_bytes = None
+    rig.advance(5_000)
+    settle(rig)
+    assert (read_stable(rig, "t", 0), read_stable(rig, "t", 1)) == ([b"a"], [b"b"])
+    assert producer.add(A) == [ErrorCode.NONE]
+
+
+def test_a_decision_that_a_full_disk_refuses_has_not_been_made(
+    rig: Rig, producer: TxnProducer
+) -> None:
+    producer.add(A)
+    producer.put(A, b"a")
+    rig.disk.capacity_bytes = 0
+    assert producer.end() is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    rig.disk.capacity_bytes = None
+    assert producer.end(is_commit=False) is ErrorCode.NONE
+    settle(rig)
+    assert read_stable(rig, "t") == []
+
+
+def test_a_topic_deleted_in_mid_transaction_holds_nothing_up(
+    rig: Rig, producer: TxnProducer
+) -> None:
+    rig.create("gone")
+    producer.add(A, TopicPartition("gone", 0))
+    producer.put(A, b"a")
+    rig.ask(DeleteTopicsRequest(topic_names=["gone"]), 5)
+    producer.end()
+    settle(rig)
+    assert producer.add(A) == [ErrorCode.NONE]
+    assert read_stable(rig, "t") == [b"a"]
+
+
+def test_an_overdue_transaction_is_aborted_and_its_producer_fenced(
+    rig: Rig, producer: TxnProducer
+) -> None:
+    producer.add(A)
+    producer.put(A, b"x")
+    rig.advance(producer.timeout_ms - ABORT_CHECK_MS)
+    settle(rig)
+    assert producer.put(A, b"y") is ErrorCode.NONE
+    rig.advance(2 * ABORT_CHECK_MS)
+    settle(rig)
+    assert fetch(rig).last_stable_offset == 3
+    assert read_stable(rig, "t") == []
+    assert producer.put(A, b"z") is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert producer.end() is ErrorCode.PRODUCER_FENCED
+
+
+def test_an_id_that_nobody_uses_expires(rig: Rig, producer: TxnProducer) -> None:
+    producer.write((A, b"x"))
+    rig.advance(rig.broker.config.transactional_id_expiration_ms + 1)
+    settle(rig)
+    assert producer.add(A) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING]
+    assert producer.init(resumes=True) is ErrorCode.NONE
+
+
+# Offsets in transactions.
+
+
+def offset_of(rig: Rig, *, require_stable: bool = False) -> OffsetFetchResponsePartitions:
+    topics = [OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
+    request = OffsetFetchRequest(
+        groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)],
+        require_stable=require_stable,
+    )
+    found: OffsetFetchResponsePartitions = rig.ask(request, 8).groups[0].topics[0].partitions[0]
+    return found
+
+
+@pytest.mark.parametrize(("is_commit", "offset"), [(True, 7), (False, -1)])
+def test_offsets_count_when_their_transaction_is_committed(
+    rig: Rig, producer: TxnProducer, is_commit: bool, offset: int
+) -> None:
+    assert producer.add_offsets("g") is ErrorCode.NONE
+    assert producer.commit_offsets("g", {A: 7}) == [ErrorCode.NONE]
+    assert offset_of(rig).committed_offset == -1
+    unstable = offset_of(rig, require_stable=True).error_code
+    assert unstable == ErrorCode.UNSTABLE_OFFSET_COMMIT
+    producer.end(is_commit=is_commit)
+    settle(rig)
+    assert offset_of(rig, require_stable=True).committed_offset == offset
+    rig.power_cut(random.Random(3))
+    settle(rig)
+    assert offset_of(rig, require_stable=True).committed_offset == offset
+
+
+def test_offsets_that_are_written_and_not_synced_are_unstable_already(
+    rig: Rig, producer: TxnProducer
+) -> None:
+    """Or a member that takes the partition over would begin at an offset of the past."""
+    producer.add_offsets("g")
+    begun = rig.flusher.begin
+    rig.flusher.begin = list  # type: ignore[method-assign]  # nothing gets synced
+    with pytest.raises(AssertionError):
+        producer.commit_offsets("g", {A: 7})
+    assert offset_of(rig, require_stable=True).error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
+    rig.flusher.begin = begun  # type: ignore[method-assign]
+
+
+def test_open_offsets_survive_a_restart_and_are_still_unstable(
+    rig: Rig, producer: TxnProducer
+) -> None:
+    producer.add_offsets("g")
+    producer.commit_offsets("g", {A: 7})
+    rig.power_cut(random.Random(2))
+    settle(rig)
+    unstable = offset_of(rig, require_stable=True).error_code
+    assert unstable == ErrorCode.UNSTABLE_OFFSET_COMMIT
+    assert producer.end() is ErrorCode.NONE
+    settle(rig)
+    assert offset_of(rig, require_stable=True).committed_offset == 7
+
+
+def test_offsets_need_their_group_to_be_in_the_transaction(producer: TxnProducer) -> None:
+    assert producer.commit_offsets("g", {A: 7}) == [ErrorCode.INVALID_TXN_STATE]
+    producer.add(A)
+    assert producer.commit_offsets("g", {A: 7}) == [ErrorCode.INVALID_TXN_STATE]
+
+
+def test_a_fenced_producers_offsets_are_refused(rig: Rig, producer: TxnProducer) -> None:
+    producer.add_offsets("g")
+    TxnProducer(rig).ready()
+    codes = producer.commit_offsets("g", {A: 7})
+    assert codes == [ErrorCode.INVALID_PRODUCER_EPOCH]
+
+
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [(1, ErrorCode.COORDINATOR_NOT_AVAILABLE), (2, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)],
+)
+def test_old_clients_do_not_know_that_a_coordinator_loads(
+    rig: Rig, producer: TxnProducer, version: int, code: ErrorCode
+) -> None:
+    producer.add_offsets("g")
+    for loaded, _ in rig.broker.services.groups.loaded():
+        loaded.shard = None
+    assert producer.commit_offsets("g", {A: 7}, version) == [code]
+
+
+def test_the_offsets_topic_is_made_for_the_first_group_of_all() -> None:
+    rig = Rig()
+    rig.ask(FindCoordinatorRequest(key_type=TRANSACTION, coordinator_keys=["id"]), 4)
+    producer = TxnProducer(rig).ready()
+    assert producer.add_offsets("g") is ErrorCode.NONE
+    assert OFFSETS_TOPIC in rig.broker.services.metadata.image.topics
+    rig.stop()
+
+
+# Administration.
+
+
+def marker_request(
+    producer: TxnProducer, *, is_commit: bool = False, epoch: int | None = None, topic: str = "t"
+) -> WriteTxnMarkersRequest:
+    return WriteTxnMarkersRequest(
+        markers=[
+            WritableTxnMarker(
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch if epoch is None else epoch,
+                transaction_result=is_commit,
+                topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=[0])],
+            )
+        ]
+    )
+
+
+def marked(rig: Rig, request: WriteTxnMarkersRequest) -> ErrorCode:
+    answer = rig.ask(request, 1)
+    return ErrorCode(answer.markers[0].topics[0].partitions[0].error_code)
+
+
+def test_an_administrator_aborts_what_hangs(rig: Rig, producer: TxnProducer) -> None:
+    producer.add(A)
+    producer.put(A, b"x")
+    assert marked(rig, marker_request(producer, topic="none")) is (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    )
+    assert marked(rig, marker_request(producer)) is ErrorCode.NONE
+    assert fetch(rig).last_stable_offset == 2
+    assert read_stable(rig, "t") == []
+
+
+def test_a_marker_of_an_old_epoch_is_refused(rig: Rig, producer: TxnProducer) -> None:
+    newer = TxnProducer(rig).ready()
+    newer.add(A)
+    newer.put(A, b"x")
+    assert marked(rig, marker_request(producer)) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert fetch(rig).last_stable_offset == 0
+
+
+def test_producers_are_described_with_what_they_have_open(rig: Rig, producer: TxnProducer) -> None:
+    plain(rig, b"0")
+    producer.add(A)
+    producer.put(A, b"x")
+    producer.put(A, b"y")
+    topics = [
+        TopicRequest(name="t", partition_indexes=[0, 5]),
+        TopicRequest(name="none", partition_indexes=[0]),
+    ]
+    answer = rig.ask(DescribeProducersRequest(topics=topics), 0)
+    found, *missing = [one for topic in answer.topics for one in topic.partitions]
+    assert {one.error_code for one in missing} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    (one,) = found.active_producers
+    assert (one.producer_id, one.producer_epoch) == (producer.producer_id, 0)
+    assert (one.last_sequence, one.current_txn_start_offset) == (1, 1)
+
+
+def test_transactions_are_described_and_listed(rig: Rig, producer: TxnProducer) -> None:
+    producer.add(A, B)
+    TxnProducer(rig, "other").ready()
+    answer = rig.ask(DescribeTransactionsRequest(transactional_ids=["id", "none"]), 0)
+    found, missing = answer.transaction_states
+    assert missing.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+    assert (found.error_code, found.transaction_state) == (0, "Ongoing")
+    assert (found.producer_id, found.producer_epoch) == (producer.producer_id, 0)
+    assert found.transaction_timeout_ms == 60_000
+    assert [(one.topic, one.partitions) for one in found.topics] == [("t", [0, 1])]
+    listed = rig.ask(ListTransactionsRequest(), 1)
+    states = {one.transactional_id: one.transaction_state for one in listed.transaction_states}
+    assert states == {"id": "Ongoing", "other": "Empty"}
+    listed = rig.ask(ListTransactionsRequest(state_filters=["Ongoing", "Odd"]), 0)
+    assert listed.unknown_state_filters == ["Odd"]
+    assert [one.transactional_id for one in listed.transaction_states] == ["id"]
