@@ -14,20 +14,10 @@ from broker.storage.disk import Disk
 from broker.storage.errors import CorruptionError
 from broker.storage.jobs import unlink_if_there
 from broker.storage.leader_epochs import UNKNOWN, LeaderEpochs
-from broker.storage.producer_files import snapshot_path
+from broker.storage.producer_files import snapshot_offsets, snapshot_path
 from broker.storage.producer_state import ProducerState
-from broker.storage.segment import BASE_DIGITS, SNAPSHOT_SUFFIX, Segment
+from broker.storage.segment import Segment
 from broker.storage.walk import BatchWalk
-
-
-def snapshot_offsets(disk: Disk, folder: str) -> list[int]:
-    """The offsets of all snapshots in a folder, rising."""
-    size = BASE_DIGITS + len(SNAPSHOT_SUFFIX)
-    return sorted(
-        int(name[:BASE_DIGITS])
-        for name in disk.list_folder(folder)
-        if name.endswith(SNAPSHOT_SUFFIX) and name[:BASE_DIGITS].isdigit() and len(name) == size
-    )
 
 
 def good_snapshot(

@@ -18,6 +18,7 @@ from broker.storage.disk import Disk, DiskFile
 from broker.storage.errors import CorruptionError, DiskError
 from broker.storage.jobs import unlink_if_there
 from broker.storage.offset_map import OffsetMap
+from broker.storage.producer_files import snapshot_offsets, snapshot_path
 from broker.storage.segment import Segment
 from broker.storage.swap import CLEANED_SUFFIX, SWAP_SUFFIX
 from broker.storage.txn_index import AbortedEntry
@@ -90,8 +91,12 @@ class CleaningJob:
         """Make it certain that the new segments will take the place of the old ones.
 
         A group's log file goes last: without it a start throws the others away. Groups go in the
-        order of the log, for a tombstone may go only after what it has deleted.
+        order of the log, for a tombstone may go only after what it has deleted. Snapshots go
+        before: a transaction that is open in one may lose its marker now.
         """
+        for offset in snapshot_offsets(self._disk, self._plan.folder) if self.done else ():
+            if offset < self.end_offset:
+                unlink_if_there(self._disk, snapshot_path(self._plan.folder, offset))
         for group in self.done:
             for path in reversed(_made(group.new)):
                 self._disk.rename(path + CLEANED_SUFFIX, path + SWAP_SUFFIX)

@@ -23,6 +23,16 @@ def snapshot_path(folder: str, offset: int) -> str:
     return f"{folder}/{offset:0{BASE_DIGITS}d}{SNAPSHOT_SUFFIX}"
 
 
+def snapshot_offsets(disk: Disk, folder: str) -> list[int]:
+    """The offsets of all snapshots in a folder, rising."""
+    size = BASE_DIGITS + len(SNAPSHOT_SUFFIX)
+    return sorted(
+        int(name[:BASE_DIGITS])
+        for name in disk.list_folder(folder)
+        if name.endswith(SNAPSHOT_SUFFIX) and name[:BASE_DIGITS].isdigit() and len(name) == size
+    )
+
+
 class ProducerFilesJob:
     """The writes of one flush, for its thread."""
 

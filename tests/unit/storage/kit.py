@@ -44,13 +44,16 @@ def batch(
     timestamp_ms: int = NOW,
     timestamps: Sequence[int] | None = None,
     key: bytes | None = None,
+    keys: Sequence[bytes] | None = None,
     producer: tuple[int, int, int] = (-1, -1, -1),
     codec: int = 0,
     is_transactional: bool = False,
 ) -> memoryview:
     """A client's batch; `producer` is id, epoch and base sequence."""
     stamps = timestamps or [timestamp_ms] * len(values)
-    records = [NewRecord(key, value, at) for value, at in zip(values, stamps, strict=True)]
+    names: Sequence[bytes | None] = keys or [key] * len(values)
+    rows = zip(names, values, stamps, strict=True)
+    records = [NewRecord(name, value, at) for name, value, at in rows]
     return memoryview(
         build_batch(
             records,
