@@ -68,14 +68,15 @@ class Consumer:
         self._paused: set[TopicPartition] = set()
         self._leaving: frozenset[TopicPartition] = frozenset()
         self._reading = asyncio.Lock()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._watching: asyncio.Task[None] | None = None
+        self._committing: asyncio.Task[None] | None = None
         self._is_open = False
 
     async def start(self) -> None:
         """Begin to commit in the background; what to read is said by `subscribe` or `assign`."""
         self._is_open = True
         if self.settings.group_id is not None and self.settings.auto_commit:
-            self._tasks.append(asyncio.create_task(self._offsets.commit_now_and_then()))
+            self._committing = asyncio.create_task(self._offsets.commit_now_and_then())
 
     async def close(self) -> None:
         """Commit what was handed out (if `auto_commit`), give all back and leave the group."""
@@ -124,14 +125,16 @@ class Consumer:
         self._offsets.is_subscribed = True
         if self._member is None:
             self._member = Membership(self._cluster, self._core, self)
-            self._tasks.append(asyncio.create_task(self._watch_topics()))
-        else:
-            self._member.wake()
+        self._member.wake()
+        if self._watching is not None:
+            self._watching.cancel()
+        self._watching = asyncio.create_task(self._watch_topics(self._core, self._member))
 
     async def unsubscribe(self) -> None:
         """Give everything back and leave the group; without a group, read nothing any more."""
         await self._stop_member(self._offsets.worked_off())
         self._let_go(self.assignment)
+        self._leaving = frozenset()
         self._topics, self._pattern = frozenset(), None
         self._offsets.is_subscribed = False
         self._core = self._offsets.core = self._new_core()
@@ -388,27 +391,25 @@ class Consumer:
         )
         return GroupCore(group_settings, self._cluster.rng, self._cluster.now_ms())
 
-    async def _watch_topics(self) -> None:
+    async def _watch_topics(self, core: GroupCore, member: Membership) -> None:
         """Tell the core what topics there are: at once, and every so often."""
-        while self._member is not None and self._core is not None:
+        while True:
             wait_ms = self.settings.topics_check_ms
             try:
                 if self._pattern is not None:
                     current = await self._cluster.metadata(refresh=True)
                     self._topics = self._matches(current)
-                    self._core.subscribe(self._topics)
-                self._core.topics_seen(
-                    await partition_counts(self._cluster, self._core.watched_topics)
-                )
+                    core.subscribe(self._topics)
+                core.topics_seen(await partition_counts(self._cluster, core.watched_topics))
             except (ClientError, ApiError) as error:
                 if not is_transient(error):
-                    self._core.fail(error)
+                    core.fail(error)
                     self.failed()
                     return
                 wait_ms = TOPICS_RETRY_MS
             else:
-                self._member.start()
-                self._member.wake()
+                member.start()
+                member.wake()
             await asyncio.sleep(wait_ms / 1000)
 
     def _matches(self, current: ClusterMetadata) -> frozenset[str]:
@@ -428,9 +429,11 @@ class Consumer:
 
     async def _stop_member(self, offsets: Mapping[TopicPartition, int]) -> None:
         member, self._member = self._member, None
+        await _cancel(self._watching)
         if member is not None:
             await member.stop()
-        assignment = self.assignment
+        # Nobody who still reads gets any more of these.
+        assignment = self._leaving = self.assignment
         await self._commit_at_last(offsets, assignment)
         if member is not None:
             try:
@@ -442,9 +445,7 @@ class Consumer:
     async def _close(self, offsets: Mapping[TopicPartition, int]) -> None:
         if not self._is_open:
             return
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await _cancel(self._committing)
         try:
             await self._stop_member(offsets)
         finally:
@@ -465,6 +466,12 @@ class Consumer:
         for tp in tps:
             if tp not in self.assignment:
                 raise ValueError(f"{tp} is not assigned to this consumer")
+
+
+async def _cancel(task: "asyncio.Task[None] | None") -> None:
+    if task is not None:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 _OUT_OF_RANGE = {

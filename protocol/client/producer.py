@@ -39,6 +39,7 @@ from protocol.client.producer_sender import ProducerSender
 from protocol.client.producer_settings import ProducerSettings
 from protocol.client.transaction_core import TransactionCore
 from protocol.client.transactions import Transactions
+from protocol.errors import ApiError
 from protocol.log import fields
 from protocol.types import TopicPartition
 from protocol.wire.compression import Codec
@@ -184,10 +185,14 @@ class Producer:
         await done
 
     async def close(self, timeout_ms: int | None = None) -> None:
-        """Flush (for at most `timeout_ms`) and stop; what is left fails with ClientClosed."""
+        """Flush (for at most `timeout_ms`) and stop; what is left fails with ClientClosed.
+
+        A transaction that is still open is aborted.
+        """
         try:
             if self._ended is None:
                 async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                    await self._abort_what_is_open()
                     await self.flush()
         except TimeoutError:
             logger.warning(
@@ -256,6 +261,15 @@ class Producer:
         self._perform(())
         await self.flush()
         await transactional.end(False, timeout_ms)
+
+    async def _abort_what_is_open(self) -> None:
+        if self._transactions is None or not self._transactions.core.is_open:
+            return
+        try:
+            await self.abort_transaction()
+        except (ApiError, ClientError) as error:
+            # The coordinator does it when the transaction's time is over.
+            logger.warning("transaction left open", extra=fields(error=error))
 
     @property
     def _transactional(self) -> Transactions:

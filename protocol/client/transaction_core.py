@@ -162,6 +162,15 @@ class TransactionCore:
         return is_going and tp in self._added
 
     @property
+    def is_open(self) -> bool:
+        """Whether an abort would have something to do."""
+        return self.state in (
+            TransactionState.OPEN,
+            TransactionState.FAILED,
+            TransactionState.ABORTING,
+        )
+
+    @property
     def drops_waiting(self) -> bool:
         """Whether batches that were not sent shall not be sent any more."""
         return self.state in (

@@ -252,3 +252,17 @@ def test_an_abort_of_what_the_coordinator_never_opened_is_no_error() -> None:
         producer.begin_transaction()
 
     producing(test)
+
+
+def test_closing_aborts_what_is_open() -> None:
+    async def test(producer: Producer, coordinating: Coordinating) -> None:
+        await producer.init_transactions()
+        producer.begin_transaction()
+        await producer.send("t", b"x", partition=0)
+        await producer.flush()
+        await producer.close()
+        (ended,) = coordinating.asked(ApiKey.END_TXN)
+        assert isinstance(ended.message, EndTxnRequest)
+        assert not ended.message.committed
+
+    producing(test)
