@@ -136,8 +136,9 @@ class Housekeeping:
         crash; what is damaged below them is reported and kept.
         """
         replicas = self._services.replicas
-        # Recovery points only rise, so their sum moves with any of them.
-        points_sum = sum(one.log.recovery_point for one in replicas)
+        # Recovery points only rise, so their sum moves with any of them. The file thread adds and
+        # removes logs meanwhile.
+        points_sum = sum(log.recovery_point for log in list(replicas.logs.logs.values()))
         if points_sum == self._points_sum:
             return
         self._points_sum = points_sum

@@ -283,3 +283,122 @@ def test_a_created_log_is_there_after_a_power_cut() -> None:
         assert report.offline == {}
         assert node.manager.get(TP) is not None
         assert node.log.topic_id == TOPIC_ID
+
+
+def test_a_missing_partition_folder_is_reported_and_never_made_anew() -> None:
+    node = Node()
+    node.put(batch(b"a", b"b"))
+    node.flush()
+    node.manager.checkpoint().perform()
+    folder = f"{FOLDER}/{TP}"
+    kept = {name: node.disk.read_all(f"{folder}/{name}") for name in node.names()}
+    node.disk.remove_folder(folder)
+    for _ in range(2):
+        assert "everything below offset 2 was on the disk" in node.reopen().offline[TP]
+        with pytest.raises(FolderError, match="is missing"):
+            node.manager.create(TP, TOPIC_ID, node.log_config, NOW)
+        # The evidence stays in the checkpoint.
+        node.manager.checkpoint().perform()
+    node.disk.make_folder(folder)
+    for name, data in kept.items():
+        node.disk.replace(f"{folder}/{name}", data, is_durable=True)
+    assert node.reopen().offline == {}
+    assert values_of(node.log) == [b"a", b"b"]
+
+
+def test_a_topic_whose_folder_is_missing_can_be_deleted_and_made_again() -> None:
+    node = Node()
+    node.put(batch(b"a"))
+    node.flush()
+    node.manager.checkpoint().perform()
+    node.disk.remove_folder(f"{FOLDER}/{TP}")
+    node.reopen()
+    assert node.manager.delete(TP) is not None
+    node.log = node.manager.create(TP, TOPIC_ID, node.log_config, NOW)
+    assert node.reopen().offline == {}
+    assert values_of(node.log) == []
+
+
+def test_a_folder_that_was_deleted_is_not_missed() -> None:
+    for is_forgotten in (False, True):
+        node = Node()
+        node.put(batch(b"a"))
+        node.flush()
+        node.manager.checkpoint().perform()
+        dropped = node.manager.delete(TP)
+        assert dropped is not None
+        if is_forgotten:
+            node.manager.checkpoint().perform()
+            dropped.perform()
+        report = node.reopen()
+        assert report.offline == {}
+        assert (report.dropped is None) is is_forgotten
+
+
+def test_an_empty_partition_that_vanished_has_lost_nothing() -> None:
+    node = Node()
+    node.manager.checkpoint().perform()
+    node.disk.remove_folder(f"{FOLDER}/{TP}")
+    assert node.reopen().offline == {}
+
+
+def test_many_partitions_of_one_request_wait_for_the_device_together() -> None:
+    node = Node()
+    wanted = [TopicPartition("wide", number) for number in range(50)]
+    synced: list[str] = []
+
+    def note(path: str, operation: str) -> bool:
+        if operation == "sync folder":
+            synced.append(path)
+        return False
+
+    node.sim.refuses = note
+    made, refused = node.manager.create_all(wanted, TOPIC_ID, node.log_config, NOW)
+    node.sim.refuses = None
+    assert (set(made), refused) == (set(wanted), {})
+    # The folder of all partitions once, that of each partition once.
+    assert synced.count(FOLDER) == 1
+    assert len(synced) == 51
+    node.sim.crash(random.Random(1))
+    node.reopen()
+    assert set(node.manager.logs) == {TP, *wanted}
+
+
+def test_what_cannot_be_made_does_not_stop_the_others() -> None:
+    node = Node()
+    wanted = [TopicPartition("wide", number) for number in range(5)]
+    node.sim.refuses = lambda path, operation: "wide-3" in path and operation == "write"
+    made, refused = node.manager.create_all(wanted, TOPIC_ID, node.log_config, NOW)
+    assert set(refused) == {wanted[3]}
+    assert set(made) == set(wanted) - set(refused)
+    node.sim.refuses = None
+    made, refused = node.manager.create_all(wanted, TOPIC_ID, node.log_config, NOW)
+    assert (set(made), refused) == (set(wanted), {})
+    node.sim.refuses = lambda path, operation: operation == "sync folder"
+    made, refused = node.manager.create_all([TopicPartition("x", 0)], TOPIC_ID, node.log_config, 0)
+    assert (made, len(refused)) == ({}, 1)
+
+
+def test_recovery_points_are_written_alone() -> None:
+    node = Node()
+    node.manager.checkpoint().perform()
+    node.put(batch(b"a"))
+    node.flush()
+    before = node.sim.calls
+    written: list[str] = []
+
+    def note(path: str, operation: str) -> bool:
+        if operation == "rename":
+            written.append(path)
+        return False
+
+    node.sim.refuses = note
+    node.manager.checkpoint_points().perform()
+    node.sim.refuses = None
+    assert [path.rpartition("/")[2] for path in written] == [
+        "leader-epoch-checkpoint.tmp",
+        "recovery-point-offset-checkpoint.tmp",
+    ]
+    assert node.sim.calls - before < 20
+    node.sim.contents(node.segment_path())[-1] ^= 1
+    assert TP in node.reopen().offline

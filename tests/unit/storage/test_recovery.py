@@ -195,6 +195,15 @@ def test_a_missing_segment_is_damage() -> None:
     assert "expected" in node.reopen().offline[TP]
 
 
+def test_a_missing_first_segment_is_damage() -> None:
+    node = filled(20)
+    node.flush()
+    node.manager.close_clean()
+    first = next(iter(node.log.segments))
+    node.disk.unlink(first.log_path)
+    assert "it was kept from 0 on" in node.reopen().offline[TP]
+
+
 def test_all_segments_missing_is_damage() -> None:
     node = filled(20)
     node.flush()
