@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from broker.controller.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from broker.server.reading import LISTED_BEYOND_MAX
 from protocol.errors import ErrorCode
 from protocol.messages.cluster import FindCoordinatorRequest
 from protocol.messages.producer_ids import InitProducerIdRequest
@@ -13,6 +14,7 @@ from protocol.messages.transactions import (
     ListTransactionsRequest,
 )
 from protocol.types import TopicPartition
+from protocol.wire.records import iterate_batches
 from tests.harness.wire import fetch_request, list_request
 from tests.unit.broker.rig import Asked, Rig
 from tests.unit.broker.txn_rig import (
@@ -284,6 +286,19 @@ def test_committed_and_aborted_transactions_interleave(rig: Rig) -> None:
             one.end(is_commit=one is kept)
             settle(rig)
     assert read_stable(rig, "t") == [b"kept-%d" % number for number in range(6)]
+
+
+def test_many_aborted_transactions_are_listed_only_as_far_as_the_answer_goes(rig: Rig) -> None:
+    producer = TxnProducer(rig).ready()
+    for number in range(LISTED_BEYOND_MAX + 20):
+        producer.write((A, b"%d" % number), is_commit=False)
+    request = fetch_request("t", 0, isolation_level=READ_COMMITTED, partition_max_bytes=300)
+    part = rig.ask(request, 12).responses[0].partitions[0]
+    *_, (last, _) = iterate_batches(part.records)
+    assert 0 < last.last_offset < 10
+    listed = [one.first_offset for one in part.aborted_transactions]
+    assert listed == list(range(0, last.last_offset + 1, 2))
+    assert read_stable(rig, "t") == []
 
 
 def parked(rig: Rig, isolation_level: int) -> Asked:
