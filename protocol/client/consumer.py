@@ -12,7 +12,6 @@ from the moment their listener is told.
 """
 
 import asyncio
-import re
 from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Self
@@ -27,19 +26,16 @@ from protocol.client.consumer_settings import (
     OffsetReset,
     RebalanceListener,
 )
-from protocol.client.errors import ClientClosed, ClientError, is_transient
+from protocol.client.errors import ClientClosed, ClientError
 from protocol.client.fetcher import Fetcher, OutOfRange
 from protocol.client.group import OffsetAndMetadata
 from protocol.client.group_core import GroupCore
 from protocol.client.group_steps import GroupMembership, GroupSettings
-from protocol.client.membership import Membership, partition_counts
-from protocol.client.metadata import ClusterMetadata
+from protocol.client.membership import Membership
 from protocol.client.record_buffer import RecordBuffer
-from protocol.errors import ApiError
+from protocol.client.topic_watch import TopicWatch
 from protocol.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 from protocol.wire.record import Record
-
-TOPICS_RETRY_MS = 1_000
 
 
 class Consumer:
@@ -63,8 +59,7 @@ class Consumer:
         )
         self._member: Membership | None = None
         self._listener = RebalanceListener()
-        self._pattern: re.Pattern[str] | None = None
-        self._topics: frozenset[str] = frozenset()
+        self._watch: TopicWatch | None = None
         self._paused: set[TopicPartition] = set()
         self._leaving: frozenset[TopicPartition] = frozenset()
         self._reading = asyncio.Lock()
@@ -115,27 +110,24 @@ class Consumer:
             raise ValueError("a subscription needs a group_id")
         if not self._member and self._fetcher.assignment:
             raise ValueError("partitions are assigned by hand")
-        self._topics = frozenset(topics)
-        self._pattern = None if pattern is None else re.compile(pattern)
-        if bool(self._topics) == bool(self._pattern):
-            raise ValueError("a subscription is of topics or of a pattern")
+        member = self._member or Membership(self._cluster, self._core, self)
+        self._watch = TopicWatch(
+            self._cluster, self.settings, self._core, member, frozenset(topics), pattern
+        )
+        self._member = member
         self._listener = listener or RebalanceListener()
-        if self._pattern is None:
-            self._core.subscribe(self._topics)
         self._offsets.is_subscribed = True
-        if self._member is None:
-            self._member = Membership(self._cluster, self._core, self)
-        self._member.wake()
         if self._watching is not None:
             self._watching.cancel()
-        self._watching = asyncio.create_task(self._watch_topics(self._core, self._member))
+        self._watching = asyncio.create_task(self._watch.run())
+        self._watching.add_done_callback(self._watch_ended)
 
     async def unsubscribe(self) -> None:
         """Give everything back and leave the group; without a group, read nothing any more."""
         await self._stop_member(self._offsets.worked_off())
         self._let_go(self.assignment)
         self._leaving = frozenset()
-        self._topics, self._pattern = frozenset(), None
+        self._watch = None
         self._offsets.is_subscribed = False
         self._core = self._offsets.core = self._new_core()
 
@@ -154,7 +146,7 @@ class Consumer:
     @property
     def subscription(self) -> frozenset[str]:
         """The topics subscribed to, those of a pattern included."""
-        return self._topics
+        return frozenset() if self._watch is None else self._watch.topics
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
@@ -391,35 +383,11 @@ class Consumer:
         )
         return GroupCore(group_settings, self._cluster.rng, self._cluster.now_ms())
 
-    async def _watch_topics(self, core: GroupCore, member: Membership) -> None:
-        """Tell the core what topics there are: at once, and every so often."""
-        while True:
-            wait_ms = self.settings.topics_check_ms
-            try:
-                if self._pattern is not None:
-                    current = await self._cluster.metadata(refresh=True)
-                    self._topics = self._matches(current)
-                    core.subscribe(self._topics)
-                core.topics_seen(await partition_counts(self._cluster, core.watched_topics))
-            except (ClientError, ApiError) as error:
-                if not is_transient(error):
-                    core.fail(error)
-                    self.failed()
-                    return
-                wait_ms = TOPICS_RETRY_MS
-            else:
-                member.start()
-                member.wake()
-            await asyncio.sleep(wait_ms / 1000)
-
-    def _matches(self, current: ClusterMetadata) -> frozenset[str]:
-        assert self._pattern is not None
-        return frozenset(
-            name
-            for name, topic in current.topics.items()
-            if self._pattern.fullmatch(name)
-            and not (topic.is_internal and self.settings.exclude_internal_topics)
-        )
+    def _watch_ended(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            assert self._core is not None
+            self._core.fail(error if isinstance(error, Exception) else ClientError(repr(error)))
+            self.failed()
 
     async def _commit_at_last(
         self, offsets: Mapping[TopicPartition, int], of: Collection[TopicPartition]

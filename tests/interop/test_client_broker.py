@@ -15,6 +15,7 @@ from tests.interop import consumer_scenarios, mixed_group, transaction_scenarios
 pytestmark = pytest.mark.live
 
 KILLS = 3
+TRANSACTION_KILLS = 2
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +80,6 @@ def test_each_record_comes_out_once_when_the_broker_is_killed(tmp_path: Path) ->
         connected(
             broker,
             lambda cluster: transaction_scenarios.exactly_once_with_kills(
-                cluster, broker, rng, KILLS
+                cluster, broker, rng, TRANSACTION_KILLS
             ),
         )

@@ -1,0 +1,73 @@
+"""What a subscription comes to: its topics as they come, grow and go.
+
+Floor: client. The group's core hears of changes through this; the member starts with the first
+answer, because a pattern means nothing before it.
+"""
+
+import asyncio
+import re
+
+from protocol.client.cluster import Cluster
+from protocol.client.consumer_settings import ConsumerSettings
+from protocol.client.errors import ClientError, is_transient
+from protocol.client.group_core import GroupCore
+from protocol.client.membership import Membership, partition_counts
+from protocol.client.metadata import ClusterMetadata
+from protocol.errors import ApiError
+
+RETRY_MS = 1_000
+
+
+class TopicWatch:
+    """Looks at the topics of one subscription at once, and every so often, until it is cancelled.
+
+    `topics`: those subscribed to, those that match the pattern included.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: ConsumerSettings,
+        core: GroupCore,
+        member: Membership,
+        topics: frozenset[str],
+        pattern: str | None,
+    ) -> None:
+        if bool(topics) == bool(pattern):
+            raise ValueError("a subscription is of topics or of a pattern")
+        self.topics = topics
+        self._pattern = None if pattern is None else re.compile(pattern)
+        self._cluster = cluster
+        self._settings = settings
+        self._core = core
+        self._member = member
+
+    async def run(self) -> None:
+        """Raises what no repetition would change."""
+        if self._pattern is None:
+            self._core.subscribe(self.topics)
+        while True:
+            wait_ms = self._settings.topics_check_ms
+            try:
+                if self._pattern is not None:
+                    self.topics = self._matches(await self._cluster.metadata(refresh=True))
+                    self._core.subscribe(self.topics)
+                counts = await partition_counts(self._cluster, self._core.watched_topics)
+                self._core.topics_seen(counts)
+            except (ClientError, ApiError) as error:
+                if not is_transient(error):
+                    raise
+                wait_ms = RETRY_MS
+            else:
+                self._member.start()
+                self._member.wake()
+            await asyncio.sleep(wait_ms / 1000)
+
+    def _matches(self, current: ClusterMetadata) -> frozenset[str]:
+        assert self._pattern is not None
+        return frozenset(
+            name
+            for name, topic in current.topics.items()
+            if self._pattern.fullmatch(name)
+            and not (topic.is_internal and self._settings.exclude_internal_topics)
+        )
