@@ -28,6 +28,7 @@ from protocol.wire.schema import Message
 if TYPE_CHECKING:
     from broker.server.fetching import ParkedFetch
     from broker.server.listener import ClientListener
+    from broker.server.quick_produce import Lane
 
 logger = logging.getLogger(__name__)
 
@@ -92,6 +93,8 @@ class Connection(asyncio.BufferedProtocol):
         self.peer = "?"
         self.peer_host = "?"
         self.parked_fetch: ParkedFetch | None = None
+        self.lane: Lane | None = None
+        """The last Produce, if the next may be like it."""
         self.last_active_ms = 0
         self.has_spoken = False
         self.frame_since_ms = 0
@@ -188,7 +191,9 @@ class Connection(asyncio.BufferedProtocol):
             self._count(held_bytes)
 
     def _arrived(self, frame: memoryview) -> None:
-        is_produce = is_produce_frame(frame)
+        lane = self.lane
+        is_like_last = lane is not None and lane.fits(frame)
+        is_produce = is_like_last or is_produce_frame(frame)
         pipeline = self._pipeline
         if not pipeline.admits(is_produce):
             if self.has_staged:
@@ -201,7 +206,12 @@ class Connection(asyncio.BufferedProtocol):
                 pipeline.wait(bytes(frame), perf_counter_ns())
                 return
         slot = pipeline.start(is_produce, len(frame))
-        self.listener.dispatcher.start(self, slot, frame)
+        dispatcher = self.listener.dispatcher
+        if lane is not None and is_like_last and dispatcher.quick.start(self, slot, frame, lane):
+            return
+        if is_produce and not is_like_last:
+            self.lane = None
+        dispatcher.start(self, slot, frame)
 
     def _count(self, held_bytes: int) -> None:
         """Account for the memory of unfinished and waiting requests; the last straw is refused."""

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from broker.server.connection import Call, Connection
 from broker.server.pipeline import Slot
+from broker.server.quick_produce import QuickProduces, lane_of
 from broker.server.times import ApiTimes, Timing
 from protocol.errors import ApiError, ErrorCode, UnknownVersion
 from protocol.log import escape
 from protocol.messages.api import SERVED, ApiKey, request_class, response_class
 from protocol.messages.cluster import ApiVersion, ApiVersionsResponse
 from protocol.messages.headers import decode_request_header
+from protocol.messages.produce import ProduceRequest
 from protocol.wire.schema import Message
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ class Dispatcher:
             )
             for key, handler in handlers.items()
         }
+        self.quick = QuickProduces(services.produces, services.metrics.times_of(ApiKey.PRODUCE))
 
     def start(
         self, connection: Connection, slot: Slot, frame: memoryview, waited_ns: int = 0
@@ -62,6 +65,8 @@ class Dispatcher:
         if not times.count & times.mask:
             timing = slot.timing = Timing(times, waited_ns)
         request, _ = entry[1].decode(frame, version, position)
+        if isinstance(request, ProduceRequest) and connection.lane is None:
+            connection.lane = lane_of(frame, request)
         try:
             answer = entry[2](self._services, call, request)
         except ApiError as error:

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 
 from broker.purgatory import Purgatory
 from broker.server.connection import Call
+from broker.server.quick_produce import Lane, QuickProduce
 from broker.server.replica_manager import Partition
 from broker.server.txn_checks import TRANSACTIONAL, refuse_outsider
 from broker.storage.errors import DiskError, InvalidRecords
+from broker.storage.outcomes import Appended
 from protocol.errors import ApiError, ErrorCode, UnsupportedMagic, WireError
 from protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -24,7 +26,7 @@ from protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from protocol.wire.records import read_header
+from protocol.wire.records import BatchHeader, read_header
 
 if TYPE_CHECKING:
     from broker.server.services import Services
@@ -56,6 +58,14 @@ class ParkedProduce:
                 missing[partition] = max(end_offset, missing.get(partition, 0))
         return missing
 
+    def complete(self) -> None:
+        """Give the answer."""
+        self.call.answer(self.response)
+
+    def as_parked(self) -> ParkedProduce:
+        """Itself; a request that took the short way becomes one of these."""
+        return self
+
 
 class Produces:
     """All Produce requests under way."""
@@ -63,14 +73,16 @@ class Produces:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._batch_records_max = services.config.max_batch_records
-        self._staged: list[ParkedProduce] = []
+        self._staged: list[ParkedProduce | QuickProduce] = []
+        self._now_ms = 0
+        """The time of the first short request of this read, which is that of the others."""
         self._dirty: dict[Partition, None] = {}
-        self._parked: Purgatory[Partition, ParkedProduce] = Purgatory()
+        self._parked: Purgatory[Partition, ParkedProduce | QuickProduce] = Purgatory()
 
     def append(self, call: Call, request: ProduceRequest) -> None:
         """Stage the batches of one request; the answer follows by `settle`."""
         parked = ParkedProduce(call, request)
-        now_ms = self._services.clock.now_ms()
+        now_ms = self._now_ms = self._services.clock.now_ms()
         for topic in request.topic_data:
             answer = TopicProduceResponse(name=topic.name)
             for data in topic.partition_data:
@@ -120,6 +132,32 @@ class Produces:
             partition.bytes_in += len(batch)
         return answer
 
+    def append_quick(
+        self, lane: Lane, batch: memoryview, header: BatchHeader
+    ) -> tuple[Partition, Appended] | None:
+        """Stage one batch for `quick_produce`; None, or a refusal, before anything has changed."""
+        partition = self._services.replicas.get(lane.topic, lane.index)
+        if partition is None or partition.is_internal:
+            return None
+        log = partition.log
+        if header.record_count > self._batch_records_max or (
+            lane.required_acks == -1 and log.config.min_insync_replicas > 1
+        ):
+            return None
+        if not self._staged:
+            self._now_ms = self._services.clock.now_ms()
+        appended = log.append(batch, header, partition.leader_epoch, self._now_ms)
+        if not appended.is_duplicate:
+            self._dirty[partition] = None
+            size_bytes = len(batch)
+            self._services.metrics.appended(size_bytes)
+            partition.bytes_in += size_bytes
+        return partition, appended
+
+    def stage(self, produce: QuickProduce) -> None:
+        """Answer it, or park it, when its batch is written."""
+        self._staged.append(produce)
+
     def settle(self) -> None:
         """Write what has been staged, one write per log, and answer or park every request."""
         staged, self._staged = self._staged, []
@@ -134,10 +172,13 @@ class Produces:
                 self._services.metrics.write_failed(partition.topic_partition, error, now_ms)
             else:
                 self._services.replicas.written(partition)
-        for parked in staged:
+        for produce in staged:
             if failed:
+                parked = produce.as_parked()
                 self._withdraw(parked, failed)
-            self._answer_or_park(parked)
+                self._answer_or_park(parked)
+            else:
+                self._answer_or_park(produce)
 
     def _withdraw(self, parked: ParkedProduce, failed: dict[Partition, DiskError]) -> None:
         kept = []
@@ -150,9 +191,9 @@ class Produces:
             refuse(answer, ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
         parked.appended = kept
 
-    def _answer_or_park(self, parked: ParkedProduce) -> None:
+    def _answer_or_park(self, parked: ParkedProduce | QuickProduce) -> None:
         if parked.required_acks == 0:
-            self._end_silently(parked)
+            self._end_silently(parked.as_parked())
             return
         missing = parked.thresholds()
         if missing:
@@ -160,7 +201,7 @@ class Produces:
             self._parked.park(parked, missing.items(), deadline_ms, wants_all=True)
             self._services.timer.wake_by(deadline_ms)
         else:
-            parked.call.answer(parked.response)
+            parked.complete()
 
     def _end_silently(self, parked: ParkedProduce) -> None:
         for topic in parked.response.responses:
@@ -174,17 +215,17 @@ class Produces:
     def advanced(self, partition: Partition) -> None:
         """The partition's high watermark has moved: release what waited for that."""
         for parked in self._parked.release(partition, partition.log.high_watermark):
-            parked.call.answer(parked.response)
+            parked.complete()
 
     def gone(self, partition: Partition) -> None:
         """The partition is not served here any more."""
         for parked in self._parked.release_all(partition):
-            self._fail(parked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            self._fail(parked.as_parked(), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def expire(self, now_ms: int) -> None:
         """Answer what has waited for its whole time; the data stays in the log."""
         for parked in self._parked.expire(now_ms):
-            self._fail(parked, ErrorCode.REQUEST_TIMED_OUT)
+            self._fail(parked.as_parked(), ErrorCode.REQUEST_TIMED_OUT)
 
     @property
     def parked_count(self) -> int:

@@ -3,11 +3,9 @@
 Floor: wire. Pure. Takes any buffer, writable memoryviews included, without copying it.
 """
 
+from collections.abc import Callable
+
 from crc32c import crc32c as _crc32c
 
-from protocol.wire.primitives import Buffer
-
-
-def crc32c(data: Buffer, start: int = 0) -> int:
-    """The checksum of `data`; `start` is the checksum of what came before it."""
-    return _crc32c(data, start)
+crc32c: Callable[..., int] = _crc32c
+"""`crc32c(data)` is the checksum of `data`; a second argument is that of what came before it."""

@@ -150,13 +150,17 @@ class BatchHeader(NamedTuple):
         return bool(self.attributes & _CONTROL)
 
 
+# What `_make` does, without the call around it: every batch passes here.
+_new_header = tuple.__new__
+
+
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """The header at `position`, which need not be followed by the whole batch.
 
     Checked here: there are enough bytes, the format is 2, and the length is possible.
     """
     try:
-        header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
+        header = _new_header(BatchHeader, _HEADER.unpack_from(buffer, position))
     except StructError:
         if len(buffer) - position > _MAGIC_AT:
             _check_magic(buffer[position + _MAGIC_AT])
@@ -198,9 +202,8 @@ def iterate_batches(buffer: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
 
 def check_crc(batch: Buffer) -> bool:
     """Whether the checksum of one whole batch is right."""
-    view = memoryview(batch)
-    (stored,) = _CRC.unpack_from(view, _CRC_AT)
-    return bool(crc32c(view[_ATTRIBUTES_AT:]) == stored)
+    (stored,) = _CRC.unpack_from(batch, _CRC_AT)
+    return bool(crc32c(memoryview(batch)[_ATTRIBUTES_AT:]) == stored)
 
 
 def check_batch(batch: Buffer) -> BatchHeader:

@@ -100,6 +100,7 @@ class FakeConnection:
         self.is_closed = False
         self.has_staged = False
         self.parked_fetch: Any = None
+        self.lane: Any = None
         self.closed_because = ""
 
     def answered(self) -> None:
