@@ -300,9 +300,10 @@ class Log:
         """The end of what readers of committed data may see.
 
         The first offset of the oldest transaction that is open, or whose marker the high watermark
-        has not passed; without any, the high watermark.
+        has not passed; without any, the high watermark. Never below the log's start.
         """
-        return min(self.high_watermark, self.producer_state.transactions.first_unstable_offset)
+        offset = min(self.high_watermark, self.producer_state.transactions.first_unstable_offset)
+        return max(offset, self.log_start_offset)
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Every aborted transaction with data in [start, end), by first offset."""

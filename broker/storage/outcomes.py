@@ -32,6 +32,8 @@ class LogRead:
 
     region: FileRegion | None
     size_bytes: int
+    limit_offset: int = 0
+    """No batch of the region has an offset as high as this: it is where its segment ends."""
 
 
 NOTHING = LogRead(None, 0)

@@ -87,7 +87,7 @@ class Segments:
         length = end - position
         if length <= 0:
             return NOTHING
-        return LogRead(FileRegion(segment.file, position, length), length)
+        return LogRead(FileRegion(segment.file, position, length), length, segment.next_offset)
 
     def at(self, offset: int) -> Segment:
         """The segment that holds the offset."""

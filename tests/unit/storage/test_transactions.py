@@ -63,6 +63,15 @@ def test_a_finished_transaction_counts_as_open_until_its_marker_is_committed() -
     assert node.log.last_stable_offset == 2
 
 
+def test_the_last_stable_offset_is_never_below_the_logs_start() -> None:
+    node = Node()
+    put(node, ONE, 0)
+    node.put(batch(b"a", b"b", b"c"))
+    node.flush()
+    node.log.advance_log_start(2)
+    assert node.log.last_stable_offset == 2
+
+
 def test_a_log_without_transactions_is_stable_up_to_the_high_watermark() -> None:
     """Pitfall 24: read_committed works on topics without transactions."""
     node = Node()
