@@ -11,14 +11,12 @@ from pathlib import Path
 import pytest
 
 from protocol.errors import ErrorCode
-from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from tests.harness.broker import BrokerProcess
-from tests.harness.chaos import Campaign, pause
+from tests.harness.chaos import Campaign, create_topic, pause
 from tests.harness.history import Place
 from tests.harness.mounts import Ext4Image, Tmpfs
 from tests.harness.seed import seeded
 from tests.harness.wait import wait_until
-from tests.harness.wire import WireClient
 
 pytestmark = pytest.mark.live
 
@@ -51,7 +49,7 @@ def run_fills(
     # What the process says must have room.
     broker.log_file = folder / "broker.log"
     with broker, Campaign(broker, chance, PLACES) as campaign:
-        assert create(broker, "load", PARTITIONS, segment_bytes=60_000) is ErrorCode.NONE
+        campaign.create(PARTITIONS, segment_bytes=60_000)
         campaign.add_producers(3)
         campaign.add_consumer()
         campaign.add_committer("g")
@@ -76,7 +74,7 @@ def trouble(broker: BrokerProcess, campaign: Campaign, number: int) -> None:
     choice = campaign.chance.choice(["nothing", "topic", "kill", "stop"])
     if choice == "topic":
         name = f"made-{number}"
-        if create(broker, name, 1) is ErrorCode.NONE:
+        if create_topic(broker, name, 1) is ErrorCode.NONE:
             campaign.places.append((name, 0))
             campaign.producers[0].places.append((name, 0))
         campaign.count("topics asked for while full")
@@ -96,19 +94,6 @@ def trouble(broker: BrokerProcess, campaign: Campaign, number: int) -> None:
 
 def is_refusing(broker: BrokerProcess, before: int) -> bool:
     return broker.metric(REFUSED) > before
-
-
-def create(broker: BrokerProcess, name: str, partitions: int, **config: int) -> ErrorCode:
-    configs = [
-        CreatableTopicConfig(name=key.replace("_", "."), value=str(value))
-        for key, value in config.items()
-    ]
-    topic = CreatableTopic(
-        name=name, num_partitions=partitions, replication_factor=1, configs=configs
-    )
-    with WireClient(broker.bootstrap) as client:
-        code = client.ask(CreateTopicsRequest(topics=[topic]), 7).topics[0].error_code
-        return ErrorCode(code)
 
 
 def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:

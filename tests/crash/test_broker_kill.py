@@ -12,14 +12,12 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from tests.harness.broker import BrokerProcess
 from tests.harness.chaos import Campaign
 from tests.harness.checker import Rules
 from tests.harness.history import Place
 from tests.harness.recorded import CLIENT
 from tests.harness.seed import seeded
-from tests.harness.wire import WireClient
 
 pytestmark = pytest.mark.live
 
@@ -30,21 +28,14 @@ KILLS_VARIANT = 40
 PARTITIONS = 3
 SEGMENT_BYTES = 200_000
 
+SETTINGS = {
+    # Often, so that recovery begins anywhere and producers are known from snapshots.
+    "log.flush.offset.checkpoint.interval.ms": 300,
+    "log.cleaner.backoff.ms": 200,
+    "offsets.topic.segment.bytes": 30_000,
+}
+
 LOAD: list[Place] = [("load", number) for number in range(PARTITIONS)]
-
-
-def create(broker: BrokerProcess, name: str = "load", **config: object) -> None:
-    """A topic with settings of its own."""
-    configs = [
-        CreatableTopicConfig(name=key.replace("_", "."), value=str(value))
-        for key, value in config.items()
-    ]
-    topic = CreatableTopic(
-        name=name, num_partitions=PARTITIONS, replication_factor=1, configs=configs
-    )
-    with WireClient(broker.bootstrap) as client:
-        answer = client.ask(CreateTopicsRequest(topics=[topic]), 7).topics[0]
-        assert answer.error_code == 0, answer
 
 
 def test_twenty_kills_lose_and_double_nothing(tmp_path: Path) -> None:
@@ -58,8 +49,8 @@ def test_two_hundred_kills_lose_and_double_nothing(tmp_path: Path) -> None:
 
 
 def run_plain(folder: Path, chance: random.Random, kills: int, what: str) -> None:
-    with BrokerProcess(folder) as broker, Campaign(broker, chance, LOAD) as campaign:
-        create(broker, segment_bytes=SEGMENT_BYTES)
+    with BrokerProcess(folder, SETTINGS) as broker, Campaign(broker, chance, LOAD) as campaign:
+        campaign.create(PARTITIONS, segment_bytes=SEGMENT_BYTES)
         campaign.add_producers(3)
         campaign.add_consumer()
         campaign.add_committer("g")
@@ -73,7 +64,7 @@ def test_kills_with_writes_only_in_the_page_cache(tmp_path: Path) -> None:
     chance = seeded("kills, flush=interval")
     settings = {"log.flush.interval.messages": 1_000_000}
     with BrokerProcess(tmp_path, settings) as broker, Campaign(broker, chance, LOAD) as campaign:
-        create(broker, segment_bytes=SEGMENT_BYTES)
+        campaign.create(PARTITIONS, segment_bytes=SEGMENT_BYTES)
         campaign.add_producers(3)
         campaign.add_consumer()
         campaign.kills(KILLS_VARIANT)
@@ -86,7 +77,7 @@ def test_kills_with_tiny_segments(tmp_path: Path) -> None:
     """Every few batches roll a segment: the kill falls between the steps of a roll."""
     chance = seeded("kills, tiny segments")
     with BrokerProcess(tmp_path) as broker, Campaign(broker, chance, LOAD) as campaign:
-        create(broker, segment_bytes=4_000, index_interval_bytes=100)
+        campaign.create(PARTITIONS, segment_bytes=4_000, index_interval_bytes=100)
         campaign.add_producers(3, {"batch.size": 2_000})
         campaign.add_consumer()
         campaign.kills(KILLS_VARIANT)
@@ -99,7 +90,7 @@ def test_kills_with_acks_of_the_leader_only(tmp_path: Path) -> None:
     """Without idempotence a record may be doubled, and is never lost or out of order."""
     chance = seeded("kills, acks=1")
     with BrokerProcess(tmp_path) as broker, Campaign(broker, chance, LOAD) as campaign:
-        create(broker, segment_bytes=SEGMENT_BYTES)
+        campaign.create(PARTITIONS, segment_bytes=SEGMENT_BYTES)
         campaign.add_producers(
             3,
             {
@@ -124,7 +115,7 @@ def test_kills_while_retention_and_administration_run(tmp_path: Path) -> None:
         "log.flush.offset.checkpoint.interval.ms": 200,
     }
     with BrokerProcess(tmp_path, settings) as broker, Campaign(broker, chance, LOAD) as campaign:
-        create(broker, segment_bytes=20_000, retention_bytes=100_000)
+        campaign.create(PARTITIONS, segment_bytes=20_000, retention_bytes=100_000)
         campaign.add_producers(3)
         campaign.add_consumer()
         admin = Administration(broker.bootstrap, chance)

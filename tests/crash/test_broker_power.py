@@ -12,14 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from protocol.errors import ErrorCode
 from tests.harness.broker import BrokerProcess
-from tests.harness.chaos import START_S_MAX, Campaign, pause
+from tests.harness.chaos import Campaign, create_topic
 from tests.harness.history import Place
 from tests.harness.mounts import Ext4Image
 from tests.harness.seed import seeded
 from tests.harness.wait import wait_until
-from tests.harness.wire import WireClient
 
 pytestmark = pytest.mark.live
 
@@ -30,9 +29,7 @@ IMAGE_MIB = 256
 PARTITIONS = 3
 PLACES: list[Place] = [("load", number) for number in range(PARTITIONS)]
 
-RECORDS_BETWEEN_MAX = 1_000
-CUT_AT_START = 0.2
-"""How often the power goes again while the broker recovers from the cut before."""
+TOPIC_BEFORE_CUT = 0.2
 
 
 def run_cuts(folder: Path, chance: random.Random, cuts: int) -> None:
@@ -46,51 +43,24 @@ def run_cuts(folder: Path, chance: random.Random, cuts: int) -> None:
         # The log of the process belongs to the machine outside of the cut.
         broker.log_file = folder / "broker.log"
         with broker, Campaign(broker, chance, PLACES) as campaign:
-            create(broker)
+            campaign.create(PARTITIONS, segment_bytes=60_000)
             campaign.add_producers(3)
             campaign.add_consumer()
             campaign.add_committer("g")
-            for number in range(cuts):
-                campaign.wait_for(chance.randint(1, RECORDS_BETWEEN_MAX), "the moment of the cut")
-                if number % 5 == 2:
-                    campaign.places.append(make_topic(broker, f"made-{number}"))
-                    campaign.producers[0].places.append(campaign.places[-1])
-                cut(broker, disk, campaign)
-                while chance.random() < CUT_AT_START:
-                    broker.spawn()
-                    pause(chance.uniform(0, START_S_MAX))
-                    cut(broker, disk, campaign)
-                broker.start()
-                campaign.wait_for(1, "writes go on")
+            campaign.cuts(disk, cuts, between=lambda: make_topic(campaign))
             campaign.judge("power cut, flush=ack", places=campaign.places)
             broker.stop()
         assert not disk.check()
 
 
-def cut(broker: BrokerProcess, disk: Ext4Image, campaign: Campaign) -> None:
-    """The power goes and comes back; the broker is gone with it."""
-    broker.freeze()
-    disk.cut_power()
-    broker.kill9()
-    disk.return_power()
-    campaign.count("power cuts")
-
-
-def create(broker: BrokerProcess) -> None:
-    configs = [CreatableTopicConfig(name="segment.bytes", value="60000")]
-    topic = CreatableTopic(
-        name="load", num_partitions=PARTITIONS, replication_factor=1, configs=configs
-    )
-    with WireClient(broker.bootstrap) as client:
-        assert client.ask(CreateTopicsRequest(topics=[topic]), 7).topics[0].error_code == 0
-
-
-def make_topic(broker: BrokerProcess, name: str) -> Place:
-    """A topic acknowledged right before the cut must be there after it."""
-    topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
-    with WireClient(broker.bootstrap) as client:
-        assert client.ask(CreateTopicsRequest(topics=[topic]), 7).topics[0].error_code == 0
-    return (name, 0)
+def make_topic(campaign: Campaign) -> None:
+    """Sometimes: a topic acknowledged right before the cut must be there after it."""
+    if campaign.chance.random() < TOPIC_BEFORE_CUT:
+        name = f"made-{len(campaign.places)}"
+        assert create_topic(campaign.broker, name, 1) is ErrorCode.NONE
+        campaign.places.append((name, 0))
+        campaign.producers[0].places.append((name, 0))
+        campaign.count("topics")
 
 
 def test_power_cuts_lose_nothing(tmp_path: Path) -> None:
@@ -109,7 +79,7 @@ def test_a_dead_disk_ends_the_broker(tmp_path: Path) -> None:
         broker = BrokerProcess(disk.folder)
         broker.log_file = tmp_path / "broker.log"
         with broker, Campaign(broker, seeded("dead disk"), PLACES) as campaign:
-            create(broker)
+            campaign.create(PARTITIONS, segment_bytes=60_000)
             campaign.add_producers(1)
             campaign.wait_for(1, "the load is running")
             disk.cut_power()

@@ -9,14 +9,17 @@ with Campaign(broker, chance, places) as campaign:
 
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any
 
+from protocol.errors import ErrorCode
+from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from tests.harness.broker import BrokerProcess
 from tests.harness.checker import Report, Rules, check
 from tests.harness.history import Place
+from tests.harness.mounts import Ext4Image
 from tests.harness.recorded import (
     Recorded,
     RecordedCommitter,
@@ -24,8 +27,10 @@ from tests.harness.recorded import (
     RecordedProducer,
     read_everything,
 )
+from tests.harness.recorded_transformer import RecordedTransformer
 from tests.harness.tally import tell
 from tests.harness.wait import wait_until
+from tests.harness.wire import WireClient
 
 PROGRESS_DEADLINE_S = 45.0
 
@@ -44,6 +49,21 @@ def pause(seconds: float) -> None:
     time.sleep(seconds)
 
 
+def create_topic(
+    broker: BrokerProcess,
+    name: str,
+    partitions: int,
+    configs: Sequence[CreatableTopicConfig] = (),
+) -> ErrorCode:
+    """Ask for a topic; what the broker says."""
+    topic = CreatableTopic(
+        name=name, num_partitions=partitions, replication_factor=1, configs=list(configs)
+    )
+    with WireClient(broker.bootstrap) as client:
+        answer = client.ask(CreateTopicsRequest(topics=[topic]), 7).topics[0]
+        return ErrorCode(answer.error_code)
+
+
 class Campaign:
     """Clients around one broker; leaving ends them all."""
 
@@ -56,14 +76,20 @@ class Campaign:
         self.producers: list[RecordedProducer] = []
         self.consumers: list[RecordedConsumer] = []
         self.committers: list[RecordedCommitter] = []
-        self.kill_count = 0
+        self.transformers: list[RecordedTransformer] = []
         self.counts: dict[str, int] = {}
-        """Other faults by name, for the line that is printed."""
+        """Faults by name, for the line that is printed."""
         self._is_finished = False
 
     def add_producers(
-        self, count: int, settings: Mapping[str, Any] | None = None, *, keys: int = 0
+        self,
+        count: int,
+        settings: Mapping[str, Any] | None = None,
+        *,
+        keys: int = 0,
+        per_turn: int = 10,
     ) -> None:
+        """Start so many idempotent producers; `per_turn` records every 4 ms at most."""
         for _ in range(count):
             name = f"p{len(self.producers)}"
             self.producers.append(
@@ -74,8 +100,19 @@ class Campaign:
                     self.chance,
                     settings=settings,
                     keys=keys,
+                    per_turn=per_turn,
                 )
             )
+
+    def create(self, partitions: int, **config: object) -> None:
+        """Make the topic of the places, with settings of its own (`segment_bytes=…`)."""
+        configs = [
+            CreatableTopicConfig(name=key.replace("_", "."), value=str(value))
+            for key, value in config.items()
+        ]
+        name = self.places[0][0]
+        code = create_topic(self.broker, name, partitions, configs)
+        assert code is ErrorCode.NONE, code
 
     def add_consumer(self, settings: Mapping[str, Any] | None = None) -> None:
         name = f"c{len(self.consumers)}"
@@ -105,35 +142,53 @@ class Campaign:
 
     @property
     def failures(self) -> list[str]:
-        return [failure for one in self.producers for failure in one.failures]
+        found = [one.failures for one in self.producers]
+        found += [one.failures for one in self.transformers]
+        return [failure for failures in found for failure in failures]
 
     # Faults.
 
     def kills(self, count: int, between: Callable[[], None] | None = None) -> None:
         """Kill the broker so many times, at random moments of its life; writes go on after each."""
-        target = self.kill_count + count
-        while self.kill_count < target:
-            self.wait_for(self.chance.randint(1, RECORDS_BETWEEN_MAX), "the moment of the kill")
-            if between is not None:
-                between()
-            self._kill()
-            while self.kill_count < target and self.chance.random() < DEATH_AT_START:
+        self._deaths(count, self.broker.kill9, "kills", between)
+
+    def cuts(self, disk: Ext4Image, count: int, between: Callable[[], None] | None = None) -> None:
+        """Cut the power of the disk that holds the data, and of the broker, so many times."""
+
+        def cut() -> None:
+            # Without power the processor stands still, too: what a sync says that runs while the
+            # file system is shut down is not to be believed, so nobody may hear it.
+            self.broker.freeze()
+            disk.cut_power()
+            self.broker.kill9()
+            disk.return_power()
+
+        self._deaths(count, cut, "power cuts", between)
+
+    def _deaths(
+        self, count: int, death: Callable[[], None], name: str, between: Callable[[], None] | None
+    ) -> None:
+        for number in range(count):
+            if self.broker.process is None:
+                # It dies again, before, in or after the recovery from the death before.
                 self.broker.spawn()
                 pause(self.chance.uniform(0, START_S_MAX))
-                self._kill()
-            self.broker.start()
-            self.wait_for(1, "writes go on")
-
-    def _kill(self) -> None:
-        self.broker.kill9()
-        self.kill_count += 1
+            else:
+                self.wait_for(self.chance.randint(1, RECORDS_BETWEEN_MAX), f"the next of {name}")
+                if between is not None:
+                    between()
+            death()
+            self.count(name)
+            if number == count - 1 or self.chance.random() >= DEATH_AT_START:
+                self.broker.start()
+                self.wait_for(1, "writes go on")
 
     def count(self, what: str, more: int = 1) -> None:
-        """Count a fault of another kind."""
+        """Count a fault, for the line that is printed."""
         self.counts[what] = self.counts.get(what, 0) + more
 
     def _clients(self) -> list[Recorded]:
-        return [*self.producers, *self.consumers, *self.committers]
+        return [*self.producers, *self.consumers, *self.committers, *self.transformers]
 
     # The end.
 
@@ -161,8 +216,7 @@ class Campaign:
             [one.log for one in self.committers],
             rules,
         )
-        counts = {"kills": self.kill_count} | self.counts
-        named = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
+        named = ", ".join(f"{name} {count}" for name, count in self.counts.items())
         tell(f"{what}: {named}; {report.line()}")
         assert report.is_clean, report.text()
         assert not self.failures, self.failures[:5]

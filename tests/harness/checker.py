@@ -242,9 +242,9 @@ class _Partition:
             self._check_last_of_keys()
             return
         missing: dict[bytes, _Sent] = {}
-        for read in self.reads:
-            if not read.is_full:
-                continue
+        readers = [one for one in self.reads if one.is_full and self.place in one.starts]
+        assert readers or not self.sent, f"nobody has read {self.place} to its end"
+        for read in readers:
             seen = set(read.values.get(self.place, ()))
             for value, one in self.sent.items():
                 if one.outcome != Outcome.OK or value in seen or 0 <= one.offset < self.start:

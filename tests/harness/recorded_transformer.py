@@ -1,0 +1,213 @@
+"""Consume, transform, produce in transactions by librdkafka, under a recorder.
+
+A transformer reads one topic as a member of a group, writes every record once to another, and
+commits its offsets in the same transaction. What goes wrong is met as librdkafka's manual asks: a
+retriable error is tried again, an abortable one aborts the transaction and rereads what it held, a
+fatal one ends this producer and begins another with the same transactional id.
+
+An output's value is its input's, `|`, and the number of the attempt that wrote it: so every value
+is unique, and the attempts that were aborted can be told from the one that was not.
+"""
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+from tests.harness.history import Outcome, SendLog
+from tests.harness.recorded import CLIENT
+
+CALL_S = 15.0
+"""One attempt at a call; a retriable failure of it is tried again."""
+
+TRIES_MAX = 20
+BATCH_MAX = 200
+ABORTED_ON_PURPOSE = 0.1
+TRANSACTION_MS = 20_000
+END_DEADLINE_S = 120.0
+
+
+class Doomed(Exception):
+    """The transaction must be aborted."""
+
+
+class Fenced(Exception):
+    """This producer is at its end."""
+
+
+class RecordedTransformer:
+    """From topic `source` to topic `target`, partition by partition."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        name: str,
+        group: str,
+        source: str,
+        target: str,
+        chance: random.Random,
+    ) -> None:
+        self.log = SendLog(name)
+        self.failures: list[str] = []
+        self.committed = self.aborted = 0
+        self.ends: list[str] = []
+        """Why producers had to be replaced."""
+        self.step = "starting"
+        """What it is at, for the message of a test that waits in vain."""
+        self._name = name
+        self._target = target
+        self._bootstrap = bootstrap
+        self._chance = random.Random(chance.getrandbits(64))
+        self._transaction = -1
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": group,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed",
+                "session.timeout.ms": 10_000,
+                "heartbeat.interval.ms": 500,
+                "fetch.wait.max.ms": 50,
+                "fetch.error.backoff.ms": 20,
+            }
+            | CLIENT
+        )
+        self._consumer.subscribe([source])
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"transformer-{name}", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            producer = Producer(
+                {
+                    "bootstrap.servers": self._bootstrap,
+                    "transactional.id": self._name,
+                    "transaction.timeout.ms": TRANSACTION_MS,
+                    "linger.ms": 1,
+                    "retry.backoff.ms": 20,
+                    "retry.backoff.max.ms": 200,
+                    # Else it forgets the group's coordinator for good when every broker is away at
+                    # once, and hangs in send_offsets_to_transaction (librdkafka's issue 5511).
+                    "metadata.recovery.strategy": "none",
+                }
+                | CLIENT
+            )
+            try:
+                self.step = "init_transactions"
+                self._call(partial(producer.init_transactions, CALL_S))
+                # Only now it is settled how the last transaction of a predecessor ended.
+                self._rewind()
+                while not self._stopping.is_set():
+                    self._one_batch(producer)
+            except (Fenced, Doomed) as error:
+                self.ends.append(str(error))
+                if len(self.ends) > TRIES_MAX:
+                    self.failures.append(f"{self._name}: no producer lives long: {self.ends[-3:]}")
+                    return
+
+    def _one_batch(self, producer: Producer) -> None:
+        self.step = "consume"
+        messages = [
+            one
+            for one in self._consumer.consume(self._chance.randint(1, BATCH_MAX), 0.1)
+            if one.error() is None
+        ]
+        if not messages:
+            return
+        self._transaction += 1
+        producer.begin_transaction()
+        try:
+            self._transform(producer, messages)
+            if self._chance.random() < ABORTED_ON_PURPOSE:
+                raise Doomed("on purpose")
+            self.step = "commit_transaction"
+            self._call(partial(producer.commit_transaction, CALL_S))
+        except Doomed:
+            self._abort(producer)
+        else:
+            self.log.end(self._transaction, Outcome.OK)
+            self.committed += 1
+
+    def _transform(self, producer: Producer, messages: list[Any]) -> None:
+        behind: dict[int, int] = {}
+        for message in messages:
+            behind[message.partition()] = message.offset() + 1
+            value = message.value() + b"|%s.%d" % (self._name.encode(), self._transaction)
+            place = (self._target, message.partition())
+            now_ns = time.monotonic_ns()
+            number = self.log.invoke(place, value, now_ns, transaction=self._transaction)
+            try:
+                producer.produce(
+                    place[0], value, partition=place[1], on_delivery=partial(self._sent, number)
+                )
+            except KafkaException as error:
+                self._judge(error)
+        source = messages[0].topic()
+        offsets = [TopicPartition(source, partition, end) for partition, end in behind.items()]
+        metadata = self._consumer.consumer_group_metadata()
+        self.step = "send_offsets_to_transaction"
+        self._call(partial(producer.send_offsets_to_transaction, offsets, metadata, CALL_S))
+
+    def _sent(self, number: int, error: Any, message: Any) -> None:
+        if error is None:
+            self.log.ok(number, message.offset(), time.monotonic_ns())
+
+    def _abort(self, producer: Producer) -> None:
+        self.step = "abort_transaction"
+        try:
+            self._call(partial(producer.abort_transaction, CALL_S))
+        except Doomed as error:
+            raise Fenced(str(error)) from error
+        self.log.end(self._transaction, Outcome.FAILED)
+        self.aborted += 1
+        self._rewind()
+
+    def _rewind(self) -> None:
+        """Read again from what the group has committed."""
+        while not self._stopping.is_set():
+            try:
+                for one in self._consumer.committed(self._consumer.assignment(), CALL_S):
+                    offset = max(one.offset, 0)
+                    self._consumer.seek(TopicPartition(one.topic, one.partition, offset))
+                return
+            except KafkaException as error:
+                self.step = f"going back: {error}"
+                # Without the broker, or while a rebalance is under way. What this poll gives is
+                # read again once the seek has worked.
+                self._consumer.poll(0.05)
+
+    def _call(self, call: Callable[[], object]) -> None:
+        """Do one call of the transactional interface until it is done or shows how it ended."""
+        for _ in range(TRIES_MAX):
+            try:
+                call()
+                return
+            except KafkaException as error:
+                self.step = f"{self.step.split(':')[0]}: {error}"
+                self._judge(error)
+        raise Fenced("a call was tried in vain")
+
+    def _judge(self, error: KafkaException) -> None:
+        """Return to try again, or raise what the error means."""
+        reason: Any = error.args[0]
+        if reason.txn_requires_abort():
+            raise Doomed(str(error)) from error
+        if reason.fatal() or not reason.retriable():
+            raise Fenced(str(error)) from error
+
+    def finish(self) -> None:
+        """Stop; what is under way is committed or aborted first."""
+        self._stopping.set()
+        self._thread.join(END_DEADLINE_S)
+        assert not self._thread.is_alive(), f"{self._name} does not come to its end"
+        self._consumer.close()
+
+    def abandon(self) -> None:
+        """Stop, whoever is waited for."""
+        self._stopping.set()
