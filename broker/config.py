@@ -157,7 +157,16 @@ def check_settings(settings: Mapping[str, object]) -> list[Fault]:
 
 def check_topic_settings(settings: Mapping[str, object]) -> list[Fault]:
     """Every fault in a topic's settings, from the file or from a request; empty when right."""
-    return _check(settings, TOPIC_ROWS, "topic")
+    faults = _check(settings, TOPIC_ROWS, "topic")
+    least, most = "min.compaction.lag.ms", "max.compaction.lag.ms"
+    if not faults and (least in settings or most in settings):
+        low, high = (
+            parse(row, settings.get(key, row.default))
+            for key, row in ((key, TOPIC_ROWS[key][1]) for key in (least, most))
+        )
+        if low > high:  # type: ignore[operator]  # both are whole numbers
+            faults.append((least, low, f"at most {most}, which is {high}"))
+    return faults
 
 
 def topic_settings_text(settings: Mapping[str, object]) -> dict[str, str]:

@@ -61,7 +61,7 @@ class Setting:
     @property
     def expected(self) -> str:
         """What a right value looks like, for the message about a wrong one."""
-        if self.kind is Kind.BOOLEAN:
+        if self.kind is Kind.BOOLEAN and not self.choices:
             return "true or false"
         if self.choices:
             words = ", ".join(self.choices)
@@ -158,11 +158,11 @@ def nearest(key: str, known: Mapping[str, object]) -> str:
 
 
 def _parse_boolean(row: Setting, given: object) -> bool:
-    if isinstance(given, bool):
-        return given
     if isinstance(given, str) and given.strip().lower() in ("true", "false"):
-        return given.strip().lower() == "true"
-    raise WrongValue(row.expected)
+        given = given.strip().lower() == "true"
+    if not isinstance(given, bool) or (row.choices and text(given) not in row.choices):
+        raise WrongValue(row.expected)
+    return given
 
 
 def _parse_list(row: Setting, given: object) -> str:

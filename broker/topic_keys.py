@@ -127,6 +127,12 @@ class LogConfig:
         synonyms=(Synonym("log.roll.ms"), Synonym("log.roll.hours", 3_600_000)),
     )  # fmt: skip
 
+    unclean_leader_election_enable: bool = setting(
+        "unclean.leader.election.enable", Kind.BOOLEAN, False, choices=("false",),
+        why="a replica that may lack acknowledged records never leads by itself",
+        synonyms=(Synonym("unclean.leader.election.enable"),),
+    )  # fmt: skip
+
     @classmethod
     def of(
         cls, overrides: Mapping[str, str], broker: Mapping[str, Value] | None = None

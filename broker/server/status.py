@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from broker.coordinators.txn_state import TxnState
 from protocol.status import PartState, PartStatus, Problem
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ class BrokerStatus:
             "fetch_completed_early": services.metrics.fetches_completed_early,
             "log_bytes": sum(one.log.size_bytes for one in partitions),
             **self._rates(),
+            **self._coordinators(),
             "parked_produces": services.produces.parked_count,
             "parked_fetches": services.fetches.parked_count,
             **services.metrics.details(),
@@ -94,6 +96,29 @@ class BrokerStatus:
                 }
                 for one in partitions
             ],
+        }
+
+    def _coordinators(self) -> dict[str, int]:
+        """What the coordinators have in hand."""
+        services = self._broker.services
+        rosters = [
+            group.roster
+            for shard in services.groups.shards()
+            for group in shard.members.groups.values()
+        ]
+        states = [
+            transaction.state
+            for shard in services.transactions.shards()
+            for transaction in shard.transactions.values()
+        ]
+        return {
+            "groups": len(rosters),
+            "group_members": sum(len(roster) for roster in rosters),
+            "parked_joins": sum(roster.waiting_count for roster in rosters),
+            "transactional_ids": len(states),
+            "open_transactions": sum(
+                state is TxnState.ONGOING or state.is_preparing for state in states
+            ),
         }
 
     def _rates(self) -> dict[str, float]:
@@ -138,6 +163,7 @@ class BrokerStatus:
                 "log_bytes": sum(topics["topic_log_bytes"].values()),
                 "parked_produces": services.produces.parked_count,
                 "parked_fetches": services.fetches.parked_count,
+                **self._coordinators(),
             },
             topics,
         )

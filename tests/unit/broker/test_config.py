@@ -91,6 +91,7 @@ def test_policies_are_a_list() -> None:
         ({"auto.create.topics.enable": "maybe"}, "true or false"),
         ({"log.cleanup.policy": "shred"}, "a list of: compact, delete"),
         ({"compression.type": "zstd"}, "one of: producer"),
+        ({"unclean.leader.election.enable": "true"}, "one of: false"),
         ({"log.cleaner.min.cleanable.ratio": 1.1}, "a number from 0 to 1"),
         ({"log.cleaner.min.cleanable.ratio": float("nan")}, "a number from 0 to 1"),
         ({"log.segment.bytes": 2**31}, "from 14 to 2147483647"),
@@ -117,6 +118,18 @@ def test_topic_settings_are_checked_by_their_own_table() -> None:
     assert check_topic_settings({"retention.ms": 1, "segment.bytes": "2000"}) == []
     ((key, _, want),) = check_topic_settings({"log.retention.ms": 1})
     assert (key, "a topic setting" in want) == ("log.retention.ms", True)
+
+
+def test_a_record_is_not_safe_from_the_cleaner_for_longer_than_it_may_wait() -> None:
+    assert check_topic_settings({"min.compaction.lag.ms": 5, "max.compaction.lag.ms": 5}) == []
+    ((key, found, want),) = check_topic_settings(
+        {"min.compaction.lag.ms": "6", "max.compaction.lag.ms": "5"}
+    )
+    assert (key, found, want) == (
+        "min.compaction.lag.ms",
+        6,
+        "at most max.compaction.lag.ms, which is 5",
+    )
 
 
 def test_an_incomplete_object_is_a_fault_not_a_crash() -> None:

@@ -44,5 +44,5 @@ def test_every_setting_is_read_somewhere_in_the_broker() -> None:
     )
     attributes = {attribute for attribute, _ in (*TOPIC_ROWS.values(), *BROKER_ROWS.values())}
     unread = {one for one in attributes if one and not re.search(rf"\.{one}\b", sources)}
-    # There is one way of storing batches; the key is there because clients state it.
-    assert unread <= {"compression_type"}, unread
+    # These have one value only; they are there because clients state it.
+    assert unread <= {"compression_type", "unclean_leader_election_enable"}, unread

@@ -8,13 +8,18 @@ from typing import Any
 
 import pytest
 
+from broker.controller.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from broker.controller.outcome import CreateOwnTopic
 from broker.server.metrics import Metrics
 from broker.server.status import BrokerStatus
 from broker.server.times import ApiTimes, Times, Timing
+from protocol.errors import ErrorCode
 from protocol.messages.api import ApiKey
 from protocol.messages.cluster import ApiVersionsRequest
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.messages.producer_ids import InitProducerIdRequest
 from protocol.wire.records import NewRecord, build_batch
 from tests.unit.broker.rig import Rig
 from tests.unit.storage.kit import NOW
@@ -120,6 +125,27 @@ def test_waiting_requests_are_a_gauge(rig: Rig) -> None:
     waiting.max_wait_ms, waiting.min_bytes = 10_000, 1
     rig.send(waiting, 11)
     assert "millrace_broker_parked_fetches 1" in BrokerStatus(rig.broker, 0).metrics()
+
+
+def test_what_the_coordinators_have_in_hand_is_a_gauge(rig: Rig) -> None:
+    for topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
+        rig.broker.services.metadata.submit(CreateOwnTopic(topic), lambda _: None, print)
+        rig.flusher.sync()
+        rig.turn()
+    joining = JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+    )
+    rig.send(joining, 3)
+    begun = InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=1_000)
+    assert rig.ask(begun, 1).error_code == ErrorCode.NONE
+    text = BrokerStatus(rig.broker, 0).metrics()
+    for line in ("group_members 1", "parked_joins 1", "transactional_ids 1"):
+        assert f"millrace_broker_{line}\n" in text
+    assert "millrace_broker_open_transactions 0\n" in text
 
 
 def test_prometheus_reads_every_line(rig: Rig) -> None:

@@ -219,6 +219,7 @@ def test_every_setting_is_described_in_every_version(rig: Rig, version: int) -> 
 OTHER_VALUES = {
     "log.cleanup.policy": "compact",
     "compression.type": "producer",
+    "unclean.leader.election.enable": "false",
     "log.message.timestamp.type": "LogAppendTime",
     "log.cleaner.min.cleanable.ratio": "0.25",
 }
