@@ -12,6 +12,8 @@ import json
 import signal
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -101,7 +103,8 @@ def run_kafka_python(args: argparse.Namespace, number: int, notes: Notes, stop: 
 
     assignors = {"range": RangePartitionAssignor,
                  "cooperative-sticky": CooperativeStickyAssignor}  # fmt: skip
-    consumer = KafkaConsumer(
+    make = partial(
+        KafkaConsumer,
         args.topic,
         bootstrap_servers=args.bootstrap,
         group_id=args.group,
@@ -112,6 +115,11 @@ def run_kafka_python(args: argparse.Namespace, number: int, notes: Notes, stop: 
         heartbeat_interval_ms=HEARTBEAT_MS,
         partition_assignment_strategy=[assignors[args.assignor]],
     )
+    consumer = None
+    while consumer is None:
+        # The first connection is not tried again by the client itself.
+        with suppress(KafkaError):
+            consumer = make()
     while not stop.is_set():
         found = consumer.poll(timeout_ms=int(POLL_S * 1000), max_records=POLL_COUNT)
         read = [(tp.partition, one.offset) for tp, records in found.items() for one in records]
@@ -129,8 +137,8 @@ async def run_aiokafka(args: argparse.Namespace, notes: Notes, stop: asyncio.Eve
     from aiokafka import AIOKafkaConsumer
     from aiokafka.errors import KafkaError
 
-    async def run(number: int) -> None:
-        consumer = AIOKafkaConsumer(
+    def new(number: int) -> AIOKafkaConsumer:
+        return AIOKafkaConsumer(
             args.topic,
             bootstrap_servers=args.bootstrap,
             group_id=args.group,
@@ -142,7 +150,17 @@ async def run_aiokafka(args: argparse.Namespace, notes: Notes, stop: asyncio.Eve
             # Its own default assignor is the round robin alone, which the others need not know.
             partition_assignment_strategy=[_aiokafka_range()],
         )
-        await consumer.start()
+
+    async def run(number: int) -> None:
+        is_started = False
+        while not is_started:
+            # The first connection is not tried again by the client itself.
+            consumer = new(number)
+            try:
+                await consumer.start()
+                is_started = True
+            except KafkaError:
+                await consumer.stop()
         while not stop.is_set():
             found = await consumer.getmany(timeout_ms=int(POLL_S * 1000), max_records=POLL_COUNT)
             read = [(tp.partition, one.offset) for tp, all_ in found.items() for one in all_]

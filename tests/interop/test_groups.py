@@ -1,15 +1,12 @@
 """Groups of unmodified clients: librdkafka, aiokafka, kafka-python and kcat, alone and mixed."""
 
 import asyncio
-import json
 import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import (
@@ -21,8 +18,9 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.harness.broker import ROOT, BrokerProcess
+from tests.harness.broker import BrokerProcess
 from tests.harness.group_log import check_group_log, group_log
+from tests.harness.group_processes import Members
 from tests.harness.wait import wait_until
 
 pytestmark = pytest.mark.live
@@ -227,64 +225,6 @@ def test_groups_are_seen_emptied_and_deleted(broker: BrokerProcess) -> None:
     assert "seen" not in {one.group_id for one in admin.list_consumer_groups().result(10).valid}
     with pytest.raises(Exception, match="GROUP_ID_NOT_FOUND"):
         admin.delete_consumer_groups(["seen"])["seen"].result(10)
-
-
-class Members:
-    """Processes of `tests.harness.group_member`, one file of notes each."""
-
-    def __init__(self, broker: BrokerProcess, folder: Path, group: str, topic: str) -> None:
-        self._start = [broker.bootstrap, group, topic]
-        self._folder = folder
-        self.processes: list[subprocess.Popen[bytes]] = []
-        self.files: list[Path] = []
-
-    def add(self, family: str, count: int = 1, assignor: str = "range") -> None:
-        out = self._folder / f"member-{len(self.files)}.jsonl"
-        bootstrap, group, topic = self._start
-        arguments = [family, bootstrap, group, topic, str(out), "--assignor", assignor]
-        with out.with_suffix(".log").open("wb") as log:
-            self.processes.append(
-                subprocess.Popen(
-                    [sys.executable, "-m", "tests.harness.group_member", *arguments,
-                     "--count", str(count)],
-                    cwd=ROOT,
-                    stdout=log,
-                    stderr=log,
-                )
-            )  # fmt: skip
-        self.files.append(out)
-
-    def read(self) -> set[tuple[int, int]]:
-        """Every (partition, offset) that any member has read."""
-        found: set[tuple[int, int]] = set()
-        for line in self._lines():
-            for partition, *spans in line.get("read", ()):
-                for first, last in spans:
-                    found.update((partition, offset) for offset in range(first, last + 1))
-        return found
-
-    def errors(self) -> list[str]:
-        return [line["error"] for line in self._lines() if "error" in line]
-
-    def _lines(self) -> Iterator[dict[str, Any]]:
-        for file in self.files:
-            if file.exists():
-                # A process that is killed may leave its last line unfinished.
-                for line in file.read_text().split("\n")[:-1]:
-                    yield json.loads(line)
-
-    def end(self, index: int, number: signal.Signals) -> None:
-        self.processes[index].send_signal(number)
-
-    def close(self) -> None:
-        for process in self.processes:
-            process.terminate()
-        for process in self.processes:
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
 
 
 @pytest.mark.parametrize(
