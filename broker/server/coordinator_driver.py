@@ -282,7 +282,8 @@ def replay_slice(log: Log, shard: Shard, offset: int) -> int:
     """Replay the batches from `offset` on, a slice's worth; returns where the next slice begins."""
     found = log.read(offset, LOAD_BYTES, log.log_end_offset).region
     if found is None:
-        raise CorruptionError(log.folder, offset, "the log ends before its end offset")
+        # A cleaning has left nothing from here to the end.
+        return log.log_end_offset
     for header, batch in iterate_batches(found.read()):
         offset = header.last_offset + 1
         if header.is_control:

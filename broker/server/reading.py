@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from broker.replication.fetch_session import FULL_EPOCH, CachedPartition, FetchSession
 from broker.server.connection import Call
 from broker.server.replica_manager import READ_COMMITTED, Partition
-from broker.storage.disk import FileRegion
 from broker.storage.errors import CorruptionError, DiskError
 from broker.storage.log import Log
+from broker.storage.outcomes import LogRead
 from protocol.errors import ApiError, ErrorCode
 from protocol.log import fields
 from protocol.messages.fetch import (
@@ -171,7 +171,7 @@ class Reading:
                 self._found.append((partition, found.size_bytes))
                 self._left_bytes -= found.size_bytes
                 if self.request.isolation_level == READ_COMMITTED:
-                    answer.aborted_transactions = aborted_in(log, asked.fetch_offset, found.region)
+                    answer.aborted_transactions = aborted_in(log, asked.fetch_offset, found)
         answer.high_watermark = log.high_watermark
         answer.last_stable_offset = log.last_stable_offset
         answer.log_start_offset = log.log_start_offset
@@ -187,16 +187,16 @@ class Reading:
         return True
 
 
-def aborted_in(log: Log, start_offset: int, region: FileRegion) -> list[AbortedTransaction]:
+def aborted_in(log: Log, start_offset: int, read: LogRead) -> list[AbortedTransaction]:
     """What a reader of committed data must skip in the batches of an answer.
 
     One answer ends with its segment at the latest, and transactions listed beyond its last batch do
     a client no harm; but many of them would be listed again in every answer of that segment.
     """
-    end_offset = min(log.segments.at(start_offset).next_offset, log.last_stable_offset)
+    end_offset = min(read.limit_offset, log.last_stable_offset)
     found = log.aborted_transactions(start_offset, end_offset)
-    if len(found) > LISTED_BEYOND_MAX:
-        for header, _ in iterate_batches(region.read()):
+    if len(found) > LISTED_BEYOND_MAX and read.region is not None:
+        for header, _ in iterate_batches(read.region.read()):
             end_offset = header.last_offset + 1
         found = [one for one in found if one.first_offset < end_offset]
     return [

@@ -278,5 +278,6 @@ def test_pitfall_26_a_transaction_is_all_or_nothing_whenever_the_power_fails() -
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1_800)
 def test_many_more_power_cuts() -> None:
     campaign("many transactions", 400, 1_500)
