@@ -10,6 +10,7 @@ transaction is never forgotten. What only transactions need is kept apart, in `t
 from __future__ import annotations
 
 from collections import OrderedDict
+from itertools import islice
 from typing import NamedTuple
 
 from broker.storage.transactions import Finished, Transactions
@@ -18,6 +19,9 @@ from protocol.wire.records import BatchHeader
 
 BATCHES_KEPT = 5
 """Kafka's number, and the most requests an idempotent producer may have in flight."""
+
+PRODUCER_COUNT_MAX = 25_000
+"""In one partition; beyond it those that were silent longest are forgotten before their time."""
 
 SEQUENCE_MASK = 2**31 - 1
 """Sequences wrap: 0 follows 2147483647."""
@@ -249,6 +253,16 @@ class ProducerState:
             self._before.clear()
             self._markers_before.clear()
             self.transactions.keep()
+            if len(self.producers) > PRODUCER_COUNT_MAX:
+                self._forget_oldest(len(self.producers) - PRODUCER_COUNT_MAX)
+
+    def _forget_oldest(self, count: int) -> None:
+        """Make room: nobody needs an id to be given before he may write under it."""
+        open_ids = self.transactions.open
+        silent = (one for one in self.producers if one not in open_ids)
+        for producer_id in list(islice(silent, count)):
+            del self.producers[producer_id]
+            self.markers.pop(producer_id, None)
 
     def roll_back(self) -> None:
         """The updates since the last `keep` could not be written; forget them."""

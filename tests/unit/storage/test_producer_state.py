@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker.storage import producer_state
 from broker.storage.producer_state import ProducerState
 from protocol.errors import ApiError, ErrorCode
 from protocol.wire.records import BatchHeader, read_header
@@ -111,3 +112,23 @@ def test_silent_producers_are_forgotten_in_order_of_use() -> None:
     assert set(state.producers) == {1, 3}
     assert state.expire(1900) == 1
     assert state.expire(1901) == 1
+
+
+def test_made_up_producers_push_out_the_silent_ones_but_no_open_transaction(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(producer_state, "PRODUCER_COUNT_MAX", 3)
+    state = ProducerState(1000)
+    in_transaction = read_header(batch(b"v", producer=(1, 0, 0), is_transactional=True))
+    for offset, one in enumerate(
+        [in_transaction, *(header(0, producer=id_) for id_ in range(2, 9))]
+    ):
+        state.update(one, offset, -1, NOW)
+        state.keep()
+        assert len(state.producers) <= 3
+    assert list(state.producers) == [1, 7, 8]
+    # All at once, as one read of a connection may bring them.
+    for id_ in range(20, 30):
+        state.update(header(0, producer=id_), id_, -1, NOW)
+    state.keep()
+    assert list(state.producers) == [1, 28, 29]
