@@ -34,6 +34,9 @@ logger = logging.getLogger(__name__)
 
 _FETCH = int(ApiKey.FETCH)
 
+TURN_NS_MAX = 20_000_000
+"""Requests of one connection that take longer together let the others have a turn in between."""
+
 
 class Call:
     """One started request: whom to answer, and in which version."""
@@ -109,6 +112,7 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = listener.services.loop
         self._counted_bytes = 0
         self._is_busy = False
+        self._turn_end_ns = 0
         self._is_scheduled = False
         self._is_paused = False
         self._is_stopping = False
@@ -160,6 +164,7 @@ class Connection(asyncio.BufferedProtocol):
     def _take_frames(self, count: int) -> None:
         """Work off what has been read; with a count of 0 what an earlier pause has left."""
         self._is_busy = True
+        self._turn_end_ns = perf_counter_ns() + TURN_NS_MAX
         self.frame_since_ms = self.frame_since_ms or self.last_active_ms
         try:
             for frame in self._frames.received(count):
@@ -169,6 +174,9 @@ class Connection(asyncio.BufferedProtocol):
                     return
                 if self._pipeline.is_full:
                     self._pause()
+                    break
+                if perf_counter_ns() > self._turn_end_ns:
+                    self.answered_later()
                     break
             if self.has_staged:
                 self._settle()
@@ -252,6 +260,9 @@ class Connection(asyncio.BufferedProtocol):
             answers = pipeline.take_answers()
             if answers:
                 output.push(answers)
+            if perf_counter_ns() > self._turn_end_ns and not pipeline.is_idle:
+                self.answered_later()
+                break
             frame = pipeline.next_waiting()
             if frame is None:
                 break

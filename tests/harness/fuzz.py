@@ -32,7 +32,7 @@ _NAMES = {
 }
 _WAITS = {"max_wait_ms", "timeout_ms", "transaction_timeout_ms", "rebalance_timeout_ms"}
 
-BOMB_SHARE = 0.005
+BOMB_SHARE = 0.003
 LENGTHS = (-1, -2, 0, 1, 2**31 - 1, -(2**31), 1 << 20, 1 << 28)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from broker.server import connection
 from broker.server.connection import Connection
 from broker.server.connections import Connections
 from broker.server.pipeline import Slot
@@ -252,6 +253,38 @@ def test_a_frame_above_the_limit_is_not_read() -> None:
     world.arrive(frame(METADATA, 1, 2_001)[:4])
     assert world.is_aborted()
     world.loop.close()
+
+
+def test_a_connection_with_much_to_do_lets_others_have_their_turn(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_ns = 0
+
+    def starts(*args: Any) -> None:
+        nonlocal now_ns
+        now_ns += 15_000_000
+        World.start(world, *args)
+
+    monkeypatch.setattr(connection, "perf_counter_ns", lambda: now_ns)
+    monkeypatch.setattr(world, "start", starts)
+    world.arrive(b"".join(frame(PRODUCE, number) for number in range(5)))
+    # Twenty milliseconds are over after the second; what is left comes in later turns.
+    assert len(world.started) == 2
+    world.arrive(frame(PRODUCE, 5))
+    assert len(world.started) == 4
+    world.turn()
+    assert [number for _, number in world.started] == [0, 1, 2, 3, 4, 5]
+    # The same for what has waited behind another request.
+    world.arrive(frame(METADATA, 6) + b"".join(frame(PRODUCE, number) for number in range(7, 12)))
+    for number in range(6):
+        world.slots[number].answer = (struct.pack(">i", number),)
+    world.connection.answered()
+    world.turn()
+    world.answer(6)
+    world.turn()
+    for number in range(7, 12):
+        world.answer(number)
+    assert world.sent() == list(range(12))
 
 
 # What the sweep does, second by second.
