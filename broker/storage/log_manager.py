@@ -162,7 +162,12 @@ class LogManager:
             report.dropped = DroppedFiles(self._disk, folders=dropped)
         if not report.was_clean:
             # What was recovered is on the disk; say so, lest the next crash check it again.
-            self.checkpoint().perform()
+            try:
+                self.checkpoint().perform()
+            except DiskError as error:
+                # Without room the logs can still be read, and checked once more another time.
+                if not error.is_full:
+                    raise
         return report
 
     def _miss_folders(self, points: Offsets, deleted: Sequence[str]) -> None:
@@ -206,7 +211,8 @@ class LogManager:
         """
         # A recovery point of a deleted namesake would make an empty log look like a loss.
         known = self._known().values()
-        if any(offsets.get(tp) for tp in topic_partitions for offsets in known):
+        absent = [tp for tp in topic_partitions if tp not in self.logs]
+        if any(offsets.get(tp) for tp in absent for offsets in known):
             self.checkpoint().perform()
         made: dict[TopicPartition, Log] = {}
         new: dict[TopicPartition, Log] = {}

@@ -87,7 +87,8 @@ def trouble(broker: BrokerProcess, campaign: Campaign, number: int) -> None:
         try:
             broker.start()
         except SystemExit:
-            # It may refuse to run, saying why; the supervisor tries again.
+            # Without room for the record of its registration it cannot run; the supervisor tries
+            # again.
             assert "No space left" in broker.log_text() or "ENOSPC" in broker.log_text()
             campaign.count("starts refused")
 

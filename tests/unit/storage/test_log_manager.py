@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from broker.storage.disk import OsDisk
-from broker.storage.errors import CorruptionError, FolderError
+from broker.storage.errors import CorruptionError, DiskError, FolderError
 from broker.storage.folder import folder_name, parse_folder_name
 from broker.storage.log_manager import LogManager
 from protocol.types import TopicPartition
@@ -402,3 +402,26 @@ def test_recovery_points_are_written_alone() -> None:
     assert node.sim.calls - before < 20
     node.sim.contents(node.segment_path())[-1] ^= 1
     assert TP in node.reopen().offline
+
+
+def test_a_full_disk_does_not_keep_the_logs_from_opening() -> None:
+    node = Node()
+    node.put(batch(b"a", b"b"))
+    node.flush()
+    node.sim.capacity_bytes = 0
+    node.reopen()
+    assert values_of(node.log) == [b"a", b"b"]
+    # Nothing vouches for what was recovered, so the next start checks it again.
+    node.reopen()
+    node.sim.capacity_bytes = None
+    node.manager.checkpoint().perform()
+    node.restart()
+    assert values_of(node.log) == [b"a", b"b"]
+
+
+def test_a_broken_disk_does() -> None:
+    node = Node()
+    node.put(batch(b"a"))
+    node.sim.refuses = lambda path, operation: path.endswith(".tmp") and operation == "write"
+    with pytest.raises(DiskError):
+        node.reopen()
