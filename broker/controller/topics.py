@@ -205,6 +205,9 @@ def create_own_topic(
         settings = {
             "cleanup.policy": "compact",
             "segment.bytes": str(config.transaction_state_log_segment_bytes),
+            # Whatever the node's bargain is: a log may survive the power cut that takes its
+            # coordinator's memory, and would then hold a transaction open that nobody knows.
+            "flush.messages": "1",
         }
     try:
         creation = _creation(topic, image, config, Budget.of(image), new_topic_id, settings)

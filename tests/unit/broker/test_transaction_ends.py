@@ -71,6 +71,25 @@ def test_pitfall_26_a_decision_is_finished_after_a_restart(rig: Rig) -> None:
     assert producer.end() is ErrorCode.NONE
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_a_power_cut_leaves_nothing_open_for_ever_even_with_unsynced_data(seed: int) -> None:
+    rig = Rig(log_flush_interval_messages=10_000)
+    rig.create("t", 2)
+    make_coordinators(rig)
+    rig.disk.now_ms = rig.clock.now_ms()
+    producer = TxnProducer(rig).ready()
+    assert producer.add(A, B) == [ErrorCode.NONE, ErrorCode.NONE]
+    for partition in (A, B):
+        assert producer.put(partition, b"x") is ErrorCode.NONE
+    rig.power_cut(random.Random(seed))
+    rig.advance(producer.timeout_ms + ABORT_CHECK_MS + 1)
+    settle(rig)
+    for partition in (A, B):
+        log = rig.broker.services.replicas.find(*partition).log
+        assert log.last_stable_offset == log.log_end_offset
+    rig.stop()
+
+
 def test_what_was_not_decided_is_open_after_a_restart_and_can_be_ended(rig: Rig) -> None:
     producer = TxnProducer(rig).ready()
     producer.add(A)
