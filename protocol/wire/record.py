@@ -108,11 +108,7 @@ Place = tuple[int, int, int]
 
 
 def scan_places(
-    payload: bytes,
-    count: int,
-    base_offset: int,
-    base_timestamp: int,
-    append_timestamp: int | None,
+    payload: bytes, count: int, base_offset: int, base_timestamp: int, append_timestamp: int | None
 ) -> Iterator[Place]:
     """Like `read_records`, with the same checks, for those who need no keys, values or headers.
 
