@@ -25,12 +25,13 @@ def good_snapshot(
 ) -> tuple[int, ProducerState] | None:
     """The newest snapshot at or below `limit` that can be used, as offset and state.
 
-    One that cannot be read is removed, and so is each above a damaged transaction index: with the
-    producers as they were below that, the batches tell which transactions were aborted.
+    One that cannot be read is removed, and those above a damaged transaction index are passed
+    over: with the producers as they were below that, the batches tell which transactions were
+    aborted. One below the first segment would need batches that are gone.
     """
     limit = min(limit, _first_damage(disk, folder, bases, limit))
     for offset in reversed(snapshot_offsets(disk, folder)):
-        if offset > limit:
+        if not bases[0] <= offset <= limit:
             continue
         path = snapshot_path(folder, offset)
         try:
@@ -65,7 +66,7 @@ def remove_stray_snapshots(
 ) -> None:
     """Keep the snapshots of segments' beginnings and the newest one; none beyond the log's end."""
     offsets = snapshot_offsets(disk, folder)
-    newest = max((one for one in offsets if one <= log_end_offset), default=-1)
+    newest = max((one for one in offsets if bases[0] <= one <= log_end_offset), default=-1)
     for offset in offsets:
         if offset != newest and (offset not in bases or offset > log_end_offset):
             unlink_if_there(disk, snapshot_path(folder, offset))

@@ -8,7 +8,7 @@ last batch of every producer that is still remembered stays, without records if 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from broker.storage import rewrite
 from broker.storage.markers import marker_of
@@ -17,8 +17,9 @@ from broker.storage.txn_index import AbortedEntry
 from protocol.errors import WireError
 from protocol.wire.records import BatchHeader, iterate_records
 
-LastBatches = Mapping[int, tuple[int, int]]
-"""Producer id -> producer epoch, and last offset of its newest batch, -1 without any."""
+LastBatches = Mapping[int, tuple[int, Collection[int]]]
+"""Producer id -> producer epoch, and the last offsets of the batches that tell its sequence: the
+newest one, and the newest that a power cut cannot take. None without any batch."""
 
 
 class TransactionFilter:
@@ -148,9 +149,9 @@ class CleaningRules:
         known = self._last_batches.get(header.producer_id)
         if header.producer_id < 0 or known is None:
             return None
-        producer_epoch, last_offset = known
-        if last_offset >= 0:
-            is_last = header.last_offset == last_offset
+        producer_epoch, last_offsets = known
+        if last_offsets:
+            is_last = header.last_offset in last_offsets
         else:
             is_last = header.is_control and header.producer_epoch == producer_epoch
         return rewrite.emptied(header) if is_last else None

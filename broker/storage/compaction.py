@@ -15,7 +15,7 @@ from broker.config import LogConfig
 from broker.settings import INT_MAX, LONG_MAX
 from broker.storage.cleaner import CleaningPlan
 from broker.storage.offset_index import ENTRY_BYTES
-from broker.storage.producer_state import ProducerState
+from broker.storage.producer_state import Producer, ProducerState
 from broker.storage.segment import Segment
 from broker.storage.segments import Segments
 
@@ -30,6 +30,8 @@ class Dirt:
     segments: Sequence[Segment]
     """All that a cleaning would go through, the clean ones first."""
     first_dirty_offset: int
+    limit_offset: int
+    """Below it nothing can change any more."""
     ratio: float
     """The dirty share of the bytes; above 1 when it must not wait any longer."""
 
@@ -66,7 +68,7 @@ def dirt_of(
         ratio += 1
     elif ratio < config.min_cleanable_dirty_ratio:
         return None
-    return Dirt(cleanable, first_dirty_offset, ratio)
+    return Dirt(cleanable, first_dirty_offset, limit_offset, ratio)
 
 
 def groups_of(segments: Sequence[Segment], config: LogConfig) -> list[list[Segment]]:
@@ -106,7 +108,7 @@ def plan_of(
         dirt.first_dirty_offset,
         [entry for segment in segments for entry in segment.aborted()],
         {
-            producer_id: (producer.producer_epoch, producer.batches[-1][3])
+            producer_id: (producer.producer_epoch, _telling(producer, dirt.limit_offset))
             for producer_id, producer in state.producers.items()
         },
         map_bytes,
@@ -114,3 +116,8 @@ def plan_of(
         config.delete_retention_ms,
         now_ms,
     )
+
+
+def _telling(producer: Producer, limit_offset: int) -> set[int]:
+    last_offsets = [batch[3] for batch in producer.batches if batch[3] >= 0]
+    return {*last_offsets[-1:], *[one for one in last_offsets if one < limit_offset][-1:]}

@@ -276,9 +276,8 @@ class Log:
 
         Exact to the record: looks inside the batch, so it may decompress.
         """
-        limit_offset = min(limit_offset, self.written_end_offset)
-        start_offset = self.log_start_offset
-        found = lookup.first_not_older(self.segments, timestamp_ms, start_offset, limit_offset)
+        limit = min(limit_offset, self.written_end_offset)
+        found = lookup.first_not_older(self.segments, timestamp_ms, self.log_start_offset, limit)
         self.segments.unload_cold()
         return found
 
@@ -315,7 +314,7 @@ class Log:
         return found
 
     def active_producers(self) -> list[ActiveProducer]:
-        """Every producer the log remembers, for DescribeProducers."""
+        """Every producer the log remembers."""
         return self.producer_state.active()
 
     # Offsets that others move.

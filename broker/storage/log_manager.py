@@ -373,8 +373,12 @@ class LogManager:
             raise FolderError(log.folder, "deleted while it was being cleaned")
         if not job.perform():
             return False
-        # A start that finds offsets missing must know that this is no damage.
-        if topic_partition not in self._known().get(checkpoint.CLEANED_OFFSETS, {}):
+        # A start that finds offsets missing must know that this is no damage, and no torn tail.
+        known = self._known()
+        if (
+            topic_partition not in known.get(checkpoint.CLEANED_OFFSETS, {})
+            or known.get(checkpoint.RECOVERY_POINTS, {}).get(topic_partition, 0) < job.end_offset
+        ):
             self.checkpoint().perform()
         job.commit()
         return True

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from broker.storage.producer_state import (
     NO_BATCH,
     SEQUENCE_MASK,
+    UNKNOWN_BATCH,
     KnownBatch,
     LastMarker,
     Producer,
@@ -32,7 +33,7 @@ _ENTRY = Struct(">qhiqiqiq")
 
 
 class SnapshotEntry(NamedTuple):
-    """One batch of one producer; without any batch, sequence and offset are -1."""
+    """One batch of one producer; without any, sequence and offsets are those of a stand-in."""
 
     producer_id: int
     producer_epoch: int
@@ -85,8 +86,7 @@ class ProducerSnapshot:
 
 
 def _entered(batches: Sequence[KnownBatch]) -> Sequence[KnownBatch]:
-    real = [batch for batch in batches if batch is not NO_BATCH and batch[1] >= 0]
-    return real or [NO_BATCH]
+    return [batch for batch in batches if batch[1] >= 0] or batches[-1:]
 
 
 def decode(data: bytes) -> list[SnapshotEntry]:
@@ -111,7 +111,7 @@ def restore(entries: Sequence[SnapshotEntry], expiration_ms: int, used_ms: int) 
     state = ProducerState(expiration_ms)
     for entry in sorted(entries, key=lambda one: (one.producer_epoch, one.last_offset)):
         producer_id = entry.producer_id
-        batch = NO_BATCH
+        batch = UNKNOWN_BATCH if entry.last_offset == UNKNOWN_BATCH[3] else NO_BATCH
         if entry.last_sequence >= 0:
             base_sequence = (entry.last_sequence - entry.offset_delta) & SEQUENCE_MASK
             base_offset = entry.last_offset - entry.offset_delta

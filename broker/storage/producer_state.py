@@ -35,6 +35,9 @@ KnownBatch = tuple[int, int, int, int, int]
 NO_BATCH: KnownBatch = (-1, -1, -1, -1, -1)
 """Stands for the batches of an epoch that only a marker has announced: sequence 0 follows it."""
 
+UNKNOWN_BATCH: KnownBatch = (-1, -1, -2, -2, -1)
+"""Stands for batches of which only a marker is left, or never were any: any sequence follows it."""
+
 
 class LastMarker(NamedTuple):
     """The newest marker of a producer."""
@@ -112,6 +115,8 @@ class ProducerState:
             for known in batches:
                 if known[0] == base_sequence and known[1] == last_sequence:
                     return known
+            if batches[-1] == UNKNOWN_BATCH:
+                return None
         elif producer_epoch < producer.producer_epoch:
             raise ApiError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -208,7 +213,7 @@ class ProducerState:
         self.markers[producer_id] = marker
         producer = self.producers.get(producer_id)
         if producer is None:
-            self.producers[producer_id] = Producer(producer_epoch, [NO_BATCH], now_ms)
+            self.producers[producer_id] = Producer(producer_epoch, [UNKNOWN_BATCH], now_ms)
         else:
             if producer.producer_epoch != producer_epoch:
                 producer.producer_epoch = producer_epoch

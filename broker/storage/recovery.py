@@ -165,7 +165,7 @@ class _Loading:
     def _load_segment(self, base_offset: int, next_base: int | None) -> str | None:
         """Add one segment; returns what is wrong at `expected`, or None."""
         rules = self.rules
-        if base_offset != self.expected and not (rules.has_gaps and base_offset > self.expected):
+        if base_offset != self.expected and not self._may_skip_to(base_offset):
             return f"the next segment begins at {base_offset}, expected {self.expected}"
         self.expected = base_offset
         probe = Segment(self.disk, self.folder, base_offset, rules.interval_bytes, 0)
@@ -198,10 +198,9 @@ class _Loading:
         walk = BatchWalk(segment.file, 0, size_bytes, is_checked=is_checked)
         is_recalled = False
         for header in walk:
-            if header.base_offset != self.expected and not (
-                self.rules.has_gaps and header.base_offset > self.expected
-            ):
-                return f"a batch begins at {header.base_offset}, expected {self.expected}"
+            offset = header.base_offset
+            if offset != self.expected and not self._may_skip_to(offset):
+                return f"a batch begins at {offset}, expected {self.expected}"
             leader_epoch = header.partition_leader_epoch
             if leader_epoch < self.last_epoch:
                 return f"leader epoch {leader_epoch} follows {self.last_epoch}"
@@ -222,6 +221,10 @@ class _Loading:
         if walk.fault is None and not is_last:
             segment.finish_time_index()
         return walk.fault
+
+    def _may_skip_to(self, offset: int) -> bool:
+        """Whether a cleaning may have left the gap: it never comes above the recovery point."""
+        return self.rules.has_gaps and self.expected < offset <= self.rules.recovery_point
 
     def _replay(self, segment: Segment, position: int, header: BatchHeader) -> None:
         """Tell the producers of a batch that is being walked over."""

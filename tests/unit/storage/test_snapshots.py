@@ -201,6 +201,31 @@ def test_snapshots_go_with_their_segments_and_strays_at_the_next_start() -> None
     assert set(files(node, ".snapshot")) - bases == {f"{41:020d}.snapshot"}
 
 
+def test_a_snapshot_below_the_first_segment_is_not_believed() -> None:
+    """Markers may have gone with the segments between the two."""
+    node = Node(SMALL, topic={"retention.bytes": "1500", "file.delete.delay.ms": "0"})
+    node.put(batch(b"v", producer=(9, 0, 0), is_transactional=True))
+    for number in range(20):
+        node.put(batch(b"%03d" % number * 10, producer=(1, 0, number)))
+    node.log.append_marker(9, 0, True, 0, 0, NOW)
+    node.log.write_staged(NOW)
+    for number in range(20, 60):
+        node.put(batch(b"%03d" % number * 10, producer=(1, 0, number)))
+        node.flush()
+    stale = next(name for name in files(node, ".snapshot"))
+    data = node.disk.read_all(node.path(stale))
+    dropped = retain(node, NOW)
+    assert dropped is not None
+    dropped.perform()
+    node.manager.close_clean()
+    for name in files(node, ".snapshot"):
+        node.disk.unlink(node.path(name))
+    node.disk.replace(node.path(stale), data, is_durable=True)
+    node.reopen()
+    assert node.log.producer_state.transactions.open == {}
+    assert stale not in files(node, ".snapshot")
+
+
 def test_a_snapshot_beyond_the_end_is_not_believed() -> None:
     node = Node(SMALL)
     lived(node, 20)

@@ -164,7 +164,24 @@ def test_a_marker_of_a_newer_epoch_fences_the_old_one_and_starts_at_zero() -> No
     assert refusal(node, old) is ErrorCode.INVALID_PRODUCER_EPOCH
     ahead = batch(b"v", producer=(ONE, 1, 4), is_transactional=True)
     assert refusal(node, ahead) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    node.flush()
+    node.restart()
+    assert refusal(node, ahead) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert put(node, ONE, 0, epoch=1).base_offset == 2
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_producer_of_which_only_a_marker_is_known_may_go_on_anywhere(is_restarted: bool) -> None:
+    """Retention may have taken its data: to ask for sequence 0 would stop it for good."""
+    node = Node()
+    end(node, ONE, is_commit=True)
+    node.flush()
+    if is_restarted:
+        node.restart()
+    assert put(node, ONE, 7).base_offset == 1
+    assert refusal(node, batch(b"v", producer=(ONE, 0, 9), is_transactional=True)) is (
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    )
 
 
 def test_markers_of_the_past_are_refused() -> None:
