@@ -28,6 +28,7 @@ from broker.coordinators.group_terms import GroupLimits, Moment
 from broker.coordinators.membership import GROUP_COUNT_MAX, Membership
 from broker.coordinators.offset_table import OffsetTable, Place
 from broker.coordinators.outcome import CoordinatorRecord, Outcome
+from broker.settings import LONG_MAX
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.offsets import (
     OffsetCommitRequest,
@@ -150,7 +151,7 @@ class GroupShard:
         refusal = self._commit_refusal(request, moment)
         records: list[CoordinatorRecord] = []
         retention_ms = request.retention_time_ms
-        expire_ms = moment.wall_ms + retention_ms if retention_ms >= 0 else -1
+        expire_ms = min(moment.wall_ms + retention_ms, LONG_MAX) if retention_ms >= 0 else -1
         response = OffsetCommitResponse()
         for topic in request.topics:
             answer = OffsetCommitResponseTopic(name=topic.name)

@@ -235,3 +235,9 @@ def test_a_tombstone_for_what_is_not_there_changes_nothing() -> None:
 def test_a_group_lies_where_javas_hash_puts_it(group_id: str, java_hash: int) -> None:
     expected = 0 if java_hash == -(2**31) else abs(java_hash) % 50
     assert shard_of(group_id, 50) == expected
+
+
+def test_an_offset_may_be_kept_for_longer_than_there_are_numbers() -> None:
+    shard = new_shard()
+    commit(shard, request(retention_ms=2**63 - 1), now_ms=1_000)
+    assert shard.expired(at(2**62)) == []
