@@ -4,17 +4,21 @@ import java.util.List;
 import java.util.Properties;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CyclicBarrier;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.errors.RebalanceInProgressException;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
 /** Members that come and go under each assignor, one of them static: every record is read. */
 public class Groups {
     static final int COUNT = 400;
+    static final int MEMBERS = 3;
 
     public static void main(String[] args) throws Exception {
         String servers = args[0];
@@ -36,13 +40,28 @@ public class Groups {
     static void read(String servers, String topic, String assignor) throws Exception {
         Set<String> seen = ConcurrentHashMap.newKeySet();
         AtomicBoolean stops = new AtomicBoolean();
+        Set<Integer> assigned = ConcurrentHashMap.newKeySet();
+        CyclicBarrier together = new CyclicBarrier(MEMBERS);
         List<Throwable> failures = new ArrayList<>();
         List<Thread> members = new ArrayList<>();
-        for (int number = 0; number < 3; number++) {
+        for (int number = 0; number < MEMBERS; number++) {
+            int id = number;
             String instance = number == 0 ? "static-" + assignor : null;
             Thread member = new Thread(() -> {
                 try {
-                    member(servers, topic, assignor, instance, seen, stops);
+                    KafkaConsumer<String, String> consumer =
+                            join(servers, topic, assignor, instance);
+                    try (consumer) {
+                        while (!stops.get() || assigned.size() < MEMBERS) {
+                            poll(consumer, seen);
+                            if (!consumer.assignment().isEmpty()) {
+                                assigned.add(id);
+                            }
+                        }
+                        // Who closes while it waits to join is stuck behind its own request, here
+                        // as with Kafka: so all leave from a group that is at rest.
+                        together.await(60, TimeUnit.SECONDS);
+                    }
                 } catch (Throwable error) {
                     synchronized (failures) {
                         failures.add(error);
@@ -65,33 +84,34 @@ public class Groups {
         System.out.println(assignor);
     }
 
-    static void member(
-            String servers,
-            String topic,
-            String assignor,
-            String instance,
-            Set<String> seen,
-            AtomicBoolean stops) {
+    static void poll(KafkaConsumer<String, String> consumer, Set<String> seen) {
+        for (ConsumerRecord<String, String> one : consumer.poll(Duration.ofMillis(100))) {
+            seen.add(one.value());
+        }
+        try {
+            consumer.commitSync();
+        } catch (RebalanceInProgressException later) {
+            // The next poll takes part in it.
+        }
+    }
+
+    static KafkaConsumer<String, String> join(
+            String servers, String topic, String assignor, String instance) {
         Properties settings = new Properties();
         settings.put("bootstrap.servers", servers);
         settings.put("group.id", topic + "-" + assignor);
         settings.put("auto.offset.reset", "earliest");
         settings.put("max.poll.records", "20");
+        settings.put("heartbeat.interval.ms", "500");
         settings.put(
                 "partition.assignment.strategy",
                 "org.apache.kafka.clients.consumer." + assignor + "Assignor");
         if (instance != null) {
             settings.put("group.instance.id", instance);
         }
-        try (KafkaConsumer<String, String> consumer =
-                new KafkaConsumer<>(settings, new StringDeserializer(), new StringDeserializer())) {
-            consumer.subscribe(List.of(topic));
-            while (!stops.get()) {
-                for (ConsumerRecord<String, String> one : consumer.poll(Duration.ofMillis(100))) {
-                    seen.add(one.value());
-                }
-                consumer.commitSync();
-            }
-        }
+        KafkaConsumer<String, String> consumer =
+                new KafkaConsumer<>(settings, new StringDeserializer(), new StringDeserializer());
+        consumer.subscribe(List.of(topic));
+        return consumer;
     }
 }
