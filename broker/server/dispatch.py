@@ -63,7 +63,7 @@ class Dispatcher:
         times.count += 1
         timing = None
         if not times.count & times.mask:
-            timing = slot.timing = Timing(times, waited_ns)
+            timing = slot.timing = slot.timing or Timing(times, waited_ns)
         request, _ = entry[1].decode(frame, version, position)
         if isinstance(request, ProduceRequest) and connection.lane is None:
             connection.lane = lane_of(frame, request)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from broker.server.connection import Call, Connection
 from broker.server.pipeline import Slot
-from broker.server.times import ApiTimes
+from broker.server.times import ApiTimes, Timing
 from broker.server.txn_checks import TRANSACTIONAL
 from protocol.errors import ApiError, WireError
 from protocol.messages.api import ApiKey
@@ -135,6 +135,8 @@ class QuickProduce:
         connection = self.connection
         if connection.is_closed:
             return
+        if self.slot.timing is not None:
+            self.slot.timing.ready()
         lane, appended = self.lane, self.appended
         answer = bytearray(lane.answer)
         answer[4:8] = self.frame_start[4:]
@@ -180,8 +182,8 @@ class QuickProduces:
         """Stage the batch of a frame that fits its lane; False: go the long way, from the start."""
         times = self._times
         if not (times.count + 1) & times.mask:
-            # This one is to be timed.
-            return False
+            # The long way, if it comes to that, goes on with it.
+            slot.timing = Timing(times, 0)
         batch = lane.batch_in(frame)
         if batch is None:
             return False
@@ -197,6 +199,8 @@ class QuickProduces:
         times.count += 1
         self._produces.stage(QuickProduce(connection, slot, frame, lane, *done))
         connection.has_staged = True
+        if slot.timing is not None:
+            slot.timing.handled()
         return True
 
 

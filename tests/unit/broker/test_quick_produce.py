@@ -205,7 +205,22 @@ def test_one_in_sixteen_is_timed_and_all_are_counted(ways: tuple[Way, Way]) -> N
             way.outcome(framed(produce_request("t", batch_of([b"x"])), 9), 9)
     short, long = (way.rig.broker.services.metrics.times_of(ApiKey.PRODUCE) for way in ways)
     assert short.count == long.count == 64
-    assert short.local.count == long.local.count == 4
+    for phase in ("queue", "local", "remote"):
+        assert short.phase(phase).count == long.phase(phase).count == 4
+    # Those that were timed took the short way as well, all but the first.
+    assert ways[0].short_count == 63
+
+
+def test_a_timed_request_that_declines_is_timed_once(ways: tuple[Way, Way]) -> None:
+    for number in range(32):
+        broken = batch_of([b"x"])
+        broken[-1] ^= number % 2
+        for way in ways:
+            way.outcome(framed(produce_request("t", broken), 9), 9)
+    short, long = (way.rig.broker.services.metrics.times_of(ApiKey.PRODUCE) for way in ways)
+    assert short.count == long.count == 32
+    assert short.queue.count == long.queue.count == 2
+    assert short.local.count == long.local.count == 2
     counts = [way.rig.broker.services.metrics.bytes_in for way in ways]
     assert counts[0] == counts[1] > 0
 
