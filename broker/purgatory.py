@@ -47,6 +47,11 @@ class Purgatory(Generic[Key, Request]):
         return len(self._timers)
 
     @property
+    def is_awaiting(self) -> bool:
+        """Whether anybody waits for any key, so that a release may be worth a look."""
+        return bool(self._waiting)
+
+    @property
     def next_deadline_ms(self) -> int | None:
         return self._timers.next_deadline_ms
 

@@ -111,6 +111,8 @@ class Fetches:
 
     def advanced(self, partition: Partition) -> None:
         """The partition's high watermark has moved: look again at the fetches that wait for it."""
+        if not self._parked.is_awaiting:
+            return
         for isolation_level in ISOLATION_LEVELS:
             end_offset = partition.readable_end(isolation_level)
             for parked in self._parked.release((partition, isolation_level), end_offset):

@@ -214,6 +214,8 @@ class Produces:
 
     def advanced(self, partition: Partition) -> None:
         """The partition's high watermark has moved: release what waited for that."""
+        if not self._parked.is_awaiting:
+            return
         for parked in self._parked.release(partition, partition.log.high_watermark):
             parked.complete()
 
