@@ -6,7 +6,7 @@ Floor: client. Data only, and the listener's empty methods.
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from protocol.client.assignors import ASSIGNORS
 from protocol.client.fetch_core import IsolationLevel
@@ -23,8 +23,7 @@ class OffsetReset(StrEnum):
     """Nowhere: whoever reads gets NoCommittedOffset or OffsetOutOfRange, and may seek."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerRecord:
+class ConsumerRecord(NamedTuple):
     """One record as it is handed out; key and value as the deserializers made them."""
 
     topic: str

@@ -124,6 +124,15 @@ class GroupCore:
         """Whose partition counts `topics_seen` wants: for the leader those of all members."""
         return frozenset(self._counts) if self.is_leader else self.topics
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether the member has left because nobody polled; the next poll brings it back."""
+        return self._is_idle
+
+    def polled(self, now_ms: int) -> None:
+        """Somebody reads what is here already."""
+        self._polled_at_ms = now_ms
+
     def poll_began(self, now_ms: int) -> None:
         """Somebody reads; an idle member that had left comes back."""
         self._polling += 1
