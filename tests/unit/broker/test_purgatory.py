@@ -108,12 +108,13 @@ def test_nothing_is_left_behind_by_those_who_leave(wants_all: bool) -> None:
 
 def test_it_says_whether_anybody_waits_for_a_key() -> None:
     purgatory: Purgatory[str, str] = Purgatory()
-    assert not purgatory.is_awaiting
+    seen = [purgatory.is_awaiting]
     purgatory.park("timer alone", [], 10, wants_all=False)
-    assert not purgatory.is_awaiting
+    seen.append(purgatory.is_awaiting)
     parked = purgatory.park("both", [("a", 1), ("b", 1)], 10, wants_all=True)
-    assert purgatory.is_awaiting
+    seen.append(purgatory.is_awaiting)
     purgatory.release("a", 1)
-    assert purgatory.is_awaiting
+    seen.append(purgatory.is_awaiting)
     purgatory.remove(parked)
-    assert not purgatory.is_awaiting
+    seen.append(purgatory.is_awaiting)
+    assert seen == [False, False, True, True, False]
