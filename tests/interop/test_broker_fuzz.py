@@ -150,6 +150,7 @@ def test_twenty_thousand_frames(broker: BrokerProcess) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(4 * 3600)
 def test_a_million_frames(broker: BrokerProcess) -> None:
     run(broker, MANY_FRAMES)
 
