@@ -337,7 +337,6 @@ class Log:
 
     def _start_at(self, offset: int) -> None:
         self.log_start_offset = offset
-        self.recovery_point = max(self.recovery_point, offset)
         self.leader_epochs.truncate_from_start(offset)
 
     # Flushing.

@@ -97,6 +97,8 @@ class _Loading:
             if fault is not None:
                 self._cut(fault, bases[len(self.segments) :])
                 break
+        if self.expected < log_start_offset and self._start_may_be_lost:
+            self._begin_at_start()
         if self.expected < max(rules.recovery_point, log_start_offset):
             raise CorruptionError(
                 self.folder,
@@ -137,6 +139,9 @@ class _Loading:
                 unlink_if_there(self.disk, f"{self.folder}/{name}")
         while len(bases) > 1 and bases[1] <= self.rules.log_start_offset:
             self._unlink_segment(bases.pop(0))
+        if bases and bases[0] > self.rules.log_start_offset and self._start_may_be_lost:
+            while bases:
+                self._unlink_segment(bases.pop())
         if bases and bases[0] > self.rules.log_start_offset:
             raise CorruptionError(
                 self.folder,
@@ -146,10 +151,39 @@ class _Loading:
             )
         if bases:
             return bases
-        if self.rules.recovery_point or self.rules.log_start_offset:
+        base_offset = self.rules.log_start_offset
+        if (self.rules.recovery_point or base_offset) and not self._start_may_be_lost:
             raise CorruptionError(self.folder, 0, "the log's segments are missing")
-        Segment(self.disk, self.folder, 0, self.rules.interval_bytes, self.rules.now_ms).create()
-        return [0]
+        self._new_segment(base_offset)
+        return [base_offset]
+
+    @property
+    def _start_may_be_lost(self) -> bool:
+        """Whether the log's start was moved beyond what had been synced (`flush=interval`).
+
+        Then nothing from the start on was vouched for, and what is below it is not wanted.
+        """
+        rules = self.rules
+        return not rules.is_clean and rules.recovery_point < rules.log_start_offset
+
+    def _new_segment(self, base_offset: int) -> Segment:
+        rules = self.rules
+        segment = Segment(self.disk, self.folder, base_offset, rules.interval_bytes, rules.now_ms)
+        segment.create()
+        return segment
+
+    def _begin_at_start(self) -> None:
+        """Go on in an empty segment at the log's start: all that is left lies below it.
+
+        The offsets in between were given, and perhaps read; they must not be given again.
+        """
+        self.truncated_reason += f" the log ended at {self.expected}, below its start"
+        for segment in self.segments:
+            self.truncated_bytes += segment.size_bytes
+            self._unlink_segment(segment.base_offset)
+        self.expected = self.rules.log_start_offset
+        self.segments = [self._new_segment(self.expected)]
+        self.producers = ProducerState(self.rules.expiration_ms)
 
     def _recall_producers(self, bases: Sequence[int]) -> None:
         """Begin with the newest snapshot below everything that must be walked anyway."""

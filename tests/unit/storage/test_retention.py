@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 from broker.storage.jobs import DroppedFiles
 from tests.unit.storage.kit import NOW, Node, batch, retain, values_of
 
@@ -120,3 +122,27 @@ def test_the_oldest_epoch_follows_the_log_start() -> None:
     node.flush()
     run(node, NOW)
     assert node.log.leader_epochs.entries[0] == (2, node.log.log_start_offset)
+
+
+def test_a_start_beyond_what_was_synced_survives_a_power_cut() -> None:
+    """With `flush=interval` the deleted records may never have reached the disk."""
+    for seed in range(12):
+        topic = {"segment.bytes": "2000", "retention.bytes": "3000"} if seed % 2 else {}
+        node = Node(topic={"retention.ms": "-1", **topic})
+        for number in range(50):
+            node.put(batch(b"%03d" % number * 100, producer=(7, 0, number)))
+        node.log.advance_high_watermark(node.log.written_end_offset)
+        if seed % 2:
+            run(node, NOW)
+        else:
+            node.log.advance_log_start(50)
+            node.manager.checkpoint().perform()
+        start_offset = node.log.log_start_offset
+        assert start_offset > 0
+        node.crash(random.Random(seed))
+        assert not node.manager.offline, seed
+        assert node.log.log_start_offset == start_offset <= node.log.log_end_offset
+        node.put(batch(b"more"))
+        node.flush()
+        node.restart()
+        assert values_of(node.log)[-1:] == [b"more"]
