@@ -169,6 +169,7 @@ def test_every_offset_can_be_read_from(topic: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("max_bytes", [0, 1, 70, 100, 213, 500, 2000])
 def test_a_read_returns_whole_batches_and_at_least_one(max_bytes: int) -> None:
+    """Pitfall 22: the first batch comes even if it is larger than asked for."""
     node = Node({"log.index.interval.bytes": 150})
     many(node, 40)
     everything = batches_of(node.log)

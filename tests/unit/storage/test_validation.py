@@ -56,6 +56,7 @@ def test_two_batches_are_not_one() -> None:
 
 
 def test_a_batch_above_the_limits_is_too_large() -> None:
+    """Pitfall 29."""
     view = batch(b"x" * 1000)
     assert refusal(view, max__message__bytes="1000").code is ErrorCode.MESSAGE_TOO_LARGE
     assert refusal(view, segment__bytes="1000").code is ErrorCode.RECORD_LIST_TOO_LARGE
@@ -85,6 +86,7 @@ def test_a_transaction_needs_a_producer() -> None:
 
 
 def test_a_compacted_topic_names_the_records_without_key() -> None:
+    """Pitfall 15."""
     accept(batch(b"a", b"b", key=b"k"), cleanup__policy="compact")
     for codec in (Codec.NONE, Codec.GZIP):
         error = refusal(batch(b"a", b"b", codec=codec), cleanup__policy="compact,delete")
