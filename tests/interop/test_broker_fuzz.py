@@ -24,7 +24,7 @@ pytestmark = pytest.mark.live
 
 FRAMES = 20_000
 MANY_FRAMES = int(os.environ.get("MILLRACE_FUZZ_FRAMES", "1000000"))
-GROWTH_MAX_MIB = 48
+GROWTH_MAX_MIB = 64
 PEAK_MAX_MIB = 256
 LATE_S = 0.1
 """A test that comes so late to its own timer has no say on whether the broker was late."""
