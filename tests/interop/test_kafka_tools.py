@@ -10,6 +10,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from tests.harness import tools as kafka
 from tests.harness.broker import BrokerProcess
@@ -273,6 +274,25 @@ def test_transactions(tools: KafkaTools, topic: str) -> None:
     assert len(hanging.splitlines()) == 1, "only the head of an empty table"
     committed = consume(tools, topic, 2000, "--isolation-level", "read_committed")
     assert len(committed) == 2000
+
+
+def test_a_hanging_transaction_is_aborted_by_hand(
+    tools: KafkaTools, topic: str, broker: BrokerProcess
+) -> None:
+    producer = Producer(
+        {"bootstrap.servers": broker.bootstrap, "transactional.id": f"hangs-{topic}"}
+    )
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, value=b"never", partition=0)
+    assert producer.flush(30) == 0
+    place = ("--topic", topic, "--partition", "0")
+    said = tools.run(kafka.TRANSACTIONS, "describe-producers", *place)
+    assert re.search(r"\s0\s*$", said, re.MULTILINE), said
+    tools.run(kafka.TRANSACTIONS, "abort", *place, "--start-offset", "0")
+    said = tools.run(kafka.TRANSACTIONS, "describe-producers", *place)
+    assert re.search(r"\sNone\s*$", said, re.MULTILINE), said
+    assert offsets(tools, topic, "-1")[0] == 2, "the record and its marker"
 
 
 def test_verifiable_producer_and_consumer(tools: KafkaTools, topic: str) -> None:
