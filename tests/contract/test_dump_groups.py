@@ -10,8 +10,7 @@ from broker.coordinators.offsets import shard_of
 from protocol.messages.group import DeleteGroupsRequest
 from tests.contract.test_dump_tool import complaints, dump
 from tests.harness.broker import BrokerProcess
-from tests.interop.group_plays import TOPIC, Stage, settle
-from tests.interop.test_groups_beside_kafka import prepare
+from tests.interop.group_plays import TOPIC, Stage, prepare, settle
 
 pytestmark = [pytest.mark.slow, pytest.mark.live]
 
@@ -20,7 +19,7 @@ GROUP = "dumped"
 
 def test_kafkas_decoder_reads_our_groups(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path, {"group.initial.rebalance.delay.ms": 0}) as broker:
-        prepare(broker.bootstrap)
+        prepare(broker.bootstrap, GROUP)
         stage = Stage(broker.bootstrap, GROUP)
         a, b = stage.player("a", "i1"), stage.player("b")
         settle(stage, b, a)

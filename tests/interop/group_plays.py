@@ -1,8 +1,10 @@
 """Members of a group played on the wire, one connection each, and what the broker says to them."""
 
+from functools import partial
 from typing import Any
 
 from protocol.errors import ErrorCode
+from protocol.messages.cluster import FindCoordinatorRequest
 from protocol.messages.group import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,
@@ -26,6 +28,8 @@ from protocol.messages.offsets import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
+from protocol.messages.topics import CreatableTopic, CreateTopicsRequest
+from protocol.wire.schema import Message
 from tests.harness.wait import wait_until
 from tests.harness.wire import WireClient
 from tests.unit.broker.group_scene import subscription
@@ -251,3 +255,22 @@ def beat(player: Player) -> ErrorCode:
         member_id=player.member_id, group_instance_id=player.instance,
     )  # fmt: skip
     return ErrorCode(player.client.ask(request, 4).error_code)
+
+
+def prepare(bootstrap: str, *groups: str) -> None:
+    """Make the topic, and wait until the coordinator has loaded these groups."""
+    topic = CreatableTopic(name=TOPIC, num_partitions=2, replication_factor=1)
+    with WireClient(bootstrap) as client:
+        answer = client.ask(CreateTopicsRequest(topics=[topic]), 7)
+        assert answer.topics[0].error_code == 0
+        for group in groups:
+            find = FindCoordinatorRequest(key=group)
+            wait_until(partial(_is_said, client, find, 2, ErrorCode.NONE), 30, "found")
+            # While a group is loaded, everybody's heartbeat is welcome.
+            ask = HeartbeatRequest(group_id=group, generation_id=0, member_id="x")
+            unknown = ErrorCode.UNKNOWN_MEMBER_ID
+            wait_until(partial(_is_said, client, ask, 4, unknown), 30, "loaded")
+
+
+def _is_said(client: WireClient, request: Message, version: int, code: ErrorCode) -> bool:
+    return bool(client.ask(request, version).error_code == code)

@@ -18,10 +18,13 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from protocol.errors import ErrorCode
+from protocol.messages.group import HeartbeatRequest
 from tests.harness.broker import BrokerProcess
 from tests.harness.group_log import check_group_log, group_log
 from tests.harness.group_processes import Members
 from tests.harness.wait import wait_until
+from tests.interop.group_plays import Stage, beat, prepare, settle
 
 pytestmark = pytest.mark.live
 
@@ -274,6 +277,28 @@ def test_members_of_a_family_or_of_several_share_a_topic(
     assert not members.errors()
     checked = check_group_log(group_log(broker.bootstrap, name))
     assert checked.generations >= 2 and checked.commits
+
+
+def test_a_join_that_waits_holds_back_what_comes_behind_it(broker: BrokerProcess) -> None:
+    """As in Kafka, a connection is served in order: the heartbeat sees the generation to come."""
+    prepare(broker.bootstrap, "in-order")
+    stage = Stage(broker.bootstrap, "in-order")
+    first, second = stage.player("first"), stage.player("second")
+    settle(stage, first)
+    second.join()
+    second.hear()
+    second.join()
+    behind = HeartbeatRequest(
+        group_id="in-order", generation_id=first.generation + 1, member_id=second.member_id
+    )
+    second.client.send(behind, 4)
+    # Heartbeats of others are answered meanwhile: they come on connections of their own.
+    wait_until(lambda: beat(first) == ErrorCode.REBALANCE_IN_PROGRESS, DEADLINE_S, "a rebalance")
+    first.join()
+    second.hear()
+    assert second.generation == first.generation + 1
+    assert second.client.receive().error_code == ErrorCode.NONE
+    stage.close()
 
 
 def test_kcat_reads_as_a_group(broker: BrokerProcess) -> None:

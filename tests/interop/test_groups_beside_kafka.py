@@ -11,17 +11,13 @@ from typing import Any
 import pytest
 
 from protocol.errors import ErrorCode
-from protocol.messages.cluster import FindCoordinatorRequest
 from protocol.messages.group import (
-    HeartbeatRequest,
     JoinGroupRequestProtocol,
 )
-from protocol.messages.topics import CreatableTopic, CreateTopicsRequest
 from tests.harness.broker import BrokerProcess
 from tests.harness.kafka import KafkaProcess
 from tests.harness.wait import wait_until
-from tests.harness.wire import WireClient
-from tests.interop.group_plays import TOPIC, Stage, beat, settle
+from tests.interop.group_plays import Stage, beat, prepare, settle
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
@@ -238,29 +234,8 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str
     )
     with kafka, ours:
         for bootstrap in (ours.bootstrap, kafka.bootstrap):
-            prepare(bootstrap)
+            prepare(bootstrap, *(play.__name__ for play in PLAYS))
         yield ours.bootstrap, kafka.bootstrap
-
-
-def prepare(bootstrap: str) -> None:
-    """The topic, and a coordinator that has loaded its groups."""
-    topic = CreatableTopic(name=TOPIC, num_partitions=2, replication_factor=1)
-    with WireClient(bootstrap) as client:
-        answer = client.ask(CreateTopicsRequest(topics=[topic]), 7)
-        assert answer.topics[0].error_code == 0
-        wait_until(
-            lambda: client.ask(FindCoordinatorRequest(key="g"), 2).error_code == 0, 30, "ready"
-        )
-        for play in PLAYS:
-            request = HeartbeatRequest(group_id=play.__name__, generation_id=0, member_id="x")
-            wait_until(
-                lambda asked=request: (
-                    client.ask(asked, 4).error_code  # type: ignore[misc]  # bound now
-                    == ErrorCode.UNKNOWN_MEMBER_ID
-                ),
-                30,
-                "loaded",
-            )
 
 
 @pytest.mark.parametrize("play", PLAYS, ids=[play.__name__ for play in PLAYS])
