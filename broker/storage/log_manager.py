@@ -375,11 +375,10 @@ class LogManager:
             return False
         # A start that finds offsets missing must know that this is no damage, and no torn tail.
         known = self._known()
-        if (
-            topic_partition not in known.get(checkpoint.CLEANED_OFFSETS, {})
-            or known.get(checkpoint.RECOVERY_POINTS, {}).get(topic_partition, 0) < job.end_offset
-        ):
+        if topic_partition not in known.get(checkpoint.CLEANED_OFFSETS, {}):
             self.checkpoint().perform()
+        elif known.get(checkpoint.RECOVERY_POINTS, {}).get(topic_partition, 0) < job.end_offset:
+            self.checkpoint_points().perform()
         job.commit()
         return True
 
