@@ -35,6 +35,9 @@ logger = logging.getLogger(__name__)
 
 REQUIRED_ACKS = (-1, 0, 1)
 
+REFUSED_MAX = 10_000
+"""Partitions whose refusals are remembered."""
+
 
 class ParkedProduce:
     """A Produce whose answer is made but may not leave yet."""
@@ -77,6 +80,9 @@ class Produces:
         self._now_ms = 0
         """The time of the first short request of this read, which is that of the others."""
         self._dirty: dict[Partition, None] = {}
+        self._refused_first: dict[tuple[str, int], dict[int, tuple[int, int]]] = {}
+        """Of partitions that could not be made yet: per producer the epoch and sequence of the
+        first batch that was refused."""
         self._parked: Purgatory[Partition, ParkedProduce | QuickProduce] = Purgatory()
 
     def append(self, call: Call, request: ProduceRequest) -> None:
@@ -101,6 +107,8 @@ class Produces:
             if parked.required_acks not in REQUIRED_ACKS:
                 raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS)
             partition = self._services.replicas.find(topic, data.index)
+            if self._refused_first:
+                self._hand_over(partition)
             if partition.is_internal:
                 raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is internal")
             log = partition.log
@@ -121,6 +129,8 @@ class Produces:
             appended = log.append(batch, header, partition.leader_epoch, now_ms)
         except (ApiError, WireError) as error:
             refuse(answer, error)
+            if answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
+                self._note_refused((topic, data.index), data.records)
             return answer
         answer.base_offset = appended.base_offset
         answer.log_append_time_ms = appended.log_append_time_ms
@@ -132,12 +142,29 @@ class Produces:
             partition.bytes_in += len(batch)
         return answer
 
+    def _note_refused(self, place: tuple[str, int], batch: memoryview | None) -> None:
+        """A partition that could not be made yet has refused a producer's batch: when it is there,
+        nothing of that producer may be taken before this."""
+        try:
+            header = read_header(batch) if batch else None
+        except WireError:
+            return
+        if header is None or header.producer_id < 0 or len(self._refused_first) >= REFUSED_MAX:
+            return
+        first = self._refused_first.setdefault(place, {})
+        first.setdefault(header.producer_id, (header.producer_epoch, header.base_sequence))
+
+    def _hand_over(self, partition: Partition) -> None:
+        first = self._refused_first.pop((partition.topic, partition.index), {})
+        for producer_id, (producer_epoch, sequence) in first.items():
+            partition.log.producer_state.await_first(producer_id, producer_epoch, sequence)
+
     def append_quick(
         self, lane: Lane, batch: memoryview, header: BatchHeader
     ) -> tuple[Partition, Appended] | None:
         """Stage one batch for `quick_produce`; None, or a refusal, before anything has changed."""
         partition = self._services.replicas.get(lane.topic, lane.index)
-        if partition is None or partition.is_internal:
+        if partition is None or partition.is_internal or self._refused_first:
             return None
         log = partition.log
         if header.record_count > self._batch_records_max or (

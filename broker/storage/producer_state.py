@@ -23,6 +23,12 @@ BATCHES_KEPT = 5
 PRODUCER_COUNT_MAX = 25_000
 """In one partition; beyond it those that were silent longest are forgotten before their time."""
 
+AWAITED_COUNT_MAX = 1_000
+"""Producers whose refused first batch is remembered, in one partition."""
+
+NOTHING_AWAITED = (-2, -1)
+"""An epoch that no producer has."""
+
 SEQUENCE_MASK = 2**31 - 1
 """Sequences wrap: 0 follows 2147483647."""
 
@@ -80,7 +86,9 @@ class ProducerState:
 
     __slots__ = (
         "_before",
+        "_first",
         "_markers_before",
+        "awaited",
         "expiration_ms",
         "markers",
         "producers",
@@ -92,17 +100,24 @@ class ProducerState:
         self.producers: OrderedDict[int, Producer] = OrderedDict()
         self.transactions = Transactions()
         self.markers: dict[int, LastMarker] = {}
+        self.awaited: dict[int, tuple[int, int]] = {}
+        """Of unknown producers whose first batch could not be written: its epoch and sequence."""
         self._before: dict[int, Producer | None] = {}
+        self._first: dict[int, tuple[int, int]] = {}
+        """Epoch and sequence with which unknown producers have begun since the last `keep`."""
         self._markers_before: dict[int, LastMarker | None] = {}
 
     def check(self, header: BatchHeader) -> KnownBatch | None:
         """The first copy of a repeated batch, or None when the batch is the next one.
 
         Refuses an older producer epoch and a sequence that does not follow. A producer the log
-        does not know may begin anywhere, for its state may have expired.
+        does not know may begin anywhere, for its state may have expired; but not behind a batch
+        of its own that was refused, or its client would take that one for written.
         """
         producer = self.producers.get(header.producer_id)
         if producer is None:
+            if self.awaited:
+                self._check_awaited(header)
             return None
         producer_epoch = header.producer_epoch
         base_sequence = header.base_sequence
@@ -131,6 +146,22 @@ class ProducerState:
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
             f"producer {header.producer_id} sent sequence {base_sequence}, expected {expected}",
         )
+
+    def _check_awaited(self, header: BatchHeader) -> None:
+        producer_epoch, sequence = self.awaited.get(header.producer_id, NOTHING_AWAITED)
+        if producer_epoch == header.producer_epoch and sequence != header.base_sequence:
+            raise ApiError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {header.producer_id} sent sequence {header.base_sequence}, but "
+                f"{sequence} was refused before and has not come again",
+            )
+
+    def await_first(self, producer_id: int, producer_epoch: int, sequence: int) -> None:
+        """An unknown producer's first batch was refused: it must come before all others."""
+        if producer_id not in self.producers and producer_id not in self.awaited:
+            if len(self.awaited) >= AWAITED_COUNT_MAX:
+                del self.awaited[next(iter(self.awaited))]
+            self.awaited[producer_id] = producer_epoch, sequence
 
     def check_transaction(self, header: BatchHeader) -> None:
         """Refuse what does not fit the producer's open transaction, if it has one.
@@ -176,6 +207,8 @@ class ProducerState:
         producer_id = header.producer_id
         if producer_id not in self._before:
             self._note_before(producer_id)
+            if producer_id not in self.producers:
+                self._first[producer_id] = header.producer_epoch, header.base_sequence
         self.replay(header, base_offset, max_timestamp_ms, now_ms)
 
     def _note_before(self, producer_id: int) -> None:
@@ -255,6 +288,10 @@ class ProducerState:
     def keep(self) -> None:
         """The updates since the last call are written."""
         if self._before:
+            if self._first:
+                for producer_id in self._first:
+                    self.awaited.pop(producer_id, None)
+                self._first.clear()
             self._before.clear()
             self._markers_before.clear()
             self.transactions.keep()
@@ -281,7 +318,10 @@ class ProducerState:
                 del self.markers[producer_id]
             else:
                 self.markers[producer_id] = marker
+        for producer_id, (producer_epoch, sequence) in self._first.items():
+            self.await_first(producer_id, producer_epoch, sequence)
         self._before.clear()
+        self._first.clear()
         self._markers_before.clear()
         self.transactions.roll_back()
 

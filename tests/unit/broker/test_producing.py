@@ -15,6 +15,7 @@ from protocol.messages.offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
 )
+from protocol.messages.produce import ProduceRequest
 from protocol.messages.producer_ids import InitProducerIdRequest
 from protocol.messages.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest
 from tests.harness.seed import seeded
@@ -252,3 +253,40 @@ def committed_offset(rig: Rig) -> int:
     assert group.error_code == 0
     offset: int = group.topics[0].partitions[0].committed_offset
     return offset
+
+
+def of_sequence(topic: str, sequence: int) -> ProduceRequest:
+    batch = batch_of([b"x"], producer_id=7, producer_epoch=0, base_sequence=sequence)
+    return produce_request(topic, batch)
+
+
+def test_what_a_full_disk_refused_first_comes_first(rig: Rig) -> None:
+    """A client takes the success of a later request for that of an earlier one whose answer it has
+    lost: behind a refused batch no other of the same producer may be taken, known or not."""
+    rig.disk.refuses = lambda path, operation: operation == "write" and "/t-0/" in path
+    asked = rig.send(of_sequence("t", 3), 9)
+    assert code_of(asked) is ErrorCode.KAFKA_STORAGE_ERROR
+    rig.disk.refuses = None
+    assert code_of(rig.send(of_sequence("t", 4), 9)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    codes = []
+    for sequence in (3, 4):
+        asked = rig.send(of_sequence("t", sequence), 9)
+        rig.flusher.sync()
+        codes.append(code_of(asked))
+    assert codes == [ErrorCode.NONE, ErrorCode.NONE]
+
+
+def test_what_a_partition_not_made_yet_refused_first_comes_first(rig: Rig) -> None:
+    rig.disk.refuses = lambda path, operation: operation == "write" and "/late-0/" in path
+    topic = CreatableTopic(name="late", num_partitions=1, replication_factor=1)
+    rig.ask(CreateTopicsRequest(topics=[topic]), 7)
+    asked = rig.send(of_sequence("late", 0), 9)
+    assert code_of(asked) is ErrorCode.KAFKA_STORAGE_ERROR
+    rig.disk.refuses = None
+    replicas = rig.broker.services.replicas
+    replicas.retry(lambda: rig.broker.services.metadata.image)
+    assert not replicas.unmade
+    assert code_of(rig.send(of_sequence("late", 1), 9)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    asked = rig.send(of_sequence("late", 0), 9)
+    rig.flusher.sync()
+    assert code_of(asked) is ErrorCode.NONE
