@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from broker.coordinators.offsets import shard_of
@@ -67,8 +67,13 @@ class LoadedShard(Generic[S]):
         self.partition = partition
         self.shard: S | None = None
         """None while it is being loaded, or when its log cannot be read."""
-        self.pending: deque[tuple[int, Callable[[], None]]] = deque()
-        """The high watermark that commits it, and what is to be done then; in the log's order."""
+        self.pending: deque[tuple[int, Callable[[], None], Sequence[CoordinatorRecord]]] = deque()
+        """The high watermark that commits it, what is to be done then, and what was written; in
+        the log's order."""
+
+    def keys_under_way(self) -> set[bytes]:
+        """The keys that are written and not committed: the shard does not know of them yet."""
+        return {record.key for _, _, records in self.pending for record in records}
 
 
 class CoordinatorDriver(Generic[S]):
@@ -224,7 +229,7 @@ class CoordinatorDriver(Generic[S]):
 
         if producer is not None:
             replay()
-        loaded.pending.append((appended.last_offset + 1, committed))
+        loaded.pending.append((appended.last_offset + 1, committed, records))
         self._services.replicas.written(partition)
 
     def marker_written(
@@ -241,7 +246,7 @@ class CoordinatorDriver(Generic[S]):
             if loaded.shard is not None:
                 loaded.shard.replay_marker(header, marker)
 
-        loaded.pending.append((offset + 1, committed))
+        loaded.pending.append((offset + 1, committed, ()))
 
     def write_failed(self, partition: Partition, error: DiskError, now_ms: int) -> ApiError:
         """Note that the disk has refused; what to tell whoever wanted to write."""
@@ -255,8 +260,7 @@ class CoordinatorDriver(Generic[S]):
             return
         pending = loaded.pending
         while pending and pending[0][0] <= partition.log.high_watermark:
-            _, committed = pending.popleft()
-            committed()
+            pending.popleft()[1]()
 
 
 def marker_header(offset: int, producer: ProducerEpoch, leader_epoch: int) -> BatchHeader:

@@ -14,6 +14,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, cast
 
 from broker.controller.image import OFFSETS_TOPIC
+from broker.coordinators.group_records import decode_offset_key
 from broker.coordinators.group_terms import Answer, GroupLimits, Moment, Store
 from broker.coordinators.offsets import GroupShard
 from broker.coordinators.outcome import CoordinatorRecord, Outcome
@@ -86,6 +87,10 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
         """Members of before have one session time-out to be heard of."""
         shard.loaded(self.moment())
         self.perform(loaded)
+        # What a topic left behind that was removed while this was not loaded, or before a crash.
+        topics = {place.partition.topic for place in shard.offsets.places()}
+        gone = topics - self._services.metadata.image.topics.keys()
+        self._forget(loaded, shard.of_topics(gone))
 
     def _unload(self, loaded: LoadedShard[GroupShard]) -> None:
         if loaded.shard is not None:
@@ -156,18 +161,25 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
     def expire(self, now_ms: int) -> None:
         """Write tombstones for the offsets and groups whose time is over at this date."""
         moment = self.moment()._replace(wall_ms=now_ms)
-        self._forget(lambda shard: shard.expired(moment))
+        for loaded, shard in self.loaded():
+            # What is being committed anew has its time before it.
+            busy = loaded.keys_under_way()
+            self._forget(loaded, [one for one in shard.expired(moment) if one.key not in busy])
 
     def topics_removed(self, names: Collection[str]) -> None:
-        """Write tombstones for the offsets of topics that are gone."""
-        self._forget(lambda shard: shard.of_topics(names))
-
-    def _forget(self, choose: Callable[[GroupShard], list[CoordinatorRecord]]) -> None:
+        """Write tombstones for the offsets of topics that are gone, also those on their way."""
         for loaded, shard in self.loaded():
-            records = choose(shard)
-            for start in range(0, len(records), FORGET_COUNT_MAX):
-                outcome = Outcome(records[start : start + FORGET_COUNT_MAX], None)
-                self.submit(loaded, outcome, lambda _: None, _not_forgotten)
+            coming = [
+                CoordinatorRecord(key, None)
+                for key in loaded.keys_under_way()
+                if (name := decode_offset_key(key)) is not None and name.topic in names
+            ]
+            self._forget(loaded, shard.of_topics(names) + coming)
+
+    def _forget(self, loaded: LoadedShard[GroupShard], records: list[CoordinatorRecord]) -> None:
+        for start in range(0, len(records), FORGET_COUNT_MAX):
+            outcome = Outcome(records[start : start + FORGET_COUNT_MAX], None)
+            self.submit(loaded, outcome, lambda _: None, _not_forgotten)
 
 
 def _not_forgotten(error: ApiError) -> None:
