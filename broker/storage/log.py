@@ -495,4 +495,5 @@ class Log:
         self._adopt(recovery.load(self._disk, self.folder, rules))
         self.leader_epochs.change_count += change_count + 1
         self.high_watermark = min(self.high_watermark, self.log_end_offset)
+        self.producer_state.transactions.settle(self.high_watermark)
         self.cleaned_offset = min(self.cleaned_offset, self.log_end_offset)

@@ -286,3 +286,13 @@ def test_the_broker_may_write_transactional_batches_itself() -> None:
     with pytest.raises(ApiError) as fenced:
         node.log.append_own(view, read_header(view), 0, NOW)
     assert fenced.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_what_ended_below_the_high_watermark_is_stable_after_a_truncation() -> None:
+    node = Node()
+    put(node, ONE, 0)
+    end(node, ONE, is_commit=True)
+    node.flush()
+    node.put(batch(b"a"), batch(b"b"))
+    node.log.truncate_to(3, NOW)
+    assert node.log.last_stable_offset == node.log.high_watermark == 2
