@@ -227,6 +227,7 @@ class Life:
         self.check()
         before, producers = self.told(), self.sequences()
         assert node.reopen(self.now_ms).truncated == []
+        self.check()
         assert self.told() == before
         # Of a producer whose batches are gone only snapshots tell, and those that damage has
         # spared may tell the second start more than the first.
@@ -258,7 +259,6 @@ class Life:
         return (
             log.log_start_offset,
             log.log_end_offset,
-            log.last_stable_offset,
             self.committed(),
             batches_of(log),
         )
