@@ -84,6 +84,7 @@ class Broker:
         self.services.clock = clock
         self.services.loop = loop
         self.services.warmer = self.warmer
+        self.services.die = die
         self.services.timer = LoopTimer(loop, clock, self.on_time, metrics.loop_lateness.add)
         self.is_serving = False
         self._logs: LogManager | None = None

@@ -250,7 +250,7 @@ class CoordinatorDriver(Generic[S]):
 
     def write_failed(self, partition: Partition, error: DiskError, now_ms: int) -> ApiError:
         """Note that the disk has refused; what to tell whoever wanted to write."""
-        self._services.metrics.write_failed(partition.topic_partition, error, now_ms)
+        self._services.write_failed(partition.topic_partition, error, now_ms)
         return ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
 
     def advanced(self, partition: Partition) -> None:

@@ -196,7 +196,7 @@ class Produces:
                 partition.log.write_staged(now_ms)
             except DiskError as error:
                 failed[partition] = error
-                self._services.metrics.write_failed(partition.topic_partition, error, now_ms)
+                self._services.write_failed(partition.topic_partition, error, now_ms)
             else:
                 self._services.replicas.written(partition)
         for produce in staged:

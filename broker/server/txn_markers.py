@@ -56,7 +56,7 @@ class Markers:
             )
             log.write_staged(now_ms)
         except DiskError as error:
-            self._services.metrics.write_failed(partition.topic_partition, error, now_ms)
+            self._services.write_failed(partition.topic_partition, error, now_ms)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         if partition.topic == OFFSETS_TOPIC:
             self._services.groups.marker_written(

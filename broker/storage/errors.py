@@ -14,6 +14,9 @@ from protocol.errors import ApiError, ErrorCode
 
 FLUSH_OPERATIONS = ("fdatasync", "sync folder")
 
+GONE = frozenset({errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE})
+"""What a device or a file system answers that has failed under a running broker."""
+
 
 class CorruptionError(Exception):
     """Data below the durable floor is not what was written; it is kept as it is."""
@@ -38,6 +41,11 @@ class DiskError(Exception):
     def is_full(self) -> bool:
         """Whether the disk had no room: the writer may succeed later, nothing is broken."""
         return self.number in (errno.ENOSPC, errno.EDQUOT)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the disk itself has failed; no later write can be expected to do better."""
+        return self.number in GONE
 
     @property
     def is_flush(self) -> bool:
