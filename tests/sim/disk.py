@@ -168,6 +168,8 @@ class SimDisk:
         """Whether every call from `fail_at` on fails."""
         self.refuses: Callable[[str, str], bool] | None = None
         """Whether to fail a call, by its path and operation."""
+        self.refusal = errno.ENOSPC
+        """How a call that is refused fails."""
         self.capacity_bytes = capacity_bytes
         self.locked: set[str] = set()
         self._root = Folder()
@@ -186,7 +188,7 @@ class SimDisk:
         ):
             raise DiskError(path, operation, errno.EIO)
         if self.refuses is not None and self.refuses(path, operation):
-            raise DiskError(path, operation, errno.EIO)
+            raise DiskError(path, operation, self.refusal)
 
     def room_bytes(self) -> int:
         if self.capacity_bytes is None:

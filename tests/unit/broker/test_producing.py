@@ -1,5 +1,6 @@
 """When a Produce is answered: after the sync it waits for, and never before."""
 
+import errno
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -145,6 +146,13 @@ def test_a_refused_write_is_answered_with_a_retriable_error_and_leaves_nothing(r
     assert parts[0].base_offset == -1
     rig.disk.refuses = None
     assert rig.ask(request, 9).responses[0].partition_responses[0].base_offset == 0
+
+
+def test_a_failed_disk_ends_the_broker(rig: Rig) -> None:
+    rig.disk.refuses = lambda path, operation: operation == "write" and "/t-0/" in path
+    rig.disk.refusal = errno.EIO
+    with pytest.raises(AssertionError, match="the broker would end: the disk has failed"):
+        rig.send(produce_request("t", batch_of([b"x"])), 9)
 
 
 def test_time_out_and_deletion_end_the_wait(rig: Rig) -> None:
