@@ -1,12 +1,44 @@
-"""Servers that several tests share: started once a session, when first asked for."""
+"""Servers that several tests share, and what a run in several processes needs to know.
+
+A server is started once a process, when first asked for. `make test` runs two processes; tests of
+one group stay together in one of them: those of a module, those that share a mill or a Spark.
+"""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from tests.harness.mysql import MySqlServer
 from tests.harness.redis import RedisServer
 from tests.harness.tally import LINES
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Name each test's group."""
+    for item in items:
+        fixtures: tuple[str, ...] = getattr(item, "fixturenames", ())
+        module = item.path.stem
+        if "mill_at_work" in fixtures:
+            group = "the mill at work"
+        elif module.startswith("test_stream_") and item.path.parent.name == "interop":
+            group = "the session of Spark"
+        else:
+            group = item.nodeid.split("::")[0]
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A process of several hands over what its tests counted."""
+    output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["counts"] = LINES
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take over what a process has counted."""
+    LINES.extend(getattr(node, "workeroutput", {}).get("counts", ()))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -1,11 +1,16 @@
 """Ports of our own for tests, so that a running mill is never touched."""
 
+import os
 import random
 import socket
 
 # Below the range from which the kernel takes ports for outgoing connections: a port of that range
 # may be taken between the moment it is found free and the moment a server binds it.
 LOW, HIGH = 20_100, 28_900
+
+# Each process of a test run that goes on in several takes its own share of them.
+_WIDTH = (HIGH - LOW) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+_FIRST = LOW + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) * _WIDTH
 
 _chance = random.SystemRandom()
 _given: set[int] = set()
@@ -14,7 +19,7 @@ _given: set[int] = set()
 def free_port() -> int:
     """A port on loopback that nothing listens on at this moment, and never the same one twice."""
     while True:
-        port = _chance.randrange(LOW, HIGH)
+        port = _chance.randrange(_FIRST, _FIRST + _WIDTH)
         if port in _given:
             continue
         with socket.socket() as probe:
