@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import subprocess
 import sys
@@ -423,5 +424,6 @@ def test_a_broken_disk_does() -> None:
     node = Node()
     node.put(batch(b"a"))
     node.sim.refuses = lambda path, operation: path.endswith(".tmp") and operation == "write"
+    node.sim.refusal = errno.EIO
     with pytest.raises(DiskError):
         node.reopen()
