@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-EXPIRE_COUNT_MAX = 1_000
-"""Tombstones in one batch."""
+EXPIRE_COUNT_MAX = 30
+"""Tombstones in one batch: so many fit, however long the ids are."""
 
 FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 

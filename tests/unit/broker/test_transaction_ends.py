@@ -172,6 +172,16 @@ def test_an_id_that_nobody_uses_expires(rig: Rig, producer: TxnProducer) -> None
     assert producer.init(resumes=True) is ErrorCode.NONE
 
 
+def test_the_longest_ids_expire_too_many_of_them_at_once(rig: Rig) -> None:
+    """The tombstones of 150 of them do not fit into one batch."""
+    for number in range(150):
+        TxnProducer(rig, f"{number:03}".ljust(32_000, "x")).ready()
+    settle(rig)
+    rig.advance(rig.broker.config.transactional_id_expiration_ms + 1)
+    settle(rig)
+    assert not any(one.transactions for one in rig.broker.services.transactions.shards())
+
+
 # Offsets in transactions.
 
 
