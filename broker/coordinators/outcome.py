@@ -6,13 +6,17 @@ partition of its internal topic; replaying that partition from its start gives t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from protocol.wire.records import BatchHeader, Marker
 
 R = TypeVar("R", covariant=True)
+
+
+TOMBSTONE_BYTES = 32
+"""What a record without a value takes in a batch beside its key, and a little more."""
 
 
 class CoordinatorRecord(NamedTuple):
@@ -29,6 +33,17 @@ class Outcome(Generic[R]):
 
     records: Sequence[CoordinatorRecord]
     reply: R
+
+
+def fitting(sizes_bytes: Iterable[int], bytes_max: int) -> int:
+    """How many records with keys of these sizes, taken in order, one batch holds; at least one."""
+    count = total_bytes = 0
+    for size_bytes in sizes_bytes:
+        total_bytes += size_bytes + TOMBSTONE_BYTES
+        if count and total_bytes > bytes_max:
+            break
+        count += 1
+    return count
 
 
 class Shard(Protocol):

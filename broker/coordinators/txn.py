@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from broker.coordinators.outcome import CoordinatorRecord, Outcome
+from broker.coordinators.outcome import CoordinatorRecord, Outcome, fitting
 from broker.coordinators.txn_records import decode_key, decode_value, record_of
 from broker.coordinators.txn_state import Expected, Transaction, TxnState
 from protocol.errors import ApiError, ErrorCode
@@ -220,8 +220,9 @@ class TxnShard:
             if one.is_overdue(now_ms) and one.transactional_id not in self._pending
         ]
 
-    def expire(self, now_ms: int, count_max: int) -> Outcome[Sequence[Transaction]]:
-        """Give up the transactional ids that have been at rest for too long, some at a time."""
+    def expire(self, now_ms: int, bytes_max: int) -> Outcome[Sequence[Transaction]]:
+        """Give up transactional ids that have been at rest for too long: as many as one batch of
+        `bytes_max` holds."""
         before_ms = now_ms - self._expiration_ms
         old = [
             one
@@ -230,7 +231,8 @@ class TxnShard:
             and one.last_update_ms <= before_ms
             and one.transactional_id not in self._pending
         ]
-        return self._move(*(one.to(TxnState.DEAD, now_ms) for one in old[:count_max]))
+        count = fitting((len(one.transactional_id.encode()) for one in old), bytes_max)
+        return self._move(*(one.to(TxnState.DEAD, now_ms) for one in old[:count]))
 
     # For administrators.
 

@@ -23,6 +23,7 @@ from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.log import fields
 from protocol.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
 from protocol.wire.records import (
+    HEADER_BYTES,
     MAGIC,
     BatchHeader,
     Marker,
@@ -70,6 +71,11 @@ class LoadedShard(Generic[S]):
         self.pending: deque[tuple[int, Callable[[], None], Sequence[CoordinatorRecord]]] = deque()
         """The high watermark that commits it, what is to be done then, and what was written; in
         the log's order."""
+
+    @property
+    def batch_bytes_max(self) -> int:
+        """What the records of one batch may take: no more than is worked off in one turn."""
+        return min(self.partition.log.config.max_message_bytes - HEADER_BYTES, LOAD_BYTES)
 
     def keys_under_way(self) -> set[bytes]:
         """The keys that are written and not committed: the shard does not know of them yet."""

@@ -17,7 +17,7 @@ from broker.controller.image import OFFSETS_TOPIC
 from broker.coordinators.group_records import decode_offset_key
 from broker.coordinators.group_terms import Answer, GroupLimits, Moment, Store
 from broker.coordinators.offsets import GroupShard
-from broker.coordinators.outcome import CoordinatorRecord, Outcome
+from broker.coordinators.outcome import CoordinatorRecord, Outcome, fitting
 from broker.server.coordinator_driver import CoordinatorDriver, LoadedShard
 from protocol.errors import ApiError, ErrorCode
 from protocol.log import fields
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from broker.server.services import Services
 
 logger = logging.getLogger(__name__)
-
-FORGET_COUNT_MAX = 1_000
-"""Tombstones in one batch."""
 
 
 class GroupCoordinator(CoordinatorDriver[GroupShard]):
@@ -177,9 +174,11 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
             self._forget(loaded, shard.of_topics(names) + coming)
 
     def _forget(self, loaded: LoadedShard[GroupShard], records: list[CoordinatorRecord]) -> None:
-        for start in range(0, len(records), FORGET_COUNT_MAX):
-            outcome = Outcome(records[start : start + FORGET_COUNT_MAX], None)
-            self.submit(loaded, outcome, lambda _: None, _not_forgotten)
+        """Write tombstones, as many as fit at a time."""
+        while records:
+            count = fitting((len(one.key) for one in records), loaded.batch_bytes_max)
+            self.submit(loaded, Outcome(records[:count], None), lambda _: None, _not_forgotten)
+            records = records[count:]
 
 
 def _not_forgotten(error: ApiError) -> None:

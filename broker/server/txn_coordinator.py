@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-EXPIRE_COUNT_MAX = 30
-"""Tombstones in one batch: so many fit, however long the ids are."""
-
 FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 
 
@@ -197,11 +194,9 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         """Give up the transactional ids that nobody has used for long."""
         now_ms = self._services.clock.now_ms()
         for loaded, shard in self.loaded():
-            outcome = shard.expire(now_ms, EXPIRE_COUNT_MAX)
-            is_all = len(outcome.records) < EXPIRE_COUNT_MAX
-            self._submit(
-                loaded, shard, outcome, _nothing if is_all else self._expire_more, _not_written
-            )
+            outcome = shard.expire(now_ms, loaded.batch_bytes_max)
+            if outcome.records:
+                self._submit(loaded, shard, outcome, self._expire_more, _not_written)
 
     def _expire_more(self, _: Sequence[Transaction]) -> None:
         self._services.loop.call_soon(self.expire)

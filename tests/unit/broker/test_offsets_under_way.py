@@ -37,10 +37,10 @@ def load(rig: Rig) -> None:
         rig.turn()
 
 
-def commit(offset: int) -> OffsetCommitRequest:
+def commit(offset: int, group_id: str = "g") -> OffsetCommitRequest:
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
     topic = OffsetCommitRequestTopic(name="t", partitions=[partition])
-    return OffsetCommitRequest(group_id="g", topics=[topic])
+    return OffsetCommitRequest(group_id=group_id, topics=[topic])
 
 
 def committed(rig: Rig) -> int:
@@ -88,3 +88,20 @@ def test_a_topic_removed_right_before_a_crash_leaves_no_offsets(rig: Rig) -> Non
     load(rig)
     rig.create("t")
     assert committed(rig) == NOTHING
+
+
+def test_offsets_of_groups_with_the_longest_names_expire_too_many_of_them_at_once() -> None:
+    """The tombstones of 40 of them do not fit into one batch."""
+    rig = Rig(None, offsets_retention_minutes=1, offsets_topic_num_partitions=1)
+    rig.create("t")
+    rig.ask(FindCoordinatorRequest(key="g"), 2)
+    load(rig)
+    for number in range(40):
+        rig.ask(commit(1, f"{number:02}".ljust(32_000, "x")), 8)
+    rig.clock.advance(RETENTION_MS + 1)
+    rig.broker.services.groups.expire(rig.clock.now_ms())
+    rig.flusher.sync()
+    assert not [
+        place for one in rig.broker.services.groups.shards() for place in one.offsets.places()
+    ]
+    rig.stop()

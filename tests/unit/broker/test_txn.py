@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from broker.coordinators.outcome import TOMBSTONE_BYTES
 from broker.coordinators.txn_state import (
     IllegalTransition,
     Transaction,
@@ -26,6 +27,7 @@ from tests.unit.broker.txn_kit import (
 
 COMPLETE = (TxnState.COMPLETE_COMMIT, TxnState.COMPLETE_ABORT)
 PREPARE = (TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT)
+BATCH_BYTES = 10_000
 ALIVE = tuple(state for state in TxnState if state is not TxnState.DEAD)
 
 
@@ -277,8 +279,8 @@ def test_an_id_at_rest_expires_with_a_tombstone(state: TxnState) -> None:
     ledger = Ledger()
     ledger.in_state(state)
     end_ms = ledger.now_ms + EXPIRATION_MS
-    assert not ledger.shard.expire(end_ms - 1, 10).records
-    outcome = ledger.shard.expire(end_ms, 10)
+    assert not ledger.shard.expire(end_ms - 1, BATCH_BYTES).records
+    outcome = ledger.shard.expire(end_ms, BATCH_BYTES)
     assert [record.value for record in outcome.records] == [None]
     assert refused(ledger.begin) is ErrorCode.CONCURRENT_TRANSACTIONS
     ledger.write(outcome)
@@ -292,15 +294,16 @@ def test_an_id_at_rest_expires_with_a_tombstone(state: TxnState) -> None:
 def test_an_id_with_something_open_never_expires(state: TxnState) -> None:
     ledger = Ledger()
     ledger.in_state(state)
-    assert not ledger.shard.expire(10**12, 10).records
+    assert not ledger.shard.expire(10**12, BATCH_BYTES).records
 
 
 def test_ids_expire_some_at_a_time() -> None:
     ledger = Ledger()
     for number in range(5):
         ledger.begin(transactional_id=f"id-{number}")
-    assert len(ledger.shard.expire(10**12, 3).records) == 3
-    assert len(ledger.shard.expire(10**12, 3).records) == 2
+    bytes_max = 3 * (len("id-0") + TOMBSTONE_BYTES)
+    assert len(ledger.shard.expire(10**12, bytes_max).records) == 3
+    assert len(ledger.shard.expire(10**12, bytes_max).records) == 2
 
 
 # For administrators.
