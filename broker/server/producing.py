@@ -164,7 +164,9 @@ class Produces:
     ) -> tuple[Partition, Appended] | None:
         """Stage one batch for `quick_produce`; None, or a refusal, before anything has changed."""
         partition = self._services.replicas.get(lane.topic, lane.index)
-        if partition is None or partition.is_internal or self._refused_first:
+        if partition is None or partition.is_internal:
+            return None
+        if self._refused_first and (lane.topic, lane.index) in self._refused_first:
             return None
         log = partition.log
         if header.record_count > self._batch_records_max or (
