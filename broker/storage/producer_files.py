@@ -65,7 +65,8 @@ class ProducerFilesJob:
                 self.reached.append((segment, position + len(data)))
             for snapshot in self._snapshots:
                 path = snapshot_path(self._folder, snapshot.offset)
-                self._disk.replace(path, snapshot.encode(), is_durable=False)
+                # What it tells may soon be told by nothing else: retention drops the batches.
+                self._disk.replace(path, snapshot.encode(), is_durable=True)
         except DiskError as error:
             if error.is_flush:
                 raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 
 import pytest
@@ -264,3 +265,18 @@ def test_an_index_that_cannot_be_written_is_not_vouched_for() -> None:
     node.sim.refuses = None
     node.reopen()
     assert told(node) == before
+
+
+def test_a_producer_whose_batches_were_dropped_survives_a_power_cut() -> None:
+    for seed in range(40):
+        node = Node(topic={"segment.bytes": "200"})
+        node.put(batch(b"of the producer", producer=(7, 0, 0)))
+        node.put(batch(b"of nobody" * 10))
+        node.flush()
+        node.log.advance_log_start(1)
+        node.manager.checkpoint().perform()
+        assert node.log.segments.last_base_offset == 1
+        node.crash(random.Random(seed))
+        assert node.log.segments.start_offset == 1
+        (retry,) = node.put(batch(b"of the producer", producer=(7, 0, 0)))
+        assert retry.is_duplicate, seed
