@@ -66,6 +66,7 @@ class Log:
 
     def _adopt(self, loaded: recovery.Loaded) -> None:
         self.segments = Segments(self._disk, self.folder, loaded.segments)
+        self.segments.stretches = self._config.flush_messages == 1
         self.leader_epochs = loaded.leader_epochs
         self.producer_state = loaded.producer_state
         self.log_start_offset = loaded.log_start_offset
@@ -87,6 +88,7 @@ class Log:
     def config(self, config: LogConfig) -> None:
         self._config = config
         self.segments.active.interval_bytes = config.index_interval_bytes
+        self.segments.stretches = config.flush_messages == 1
         self._tail.segment_ms = segment_ms_of(config)
 
     @property
@@ -120,9 +122,7 @@ class Log:
         if state.transactions.open:
             state.check_transaction(header)
         appended = self._stage(batch, header, leader_epoch, now_ms)
-        stamp_ms = appended.log_append_time_ms
-        if stamp_ms < 0:
-            stamp_ms = header.max_timestamp
+        stamp_ms = header.max_timestamp if appended.log_append_time_ms < 0 else now_ms
         state.update(header, appended.base_offset, stamp_ms, now_ms)
         return appended
 
@@ -371,8 +371,7 @@ class Log:
 
     def close(self) -> None:
         """Write what the start after a clean stop takes as it is; everything must be flushed."""
-        for segment in self.segments:
-            segment.write_indexes()
+        self.segments.finish_files()
         self._producer_files.close(self.log_end_offset)
 
     def is_flush_due(self, now_ms: int) -> bool:

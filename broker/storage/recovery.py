@@ -3,7 +3,8 @@
 Floor: storage. After a clean stop the segments are taken as they are. After any other, every batch
 from the recovery point on is checked, checksum included. The first one that is short or wrong
 there is a torn tail: it was never vouched for, so it is cut, with all behind it. Anything wrong
-below the recovery point is damage: `CorruptionError`, and the files stay as they are.
+below the recovery point is damage: `CorruptionError`, and the files stay as they are. Zeros behind
+the last batch are neither: a file may have been stretched ahead of its batches.
 
 Producers are known from the newest snapshot that nothing speaks against. Segments below it are
 taken with their index files, once these have proved to fit; those above it are walked from batch
@@ -26,7 +27,7 @@ from broker.storage.producer_state import LastMarker, ProducerState
 from broker.storage.segment import BASE_DIGITS, DELETED_SUFFIX, LOG_SUFFIX, SUFFIXES, Segment
 from broker.storage.swap import finish_swaps
 from broker.storage.txn_index import AbortedEntry
-from broker.storage.walk import BatchWalk
+from broker.storage.walk import BatchWalk, end_of_data
 from protocol.errors import WireError
 from protocol.wire.records import BatchHeader
 
@@ -252,9 +253,11 @@ class _Loading:
         if is_recalled:
             # The snapshot vouches for the file; what comes behind it is appended.
             segment.recall_aborted(self.known_below)
-        if walk.fault is None and not is_last:
+        if walk.fault and end_of_data(segment.file, walk.position, size_bytes) > walk.position:
+            return walk.fault
+        if not is_last:
             segment.finish_time_index()
-        return walk.fault
+        return None
 
     def _may_skip_to(self, offset: int) -> bool:
         """Whether a cleaning may have left the gap: it never comes above the recovery point."""
@@ -288,7 +291,8 @@ class _Loading:
         if self.rules.is_clean or self.expected < self.rules.recovery_point:
             raise CorruptionError(last.log_path, last.size_bytes, fault)
         self.truncated_reason = f"{last.log_path} at byte {last.size_bytes}: {fault}"
-        self.truncated_bytes = last.file.size_bytes() - last.size_bytes
+        end = end_of_data(last.file, last.size_bytes, last.file.size_bytes())
+        self.truncated_bytes = end - last.size_bytes
         last.file.truncate(last.size_bytes)
         for base_offset in later:
             segment = Segment(self.disk, self.folder, base_offset, self.rules.interval_bytes, 0)
@@ -306,6 +310,7 @@ class _Loading:
                 segment.file.datasync()
                 is_vouched_for = False
             if segment.was_walked:
+                segment.shrink_file()
                 segment.compare_index_files()
                 segment.replace_txn_index()
             if not is_last:

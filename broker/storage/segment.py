@@ -1,15 +1,16 @@
 """One stretch of a log: a `.log` file of batches and its two indexes.
 
 Floor: storage. Positions are bytes in the file, offsets are the log's. `next_offset` and
-`size_bytes` are where the written batches end; bytes behind are left-overs of a failed write. A
-segment that is not read costs no descriptor and no index in memory: both come back by `load`,
-which the first read does by itself. The index files are an aid for the next start, so failing to
-write them fails nothing.
+`size_bytes` are where the written batches end; bytes behind are left-overs of a failed write, or
+the zeros of a file that was stretched ahead of its batches (decision 0012). A segment that is not
+read costs no descriptor and no index in memory: both come back by `load`, which the first read does
+by itself. The index files are an aid for the next start, so failing to write them fails nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from struct import Struct
 
 from broker.storage import txn_index
@@ -46,6 +47,9 @@ _PLACE = Struct(">qi11xi")
 _LENGTH_END = 12
 """Bytes of a batch that its own length does not count."""
 
+AHEAD_BYTES = 256 * 1024
+"""How far a file is stretched beyond what is written, when it is."""
+
 State = tuple[int, int, int, int, int, int, int, int]
 
 
@@ -58,6 +62,7 @@ class Segment:
         "_bytes_since_entry",
         "_disk",
         "_file",
+        "_file_end",
         "_index",
         "_index_entries_written",
         "_marks",
@@ -95,6 +100,8 @@ class Segment:
         self.was_walked = True
         """Whether the indexes come from the batches themselves, not from the index files."""
         self._file: DiskFile | None = None
+        self._file_end = 0
+        """How far the file was stretched; it ends at `size_bytes` unless this is more."""
         self._index: OffsetIndex | None = OffsetIndex()
         self._time_index: TimeIndex | None = TimeIndex()
         self._index_entries_written = 0
@@ -205,9 +212,23 @@ class Segment:
 
     # Writing.
 
-    def write(self, buffers: list[Buffer]) -> None:
-        """Put batches behind the last; `take` of each must follow. DiskError leaves them out."""
+    def write(self, buffers: list[Buffer], size_bytes: int, *, stretches: bool) -> None:
+        """Put batches behind the last; `take` of each must follow. DiskError leaves them out.
+
+        `stretches`: keep the file longer than what is in it. A sync after a write that does not
+        change a file's size need not wait for the file system's journal.
+        """
+        end = self.size_bytes + size_bytes
+        if stretches and end > self._file_end:
+            self.file.truncate(end + AHEAD_BYTES)
+            self._file_end = end + AHEAD_BYTES
         self.file.write(buffers, self.size_bytes)
+
+    def shrink_file(self) -> None:
+        """End the file where the batches end."""
+        if self.file.size_bytes() > self.size_bytes:
+            self.file.truncate(self.size_bytes)
+        self._file_end = 0
 
     def take(self, last_offset: int, size_bytes: int, max_timestamp_ms: int) -> None:
         """Count in the batch that stands at the end, indexing it when enough lies before it."""
@@ -240,9 +261,13 @@ class Segment:
             self.time_index.append_if_newer(self.largest_timestamp_ms, relative)
 
     def close_for_writing(self) -> None:
-        """Finish the indexes when the next segment takes over."""
+        """Finish the files when the next segment takes over."""
         self.finish_time_index()
         self.write_indexes()
+        if self._file_end > self.size_bytes:
+            # Should the disk refuse, the next start does it.
+            with suppress(DiskError):
+                self.shrink_file()
 
     def write_indexes(self) -> None:
         """Bring the index files up to date, as far as the disk lets us."""
@@ -366,6 +391,7 @@ class Segment:
 
     def restore(self, state: State) -> None:
         """Forget what was taken since `state`; the file is the caller's to cut."""
+        self._file_end = 0
         self.next_offset, self.size_bytes = state[0], state[1]
         self.first_timestamp_ms, self.largest_timestamp_ms = state[2], state[3]
         self.largest_timestamp_offset, self._bytes_since_entry = state[4], state[5]

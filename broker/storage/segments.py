@@ -36,6 +36,7 @@ class Segments:
         "active",
         "closed_bytes",
         "roll_count",
+        "stretches",
     )
 
     def __init__(self, disk: Disk, folder: str, row: list[Segment]) -> None:
@@ -49,6 +50,8 @@ class Segments:
         self.active = row[-1]
         self.closed_bytes = sum(segment.size_bytes for segment in row[:-1])
         self.roll_count = 0
+        self.stretches = False
+        """Whether a file is kept longer than what is in it; worth it where each write is synced."""
 
     def __len__(self) -> int:
         return len(self._row)
@@ -153,7 +156,8 @@ class Segments:
     def write_run(self, run: Sequence[Staged]) -> None:
         """Write batches behind the last, with one call of the disk."""
         segment = self.active
-        segment.write([one[0] for one in run])
+        size_bytes = sum(one[2] for one in run)
+        segment.write([one[0] for one in run], size_bytes, stretches=self.stretches)
         for _, last_offset, size_bytes, max_timestamp_ms, _, _ in run:
             segment.take(last_offset, size_bytes, max_timestamp_ms)
         segment.mark_end()
@@ -224,6 +228,12 @@ class Segments:
             if (file := oldest.let_go()) is not None:
                 held.append(file)
         return paths, held
+
+    def finish_files(self) -> None:
+        """Leave every file as the start after a clean stop expects it."""
+        for segment in self._row:
+            segment.write_indexes()
+        self.active.shrink_file()
 
     def cut(self, offset: int) -> None:
         """Remove everything from `offset` on from the files; the row must then be loaded anew."""

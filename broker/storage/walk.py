@@ -73,3 +73,16 @@ class BatchWalk:
         else:
             return True
         return False
+
+
+def end_of_data(file: DiskFile, position: int, end_position: int) -> int:
+    """Where the last byte of a stretch that is not zero ends; `position` when there is none."""
+    found = position
+    while position < end_position:
+        window = file.read(min(WINDOW_BYTES, end_position - position), position)
+        if not window:
+            break
+        if data := window.rstrip(b"\0"):
+            found = position + len(data)
+        position += len(window)
+    return found

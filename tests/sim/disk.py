@@ -25,10 +25,16 @@ class Inode:
     durable: bytes = b""
     pending: list[tuple[int, bytes | int]] = field(default_factory=list)
     """Position and bytes written there, or -1 and the size it was cut or stretched to."""
+    used_bytes: int = 0
+    """What it takes of the disk: where a file was only stretched it takes nothing."""
 
     def change(self, position: int, data: bytes | int) -> None:
         self.pending.append((position, data))
         _apply(self.content, position, data)
+        if isinstance(data, int):
+            self.used_bytes = min(self.used_bytes, data)
+        else:
+            self.used_bytes = max(self.used_bytes, position + len(data))
 
     def sync(self) -> None:
         self.durable = bytes(self.content)
@@ -45,6 +51,7 @@ class Inode:
             elif isinstance(data, bytes) and chance.random() < 0.5:
                 _apply(kept, position, data[: chance.randint(0, len(data))])
         self.content = kept
+        self.used_bytes = min(self.used_bytes, len(kept))
         self.sync()
 
 
@@ -117,7 +124,7 @@ class SimFile:
             # A write that fails may have happened in part.
             self._inode.change(position, data[: len(data) // 2])
             raise
-        room = self._disk.room_bytes() + max(len(self._inode.content) - position, 0)
+        room = self._disk.room_bytes() + max(self._inode.used_bytes - position, 0)
         self._inode.change(position, data[:room])
         self._inode.modified_ms = self._disk.now_ms
         if room < len(data):
@@ -325,6 +332,6 @@ class SimDisk:
 
 def _total(folder: Folder) -> int:
     return sum(
-        _total(node) if isinstance(node, Folder) else len(node.content)
+        _total(node) if isinstance(node, Folder) else node.used_bytes
         for node in folder.names.values()
     )

@@ -111,6 +111,7 @@ def test_a_full_segment_rolls() -> None:
     many(node, 12)
     assert node.log.segments.roll_count > 2
     assert len(values_of(node.log)) == 12
+    node.log.close()
     sizes = [len(node.sim.contents(node.path(n))) for n in node.names() if n.endswith(".log")]
     assert all(size <= 400 for size in sizes)
     assert sum(sizes) == node.log.size_bytes

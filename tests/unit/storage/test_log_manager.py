@@ -401,7 +401,7 @@ def test_recovery_points_are_written_alone() -> None:
         "recovery-point-offset-checkpoint.tmp",
     ]
     assert node.sim.calls - before < 20
-    node.sim.contents(node.segment_path())[-1] ^= 1
+    node.sim.contents(node.segment_path())[node.log.size_bytes - 1] ^= 1
     assert TP in node.reopen().offline
 
 
