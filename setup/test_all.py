@@ -93,15 +93,15 @@ def main(chosen: list[str]) -> int:
     if unknown:
         sys.stderr.write(f"no such part: {', '.join(unknown)}; there are {', '.join(known)}\n")
         return 2
-    record = read_record()
     failed = False
     for name in chosen or known:
         sys.stdout.write(f"== {name}\n")
         sys.stdout.flush()
-        record[name] = run_part(name)
-        failed = failed or record[name].outcome == "failed"
-        write_record(record)
-    sys.stdout.write(table(record, known) + "\n")
+        run = run_part(name)
+        failed = failed or run.outcome == "failed"
+        # Read again: another part may have ended in another terminal meanwhile.
+        write_record(read_record() | {name: run})
+    sys.stdout.write(table(read_record(), known) + "\n")
     return 1 if failed else 0
 
 
