@@ -237,6 +237,10 @@ class ErrorCode(IntEnum):
     TRANSACTION_ABORTABLE = 120, "", "the transaction must be aborted; the producer may go on"
 
 
+TEXT_CHARS_MAX = 1_000
+"""Of an error's text: it may quote what a client sent, and must fit into any answer."""
+
+
 class ApiError(Exception):
     """A refusal by the rules: raised by cores before they change anything.
 
@@ -250,4 +254,5 @@ class ApiError(Exception):
         self.detail = detail
 
     def __str__(self) -> str:
-        return f"{self.code.name}: {self.detail or self.code.description}"
+        text = f"{self.code.name}: {self.detail or self.code.description}"
+        return text if len(text) <= TEXT_CHARS_MAX else text[: TEXT_CHARS_MAX - 1] + "…"

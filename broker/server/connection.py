@@ -13,12 +13,13 @@ import asyncio
 import logging
 import os
 import socket
+from collections.abc import Sequence
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, cast
 
 from broker.server.output import Output, PeerTooSlow
 from broker.server.pipeline import Pipeline, Slot, is_fetch_frame, is_produce_frame
-from protocol.errors import WireError
+from protocol.errors import EncodeError, WireError
 from protocol.log import fields
 from protocol.messages.api import ApiKey
 from protocol.messages.headers import encode_response, encode_response_chunks
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _FETCH = int(ApiKey.FETCH)
+
+FAULT = "a fault of the broker"
 
 TURN_NS_MAX = 20_000_000
 """Requests of one connection that take longer together let the others have a turn in between."""
@@ -71,10 +74,18 @@ class Call:
         version, correlation_id, api_key = self.version, self.correlation_id, self.api_key
         if self.slot.timing is not None:
             self.slot.timing.ready()
-        if api_key == _FETCH:
-            self.slot.answer = encode_response_chunks(response, version, correlation_id, api_key)
-        else:
-            self.slot.answer = (encode_response(response, version, correlation_id, api_key),)
+        answer: Sequence[object]
+        try:
+            if api_key == _FETCH:
+                answer = encode_response_chunks(response, version, correlation_id, api_key)
+            else:
+                answer = (encode_response(response, version, correlation_id, api_key),)
+        except EncodeError:
+            # Whoever answers may be a timer or a sync, which serve others as well.
+            logger.exception("no answer", extra=fields(peer=self.connection.peer))
+            self.connection.close(FAULT, is_logged=False)
+            return
+        self.slot.answer = answer
         self.connection.answered()
 
     def answer_nothing(self) -> None:
@@ -189,7 +200,7 @@ class Connection(asyncio.BufferedProtocol):
             self._broken(error)
         except Exception:
             logger.exception("connection failed", extra=fields(peer=self.peer))
-            self.close("a fault of the broker", is_logged=False)
+            self.close(FAULT, is_logged=False)
         finally:
             self._is_busy = False
         if not self._frames.pending_bytes:

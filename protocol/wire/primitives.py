@@ -133,6 +133,16 @@ def skip_tags(buffer: Buffer, position: int, limit: int) -> int:
     return position
 
 
+STRING_BYTES_MAX = 0x7FFF
+"""A string that is longer could not be written by versions that give its length as an int16; Kafka
+refuses it in the others as well."""
+
+
+def fail_string(length: int, what: str) -> NoReturn:
+    """A string that is too long."""
+    raise BadLength(f"{what} has {length} bytes, a string has at most {STRING_BYTES_MAX}")
+
+
 def fail_length(length: int, left: int, what: str) -> NoReturn:
     """Name what is wrong with a length: null, negative, or more than there is."""
     if length == -1:

@@ -36,6 +36,7 @@ _HELPERS = (
     "fail_count",
     "fail_length",
     "fail_marker",
+    "fail_string",
     "fail_tag",
     "read_tag",
     "read_tag_count",
@@ -82,6 +83,7 @@ class _ReaderSource:
         self.scope: dict[str, Any] = {name: getattr(primitives, name) for name in _HELPERS}
         self.scope |= {"new": object.__new__, "unpack_from": unpack_from}
         self.scope["ARRAY_COUNT_MAX"] = LIMITS.array_count_max
+        self.scope["STRING_BYTES_MAX"] = primitives.STRING_BYTES_MAX
         self.scope["ELEMENT_COUNT_MAX"] = LIMITS.element_count_max
         self.lines: list[str] = []
         self.depth = 1
@@ -201,6 +203,8 @@ class _ReaderSource:
             self.line(f"if {length} == -1: {target} = None")
             self.line("else:")
             self.depth += 1
+        if self.flexible and field.kind == "string":
+            self.line(f"if {length} > STRING_BYTES_MAX: fail_string({length}, {what!r})")
         self.line(f"end = pos + {length}")
         self.line(f"if {length} < 0 or end > limit: fail_length({length}, limit - pos, {what!r})")
         if field.kind == "records" or (field.kind == "bytes" and not self.keep_views):

@@ -218,7 +218,7 @@ def cleaned(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     if request.param == "recovered":
         manager.release()
         with (folder / f"{log.segments.last_base_offset:020d}.log").open("ab") as torn:
-            torn.write(b"\0" * 100)
+            torn.write(b"torn" * 25)
         manager = LogManager(disk, config)
         assert manager.open_all(NOW).truncated
         manager.logs[CLEANED].config = settings

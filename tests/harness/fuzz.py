@@ -36,6 +36,11 @@ BOMB_SHARE = 0.003
 LENGTHS = (-1, -2, 0, 1, 2**31 - 1, -(2**31), 1 << 20, 1 << 28)
 
 
+LONG_SHARE = 0.002
+LONG_TEXTS = ("x" * 32_700, "x" * 0x7FFF, "ü" * 16_383)
+"""As long as a text may be, or nearly: what is made of them must fit as well."""
+
+
 class Sensible(Examples):
     """Random messages whose values often lead somewhere."""
 
@@ -44,6 +49,8 @@ class Sensible(Examples):
 
     def value(self, field: Field, version: int) -> Any:
         pick = self.random
+        if field.kind == "string" and pick.random() < LONG_SHARE:
+            return pick.choice(LONG_TEXTS)
         if field.kind == "string" and field.name in _NAMES and pick.random() < 0.8:
             return pick.choice(_NAMES[field.name])
         if field.kind == "records":
@@ -119,7 +126,8 @@ class Fuzz:
         if key == ApiKey.PRODUCE and version < 3:
             version = 9
         message = self._produce() if self._is_plain_produce(key) else self._message(cls, version)
-        return encode_request(message, version, self.random.randrange(2**31), "fuzz")
+        client_id = self.random.choice(LONG_TEXTS) if self.random.random() < LONG_SHARE else "fuzz"
+        return encode_request(message, version, self.random.randrange(2**31), client_id)
 
     def _is_plain_produce(self, key: int) -> bool:
         return key == ApiKey.PRODUCE and self.random.random() < 0.7

@@ -11,7 +11,7 @@ import pytest
 
 from broker.controller.image import OFFSETS_TOPIC
 from broker.controller.outcome import CreateOwnTopic
-from protocol.errors import ErrorCode
+from protocol.errors import TEXT_CHARS_MAX, ErrorCode
 from protocol.messages.configs import ListConfigResourcesRequest
 from protocol.messages.elections import (
     AlterPartitionReassignmentsRequest,
@@ -37,8 +37,11 @@ from protocol.messages.log_dirs import (
 from protocol.messages.metadata import Cursor, DescribeTopicPartitionsRequest, TopicRequest
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
+    CreateTopicsRequest,
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
@@ -279,3 +282,15 @@ def test_topics_that_are_not_there_are_named_in_the_page(rig: Rig) -> None:
 def test_there_are_no_subscriptions_to_client_metrics(rig: Rig) -> None:
     answer = rig.ask(ListConfigResourcesRequest(), 0)
     assert (answer.error_code, answer.config_resources) == (ErrorCode.NONE, [])
+
+
+def test_a_refusal_quotes_no_more_than_any_answer_can_carry(rig: Rig) -> None:
+    good = CreatableTopic(name="good", num_partitions=1, replication_factor=1)
+    value = CreatableTopicConfig(name="retention.ms", value="x" * 32_760)
+    bad = CreatableTopic(name="bad", num_partitions=1, replication_factor=1, configs=[value])
+    # The answer leaves with the sync of the good one, where nobody would catch what goes wrong.
+    asked = rig.send(CreateTopicsRequest(topics=[good, bad]), 4)
+    rig.flusher.sync()
+    codes = {one.name: ErrorCode(one.error_code) for one in asked.answer.topics}
+    assert codes == {"good": ErrorCode.NONE, "bad": ErrorCode.INVALID_CONFIG}
+    assert len(asked.answer.topics[1].error_message) <= TEXT_CHARS_MAX

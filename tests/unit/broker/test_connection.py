@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from broker.server import connection
-from broker.server.connection import Connection
+from broker.server.connection import Call, Connection
 from broker.server.connections import Connections
 from broker.server.pipeline import Slot
 from protocol.messages.api import ApiKey
+from protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 from tests.unit.storage.kit import broker_config
 
 PRODUCE, FETCH, METADATA = ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA
@@ -336,3 +337,14 @@ def test_a_silent_connection_gives_its_buffer_back(world: World) -> None:
     assert world.connections.buffer_bytes > 0
     assert not sweep(world, 5_001)
     assert world.connections.buffer_bytes == 0
+
+
+def test_an_answer_that_cannot_be_written_ends_its_own_connection_only(world: World) -> None:
+    world.arrive(frame(METADATA, 1))
+    call = Call(world.connection, world.slots[1], METADATA, 1, 1, None)
+    # A timer or a sync may be answering, for many: nothing is raised.
+    call.answer(
+        MetadataResponse(cluster_id=None, topics=[MetadataResponseTopic(name="x" * 40_000)])
+    )
+    assert world.is_aborted()
+    assert world.sent() == []

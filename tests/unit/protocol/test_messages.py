@@ -259,6 +259,21 @@ def test_chunks_keep_regions_and_large_records_apart() -> None:
         assert int.from_bytes(framed[0][:4], "big") + 4 == sum(map(len, framed))
 
 
+def test_a_string_is_no_longer_than_every_version_can_carry() -> None:
+    for version in (3, 4):
+        for size in (0x7FFF, 0x8000):
+            text = "x" * size
+            request = FindCoordinatorRequest(key=text)
+            if version >= 4:
+                request = FindCoordinatorRequest(coordinator_keys=[text])
+            data = request.encode(version)
+            if size == 0x7FFF:
+                assert FindCoordinatorRequest.decode(data, version)[0] == request
+            else:
+                with pytest.raises(BadLength, match="has 32768 bytes, a string has at most 32767"):
+                    FindCoordinatorRequest.decode(data, version)
+
+
 def test_counts_are_bounded_however_small_the_elements_are() -> None:
     many = (LIMITS.element_count_max + 2).to_bytes(4, "big")
     with pytest.raises(BadLength, match="250002 elements"):
