@@ -2,13 +2,14 @@
 
 Pure. One row for each kind of work: the peer's medians, ours with `flush=interval` (the peer's own
 bargain) and with `flush=ack` (our default), each with its ratio, and the goals, the missed ones
-named. A kind of work that has nothing to do with flushing was measured once.
+named. Ratios are taken round by round, for the machine drifts: theirs is not that of the medians.
+A kind of work that has nothing to do with flushing was measured once.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bench.figures import text_of
+from bench.figures import Spread, text_of
 from bench.measurement import Goal, Measurement
 
 
@@ -62,6 +63,13 @@ def markdown(rows: Sequence[Row], found: Sequence[Measurement]) -> list[str]:
     return lines
 
 
+def ratio_text(ratio: Spread) -> str:
+    """Ours over the peer's, round by round: the median, and from where to where the rounds lay."""
+    text = f"{ratio.median:.2f}×"
+    low, high = f"{ratio.minimum:.2f}", f"{ratio.maximum:.2f}"
+    return text if low == high else f"{text}, {low}–{high}"
+
+
 def _peers(row: Row, measurement: Measurement) -> str:
     figures = measurement.peer_figures
     return "; ".join(text_of(figures[name].median) for name in row.shown if name in figures)
@@ -71,7 +79,7 @@ def _ours(row: Row, measurement: Measurement) -> str:
     ratios, cells = measurement.ratios, []
     for name in row.shown:
         if name in measurement.figures:
-            ratio = f" ({ratios[name].median:.2f}×)" if name in ratios else ""
+            ratio = f" ({ratio_text(ratios[name])})" if name in ratios else ""
             cells.append(text_of(measurement.figures[name].median) + ratio)
     return "; ".join(cells)
 

@@ -40,6 +40,19 @@ def test_a_row_shows_both_kinds_of_flushing_and_the_missed_goals() -> None:
     ]
 
 
+def test_a_ratio_is_that_of_the_rounds_with_its_range() -> None:
+    pairs = [({"mb_per_s": 100.0}, {"mb_per_s": 50.0}), ({"mb_per_s": 40.0}, {"mb_per_s": 80.0})]
+    ours, theirs = zip(*pairs, strict=True)
+    found = Measurement(
+        "broker",
+        WORK.case("interval"),
+        [Run(one, 0.0) for one in ours],
+        Peer("kafka", [Run(one, 0.0) for one in theirs]),
+        WORK.goals_for("interval"),
+    )
+    assert "70.0 (1.25×, 0.50–2.00)" in markdown([WORK], [found])[2]
+
+
 def test_without_a_peer_there_is_no_table() -> None:
     alone = Measurement("broker", "memory", [Run({"pss_mib": 20.0}, 0.0)])
     assert markdown([ONCE], [alone]) == []
