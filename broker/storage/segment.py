@@ -263,6 +263,10 @@ class Segment:
     def close_for_writing(self) -> None:
         """Finish the files when the next segment takes over."""
         self.finish_time_index()
+        self.finish_files()
+
+    def finish_files(self) -> None:
+        """Leave the files as a start expects them that finds everything in order."""
         self.write_indexes()
         if self._file_end > self.size_bytes:
             # Should the disk refuse, the next start does it.

@@ -232,8 +232,7 @@ class Segments:
     def finish_files(self) -> None:
         """Leave every file as the start after a clean stop expects it."""
         for segment in self._row:
-            segment.write_indexes()
-        self.active.shrink_file()
+            segment.finish_files()
 
     def cut(self, offset: int) -> None:
         """Remove everything from `offset` on from the files; the row must then be loaded anew."""

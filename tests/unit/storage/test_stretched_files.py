@@ -140,3 +140,15 @@ def test_the_end_of_data_is_found_across_windows() -> None:
     assert end_of_data(file, 13, 3 * WINDOW_BYTES) == 2 * WINDOW_BYTES + 6
     assert end_of_data(file, 13, 2 * WINDOW_BYTES) == 13
     assert end_of_data(file, 13, 9 * WINDOW_BYTES) == 2 * WINDOW_BYTES + 6
+
+
+def test_a_disk_that_refuses_to_cut_zeros_off_does_not_hold_up_a_clean_stop() -> None:
+    node = synced(3)
+    values = values_of(node.log)
+    node.sim.refuses = lambda path, operation: operation == "truncate" and path.endswith(".log")
+    node.manager.close_clean()
+    node.sim.refuses = None
+    report = node.reopen()
+    assert (report.was_clean, report.truncated, report.offline) == (True, [], {})
+    assert values_of(node.log) == values
+    assert file_bytes(node) == node.log.size_bytes
