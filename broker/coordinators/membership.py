@@ -28,6 +28,7 @@ from broker.coordinators.group_terms import (
 )
 from broker.timers import Timers
 from protocol.errors import ErrorCode
+from protocol.wire.primitives import STRING_BYTES_MAX
 
 GROUP_COUNT_MAX = 10_000
 """Groups of one shard; a request that would make one more is refused."""
@@ -77,7 +78,7 @@ class Membership:
             self.groups[group_id] = group
         unique = UUID(bytes=self._random.randbytes(16), version=4)
         name = joining.group_instance_id or joining.client_id
-        group.join(joining, f"{name}-{unique}", moment)
+        group.join(joining, _member_id(name, unique), moment)
         self._tidy(group)
 
     def _join_refusal(self, group_id: str, joining: Joining) -> ErrorCode:
@@ -140,3 +141,9 @@ class Membership:
         for group in self.groups.values():
             group.unload(moment)
         self.groups.clear()
+
+
+def _member_id(name: str, unique: UUID) -> str:
+    """A new member's id: its client's name or its own, cut where both would be too long."""
+    end = f"-{unique}"
+    return name.encode()[: STRING_BYTES_MAX - len(end)].decode(errors="ignore") + end

@@ -62,10 +62,12 @@ class TxnShard:
             self._pending.pop(transactional_id, None)
 
     def _move(self, *moved: Transaction) -> Outcome[Sequence[Transaction]]:
+        # First the records: one that cannot be built must not leave its id pending for ever.
+        outcome = Outcome([record_of(one) for one in moved], moved)
         for one in moved:
             assert one.transactional_id not in self._pending, "two moves at once"
             self._pending[one.transactional_id] = one
-        return Outcome([record_of(one) for one in moved], moved)
+        return outcome
 
     def _refuse_pending(self, transactional_id: str) -> None:
         if transactional_id in self._pending:

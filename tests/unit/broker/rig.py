@@ -114,9 +114,11 @@ class FakeConnection:
 class Asked:
     """One request under way."""
 
-    def __init__(self, message: Message, version: int, listener: str) -> None:
+    def __init__(
+        self, message: Message, version: int, listener: str, client_id: str = "rig"
+    ) -> None:
         self.connection: Any = FakeConnection(listener)
-        self.frame = memoryview(bytearray(encode_request(message, version, 1, "rig")[4:]))
+        self.frame = memoryview(bytearray(encode_request(message, version, 1, client_id)[4:]))
         self.slot = Slot(is_produce_frame(self.frame), len(self.frame))
         self._api_key = message.api_key
         self._version = version
@@ -177,11 +179,15 @@ class Rig:
     def send(self, message: Message, version: int, *, listener: str = "HOST") -> Asked:
         """Start a request, as the end of a read would."""
         asked = Asked(message, version, listener)
+        self.start_request(asked)
+        return asked
+
+    def start_request(self, asked: Asked) -> None:
+        """Start a request that is put together already."""
         self.broker.dispatcher.start(asked.connection, asked.slot, asked.frame)
         if asked.connection.has_staged:
             asked.connection.has_staged = False
             self.broker.services.produces.settle()
-        return asked
 
     def ask(self, message: Message, version: int) -> Any:
         """Start a request, sync what it wants on the disk, and return its answer."""

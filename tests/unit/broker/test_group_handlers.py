@@ -32,6 +32,7 @@ from protocol.messages.offsets import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
 )
+from protocol.wire.primitives import STRING_BYTES_MAX
 from tests.unit.broker.group_scene import subscription
 from tests.unit.broker.rig import Asked, Rig
 
@@ -197,6 +198,21 @@ def test_a_first_join_waits_for_the_delay_of_the_node() -> None:
     rig.advance(1)
     assert asked.answer.generation_id == 1
     rig.stop()
+
+
+@pytest.mark.parametrize("instance_id", [None, "i" * STRING_BYTES_MAX])
+def test_a_member_id_is_a_text_that_every_answer_can_carry(
+    rig: Rig, instance_id: str | None
+) -> None:
+    """It is the name that the client gives itself, and some more."""
+    request = joining(group_instance_id=instance_id)
+    asked = Asked(request, 5, "HOST", client_id="ü" * (STRING_BYTES_MAX // 2))
+    rig.start_request(asked)
+    member_id = asked.answer.member_id
+    assert STRING_BYTES_MAX - 1 <= len(member_id.encode()) <= STRING_BYTES_MAX
+    other = Asked(request, 5, "HOST", client_id="ü" * (STRING_BYTES_MAX // 2))
+    rig.start_request(other)
+    assert other.answer.member_id != member_id
 
 
 def test_an_assignment_waits_for_the_disk(rig: Rig) -> None:

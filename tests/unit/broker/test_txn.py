@@ -11,7 +11,7 @@ from broker.coordinators.txn_state import (
     Transaction,
     TxnState,
 )
-from protocol.errors import ErrorCode
+from protocol.errors import EncodeError, ErrorCode
 from protocol.types import TopicPartition
 from tests.unit.broker.txn_kit import (
     EXPIRATION_MS,
@@ -123,6 +123,14 @@ def test_a_move_that_could_not_be_written_has_not_happened() -> None:
         shard.withdraw(moved.transactional_id for moved in outcome.reply)
     assert ledger[ID] == one
     assert ledger.end(one).state is TxnState.PREPARE_COMMIT
+
+
+def test_a_move_without_a_record_has_not_happened() -> None:
+    """Nothing would ever come for the id, so it would be pending until the next start."""
+    ledger = Ledger()
+    for _ in range(2):
+        with pytest.raises(EncodeError):
+            ledger.begin(transactional_id="x" * 40_000)
 
 
 def test_a_first_producer_whose_record_could_not_be_written_leaves_nothing() -> None:
