@@ -141,7 +141,9 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
     def _is_settled_by(self, topic_partition: TopicPartition, error: ApiError) -> bool:
         """Whether a refused marker need not be written at all."""
         if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            return topic_partition.topic not in self._services.metadata.image.topics
+            # A topic may have been made again with fewer partitions.
+            topic = self._services.metadata.image.topics.get(topic_partition.topic)
+            return topic is None or topic_partition.partition >= len(topic.partitions)
         logger.warning(
             "transaction marker refused", extra=fields(partition=topic_partition, error=error)
         )

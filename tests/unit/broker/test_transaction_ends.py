@@ -122,6 +122,18 @@ def test_markers_that_a_full_disk_refuses_are_written_later(
     assert producer.add(A) == [ErrorCode.NONE]
 
 
+def test_a_partition_that_is_no_more_keeps_no_transaction_open(
+    rig: Rig, producer: TxnProducer
+) -> None:
+    producer.add(A, B)
+    rig.ask(DeleteTopicsRequest(topic_names=["t"]), 5)
+    settle(rig)
+    rig.create("t", 1)
+    assert producer.end() is ErrorCode.NONE
+    settle(rig)
+    assert producer.add(A) == [ErrorCode.NONE]
+
+
 def test_a_decision_that_a_full_disk_refuses_has_not_been_made(
     rig: Rig, producer: TxnProducer
 ) -> None:
