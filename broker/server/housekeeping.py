@@ -105,8 +105,15 @@ class Housekeeping:
         self._connections.sweep(self._services.clock.monotonic_ms())
 
     def _retry(self) -> None:
-        self._services.transactions.retry()
-        self._services.replicas.retry(lambda: self._services.metadata.image)
+        services = self._services
+
+        def made() -> None:
+            # A shard may have been among it.
+            services.groups.follow()
+            services.transactions.follow()
+
+        services.transactions.retry()
+        services.replicas.retry(lambda: services.metadata.image, made)
 
     def _flush_overdue(self) -> None:
         self._services.replicas.flush_overdue(self._services.clock.now_ms())

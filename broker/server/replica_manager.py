@@ -242,8 +242,9 @@ class ReplicaManager:
             for partition in partitions.values():
                 partition.log.config = settings
 
-    def retry(self, current: Callable[[], MetadataImage]) -> None:
-        """Try again to make what the disk has refused; there may be room by now."""
+    def retry(self, current: Callable[[], MetadataImage], done: Callable[[], None]) -> None:
+        """Try again to make what the disk has refused; `done` comes when something may have been
+        made, which is in service then."""
         image = current()
         names = sorted({one.topic for one in self.unmade})
         topics = [image.topics[name] for name in names if name in image.topics]
@@ -255,6 +256,7 @@ class ReplicaManager:
                 topic = now.topics.get(one.topic.name)
                 if topic is not None and topic.topic_id == one.topic.topic_id:
                     self._adopt(Made(topic, one.logs, one.refused), now)
+            done()
 
         if topics:
             self._worker.run(lambda: [self._make(topic, image) for topic in topics], finish, _never)

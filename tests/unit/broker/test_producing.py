@@ -292,7 +292,7 @@ def test_what_a_partition_not_made_yet_refused_first_comes_first(rig: Rig) -> No
     assert code_of(asked) is ErrorCode.KAFKA_STORAGE_ERROR
     rig.disk.refuses = None
     replicas = rig.broker.services.replicas
-    replicas.retry(lambda: rig.broker.services.metadata.image)
+    replicas.retry(lambda: rig.broker.services.metadata.image, lambda: None)
     assert not replicas.unmade
     assert code_of(rig.send(of_sequence("late", 1), 9)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     asked = rig.send(of_sequence("late", 0), 9)

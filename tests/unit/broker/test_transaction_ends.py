@@ -27,6 +27,7 @@ from protocol.messages.transactions import (
 from protocol.types import TopicPartition
 from tests.unit.broker.rig import Rig
 from tests.unit.broker.txn_rig import (
+    GROUP,
     TRANSACTION,
     TxnProducer,
     fetch,
@@ -132,6 +133,22 @@ def test_a_partition_that_is_no_more_keeps_no_transaction_open(
     assert producer.end() is ErrorCode.NONE
     settle(rig)
     assert producer.add(A) == [ErrorCode.NONE]
+
+
+@pytest.mark.parametrize("key_type", [GROUP, TRANSACTION])
+def test_a_coordinator_begins_when_a_full_disk_has_room_again(key_type: int) -> None:
+    rig = Rig()
+    request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["x"])
+    rig.send(request, 4)
+    rig.disk.capacity_bytes = 0
+    settle(rig)
+    assert rig.broker.services.replicas.unmade
+    rig.disk.capacity_bytes = None
+    rig.advance(2_000)
+    settle(rig)
+    shards = (rig.broker.services.groups, rig.broker.services.transactions)[key_type]
+    assert shards.find("x").shard is not None
+    rig.stop()
 
 
 def test_a_decision_that_a_full_disk_refuses_has_not_been_made(
