@@ -108,10 +108,10 @@ class MetadataDriver:
                 return
             self._decided = delta.replay_all(outcome.records).image()
             self._flusher.mark(self._log)
-        elif not self._pending:
+        elif not self._pending and not self._is_applying:
             reply(outcome.reply)
             return
-        # Also an answer without records may rest on what is not committed yet.
+        # Also an answer without records may rest on what is not committed, or not in force, yet.
         self._pending.append((delta, self._decided, lambda: reply(outcome.reply)))
 
     def submit_now(self, order: ControllerInput) -> Any:

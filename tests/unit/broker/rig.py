@@ -6,6 +6,7 @@ it is moved.
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -43,6 +44,26 @@ class InlineWorker(Worker):
 
     def stop(self) -> None:
         pass
+
+
+class HeldWorker(InlineWorker):
+    """Does its jobs when told to."""
+
+    def __init__(self) -> None:
+        self.held: deque[Callable[[], None]] = deque()
+
+    def run(
+        self,
+        job: Callable[[], T],
+        done: Callable[[T], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        self.held.append(lambda: done(job()))
+
+    def work(self) -> None:
+        """Do everything held, and what that brings with it."""
+        while self.held:
+            self.held.popleft()()
 
 
 class HeldFlusher(Flusher):
@@ -143,8 +164,11 @@ class Asked:
 class Rig:
     """One broker on a simulated disk, started."""
 
-    def __init__(self, disk: SimDisk | None = None, **settings: object) -> None:
+    def __init__(
+        self, disk: SimDisk | None = None, *, worker: Worker | None = None, **settings: object
+    ) -> None:
         self.disk = disk or SimDisk()
+        self._worker = worker or InlineWorker()
         self.settings = {key.replace("_", "."): value for key, value in settings.items()}
         self.clock = SimClock(NOW, 1_000)
         self.start()
@@ -155,7 +179,7 @@ class Rig:
         self.broker = Broker(config, self.clock, self.disk, self.loop, self._die)
         self.flusher = HeldFlusher(self.broker.on_flushed)
         self.broker.flusher = self.flusher
-        self.broker.worker = InlineWorker()
+        self.broker.worker = self._worker
         report = self.broker.recover()
         self.loop.run_until_complete(self.broker.start(report))
 

@@ -1,12 +1,14 @@
-"""Commits of the metadata log, in order, however many wait for one sync."""
+"""Commits of the metadata log, in order, and answers that wait for what they rest on."""
 
 from collections.abc import Iterator
 
 import pytest
 
 from broker.controller.outcome import AllocateProducerIds
-from protocol.errors import ApiError
-from tests.unit.broker.rig import Rig
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.unit.broker.cluster import create_request
+from tests.unit.broker.rig import HeldWorker, Rig
 
 
 @pytest.fixture
@@ -31,3 +33,22 @@ def test_thousands_of_commits_wait_for_one_sync(rig: Rig) -> None:
     rig.flusher.sync()
     rig.turn()
     assert len(replies) == len(set(replies)) == 3_000
+
+
+def test_an_answer_without_records_waits_for_the_commit_that_is_being_applied() -> None:
+    worker = HeldWorker()
+    rig = Rig(worker=worker)
+    first = rig.send(create_request("t"), 7)
+    rig.flusher.sync()
+    # The commit is on the disk, its folder is not made yet: nobody can describe the topic.
+    assert len(worker.held) == 1
+    again = rig.send(create_request("t"), 7)
+    named = rig.send(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 9)
+    assert not first.is_answered()
+    assert not again.is_answered()
+    assert not named.is_answered()
+    worker.work()
+    assert first.answer.topics[0].error_code == ErrorCode.NONE
+    assert again.answer.topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+    assert named.answer.topics[0].error_code == ErrorCode.NONE
+    rig.stop()
