@@ -126,6 +126,7 @@ class Broker:
             self.flusher,
             lambda *commit: services.replicas.apply(*commit),
             self._on_image,
+            services.write_failed,
         )
         services.metadata.load()
         controller.config = services.config = self._config_in_force()

@@ -57,9 +57,11 @@ class MetadataDriver:
         flusher: Flusher,
         apply: Callable[[MetadataDelta, MetadataImage, Callable[[], None]], None],
         on_image: Callable[[MetadataDelta], None],
+        write_failed: Callable[[TopicPartition, DiskError, int], None],
     ) -> None:
         """`apply` brings the partitions of a commit into service and then calls its last argument;
-        `on_image` comes when the image has moved, before the reply."""
+        `on_image` comes when the image has moved, before the reply; `write_failed` hears what the
+        disk refuses, and when."""
         self.image = MetadataImage()
         self.removed_ids: set[Uuid] = set()
         """Topics the log has removed: their folders may go."""
@@ -69,6 +71,7 @@ class MetadataDriver:
         self._flusher = flusher
         self._apply = apply
         self._on_image = on_image
+        self._write_failed = write_failed
         self._decided = self.image
         self._pending: deque[tuple[MetadataDelta, MetadataImage, Callable[[], None]]] = deque()
         self._is_applying = False
@@ -104,6 +107,7 @@ class MetadataDriver:
             try:
                 self._append(outcome.records, now_ms)
             except DiskError as error:
+                self._write_failed(METADATA_PARTITION, error, now_ms)
                 refused(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
                 return
             self._decided = delta.replay_all(outcome.records).image()

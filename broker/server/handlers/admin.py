@@ -18,6 +18,7 @@ from protocol.messages.topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
+    DeleteTopicState,
 )
 from protocol.wire.schema import Message
 
@@ -46,11 +47,16 @@ def delete_topics(services: Services, call: Call, request: DeleteTopicsRequest) 
     """DeleteTopics: answered when the topics are out of service."""
 
     def refused(error: ApiError) -> Message:
-        names = [topic.name for topic in request.topics] or list(request.topic_names)
+        asked = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
         return DeleteTopicsResponse(
             responses=[
-                DeletableTopicResult(name=name, error_code=TIMED_OUT, error_message=str(error))
-                for name in names
+                DeletableTopicResult(
+                    name=topic.name or services.metadata.image.topic_names.get(topic.topic_id),
+                    topic_id=topic.topic_id,
+                    error_code=TIMED_OUT,
+                    error_message=str(error),
+                )
+                for topic in asked
             ]
         )
 

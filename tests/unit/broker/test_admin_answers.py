@@ -45,6 +45,8 @@ from protocol.messages.topics import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
+    DeleteTopicsRequest,
+    DeleteTopicState,
 )
 from protocol.wire.records import NewRecord, build_batch
 from tests.unit.broker.rig import Rig
@@ -294,3 +296,14 @@ def test_a_refusal_quotes_no_more_than_any_answer_can_carry(rig: Rig) -> None:
     codes = {one.name: ErrorCode(one.error_code) for one in asked.answer.topics}
     assert codes == {"good": ErrorCode.NONE, "bad": ErrorCode.INVALID_CONFIG}
     assert len(asked.answer.topics[1].error_message) <= TEXT_CHARS_MAX
+
+
+def test_a_deletion_that_cannot_be_written_names_every_topic_as_it_was_asked_for(rig: Rig) -> None:
+    topic_id = rig.broker.services.metadata.image.topics["logs"].topic_id
+    rig.disk.capacity_bytes = 0
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=topic_id)])
+    (by_id,) = rig.ask(request, 6).responses
+    assert by_id.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert (by_id.name, by_id.topic_id) == ("logs", topic_id)
+    (by_name,) = rig.ask(DeleteTopicsRequest(topic_names=["logs"]), 5).responses
+    assert (by_name.name, by_name.error_code) == ("logs", ErrorCode.REQUEST_TIMED_OUT)

@@ -1,10 +1,12 @@
 """Commits of the metadata log, in order, and answers that wait for what they rest on."""
 
+import errno
 from collections.abc import Iterator
 
 import pytest
 
 from broker.controller.outcome import AllocateProducerIds
+from broker.server.status import BrokerStatus
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.unit.broker.cluster import create_request
@@ -52,3 +54,25 @@ def test_an_answer_without_records_waits_for_the_commit_that_is_being_applied() 
     assert again.answer.topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
     assert named.answer.topics[0].error_code == ErrorCode.NONE
     rig.stop()
+
+
+def is_metadata_write(path: str, operation: str) -> bool:
+    return operation == "write" and "/__cluster_metadata-0/" in path
+
+
+def test_a_write_that_a_full_disk_refuses_is_counted_and_shown(rig: Rig) -> None:
+    rig.disk.refuses = is_metadata_write
+    answer = rig.ask(create_request("t"), 7)
+    assert answer.topics[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert rig.broker.services.metrics.write_failures == 1
+    status = BrokerStatus(rig.broker, 0).status()
+    assert [one.code for one in status.problems] == ["write_refused"]
+    rig.disk.refuses = None
+    assert rig.ask(create_request("t"), 7).topics[0].error_code == ErrorCode.NONE
+
+
+def test_a_failed_disk_ends_the_broker(rig: Rig) -> None:
+    rig.disk.refuses = is_metadata_write
+    rig.disk.refusal = errno.EIO
+    with pytest.raises(AssertionError, match="the broker would end: the disk has failed"):
+        rig.send(create_request("t"), 7)
