@@ -130,7 +130,9 @@ class CleaningJob:
     def _map(self) -> Iterator[bool]:
         """Note the keys of the dirty stretch until it ends or the memory does."""
         newest, plan = self._newest, self._plan
-        transactions = TransactionFilter(plan.aborted)
+        # The marker of what ended below is not met again: its producer would abort for ever.
+        coming = [one for one in plan.aborted if one.last_offset >= plan.first_dirty_offset]
+        transactions = TransactionFilter(coming)
         for group in plan.groups:
             for segment in group:
                 if segment.next_offset <= plan.first_dirty_offset:

@@ -284,6 +284,24 @@ def test_aborted_data_goes_and_its_marker_later() -> None:
     assert table(node) == {"a": "old", "b": "committed"}
 
 
+def test_a_commit_after_an_abort_in_a_clean_segment_counts() -> None:
+    """The marker lies in a segment that the first pass does not read again."""
+    node = node_with(delete_retention_ms="1000")
+    put(node, ("K", "old"))
+    put(node, ("x", "a"), producer=(5, 0, 0), is_transactional=True)
+    end(node, 5, is_commit=False)
+    roll(node)
+    clean(node)
+    tombstone = put(node, ("K", None), producer=(5, 0, 1), is_transactional=True)
+    end(node, 5, is_commit=True)
+    roll(node)
+    clean(node, NOW + 1)
+    assert offsets(node) == [tombstone]
+    roll(node)
+    clean(node, NOW + 5_000)
+    assert "K" not in table(node)
+
+
 def test_the_last_sequence_of_a_producer_survives_without_its_records() -> None:
     node = node_with()
     put(node, ("a", "1"), ("a", "2"), producer=(7, 0, 0))
