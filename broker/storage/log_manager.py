@@ -209,15 +209,12 @@ class LogManager:
 
         Returns the logs that there are now, and why the others could not be made.
         """
-        # A recovery point of a deleted namesake would make an empty log look like a loss.
-        known = self._known().values()
-        absent = [tp for tp in topic_partitions if tp not in self.logs]
-        if any(offsets.get(tp) for tp in absent for offsets in known):
-            self.checkpoint().perform()
         made: dict[TopicPartition, Log] = {}
         new: dict[TopicPartition, Log] = {}
-        refused: dict[TopicPartition, DiskError | FolderError] = {}
+        refused = self._forget_namesakes([tp for tp in topic_partitions if tp not in self.logs])
         for topic_partition in topic_partitions:
+            if topic_partition in refused:
+                continue
             try:
                 existing = self._existing(topic_partition, topic_id)
                 if existing is None:
@@ -235,6 +232,24 @@ class LogManager:
             made |= new
             self.logs.update(new)
         return made, refused
+
+    def _forget_namesakes(
+        self, absent: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, DiskError | FolderError]:
+        """A recovery point of a deleted namesake would make an empty log look like a loss.
+
+        Returns those that must wait until there is room to write that it is gone.
+        """
+        known = self._known().values()
+        named = [tp for tp in absent if any(offsets.get(tp) for offsets in known)]
+        try:
+            if named:
+                self.checkpoint().perform()
+        except DiskError as error:
+            if not error.is_full:
+                raise
+            return dict.fromkeys(named, error)
+        return {}
 
     def _existing(self, topic_partition: TopicPartition, topic_id: UUID) -> Log | None:
         existing = self.logs.get(topic_partition)

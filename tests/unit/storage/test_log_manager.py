@@ -205,6 +205,28 @@ def test_a_namesake_of_a_deleted_partition_begins_anew() -> None:
     assert node.log.leader_epochs.entries == [(0, 0)]
 
 
+def test_a_namesake_waits_for_room_to_forget_the_deleted_partition() -> None:
+    """Its first checkpoint must not speak of the old log; other refusals are no matter of room."""
+    node = Node()
+    node.put(batch(b"a"))
+    node.flush()
+    node.manager.checkpoint().perform()
+    node.manager.delete(TP)
+    there = node.manager.create(TopicPartition("there", 0), TOPIC_ID, node.log_config, NOW)
+    wanted = [TP, there.topic_partition]
+    node.sim.refuses = lambda path, operation: path.endswith(".tmp") and operation == "write"
+    made, refused = node.manager.create_all(wanted, TOPIC_ID, node.log_config, NOW)
+    assert made == {there.topic_partition: there}
+    assert isinstance(refused[TP], DiskError)
+    node.sim.refusal = errno.EIO
+    with pytest.raises(DiskError):
+        node.manager.create_all(wanted, TOPIC_ID, node.log_config, NOW)
+    node.sim.refuses = None
+    made, refused = node.manager.create_all(wanted, TOPIC_ID, node.log_config, NOW)
+    assert (set(made), refused) == (set(wanted), {})
+    assert node.reopen().offline == {}
+
+
 def test_an_older_checkpoint_never_overwrites_a_newer_one() -> None:
     node = Node()
     node.put(batch(b"a"))
