@@ -193,7 +193,9 @@ class Broker:
         if delta.changes_nodes:
             self._reconfigure()
         if delta.removed:
-            self.services.groups.topics_removed({topic.name for topic in delta.removed})
+            names = {topic.name for topic in delta.removed}
+            self.services.groups.topics_removed(names)
+            self.services.produces.topics_removed(names)
         if OFFSETS_TOPIC in delta.touched:
             self.services.groups.follow()
         if TRANSACTIONS_TOPIC in delta.touched:

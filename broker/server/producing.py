@@ -17,6 +17,7 @@ from broker.server.replica_manager import Partition
 from broker.server.txn_checks import TRANSACTIONAL, refuse_outsider
 from broker.storage.errors import DiskError, InvalidRecords
 from broker.storage.outcomes import Appended
+from broker.storage.producer_state import Awaited, note_refused
 from protocol.errors import ApiError, ErrorCode, UnsupportedMagic, WireError
 from protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -80,9 +81,8 @@ class Produces:
         self._now_ms = 0
         """The time of the first short request of this read, which is that of the others."""
         self._dirty: dict[Partition, None] = {}
-        self._refused_first: dict[tuple[str, int], dict[int, tuple[int, int]]] = {}
-        """Of partitions that could not be made yet: per producer the epoch and sequence of the
-        first batch that was refused."""
+        self._refused_first: dict[tuple[str, int], Awaited] = {}
+        """Of partitions that could not be made yet, what they have refused."""
         self._parked: Purgatory[Partition, ParkedProduce | QuickProduce] = Purgatory()
 
     def append(self, call: Call, request: ProduceRequest) -> None:
@@ -149,15 +149,22 @@ class Produces:
             header = read_header(batch) if batch else None
         except WireError:
             return
-        if header is None or header.producer_id < 0 or len(self._refused_first) >= REFUSED_MAX:
+        if header is None or header.producer_id < 0:
+            return
+        if place not in self._refused_first and len(self._refused_first) >= REFUSED_MAX:
             return
         first = self._refused_first.setdefault(place, {})
-        first.setdefault(header.producer_id, (header.producer_epoch, header.base_sequence))
+        note_refused(first, header.producer_id, header.producer_epoch, header.base_sequence)
 
     def _hand_over(self, partition: Partition) -> None:
         first = self._refused_first.pop((partition.topic, partition.index), {})
         for producer_id, (producer_epoch, sequence) in first.items():
             partition.log.producer_state.await_first(producer_id, producer_epoch, sequence)
+
+    def topics_removed(self, names: set[str]) -> None:
+        """What a topic's partitions have refused is no matter of its namesake's."""
+        for place in [one for one in self._refused_first if one[0] in names]:
+            del self._refused_first[place]
 
     def append_quick(
         self, lane: Lane, batch: memoryview, header: BatchHeader

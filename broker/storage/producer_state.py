@@ -45,6 +45,23 @@ UNKNOWN_BATCH: KnownBatch = (-1, -1, -2, -2, -1)
 """Stands for batches of which only a marker is left, or never were any: any sequence follows it."""
 
 
+Awaited = dict[int, tuple[int, int]]
+"""Producer id -> epoch and sequence of the first batch that was refused."""
+
+
+def note_refused(awaited: Awaited, producer_id: int, producer_epoch: int, sequence: int) -> None:
+    """Remember a refused batch unless one of its epoch or a newer one came before.
+
+    A newer epoch begins anew: nobody sends the batch of the older one again.
+    """
+    known_epoch, _ = awaited.get(producer_id, NOTHING_AWAITED)
+    if known_epoch >= producer_epoch:
+        return
+    if known_epoch == NOTHING_AWAITED[0] and len(awaited) >= AWAITED_COUNT_MAX:
+        del awaited[next(iter(awaited))]
+    awaited[producer_id] = producer_epoch, sequence
+
+
 class LastMarker(NamedTuple):
     """The newest marker of a producer."""
 
@@ -100,8 +117,8 @@ class ProducerState:
         self.producers: OrderedDict[int, Producer] = OrderedDict()
         self.transactions = Transactions()
         self.markers: dict[int, LastMarker] = {}
-        self.awaited: dict[int, tuple[int, int]] = {}
-        """Of unknown producers whose first batch could not be written: its epoch and sequence."""
+        self.awaited: Awaited = {}
+        """Of unknown producers, whose first batch could not be written."""
         self._before: dict[int, Producer | None] = {}
         self._first: dict[int, tuple[int, int]] = {}
         """Epoch and sequence with which unknown producers have begun since the last `keep`."""
@@ -149,6 +166,12 @@ class ProducerState:
 
     def _check_awaited(self, header: BatchHeader) -> None:
         producer_epoch, sequence = self.awaited.get(header.producer_id, NOTHING_AWAITED)
+        if producer_epoch > header.producer_epoch:
+            raise ApiError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"epoch {header.producer_epoch} of producer {header.producer_id} is older than "
+                f"{producer_epoch}, of which a batch was refused and has not come again",
+            )
         if producer_epoch == header.producer_epoch and sequence != header.base_sequence:
             raise ApiError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -158,10 +181,8 @@ class ProducerState:
 
     def await_first(self, producer_id: int, producer_epoch: int, sequence: int) -> None:
         """An unknown producer's first batch was refused: it must come before all others."""
-        if producer_id not in self.producers and producer_id not in self.awaited:
-            if len(self.awaited) >= AWAITED_COUNT_MAX:
-                del self.awaited[next(iter(self.awaited))]
-            self.awaited[producer_id] = producer_epoch, sequence
+        if producer_id not in self.producers:
+            note_refused(self.awaited, producer_id, producer_epoch, sequence)
 
     def check_transaction(self, header: BatchHeader) -> None:
         """Refuse what does not fit the producer's open transaction, if it has one.

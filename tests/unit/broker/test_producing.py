@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from broker.storage.producer_state import AWAITED_COUNT_MAX
 from protocol.errors import ErrorCode
 from protocol.messages.cluster import FindCoordinatorRequest
 from protocol.messages.offsets import (
@@ -263,8 +264,8 @@ def committed_offset(rig: Rig) -> int:
     return offset
 
 
-def of_sequence(topic: str, sequence: int) -> ProduceRequest:
-    batch = batch_of([b"x"], producer_id=7, producer_epoch=0, base_sequence=sequence)
+def of_sequence(topic: str, sequence: int, epoch: int = 0) -> ProduceRequest:
+    batch = batch_of([b"x"], producer_id=7, producer_epoch=epoch, base_sequence=sequence)
     return produce_request(topic, batch)
 
 
@@ -296,5 +297,36 @@ def test_what_a_partition_not_made_yet_refused_first_comes_first(rig: Rig) -> No
     assert not replicas.unmade
     assert code_of(rig.send(of_sequence("late", 1), 9)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     asked = rig.send(of_sequence("late", 0), 9)
+    rig.flusher.sync()
+    assert code_of(asked) is ErrorCode.NONE
+
+
+def test_a_newer_epoch_need_not_wait_for_what_the_older_was_refused(rig: Rig) -> None:
+    rig.disk.refuses = lambda path, operation: operation == "write" and "/t-0/" in path
+    for epoch, sequence in ((0, 3), (1, 0)):
+        asked = rig.send(of_sequence("t", sequence, epoch), 9)
+        assert code_of(asked) is ErrorCode.KAFKA_STORAGE_ERROR
+    rig.disk.refuses = None
+    assert code_of(rig.send(of_sequence("t", 1, 1), 9)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    asked = rig.send(of_sequence("t", 0, 1), 9)
+    rig.flusher.sync()
+    assert code_of(asked) is ErrorCode.NONE
+
+
+def test_what_an_unmade_partition_refused_is_bounded_and_goes_with_it(rig: Rig) -> None:
+    refused = rig.broker.services.produces._refused_first
+    rig.disk.refuses = lambda path, operation: operation == "write" and "/late-0/" in path
+    topic = CreatableTopic(name="late", num_partitions=1, replication_factor=1)
+    rig.ask(CreateTopicsRequest(topics=[topic]), 7)
+    for producer_id in range(AWAITED_COUNT_MAX + 5):
+        batch = batch_of([b"x"], producer_id=producer_id, producer_epoch=0, base_sequence=3)
+        rig.send(produce_request("late", batch), 9)
+    rig.send(of_sequence("late", 0, 1), 9)
+    assert len(refused["late", 0]) == AWAITED_COUNT_MAX
+    rig.ask(DeleteTopicsRequest(topic_names=["late"]), 5)
+    assert not refused
+    rig.disk.refuses = None
+    rig.create("late")
+    asked = rig.send(of_sequence("late", 7), 9)
     rig.flusher.sync()
     assert code_of(asked) is ErrorCode.NONE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.storage import producer_state
-from broker.storage.producer_state import ProducerState
+from broker.storage.producer_state import AWAITED_COUNT_MAX, ProducerState
 from protocol.errors import ApiError, ErrorCode
 from protocol.wire.records import BatchHeader, read_header
 from tests.unit.storage.kit import NOW, batch
@@ -92,6 +92,25 @@ def test_a_failed_write_is_forgotten_as_if_it_had_not_been() -> None:
     assert state.check(header(2)) is None
     assert refusal(state, header(3)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert state.check(header(1)) is not None
+
+
+def test_what_was_refused_of_a_newer_epoch_takes_the_place_of_the_older() -> None:
+    """Nobody sends the older epoch's batch again, so waiting for it would keep nothing in order."""
+    state = ProducerState(1000)
+    for one in (header(3), header(0, epoch=1), header(1, epoch=1), header(4)):
+        state.await_first(one.producer_id, one.producer_epoch, one.base_sequence)
+    assert refusal(state, header(3)) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert refusal(state, header(1, epoch=1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert state.check(header(0, epoch=1)) is None
+    assert state.check(header(5, epoch=2)) is None
+
+
+def test_only_so_many_refused_producers_are_remembered() -> None:
+    state = ProducerState(1000)
+    for producer in range(AWAITED_COUNT_MAX + 5):
+        state.await_first(producer, 0, 3)
+    state.await_first(AWAITED_COUNT_MAX, 1, 0)
+    assert list(state.awaited) == list(range(5, AWAITED_COUNT_MAX + 5))
 
 
 def test_what_is_kept_is_not_rolled_back() -> None:
