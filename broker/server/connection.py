@@ -202,6 +202,9 @@ class Connection(asyncio.BufferedProtocol):
             logger.exception("connection failed", extra=fields(peer=self.peer))
             self.close(FAULT, is_logged=False)
         finally:
+            if self.has_staged:
+                # Also of a connection that ended meanwhile: its batches have their offsets.
+                self._settle()
             self._is_busy = False
         if not self._frames.pending_bytes:
             self.frame_since_ms = 0

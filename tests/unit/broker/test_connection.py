@@ -62,11 +62,16 @@ class World:
             loop=self.loop,
             fetches=SimpleNamespace(hasten=self.hastened.append, forget=lambda parked: None),
             warmer=NEVER_COLD,
+            produces=SimpleNamespace(settle=self.settle),
         )
         self.dispatcher = self
         self.started: list[tuple[int, int]] = []
         """Key and number of every request that was started."""
         self.slots: dict[int, Slot] = {}
+        self.stages = False
+        """Whether what is started leaves something to be written at the end of the read."""
+        self.settled: list[int] = []
+        """How many requests had been started at each such writing."""
         ours, self.client = socket.socketpair()
         ours.setblocking(False)
         self.client.settimeout(5)
@@ -95,6 +100,10 @@ class World:
         key, number = struct.unpack_from(">hi", frame)
         self.started.append((key, number))
         self.slots[number] = slot
+        connection.has_staged = connection.has_staged or self.stages
+
+    def settle(self) -> None:
+        self.settled.append(len(self.started))
 
     # What the test does.
 
@@ -254,6 +263,15 @@ def test_a_frame_above_the_limit_is_not_read() -> None:
     world.arrive(frame(METADATA, 1, 2_001)[:4])
     assert world.is_aborted()
     world.loop.close()
+
+
+def test_what_was_staged_before_the_end_of_a_connection_is_written(world: World) -> None:
+    """Its offsets are given, and roll and retention wait for it to be written."""
+    world.stages = True
+    world.arrive(frame(PRODUCE, 1) + frame(PRODUCE, 2) + struct.pack(">i", 2**30))
+    assert world.is_aborted()
+    assert world.settled == [2]
+    assert not world.connection.has_staged
 
 
 def test_a_connection_with_much_to_do_lets_others_have_their_turn(
