@@ -56,12 +56,14 @@ class ProducerFilesJob:
         """Raises DiskError only where a sync has failed, which is final."""
         try:
             for segment, path, position, data in self._tails:
-                file = self._disk.open(path, create=True)
-                file.write([data], position)
-                file.truncate(position + len(data))
-                file.datasync()
-                if not position:
-                    self._disk.sync_folder(self._folder)
+                if position:
+                    file = self._disk.open(path)
+                    file.write([data], position)
+                    file.truncate(position + len(data))
+                    file.datasync()
+                else:
+                    # One that is there is wrong; cut short it might be taken for a right one.
+                    self._disk.replace(path, data, is_durable=True)
                 self.reached.append((segment, position + len(data)))
             for snapshot in self._snapshots:
                 path = snapshot_path(self._folder, snapshot.offset)
@@ -92,7 +94,9 @@ class ProducerFiles:
         self._folder = folder
         self._state = state
         self._staged: list[AbortedEntry] = []
-        self._incomplete: dict[Segment, None] = {}
+        self._incomplete = dict.fromkeys(
+            segment for segment in segments if segment.unwritten_aborted() is not None
+        )
         self._snapshots: list[ProducerSnapshot] = []
         self.has_aborted = any(segment.aborted_count for segment in segments)
         """Whether there is any aborted transaction to be found."""

@@ -355,18 +355,23 @@ class Segment:
         self._aborted = [*recalled, *self.aborted()]
         self.aborted_count = len(self._aborted)
 
-    def replace_txn_index(self) -> bool:
-        """Make the file what walking has found, durably; returns whether it already was."""
+    def replace_txn_index(self) -> None:
+        """Make the file what walking has found, durably; without room the next flush does it."""
         data = txn_index.encode(self.aborted())
         path = self.txn_index_path
         is_there = self._disk.exists(path)
         is_same = self._disk.read_all(path) == data if is_there else not data
-        if not is_same and data:
-            self._disk.replace(path, data, is_durable=True)
-        elif not is_same:
-            self._disk.unlink(path)
-        self._aborted_written = self.aborted_count
-        return is_same
+        try:
+            if not is_same and data:
+                self._disk.replace(path, data, is_durable=True)
+            elif not is_same:
+                self._disk.unlink(path)
+        except DiskError as error:
+            if not error.is_full:
+                raise
+            self._aborted_written = 0
+        else:
+            self._aborted_written = self.aborted_count
 
     def _read_aborted(self) -> list[AbortedEntry]:
         path = self.txn_index_path

@@ -16,6 +16,7 @@ from broker.storage.disk import OsDisk
 from broker.storage.errors import CorruptionError, DiskError, FolderError
 from broker.storage.folder import folder_name, parse_folder_name
 from broker.storage.log_manager import LogManager
+from broker.storage.txn_index import ENTRY_BYTES
 from protocol.types import TopicPartition
 from protocol.wire.records import read_header
 from tests.sim.disk import SimDisk
@@ -440,6 +441,27 @@ def test_a_full_disk_does_not_keep_the_logs_from_opening() -> None:
     node.manager.checkpoint().perform()
     node.restart()
     assert values_of(node.log) == [b"a", b"b"]
+
+
+def test_aborted_transactions_that_do_not_fit_are_written_by_a_later_flush() -> None:
+    """A start finds them by walking; without room for their file they are known all the same."""
+    node = Node()
+    node.put(batch(b"v", producer=(9, 0, 0), is_transactional=True))
+    node.log.append_marker(9, 0, False, 0, 0, NOW)
+    node.log.write_staged(NOW)
+    node.sim.capacity_bytes = 0
+    node.flush()
+    for _ in range(2):
+        assert node.reopen().offline == {}
+        assert node.log.aborted_transactions(0, 10) == [(9, 0)]
+    node.flush()
+    node.sim.capacity_bytes = None
+    node.flush()
+    index = node.disk.read_all(node.segment_path(suffix=".txnindex"))
+    assert len(index) == ENTRY_BYTES
+    node.restart()
+    assert node.log.aborted_transactions(0, 10) == [(9, 0)]
+    assert node.disk.read_all(node.segment_path(suffix=".txnindex")) == index
 
 
 def test_a_broken_disk_does() -> None:
