@@ -64,6 +64,7 @@ class Consumer:
         self._watch: TopicWatch | None = None
         self._paused: set[TopicPartition] = set()
         self._leaving: frozenset[TopicPartition] = frozenset()
+        self._read_under: GroupMembership | None = None
         self._reading = asyncio.Lock()
         self._watching: asyncio.Task[None] | None = None
         self._committing: asyncio.Task[None] | None = None
@@ -131,6 +132,7 @@ class Consumer:
         self._leaving = frozenset()
         self._watch = None
         self._offsets.is_subscribed = False
+        self._read_under = None
         self._core = self._offsets.core = self._new_core()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
@@ -157,8 +159,14 @@ class Consumer:
 
     @property
     def membership(self) -> GroupMembership | None:
-        """What a transaction's offsets are committed under; None outside of a generation."""
-        return None if self._core is None else self._core.membership
+        """The generation in which the records handed out last were read; None without a group.
+
+        A transaction's offsets are committed under it: a member that has lost its partitions since
+        is refused then, whatever generation it may be in by now, or in none at all.
+        """
+        if self._read_under is None and self._core is not None:
+            return self._core.membership
+        return self._read_under
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Hand out nothing of these until `resume`; they stay assigned."""
@@ -274,6 +282,10 @@ class Consumer:
             return not wanted or tp in wanted
 
         found: dict[TopicPartition, list[ConsumerRecord]] = {}
+        membership = None if self._core is None else self._core.membership
+        if self._member is not None and membership is None:
+            # Thrown out a moment ago: what is still here is lost, and may be read by others.
+            return found
         while count_max > 0:
             taken = self._buffer.take(is_wanted, count_max)
             if taken is None:
@@ -282,6 +294,8 @@ class Consumer:
             self._offsets.handed_out(tp, records[0].offset)
             found.setdefault(tp, []).extend(self._made(tp, records))
             count_max -= len(records)
+        if found:
+            self._read_under = membership
         return found
 
     def _made(self, tp: TopicPartition, records: Iterable[Record]) -> list[ConsumerRecord]:

@@ -28,8 +28,8 @@ from protocol.errors import ApiError, ErrorCode
 from protocol.types import TopicPartition
 from protocol.wire.record import NewRecord
 from protocol.wire.records import build_batch
-from tests.interop.client_scenarios import Killable
-from tests.interop.consumer_scenarios import GROUP, a_topic, until
+from tests.interop.client_scenarios import Killable, Scenario
+from tests.interop.consumer_scenarios import GROUP, a_topic, partitions_of, until
 
 COMMITTED = 1
 
@@ -232,6 +232,60 @@ async def offsets_are_part_of_it(cluster: Cluster) -> None:
     await sees(cluster, TopicPartition("produced", 0), COMMITTED, [b"0"])
 
 
+def a_slow_member_is_refused(is_idle: bool) -> Scenario:
+    """One member has read; before it sends its offsets, another has its partitions or some of them.
+
+    The slow one is in the next generation by then, or has left because nobody polled it.
+    """
+    name = "slow-idle" if is_idle else "slow-member"
+
+    async def scenario(cluster: Cluster) -> None:
+        await a_topic(cluster, name, 2, 5)
+        await Admin(cluster).ensure_topics([TopicSpec(f"{name}-out", partitions=2)])
+        settings = GROUP | {"auto_commit": False, "isolation_level": COMMITTED}
+        patience = {"max_poll_interval_ms": 1_500} if is_idle else {}
+        slow = Consumer(cluster, ConsumerSettings(name, **(settings | patience)))
+        quick = Consumer(cluster, ConsumerSettings(name, **settings))
+        producers = [await a_producer(cluster, f"{name}-{number}") for number in range(2)]
+        async with slow, quick:
+            slow.subscribe([name])
+            of_slow = await _transformed(slow, 10, producers[0], f"{name}-out")
+            if is_idle:
+                await until(lambda: not slow.assignment, "it has left")
+            quick.subscribe([name])
+            of_quick = await _transformed(quick, 10 if is_idle else 5, producers[1], f"{name}-out")
+            await producers[1].send_offsets_to_transaction(of_quick, name, quick.membership)
+            await producers[1].commit_transaction()
+            with pytest.raises(TransactionFailed, match=r"UNKNOWN_MEMBER_ID|ILLEGAL_GENERATION"):
+                await producers[0].send_offsets_to_transaction(of_slow, name, slow.membership)
+            await producers[0].abort_transaction()
+        for producer in producers:
+            await producer.close()
+        for tp in partitions_of(name, 2):
+            written = [b"%d" % number for number in range(5)] if tp in of_quick else []
+            out = TopicPartition(f"{name}-out", tp.partition)
+            await sees(cluster, out, COMMITTED, written)
+
+    scenario.__name__ = "an_idle_member_is_refused" if is_idle else "a_slow_member_is_refused"
+    return scenario
+
+
+async def _transformed(
+    consumer: Consumer, count: int, producer: Producer, topic: str
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Read so many records and send them on in a transaction that is left open: their offsets."""
+    offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+    producer.begin_transaction()
+    async with asyncio.timeout(30):
+        while count > 0:
+            for tp, records in (await consumer.getmany(timeout_ms=200)).items():
+                offsets[tp] = OffsetAndMetadata(records[-1].offset + 1)
+                count -= len(records)
+                for record in records:
+                    await producer.send(topic, record.value, partition=tp.partition)
+    return offsets
+
+
 async def out_of_order_calls_are_refused(cluster: Cluster) -> None:
     producer = Producer(cluster, transactional_id="order")
     await producer.start()
@@ -406,6 +460,8 @@ ALL = (
     a_write_of_a_fenced_producer_is_refused,
     a_forgotten_transaction_is_aborted,
     offsets_are_part_of_it,
+    a_slow_member_is_refused(is_idle=False),
+    a_slow_member_is_refused(is_idle=True),
     out_of_order_calls_are_refused,
     hooks_are_called,
 )

@@ -10,6 +10,8 @@ from protocol.client.cluster import Cluster
 from protocol.client.consumer import Consumer
 from protocol.client.consumer_settings import ConsumerSettings
 from protocol.client.errors import ClientClosed, NoCommittedOffset, OffsetOutOfRange
+from protocol.client.group_steps import GroupMembership
+from protocol.client.membership import Membership
 from protocol.types import EARLIEST_TIMESTAMP, TopicPartition
 from tests.unit.client.scripted_server import ScriptedServer
 from tests.unit.client.test_fetcher import Leaders
@@ -171,6 +173,47 @@ def test_without_a_group_there_is_nothing_to_commit_or_to_share() -> None:
             await consumer.committed(ZERO)
 
     consuming(test)
+
+
+def test_a_transaction_s_membership_is_the_one_its_records_were_read_under() -> None:
+    async def test(consumer: Consumer, leaders: Leaders) -> None:
+        core = consumer._core
+        assert core is not None
+        core.member_id, core.generation_id = "me", 1
+        await consumer.adopt({ZERO})
+        consumer.seek(ZERO, 0)
+        assert consumer.membership == GroupMembership(1, "me")
+        await consumer.getone()
+        core.generation_id = 2
+        assert consumer.membership == GroupMembership(1, "me")
+        await consumer.getone()
+        assert consumer.membership == GroupMembership(2, "me")
+        # Out of the group, as one that was not polled for too long: still to be refused, and so
+        # not to be taken for somebody who never was a member.
+        core.member_id, core.generation_id = "", -1
+        assert consumer.membership == GroupMembership(2, "me")
+        await consumer.unsubscribe()
+        assert consumer.membership is None
+
+    consuming(test, group_id="g", auto_commit=False)
+
+
+def test_a_member_that_was_thrown_out_hands_out_nothing_of_what_it_lost() -> None:
+    async def test(consumer: Consumer, leaders: Leaders) -> None:
+        core = consumer._core
+        assert core is not None
+        consumer._member = Membership(consumer._cluster, core, consumer)
+        core.member_id, core.generation_id = "me", 1
+        await consumer.adopt({ZERO})
+        consumer.seek(ZERO, 0)
+        assert (await consumer.getone()).offset == 0
+        core.member_id, core.generation_id = "", -1
+        assert await consumer.getmany(timeout_ms=50) == {}
+        core.member_id, core.generation_id = "me", 2
+        assert (await consumer.getone()).offset == 1
+        core.member_id = ""
+
+    consuming(test, group_id="g", auto_commit=False)
 
 
 def test_settings_that_make_no_sense_are_refused() -> None:
