@@ -164,12 +164,15 @@ class Producer:
         done. A batch the broker finds too large fails with ApiError MESSAGE_TOO_LARGE and is not
         split; raises as `send`.
         """
+        tp = TopicPartition(topic, partition)
+        transaction = self._transaction
         await self._wait_for_room(len(batch))
-        self._join_transaction(TopicPartition(topic, partition))
-        future: asyncio.Future[BatchMetadata] = asyncio.get_running_loop().create_future()
-        self._core.append_batch(
-            TopicPartition(topic, partition), batch, record_count, future, self._cluster.now_ms()
-        )
+        try:
+            self._join_transaction(tp, transaction)
+            future: asyncio.Future[BatchMetadata] = asyncio.get_running_loop().create_future()
+            self._core.append_batch(tp, batch, record_count, future, self._cluster.now_ms())
+        finally:
+            self._give_room()
         self._queued(topic)
         return future
 
@@ -277,10 +280,14 @@ class Producer:
             raise ValueError("the producer has no transactional_id")
         return self._transactions
 
-    def _join_transaction(self, tp: TopicPartition) -> None:
+    @property
+    def _transaction(self) -> int:
+        """The number of the transaction begun last."""
+        return 0 if self._transactions is None else self._transactions.core.number
+
+    def _join_transaction(self, tp: TopicPartition, number: int) -> None:
         if self._transactions is not None:
-            self._transactions.core.check_open()
-            self._transactions.core.join(tp)
+            self._transactions.core.join(tp, number)
 
     @property
     def buffered_bytes(self) -> int:
@@ -292,6 +299,7 @@ class Producer:
     async def _enqueue(
         self, outgoing: OutgoingRecord, on_delivery: DeliveryCallback | None
     ) -> "tuple[asyncio.Future[RecordMetadata], PendingBatch]":
+        transaction = self._transaction
         for interceptor in self._hooks.interceptors:
             outgoing = interceptor.on_send(outgoing)
         record = self._record(outgoing)
@@ -300,18 +308,21 @@ class Producer:
         if partition is None:
             await self._learn_partitions(topic)
         await self._wait_for_room(size_bytes)
-        # No await from here on, so that what was found out still holds.
-        if partition is None:
-            partition = self._choose_partition(topic, record.key, size_bytes)
-        tp = TopicPartition(topic, partition)
-        self._join_transaction(tp)
-        future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
-        for interceptor in self._hooks.interceptors:
-            tell_when_done(future, interceptor.on_acknowledgement)
-        if on_delivery is not None:
-            tell_when_done(future, on_delivery)
-        token = (future, record.timestamp_ms)
-        batch = self._core.append(tp, record, token, self._cluster.now_ms())
+        try:
+            # No await from here on, so that what was found out still holds.
+            if partition is None:
+                partition = self._choose_partition(topic, record.key, size_bytes)
+            tp = TopicPartition(topic, partition)
+            self._join_transaction(tp, transaction)
+            future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+            for interceptor in self._hooks.interceptors:
+                tell_when_done(future, interceptor.on_acknowledgement)
+            if on_delivery is not None:
+                tell_when_done(future, on_delivery)
+            token = (future, record.timestamp_ms)
+            batch = self._core.append(tp, record, token, self._cluster.now_ms())
+        finally:
+            self._give_room()
         self._queued(topic)
         return future, batch
 
@@ -322,7 +333,10 @@ class Producer:
             raise type(self._ended)(*self._ended.args)
 
     async def _wait_for_room(self, size_bytes: int) -> None:
-        """Return when that much may be queued, in order of arrival; queue it without an await."""
+        """Return when that much may be queued, in order of arrival.
+
+        The caller queues it without an await, or raises; either way it calls `_give_room` then.
+        """
         self._check_open()
         self._core.check_size(size_bytes)
         if not self._room and self._core.has_room(size_bytes):
@@ -342,7 +356,6 @@ class Producer:
         self._check_open()
 
     def _queued(self, topic: str) -> None:
-        self._give_room()
         self._sender.wake()
         now_ms = self._cluster.now_ms()
         if now_ms >= self._renewal_check_at_ms:

@@ -84,6 +84,8 @@ class TransactionCore:
 
     def __init__(self) -> None:
         self.state = TransactionState.NEW
+        self.number = 0
+        """Of the transaction begun last; they count from 1."""
         self.failure: Exception | None = None
         self.needs_new_epoch = False
         self.is_known_to_coordinator = True
@@ -105,6 +107,7 @@ class TransactionCore:
     def begin(self) -> None:
         """Open a transaction; the coordinator hears of it with the first partition."""
         self._expect(TransactionState.READY)
+        self.number += 1
         self.state = TransactionState.OPEN
 
     def begin_commit(self) -> None:
@@ -151,8 +154,11 @@ class TransactionCore:
         """Raise unless records may be sent."""
         self._expect(TransactionState.OPEN)
 
-    def join(self, tp: TopicPartition) -> None:
-        """A record for this partition is queued."""
+    def join(self, tp: TopicPartition, number: int) -> None:
+        """Let in a record for this partition, sent when `number` was that of the transaction."""
+        self.check_open()
+        if number != self.number:
+            raise TransactionFailed("the transaction this was sent in is over")
         if tp not in self._added:
             self._joining.add(tp)
 

@@ -2,13 +2,14 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
 from protocol.client.cluster import Cluster
 from protocol.client.errors import ClientClosed, RecordTooLarge
 from protocol.client.producer import BatchMetadata, Producer, RecordMetadata
+from protocol.client.producer_hooks import ProducerHooks
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.api import ApiKey
 from protocol.messages.metadata import MetadataRequest, MetadataResponseTopic
@@ -344,6 +345,27 @@ def test_who_waits_for_room_is_served_in_order() -> None:
         assert firsts == [b"0", b"1", b"2", b"3", b"5", b"6", b"7"]
 
     producing(test, buffer_bytes=900)
+
+
+def test_a_send_that_fails_when_its_turn_comes_lets_in_the_next() -> None:
+    def fails(topic: str, key: bytes | None, partitions: Sequence[int], _: Sequence[int]) -> int:
+        raise LookupError("no partition for it")
+
+    async def test(producer: Producer, leaders: Leaders) -> None:
+        leaders.gate = asyncio.Event()
+        await producer.send("t", b"0" * 500, partition=0)
+        failing = asyncio.create_task(producer.send("t", b"1" * 500))
+        while not producer._room:
+            await asyncio.sleep(0)
+        behind = asyncio.create_task(producer.send("t", b"2" * 500, partition=0))
+        await asyncio.sleep(0)
+        leaders.gate.set()
+        with pytest.raises(LookupError):
+            await failing
+        await (await behind)
+        assert [v[:1] for v in leaders.logs[TopicPartition("t", 0)]] == [b"0", b"2"]
+
+    producing(test, buffer_bytes=900, hooks=ProducerHooks(partitioner=fails))
 
 
 def test_what_can_never_be_sent_is_refused_at_once() -> None:

@@ -57,15 +57,15 @@ def test_moves_that_are_legal_and_all_others() -> None:
 def test_a_partition_s_batches_wait_until_the_coordinator_knows_it() -> None:
     core = an_open_one()
     assert core.joining == frozenset()
-    core.join(ZERO)
-    core.join(ONE)
+    core.join(ZERO, core.number)
+    core.join(ONE, core.number)
     assert core.joining == {ZERO, ONE}
     assert not core.may_send(ZERO)
     assert core.on_joined({ZERO: ErrorCode.NONE, ONE: ErrorCode.NONE}) is Verdict.DONE
     assert core.may_send(ZERO)
     assert core.joining == frozenset()
     assert core.is_open_there
-    core.join(ZERO)
+    core.join(ZERO, core.number)
     assert core.joining == frozenset()
     core.begin_commit()
     assert core.may_send(ZERO)
@@ -74,10 +74,25 @@ def test_a_partition_s_batches_wait_until_the_coordinator_knows_it() -> None:
     assert not core.may_send(ZERO)
 
 
+def test_a_record_is_let_into_no_transaction_but_the_one_it_was_sent_in() -> None:
+    core = an_open_one()
+    sent_in = core.number
+    core.begin_abort()
+    core.ended()
+    with pytest.raises(ClientError, match="between transactions"):
+        core.join(ZERO, sent_in)
+    core.begin()
+    with pytest.raises(TransactionFailed):
+        core.join(ZERO, sent_in)
+    assert core.joining == frozenset()
+    core.join(ZERO, core.number)
+    assert core.joining == {ZERO}
+
+
 def test_one_partition_refused_for_a_while_keeps_the_others_out_for_as_long() -> None:
     core = an_open_one()
-    core.join(ZERO)
-    core.join(ONE)
+    core.join(ZERO, core.number)
+    core.join(ONE, core.number)
     verdict = core.on_joined(
         {ZERO: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ONE: ErrorCode.OPERATION_NOT_ATTEMPTED}
     )
@@ -115,7 +130,7 @@ def test_codes_and_what_they_mean(code: ErrorCode, verdict: Verdict) -> None:
 
 def test_a_failure_leaves_only_the_abort() -> None:
     core = an_open_one()
-    core.join(ZERO)
+    core.join(ZERO, core.number)
     core.fail(ApiError(ErrorCode.MESSAGE_TOO_LARGE))
     assert core.drops_waiting
     assert core.joining == frozenset()

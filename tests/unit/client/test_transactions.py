@@ -2,14 +2,20 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
 from protocol.client.cluster import Cluster
-from protocol.client.errors import ConnectionLost, ProducerFenced, TransactionFailed
+from protocol.client.errors import (
+    ClientError,
+    ConnectionLost,
+    ProducerFenced,
+    TransactionFailed,
+)
 from protocol.client.group import OffsetAndMetadata
 from protocol.client.group_steps import GroupMembership
-from protocol.client.producer import Producer
+from protocol.client.producer import Producer, RecordMetadata
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.api import ApiKey
 from protocol.messages.cluster import (
@@ -38,7 +44,7 @@ from protocol.messages.transactions import (
     TxnOffsetCommitResponseTopic,
 )
 from protocol.types import TopicPartition
-from protocol.wire.records import read_header
+from protocol.wire.records import iterate_records, read_header
 from tests.unit.client.scripted_server import (
     CLOSE,
     Answer,
@@ -100,13 +106,13 @@ class Coordinating:
         return [request for request in self.server.received if request.api_key == key]
 
 
-def producing(test: Callable[[Producer, Coordinating], Awaitable[None]]) -> None:
+def producing(test: Callable[[Producer, Coordinating], Awaitable[None]], **settings: Any) -> None:
     async def run() -> None:
         coordinating = Coordinating()
         async with coordinating.server as server, asyncio.timeout(20):
             cluster = Cluster(server.address, client_id="me", request_timeout_ms=2_000)
             await cluster.start(10_000)
-            producer = Producer(cluster, transactional_id="id", linger_ms=0)
+            producer = Producer(cluster, transactional_id="id", linger_ms=0, **settings)
             await producer.start()
             try:
                 await test(producer, coordinating)
@@ -252,6 +258,39 @@ def test_an_abort_of_what_the_coordinator_never_opened_is_no_error() -> None:
         producer.begin_transaction()
 
     producing(test)
+
+
+def test_what_an_aborted_transaction_left_waiting_for_room_is_in_no_other() -> None:
+    async def test(producer: Producer, coordinating: Coordinating) -> None:
+        await producer.init_transactions()
+        producer.begin_transaction()
+        coordinating.faults[ApiKey.PRODUCE] = [ErrorCode.INVALID_RECORD]
+
+        def send(number: int) -> "asyncio.Task[asyncio.Future[RecordMetadata]]":
+            return asyncio.create_task(producer.send("t", b"%d" % number + bytes(500), partition=0))
+
+        first = [send(number) for number in range(6)]
+        await asyncio.wait(first, return_when=asyncio.FIRST_EXCEPTION)
+        late = send(6)
+        await asyncio.sleep(0)
+        await producer.abort_transaction()
+        producer.begin_transaction()
+        second = [send(number) for number in range(7, 10)]
+        await asyncio.gather(*second)
+        await producer.commit_transaction()
+        with pytest.raises(ClientError):
+            await late
+        written = [
+            record.value[:1]
+            for request in coordinating.asked(ApiKey.PRODUCE)[1:]
+            if isinstance(request.message, ProduceRequest)
+            for record in iterate_records(request.message.topic_data[0].partition_data[0].records)
+            if record.value is not None
+        ]
+        assert written == [b"7", b"8", b"9"]
+        await asyncio.gather(*first, return_exceptions=True)
+
+    producing(test, buffer_bytes=900)
 
 
 def test_closing_aborts_what_is_open() -> None:
