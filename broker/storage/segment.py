@@ -119,10 +119,7 @@ class Segment:
         return self._stem + LOG_SUFFIX
 
     def paths(self) -> list[str]:
-        """The segment's files as they should be; all but the first may be missing on the disk.
-
-        Among them is the snapshot of the producers as of the segment's beginning.
-        """
+        """Its files and the snapshot of its beginning; only the first is sure to be on the disk."""
         return [self._stem + suffix for suffix in (*SUFFIXES, SNAPSHOT_SUFFIX)]
 
     def create(self) -> None:
