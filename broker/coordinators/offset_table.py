@@ -50,8 +50,12 @@ class OffsetTable:
             self._unstable[place] += 1
         pending[place] = committed
 
-    def remove(self, place: Place) -> None:
-        """A tombstone: the offset is gone, and those that open transactions hold of it."""
+    def remove(self, place: Place, log_offset: int) -> None:
+        """A tombstone: the offset is gone, and those that open transactions hold of it.
+
+        What stands behind the tombstone in the log stays: a commit in a transaction is replayed
+        when it is written, a tombstone not before it is committed.
+        """
         offsets = self.groups.get(place.group_id)
         if offsets is not None:
             offsets.pop(place.partition, None)
@@ -59,8 +63,11 @@ class OffsetTable:
                 del self.groups[place.group_id]
         if place in self._unstable:
             for pending in self._pending.values():
-                pending.pop(place, None)
-            del self._unstable[place]
+                if place in pending and pending[place].log_offset <= log_offset:
+                    del pending[place]
+                    self._unstable[place] -= 1
+            if not self._unstable[place]:
+                del self._unstable[place]
 
     def resolve(self, producer_id: int, *, is_commit: bool) -> None:
         """A producer's transaction has ended in this partition."""

@@ -117,7 +117,7 @@ class GroupShard:
             return
         place = Place(name.group, TopicPartition(name.topic, name.partition))
         if value is None:
-            self.offsets.remove(place)
+            self.offsets.remove(place, log_offset)
         elif producer_id is None:
             self.offsets.put(place, decode_offset_value(value, log_offset))
         else:

@@ -261,11 +261,27 @@ def test_a_group_is_known_by_an_open_transaction_and_its_offsets_do_not_expire()
 def test_deleting_takes_what_a_transaction_holds_too() -> None:
     scene = Scene()
     written(scene, 6, 1, producer_id=1000)
-    scene.write(*scene.shard.delete_group(GROUP, scene.moment))
+    scene.shard.replay_batch(header(2, None), scene.shard.delete_group(GROUP, scene.moment))
     ended(scene, 1000, is_commit=True)
     assert seen(scene) == (None, False)
     with pytest.raises(ApiError):
         scene.shard.delete_group(GROUP, scene.moment)
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_a_tombstone_takes_nothing_that_was_written_behind_it(is_commit: bool) -> None:
+    """A transaction's offsets are replayed when they are written, a tombstone once it is safe."""
+    scene = Scene()
+    written(scene, 5, 0)
+    written(scene, 6, 1, producer_id=1000)
+    written(scene, 8, 3, producer_id=1001)
+    tombstone = CoordinatorRecord(encode_offset_key(GROUP, *T0), None)
+    scene.shard.replay_batch(header(2, None), [tombstone])
+    assert seen(scene) == (None, True)
+    ended(scene, 1000, is_commit=True)
+    assert seen(scene) == (None, True)
+    ended(scene, 1001, is_commit=is_commit)
+    assert seen(scene) == (8 if is_commit else None, False)
 
 
 def transactional(client: Client, group_id: str = GROUP) -> TxnOffsetCommitRequest:
