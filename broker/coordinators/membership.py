@@ -15,6 +15,7 @@ from uuid import UUID
 from broker.coordinators.classic_group import ClassicGroup
 from broker.coordinators.group_rebalance import Alarm
 from broker.coordinators.group_records import GroupMetadataValue
+from broker.coordinators.group_state import GroupState
 from broker.coordinators.group_terms import (
     NO_MEMBER,
     Answer,
@@ -55,11 +56,11 @@ class Membership:
         """A group, if it has anything to do with members."""
         return self.groups.get(group_id)
 
-    def drop(self, group_id: str, moment: Moment) -> None:
-        """Forget a group that has no members."""
-        group = self.groups.pop(group_id, None)
-        if group is not None:
-            group.unload(moment)
+    def forget(self, group_id: str) -> None:
+        """A group's tombstone is committed; it stays if somebody has come to it meanwhile."""
+        group = self.groups.get(group_id)
+        if group is not None and group.state is GroupState.EMPTY and not group.pending:
+            del self.groups[group_id]
 
     def _tidy(self, group: ClassicGroup) -> None:
         if group.is_void:

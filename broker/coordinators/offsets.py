@@ -126,9 +126,12 @@ class GroupShard:
 
     def _replay_group(self, key: Buffer, value: Buffer | None) -> None:
         group_id = decode_group_key(key)
-        if self._stored is None or group_id is None:
+        if group_id is None:
             return
-        if value is None:
+        if self._stored is None:
+            if value is None:
+                self.members.forget(group_id)
+        elif value is None:
             self._stored.pop(group_id, None)
         else:
             self._stored[group_id] = decode_group_value(value)
@@ -260,8 +263,9 @@ class GroupShard:
 
     # Forgetting.
 
-    def delete_group(self, group_id: str, moment: Moment) -> list[CoordinatorRecord]:
-        """Tombstones for all that is stored of a group without members; raises ApiError."""
+    def delete_group(self, group_id: str) -> list[CoordinatorRecord]:
+        """Tombstones for all that is stored of a group without members, its generation last;
+        raises ApiError."""
         state = self.state(group_id)
         if state is GroupState.DEAD:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND)
@@ -270,16 +274,14 @@ class GroupShard:
         tombstones = self._tombstones(
             place for place in self.offsets.places() if place.group_id == group_id
         )
-        return tombstones + self._drop(group_id, moment)
+        return tombstones + self._tombstone_of(group_id)
 
-    def _drop(self, group_id: str, moment: Moment) -> list[CoordinatorRecord]:
-        """Forget a group's generation; a tombstone for it, if it was ever stored."""
+    def _tombstone_of(self, group_id: str) -> list[CoordinatorRecord]:
+        """A tombstone for a group's generation, if one was ever stored."""
         group = self.members.get(group_id)
-        if group is None:
+        if group is None or not group.generation_id:
             return []
-        self.members.drop(group_id, moment)
-        key = encode_group_key(group_id)
-        return [CoordinatorRecord(key, None)] if group.generation_id else []
+        return [CoordinatorRecord(encode_group_key(group_id), None)]
 
     def delete_offsets(
         self, request: OffsetDeleteRequest, has_partition: HasPartition
@@ -339,7 +341,7 @@ class GroupShard:
             if group is None or group.state is not GroupState.EMPTY or group.pending:
                 continue
             if len(doomed) == len(known) and not self.offsets.has_pending(group_id):
-                tombstones += self._drop(group_id, moment)
+                tombstones += self._tombstone_of(group_id)
         return tombstones
 
     def _is_expired(

@@ -18,7 +18,7 @@ from broker.coordinators.group_records import decode_offset_key
 from broker.coordinators.group_terms import Answer, GroupLimits, Moment, Store
 from broker.coordinators.offsets import GroupShard
 from broker.coordinators.outcome import CoordinatorRecord, Outcome, fitting
-from broker.server.coordinator_driver import CoordinatorDriver, LoadedShard
+from broker.server.coordinator_driver import CoordinatorDriver, LoadedShard, Refused, Reply
 from protocol.errors import ApiError, ErrorCode
 from protocol.log import fields
 
@@ -174,11 +174,28 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
             self._forget(loaded, shard.of_topics(names) + coming)
 
     def _forget(self, loaded: LoadedShard[GroupShard], records: list[CoordinatorRecord]) -> None:
-        """Write tombstones, as many as fit at a time."""
-        while records:
+        """Write tombstones that nobody waits for."""
+        self.submit_tombstones(loaded, Outcome(records, None), lambda _: None, _not_forgotten)
+
+    def submit_tombstones(
+        self,
+        loaded: LoadedShard[GroupShard],
+        outcome: Outcome[Any],
+        reply: Reply,
+        refused: Refused,
+    ) -> None:
+        """Append tombstones in as many batches as they take; `reply` comes when the last one is
+        committed. What follows a refused batch is not written."""
+        records = outcome.records
+        refusals: list[ApiError] = []
+        while not refusals:
             count = fitting((len(one.key) for one in records), loaded.batch_bytes_max)
-            self.submit(loaded, Outcome(records[:count], None), lambda _: None, _not_forgotten)
-            records = records[count:]
+            batch, records = records[:count], records[count:]
+            if not records:
+                self.submit(loaded, Outcome(batch, outcome.reply), reply, refused)
+                return
+            self.submit(loaded, Outcome(batch, None), lambda _: None, refusals.append)
+        refused(refusals[0])
 
 
 def _not_forgotten(error: ApiError) -> None:

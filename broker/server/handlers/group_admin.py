@@ -117,11 +117,11 @@ def _delete_group(services: Services, index: int, group_id: str, done: Done) -> 
     groups = services.groups
     try:
         loaded = groups.find(group_id)
-        tombstones = groups.shard(group_id).delete_group(group_id, groups.moment())
+        tombstones = groups.shard(group_id).delete_group(group_id)
     except ApiError as error:
         done(index, error.code)
         return
-    groups.submit(
+    groups.submit_tombstones(
         loaded,
         Outcome(tombstones, None),
         lambda _: done(index, ErrorCode.NONE),
@@ -134,7 +134,7 @@ def offset_delete(services: Services, call: Call, request: OffsetDeleteRequest) 
     groups = services.groups
     loaded = groups.find(request.group_id)
     outcome = groups.shard(request.group_id).delete_offsets(request, groups.has_partition)
-    groups.submit(
+    groups.submit_tombstones(
         loaded,
         outcome,
         call.answer,

@@ -323,6 +323,51 @@ def test_every_version_of_delete(rig: Rig, version: int) -> None:
     assert join(rig).generation_id == 1
 
 
+def test_a_group_whose_deletion_is_refused_stays_as_it_was() -> None:
+    rig = undelayed(offsets_retention_minutes=10)
+    joined = join(rig)
+    sync(rig, joined)
+    commit(rig, 5, joined)
+    for _ in range(240):
+        rig.advance(5_000)
+        assert beat(rig, joined) is ErrorCode.NONE
+    rig.ask(LeaveGroupRequest(group_id="g", member_id=joined.member_id), 2)
+    rig.flusher.sync()
+    before = describe(rig)
+    rig.disk.capacity_bytes = 0
+    answer = rig.ask(DeleteGroupsRequest(groups_names=["g"]), 2)
+    assert answer.results[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    rig.disk.capacity_bytes = None
+    assert describe(rig) == before
+    # Its time runs from when it became empty, which only a group with its generation knows.
+    rig.broker.services.groups.expire(rig.clock.now_ms())
+    rig.flusher.sync()
+    assert stored(rig) == {"logs": 5}
+    rig.stop()
+
+
+@pytest.mark.parametrize("api_key", [ApiKey.DELETE_GROUPS, ApiKey.OFFSET_DELETE])
+def test_what_is_deleted_may_take_more_than_one_batch(api_key: ApiKey) -> None:
+    rig = undelayed(message_max_bytes=1_000)
+    rig.create("many", 100)
+    for index in range(100):
+        partition = OffsetCommitRequestPartition(partition_index=index, committed_offset=1)
+        topic = OffsetCommitRequestTopic(name="many", partitions=[partition])
+        rig.ask(OffsetCommitRequest(group_id="g", topics=[topic]), 8)
+    request: Any = DeleteGroupsRequest(groups_names=["g"])
+    if api_key is ApiKey.OFFSET_DELETE:
+        partitions = [OffsetDeleteRequestPartition(partition_index=one) for one in range(100)]
+        doomed = OffsetDeleteRequestTopic(name="many", partitions=partitions)
+        request = OffsetDeleteRequest(group_id="g", topics=[doomed])
+    asked = rig.send(request, api_key.valid_versions[-1])
+    assert not asked.is_answered()
+    rig.flusher.sync()
+    (result,) = asked.answer.results if api_key is ApiKey.DELETE_GROUPS else [asked.answer]
+    assert result.error_code == 0
+    assert stored(rig) == {}
+    rig.stop()
+
+
 def test_offsets_of_topics_that_are_read_are_not_deleted(rig: Rig) -> None:
     rig.create("others")
     joined = join(rig)

@@ -184,6 +184,21 @@ def test_a_group_without_offsets_goes_once_it_is_empty() -> None:
     assert scene.shard.state(GROUP) is GroupState.DEAD
 
 
+def test_a_group_that_is_deleted_is_there_until_its_tombstone_is_committed() -> None:
+    scene, a = Scene(), Client("a")
+    scene.join(a)
+    scene.leave(a)
+    tombstones = scene.shard.delete_group(GROUP)
+    assert scene.group.state is GroupState.EMPTY
+    b = Client("b")
+    scene.join(b)
+    scene.write(*tombstones)
+    assert scene.heartbeat(b) is ErrorCode.NONE, "who came meanwhile has a group"
+    scene.leave(b)
+    scene.write(*scene.shard.delete_group(GROUP))
+    assert scene.shard.state(GROUP) is GroupState.DEAD
+
+
 # Transactions.
 
 
@@ -261,11 +276,11 @@ def test_a_group_is_known_by_an_open_transaction_and_its_offsets_do_not_expire()
 def test_deleting_takes_what_a_transaction_holds_too() -> None:
     scene = Scene()
     written(scene, 6, 1, producer_id=1000)
-    scene.shard.replay_batch(header(2, None), scene.shard.delete_group(GROUP, scene.moment))
+    scene.shard.replay_batch(header(2, None), scene.shard.delete_group(GROUP))
     ended(scene, 1000, is_commit=True)
     assert seen(scene) == (None, False)
     with pytest.raises(ApiError):
-        scene.shard.delete_group(GROUP, scene.moment)
+        scene.shard.delete_group(GROUP)
 
 
 @pytest.mark.parametrize("is_commit", [True, False])
