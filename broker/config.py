@@ -30,6 +30,9 @@ from broker.topic_keys import CREATE_TIME as CREATE_TIME
 from broker.topic_keys import LOG_APPEND_TIME as LOG_APPEND_TIME
 from broker.topic_keys import LogConfig as LogConfig
 
+FAULT_COUNT_MAX = 20
+"""So many wrong settings are named; a client may send thousands."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
@@ -151,13 +154,13 @@ BROKER_ROWS: dict[str, tuple[str, Setting]] = {
 
 
 def check_settings(settings: Mapping[str, object]) -> list[Fault]:
-    """Every fault in a `cluster.settings` section; empty when it is right."""
+    """The first faults in a `cluster.settings` section; empty when it is right."""
     return _check(settings, BROKER_ROWS, "broker")
 
 
-def check_topic_settings(settings: Mapping[str, object]) -> list[Fault]:
-    """Every fault in a topic's settings, from the file or from a request; empty when right."""
-    faults = _check(settings, TOPIC_ROWS, "topic")
+def check_topic_settings(settings: Mapping[str, object], *, suggests: bool = True) -> list[Fault]:
+    """The first faults in a topic's settings, from the file or a request; empty when right."""
+    faults = _check(settings, TOPIC_ROWS, "topic", suggests=suggests)
     least, most = "min.compaction.lag.ms", "max.compaction.lag.ms"
     if not faults and (least in settings or most in settings):
         low, high = (
@@ -175,14 +178,22 @@ def topic_settings_text(settings: Mapping[str, object]) -> dict[str, str]:
 
 
 def _check(
-    settings: Mapping[str, object], table: Mapping[str, tuple[str, Setting]], what: str
+    settings: Mapping[str, object],
+    table: Mapping[str, tuple[str, Setting]],
+    what: str,
+    *,
+    suggests: bool = True,
 ) -> list[Fault]:
+    """The search for a key that was meant takes longest: only the first unknown one gets it."""
     faults: list[Fault] = []
     for key, value in settings.items():
+        if len(faults) == FAULT_COUNT_MAX:
+            break
         known = table.get(key)
         if known is None:
-            wanted = f"a {what} setting this broker has{nearest(key, table)}"
-            faults.append((key, value, wanted))
+            meant = nearest(key, table) if suggests else ""
+            suggests = False
+            faults.append((key, value, f"a {what} setting this broker has{meant}"))
             continue
         try:
             parse(known[1], value)

@@ -16,14 +16,9 @@ def place(
     """Replicas per partition, preferred leader first, dealt around the ring of brokers.
 
     Leaders go round robin from `start`; followers keep growing distances from their leader, so that
-    the load of a broker that fails is shared by all others. Refuses more replicas than brokers.
+    the load of a broker that fails is shared by all others. Needs as many brokers as replicas.
     """
     count = len(broker_ids)
-    if not 1 <= replication_factor <= count:
-        raise ApiError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"replication factor {replication_factor}, but there are {count} brokers",
-        )
     ring = sorted(broker_ids)
     placed = []
     for partition in range(partition_count):
@@ -35,6 +30,15 @@ def place(
             replicas.append(ring[(leader + distance) % count])
         placed.append(replicas)
     return placed
+
+
+def check_replication_factor(replication_factor: int, broker_ids: Sequence[int]) -> None:
+    """Refuse a number of replicas that there are no brokers for."""
+    if not 1 <= replication_factor <= len(broker_ids):
+        raise ApiError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"replication factor {replication_factor}, but there are {len(broker_ids)} brokers",
+        )
 
 
 def check_assignment(replicas: Sequence[int], broker_ids: Sequence[int]) -> None:

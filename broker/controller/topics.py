@@ -23,7 +23,7 @@ from broker.controller.image import (
     TopicImage,
 )
 from broker.controller.outcome import CreateOwnTopic, Outcome
-from broker.controller.placement import check_assignment, place
+from broker.controller.placement import check_assignment, check_replication_factor, place
 from broker.controller.records import (
     TOPIC_RESOURCE,
     ConfigRecord,
@@ -52,6 +52,9 @@ from protocol.types import ZERO_UUID, Uuid
 TOPIC_NAME_LENGTH_MAX = 249
 TOPIC_COUNT_MAX = 1_000
 PARTITION_COUNT_MAX = 4_000
+
+SUGGESTION_COUNT_MAX = 20
+"""In the refusals of one request: looking for the setting that was meant takes long."""
 
 K = TypeVar("K")
 
@@ -83,6 +86,8 @@ class Budget:
 
     topics: int
     partitions: int
+    suggestions: int = SUGGESTION_COUNT_MAX
+    """How many more wrong settings are compared with the right ones."""
 
     @classmethod
     def of(cls, image: MetadataImage) -> Budget:
@@ -229,13 +234,12 @@ def _creation(
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{METADATA_TOPIC} is not a topic")
     if name in image.topics:
         raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic '{name}' exists already")
-    settings = dict(own_settings or {}) | _stated_settings(topic)
-    replicas = _replicas(topic, image, config)
-    budget.take(1, len(replicas))
+    settings = dict(own_settings or {}) | _stated_settings(topic, budget)
+    replicas = _replicas(topic, image, config, budget)
     return Creation(name, new_topic_id(), replicas, settings)
 
 
-def _stated_settings(topic: CreatableTopic) -> dict[str, str]:
+def _stated_settings(topic: CreatableTopic, budget: Budget) -> dict[str, str]:
     settings: dict[str, str] = {}
     for entry in topic.configs:
         if entry.value is None:
@@ -243,39 +247,36 @@ def _stated_settings(topic: CreatableTopic) -> dict[str, str]:
         if entry.name in settings:
             raise ApiError(ErrorCode.INVALID_CONFIG, f"{entry.name} is set twice")
         settings[entry.name] = entry.value
-    refuse_faults(settings)
-    return settings
-
-
-def refuse_faults(settings: Mapping[str, str]) -> None:
-    """INVALID_CONFIG naming every fault of a topic's settings, if there is one."""
-    faults = check_topic_settings(settings)
+    faults = check_topic_settings(settings, suggests=budget.suggestions > 0)
     if faults:
+        budget.suggestions -= 1
         raise ApiError(
             ErrorCode.INVALID_CONFIG,
             "; ".join(
                 f"{key}: found {found!r}, expected {wanted}" for key, found, wanted in faults
             ),
         )
+    return settings
 
 
 def _replicas(
-    topic: CreatableTopic, image: MetadataImage, config: BrokerConfig
+    topic: CreatableTopic, image: MetadataImage, config: BrokerConfig, budget: Budget
 ) -> Sequence[Sequence[int]]:
+    """Where the partitions go; the numbers come from the wire, so they are counted and taken from
+    the budget before anything is laid out."""
     broker_ids = live_brokers(image)
     if topic.assignments:
-        return _chosen_replicas(topic, broker_ids)
+        replicas = _chosen_replicas(topic, broker_ids)
+        budget.take(1, len(replicas))
+        return replicas
     count = topic.num_partitions if topic.num_partitions != -1 else config.num_partitions
     if count < 1:
         raise ApiError(ErrorCode.INVALID_PARTITIONS, "a topic has at least one partition")
-    if count > PARTITION_COUNT_MAX:
-        # Before anything is laid out: the number comes from the wire.
-        raise ApiError(
-            ErrorCode.POLICY_VIOLATION, f"a cluster has at most {PARTITION_COUNT_MAX} partitions"
-        )
     factor = topic.replication_factor
     if factor == -1:
         factor = config.default_replication_factor
+    check_replication_factor(factor, broker_ids)
+    budget.take(1, count)
     return place(broker_ids, count, factor, image.partition_count)
 
 
@@ -384,10 +385,11 @@ def _growth(
             f"the topic has {old_count} partitions; {topic.count} would not be more",
         )
     added = topic.count - old_count
-    budget.take(0, added)
     broker_ids = live_brokers(image)
     factor = len(known.partitions[0].replicas)
     if topic.assignments is None:
+        check_replication_factor(factor, broker_ids)
+        budget.take(0, added)
         replicas = place(broker_ids, added, factor, image.partition_count)
     else:
         replicas = [list(one.broker_ids) for one in topic.assignments]
@@ -398,6 +400,7 @@ def _growth(
             )
         for one in replicas:
             check_assignment(one, broker_ids)
+        budget.take(0, added)
     return [
         new_partition(known.topic_id, old_count + number, one)
         for number, one in enumerate(replicas)

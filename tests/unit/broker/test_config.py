@@ -8,6 +8,7 @@ import pytest
 
 from broker.config import (
     BROKER_ROWS,
+    FAULT_COUNT_MAX,
     TOPIC_ROWS,
     BrokerConfig,
     LogConfig,
@@ -112,6 +113,14 @@ def test_a_wrong_broker_setting_is_named_with_what_was_expected(
 def test_every_fault_is_listed_at_once() -> None:
     wrong = {"num.partitions": 0, "no.such.key": 1, "log.segment.bytes": 20}
     assert [key for key, _, _ in check_settings(wrong)] == ["num.partitions", "no.such.key"]
+
+
+def test_of_very_many_faults_the_first_are_listed_and_one_gets_a_suggestion() -> None:
+    wrong: dict[str, object] = {f"retention.ms.x{number}": 1 for number in range(100)}
+    for found in (check_topic_settings(wrong), check_settings(wrong)):
+        assert [key for key, _, _ in found] == list(wrong)[:FAULT_COUNT_MAX]
+        assert "did you mean" in found[0][2]
+        assert not any("did you mean" in want for _, _, want in found[1:])
 
 
 def test_topic_settings_are_checked_by_their_own_table() -> None:

@@ -4,10 +4,16 @@ from typing import Any
 
 import pytest
 
+from broker.controller import topics
 from broker.controller.image import OFFSETS_TOPIC
 from broker.controller.outcome import AllocateProducerIds, CreateOwnTopic
 from broker.controller.placement import place
-from broker.controller.topics import PARTITION_COUNT_MAX, TOPIC_COUNT_MAX, check_topic_name
+from broker.controller.topics import (
+    PARTITION_COUNT_MAX,
+    SUGGESTION_COUNT_MAX,
+    TOPIC_COUNT_MAX,
+    check_topic_name,
+)
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.topics import (
     CreatableReplicaAssignment,
@@ -188,6 +194,58 @@ def test_the_cluster_has_a_limit_of_topics_and_of_partitions() -> None:
     assert code_of(wide.create("a", PARTITION_COUNT_MAX - 1)) is ErrorCode.NONE
     assert code_of(wide.create("b", 2)) is ErrorCode.POLICY_VIOLATION
     assert code_of(wide.create("b", 1)) is ErrorCode.NONE
+
+
+def test_what_is_beyond_the_limit_is_refused_before_it_is_laid_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = Cluster()
+    laid_out: list[int] = []
+
+    def count(broker_ids: list[int], partitions: int, factor: int, start: int) -> list[list[int]]:
+        laid_out.append(partitions)
+        return place(broker_ids, partitions, factor, start)
+
+    monkeypatch.setattr(topics, "place", count)
+    wide = [
+        CreatableTopic(name=f"t{number}", num_partitions=3_000, replication_factor=1)
+        for number in range(50)
+    ]
+    request = CreateTopicsRequest(topics=wide, validate_only=True)
+    codes = [code_of(one) for one in cluster.submit(request).topics]
+    assert codes == [ErrorCode.NONE] + [ErrorCode.POLICY_VIOLATION] * 49
+    assert laid_out == [3_000]
+
+
+def test_a_refused_topic_takes_nothing_from_the_others_of_its_request() -> None:
+    cluster = Cluster()
+    wide = [
+        CreatableTopic(name="a", num_partitions=PARTITION_COUNT_MAX - 2, replication_factor=2),
+        CreatableTopic(name="b", num_partitions=PARTITION_COUNT_MAX - 2, replication_factor=1),
+    ]
+    codes = [code_of(one) for one in cluster.submit(CreateTopicsRequest(topics=wide)).topics]
+    assert codes == [ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.NONE]
+    cluster.create("c", 1)
+    nobody = [CreatePartitionsAssignment(broker_ids=[9])]
+    codes = grow(
+        cluster,
+        CreatePartitionsTopic(name="b", count=PARTITION_COUNT_MAX - 1, assignments=nobody),
+        CreatePartitionsTopic(name="c", count=2, assignments=None),
+    )
+    assert codes == [ErrorCode.INVALID_REPLICA_ASSIGNMENT, ErrorCode.NONE]
+
+
+def test_only_some_wrong_settings_of_a_request_are_compared_with_the_right_ones() -> None:
+    request = create_request("t", retention_mss="1")
+    wrong = request.topics[0].configs
+    request.topics = [
+        CreatableTopic(name=f"t{number}", num_partitions=1, replication_factor=1, configs=wrong)
+        for number in range(SUGGESTION_COUNT_MAX + 5)
+    ]
+    results = Cluster().submit(request).topics
+    assert {code_of(one) for one in results} == {ErrorCode.INVALID_CONFIG}
+    suggested = ["did you mean retention.ms?" in one.error_message for one in results]
+    assert suggested == [True] * SUGGESTION_COUNT_MAX + [False] * 5
 
 
 def test_topics_are_deleted_by_name_and_by_id() -> None:
