@@ -113,13 +113,30 @@ def created_configs(
     return entries
 
 
+@dataclass(frozen=True, slots=True)
+class Inherited:
+    """One topic setting as it is where the topic does not set it itself."""
+
+    row: Setting
+    layers: list[Layer]
+    entry: DescribeConfigsResourceResult
+
+
 def describe_configs(
     request: DescribeConfigsRequest, image: MetadataImage, config: BrokerConfig
 ) -> DescribeConfigsResponse:
     """DescribeConfigs for topics and for this broker; a resource named twice is described once."""
     asked = {(one.resource_type, one.resource_name): one for one in request.resources}
+    # What topics get from the node and the defaults is worked out once for all of them.
+    inherited = {
+        key: Inherited(row, layers, _entry(row, layers, topic_value(row, layers, config), request))
+        for key, (_, row) in TOPIC_ROWS.items()
+        for layers in [topic_layers(row, {}, config)]
+    }
     return DescribeConfigsResponse(
-        results=[_describe(resource, request, image, config) for resource in asked.values()]
+        results=[
+            _describe(resource, request, image, config, inherited) for resource in asked.values()
+        ]
     )
 
 
@@ -128,6 +145,7 @@ def _describe(
     request: DescribeConfigsRequest,
     image: MetadataImage,
     config: BrokerConfig,
+    inherited: Mapping[str, Inherited],
 ) -> DescribeConfigsResult:
     result = DescribeConfigsResult(
         error_code=ErrorCode.NONE,
@@ -138,43 +156,49 @@ def _describe(
     wanted = resource.configuration_keys or None
     try:
         if resource.resource_type == TOPIC_RESOURCE:
-            entries = _topic_entries(resource.resource_name, image, config, wanted)
+            overrides = _overrides(resource.resource_name, image)
+            result.configs = [
+                _topic_entry(one, overrides, request)
+                for key, one in inherited.items()
+                if wanted is None or key in wanted
+            ]
         elif resource.resource_type == BROKER_RESOURCE:
             entries = _broker_entries(resource.resource_name, config, wanted)
+            result.configs = [
+                _entry(row, layers, layers[0].value, request, is_read_only=is_read_only)
+                for row, layers, is_read_only in entries
+            ]
         else:
             raise ApiError(
                 ErrorCode.INVALID_REQUEST,
                 f"resource type {resource.resource_type} has no settings here",
             )
-        result.configs = [
-            _entry(row, layers, value, is_read_only, request)
-            for row, layers, value, is_read_only in entries
-        ]
     except ApiError as error:
         result.error_code, result.error_message = error.code, str(error)
     return result
 
 
-_Entry = tuple[Setting, list[Layer], str, bool]
-
-
-def _topic_entries(
-    name: str, image: MetadataImage, config: BrokerConfig, wanted: Collection[str] | None
-) -> Iterator[_Entry]:
+def _overrides(name: str, image: MetadataImage) -> Mapping[str, str]:
     if name not in image.topics:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic '{name}'")
-    overrides = image.settings(TOPIC_RESOURCE, name)
-    rows = [row for key, (_, row) in TOPIC_ROWS.items() if wanted is None or key in wanted]
-    layers = [topic_layers(row, overrides, config) for row in rows]
-    return (
-        (row, one, topic_value(row, one, config), False)
-        for row, one in zip(rows, layers, strict=True)
-    )
+    return image.settings(TOPIC_RESOURCE, name)
+
+
+def _topic_entry(
+    inherited: Inherited, overrides: Mapping[str, str], request: DescribeConfigsRequest
+) -> DescribeConfigsResourceResult:
+    row = inherited.row
+    own = overrides.get(row.key)
+    if own is None:
+        return inherited.entry
+    layers = [Layer(row.key, own, Source.DYNAMIC_TOPIC), *inherited.layers]
+    return _entry(row, layers, own, request)
 
 
 def _broker_entries(
     name: str, config: BrokerConfig, wanted: Collection[str] | None
-) -> Iterator[_Entry]:
+) -> Iterator[tuple[Setting, list[Layer], bool]]:
+    """Row, layers, and whether it is read only."""
     if name and name != str(config.node_id):
         raise ApiError(
             ErrorCode.INVALID_REQUEST, f"this is broker {config.node_id}; ask broker {name} itself"
@@ -184,16 +208,11 @@ def _broker_entries(
         # An empty name asks for what has been set at run time for all brokers, and for that alone.
         for_all = config.dynamic_for_all
         return (
-            (row, [Layer(row.key, value, Source.DYNAMIC_DEFAULT_BROKER)], value, False)
+            (row, [Layer(row.key, text(for_all[row.key]), Source.DYNAMIC_DEFAULT_BROKER)], False)
             for row in rows
             if row.key in for_all
-            for value in [text(for_all[row.key])]
         )
-    return (
-        (row, layers, layers[0].value, not row.is_dynamic)
-        for row in rows
-        for layers in [_broker_layers(row, config)]
-    )
+    return ((row, _broker_layers(row, config), not row.is_dynamic) for row in rows)
 
 
 def _broker_layers(row: Setting, config: BrokerConfig) -> list[Layer]:
@@ -218,8 +237,9 @@ def _entry(
     row: Setting,
     layers: list[Layer],
     value: str,
-    is_read_only: bool,
     request: DescribeConfigsRequest,
+    *,
+    is_read_only: bool = False,
 ) -> DescribeConfigsResourceResult:
     synonyms = [
         DescribeConfigsSynonym(name=layer.name, value=layer.value, source=layer.source)

@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from broker.config import TOPIC_ROWS, BrokerConfig
+from broker.controller import configs
 from broker.controller.config_changes import Operation
 from broker.controller.configs import describe_configs
 from protocol.errors import ErrorCode
@@ -99,6 +101,43 @@ def test_the_broker_describes_itself_and_no_other(cluster: Cluster) -> None:
     assert entries(describe(cluster, name="", kind=BROKER)) == {}
     assert describe(cluster, name="2", kind=BROKER).error_code == ErrorCode.INVALID_REQUEST
     assert describe(cluster, kind=LOGGER).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_topics_of_one_request_share_what_they_inherit_and_keep_what_is_their_own(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"t{number}" for number in range(50)]
+    for number, name in enumerate(names):
+        cluster.create(name, retention_ms=str(number))
+    looks = 0
+    node_values = configs._node_values
+
+    def count(config: BrokerConfig) -> Any:
+        nonlocal looks
+        looks += 1
+        return node_values(config)
+
+    monkeypatch.setattr(configs, "_node_values", count)
+    request = DescribeConfigsRequest(
+        resources=[
+            DescribeConfigsResource(
+                resource_type=TOPIC, resource_name=name, configuration_keys=None
+            )
+            for name in names
+        ],
+        include_synonyms=True,
+    )
+    results = describe_configs(request, cluster.image, cluster.config).results
+    # As often as for one topic: each setting looks for its layers and for its value.
+    assert looks <= 2 * len(TOPIC_ROWS)
+    for number, result in enumerate(results):
+        found = entries(result)
+        assert (found["retention.ms"].value, found["retention.ms"].config_source) == (
+            str(number),
+            1,
+        )
+        assert [one.source for one in found["retention.ms"].synonyms] == [1, 4, 5]
+        assert (found["segment.ms"].value, found["segment.ms"].config_source) == ("604800000", 5)
 
 
 def test_an_unknown_topic_has_no_settings(cluster: Cluster) -> None:
