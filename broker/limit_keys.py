@@ -64,11 +64,11 @@ class LimitKeys:
         why="fetch sessions remembered; a reader without one names all its partitions each time",
     )  # fmt: skip
     max_request_elements: int = setting(
-        "max.request.elements", Kind.INT, 250_000, "elements", low=1_000,
+        "max.request.elements", Kind.INT, 50_000, "elements", low=1_000,
         why="structures, texts and ids in all arrays of one request: three bytes make a hundred",
     )  # fmt: skip
     max_request_numbers: int = setting(
-        "max.request.numbers", Kind.INT, 100_000, "numbers", low=1_000,
+        "max.request.numbers", Kind.INT, 50_000, "numbers", low=1_000,
         why="numbers in one array of a request",
     )  # fmt: skip
     max_request_tagged_fields: int = setting(
