@@ -10,6 +10,7 @@ import pytest
 
 from broker.controller.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from broker.controller.outcome import CreateOwnTopic
+from broker.server.housekeeping import LOOP_LAG_MS_MAX, WATCH_INTERVAL_MS
 from broker.server.metrics import Metrics
 from broker.server.status import BrokerStatus
 from broker.server.times import ApiTimes, Times, Timing
@@ -184,3 +185,15 @@ def apis(status: BrokerStatus) -> Any:
 
 def test_nothing_is_shown_of_what_was_never_asked() -> None:
     assert "request_seconds_bucket" not in Metrics().text({})
+
+
+def test_a_loop_that_was_held_is_noticed_whatever_else_was_due(rig: Rig) -> None:
+    metrics = rig.broker.services.metrics
+    rig.advance(0)
+    for held in range(1, 31):
+        # Not in step with the duties that come once a second.
+        for _ in range(held):
+            rig.advance(WATCH_INTERVAL_MS)
+        assert metrics.loop_lags == held - 1
+        rig.advance(WATCH_INTERVAL_MS + LOOP_LAG_MS_MAX)
+        assert metrics.loop_lags == held
