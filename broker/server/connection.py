@@ -18,7 +18,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, cast
 
 from broker.server.output import Output, PeerTooSlow
-from broker.server.pipeline import Pipeline, Slot, is_fetch_frame, is_produce_frame
+from broker.server.pipeline import Pipeline, Slot, is_produce_frame
 from protocol.errors import EncodeError, WireError
 from protocol.log import fields
 from protocol.messages.api import ApiKey
@@ -223,8 +223,6 @@ class Connection(asyncio.BufferedProtocol):
                 self._settle()
                 self._advance()
             if not pipeline.admits(is_produce):
-                if self.parked_fetch is not None and not is_fetch_frame(frame):
-                    self.listener.services.fetches.hasten(self.parked_fetch)
                 pipeline.wait(bytes(frame), perf_counter_ns())
                 return
         slot = pipeline.start(is_produce, len(frame))
@@ -289,6 +287,9 @@ class Connection(asyncio.BufferedProtocol):
                 return
             if self.has_staged:
                 self._settle()
+        # Also for what was there before the fetch was parked, if that has waited in the line too.
+        if self.parked_fetch is not None and pipeline.holds_other_than_fetch:
+            self.listener.services.fetches.hasten(self.parked_fetch)
         output.send()
         if pipeline.leaving and output.is_empty:
             self._note_sent()

@@ -90,6 +90,11 @@ class Pipeline:
         self._size_bytes += len(frame)
         self.waiting_bytes += len(frame)
 
+    @property
+    def holds_other_than_fetch(self) -> bool:
+        """Whether anything but a Fetch waits to be started."""
+        return any(not is_fetch_frame(frame) for frame, _ in self._waiting)
+
     def next_waiting(self) -> bytes | None:
         """The frame that waited longest, if it may start; it is the caller's from then on."""
         if not self._waiting:

@@ -72,6 +72,8 @@ class World:
         """Whether what is started leaves something to be written at the end of the read."""
         self.settled: list[int] = []
         """How many requests had been started at each such writing."""
+        self.parks_fetches = False
+        """Whether every Fetch waits for data; its number stands for it."""
         ours, self.client = socket.socketpair()
         ours.setblocking(False)
         self.client.settimeout(5)
@@ -101,6 +103,9 @@ class World:
         self.started.append((key, number))
         self.slots[number] = slot
         connection.has_staged = connection.has_staged or self.stages
+        if self.parks_fetches and key == FETCH:
+            parked: Any = number
+            connection.parked_fetch = parked
 
     def settle(self) -> None:
         self.settled.append(len(self.started))
@@ -201,6 +206,19 @@ def test_a_waiting_fetch_is_hurried_by_anything_but_a_fetch(
     # Hurried is not finished: what came behind starts when the fetch has its answer.
     assert world.started == [(FETCH, 0)]
     world.connection.parked_fetch = None
+
+
+def test_a_fetch_that_has_waited_itself_is_hurried_for_what_came_before_it_was_parked(
+    world: World,
+) -> None:
+    world.parks_fetches = True
+    world.arrive(frame(FETCH, 0) + frame(FETCH, 1) + frame(FETCH, 2) + frame(METADATA, 3))
+    for number in range(3):
+        assert world.started[-1] == (FETCH, number)
+        assert world.hastened == list(range(number + 1))
+        world.connection.parked_fetch = None
+        world.answer(number)
+    assert world.started[-1] == (METADATA, 3)
 
 
 def test_requests_in_flight_have_a_limit() -> None:

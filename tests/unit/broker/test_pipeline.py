@@ -26,6 +26,16 @@ def test_produce_overlaps_produce_and_answers_leave_in_order() -> None:
     assert pipeline.is_idle
 
 
+def test_what_waits_may_be_fetches_only() -> None:
+    pipeline = Pipeline(REQUEST_COUNT_MAX, REQUEST_BYTES_MAX)
+    start(pipeline, is_produce=False)
+    assert not pipeline.holds_other_than_fetch
+    pipeline.wait(FETCH)
+    assert not pipeline.holds_other_than_fetch
+    pipeline.wait(PRODUCE)
+    assert pipeline.holds_other_than_fetch
+
+
 def test_anything_else_waits_for_all_before_it() -> None:
     pipeline = Pipeline(REQUEST_COUNT_MAX, REQUEST_BYTES_MAX)
     produce = start(pipeline, is_produce=True)
