@@ -7,6 +7,7 @@ the rows that DescribeConfigs and the documentation show cannot drift apart.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
@@ -15,10 +16,17 @@ from typing import Any
 LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
 
+VALUE_LENGTH_MAX = 1_000
+"""Characters of a value; the longest that is right has some dozens."""
+
 Value = bool | int | float | str
 
 Fault = tuple[str, object, str]
 """A wrong setting: the key, the value found, what was expected."""
+
+# Python reads more as numbers than Kafka does: underlines, and the digits of all scripts.
+_WHOLE = re.compile(r"\s*[+-]?[0-9]{1,19}\s*", re.ASCII)
+_DECIMAL = re.compile(r"\s*[+-]?[0-9]{0,19}\.?[0-9]{0,19}([eE][+-]?[0-9]{1,3})?\s*", re.ASCII)
 
 
 class Kind(IntEnum):
@@ -123,6 +131,8 @@ def rows(table: type) -> Iterator[tuple[str, Setting]]:
 
 def parse(row: Setting, given: object) -> Value:
     """The value in its own type, from a configuration file or from the wire; raises WrongValue."""
+    if isinstance(given, str) and len(given) > VALUE_LENGTH_MAX:
+        raise WrongValue(f"at most {VALUE_LENGTH_MAX} characters")
     if row.kind is Kind.BOOLEAN:
         return _parse_boolean(row, given)
     if row.kind is Kind.LIST:
@@ -178,6 +188,10 @@ def _parse_list(row: Setting, given: object) -> str:
 def _parse_number(row: Setting, given: object) -> int | float:
     if isinstance(given, bool) or not isinstance(given, (int, float, str)):
         raise WrongValue(row.expected)
+    if isinstance(given, str):
+        spelling = _DECIMAL if row.kind is Kind.DOUBLE else _WHOLE
+        if spelling.fullmatch(given) is None:
+            raise WrongValue(row.expected)
     try:
         value = float(given) if row.kind is Kind.DOUBLE else int(given)
     except (ValueError, OverflowError):

@@ -28,7 +28,7 @@ from broker.controller.records import (
     ConfigRecord,
     MetadataRecord,
 )
-from broker.settings import Fault, Kind, Setting, nearest, text
+from broker.settings import VALUE_LENGTH_MAX, Fault, Kind, Setting, nearest, text
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.configs import (
     AlterableConfig,
@@ -93,7 +93,7 @@ def alter_fully(
         settings = {}
         for one in resource.configs:
             target.row_of(one.name)
-            settings[one.name] = _stated(one.name, one.value)
+            settings[one.name] = _stated(one.name, one.value, target)
         return settings
 
     records, responses = _alter(request.resources, image, config, change)
@@ -206,9 +206,12 @@ def _broker_target(name: str, image: MetadataImage, config: BrokerConfig) -> Tar
     return Target(settings, row_of, value_of, check_settings, ErrorCode.INVALID_REQUEST)
 
 
-def _stated(key: str, value: str | None) -> str:
+def _stated(key: str, value: str | None, target: Target) -> str:
     if value is None:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{key} has no value")
+    if len(value) > VALUE_LENGTH_MAX:
+        # Before it is taken apart: a list is compared word by word.
+        raise ApiError(target.fault_code, f"{key} has at most {VALUE_LENGTH_MAX} characters")
     return value
 
 
@@ -219,7 +222,7 @@ def _apply(change: AlterableConfig, settings: dict[str, str], target: Target) ->
         settings.pop(change.name, None)
         return
     row = target.row_of(change.name)
-    value = _stated(change.name, change.value)
+    value = _stated(change.name, change.value, target)
     if operation == Operation.SET:
         settings[change.name] = value
         return

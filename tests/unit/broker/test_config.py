@@ -16,7 +16,16 @@ from broker.config import (
     check_topic_settings,
     topic_settings_text,
 )
-from broker.settings import LONG_MAX, ConfigError, Kind, WrongValue, parse, rows, text
+from broker.settings import (
+    LONG_MAX,
+    VALUE_LENGTH_MAX,
+    ConfigError,
+    Kind,
+    WrongValue,
+    parse,
+    rows,
+    text,
+)
 
 RAW: dict[str, Any] = {
     "part": "broker-1",
@@ -175,3 +184,38 @@ def test_values_are_read_from_the_wire_as_from_the_file() -> None:
     with pytest.raises(WrongValue):
         parse(TOPIC_ROWS["flush.ms"][1], str(LONG_MAX + 1))
     assert (text(True), text(0.5), text(7)) == ("true", "0.5", "7")
+
+
+@pytest.mark.parametrize("spelling", ["7", "+7", " 7 ", "007", "\t7\n"])
+def test_a_whole_number_is_spelled_as_kafka_takes_it(spelling: str) -> None:
+    assert parse(TOPIC_ROWS["flush.ms"][1], spelling) == 7
+
+
+@pytest.mark.parametrize(
+    "spelling", ["", " ", "1_000", "\u0661\u0662", "\u00a07", "0" * 20, "+", "1.0", "1e3", "0x7"]
+)
+def test_a_whole_number_that_only_python_would_take_is_refused(spelling: str) -> None:
+    with pytest.raises(WrongValue, match="a whole number"):
+        parse(TOPIC_ROWS["flush.ms"][1], spelling)
+
+
+def test_a_decimal_number_has_its_spelling_too() -> None:
+    row = TOPIC_ROWS["min.cleanable.dirty.ratio"][1]
+    spellings = ("0.5", " .5 ", "+5e-1", "1.", "1")
+    assert [parse(row, one) for one in spellings] == [0.5, 0.5, 0.5, 1, 1]
+    for wrong in ("0_0.5", "\u0661", "nan", "infinity", ".", "", "e1"):
+        with pytest.raises(WrongValue, match="a number from 0 to 1"):
+            parse(row, wrong)
+
+
+def test_a_value_that_is_too_long_is_refused_whatever_it_means() -> None:
+    padded = " " * VALUE_LENGTH_MAX
+    for key, value in (
+        ("cleanup.policy", "delete"),
+        ("flush.ms", "7"),
+        ("min.cleanable.dirty.ratio", "0.5"),
+        ("unclean.leader.election.enable", "false"),
+    ):
+        assert check_topic_settings({key: padded[len(value) :] + value}) == []
+        ((_, _, want),) = check_topic_settings({key: padded + value})
+        assert want == "at most 1000 characters"

@@ -171,6 +171,8 @@ def test_pitfall_13_append_and_subtract_start_from_the_effective_default(cluster
         (("retention.ms", Operation.APPEND, "1"), ErrorCode.INVALID_CONFIG),
         (("cleanup.policy", Operation.SUBTRACT, "delete"), ErrorCode.INVALID_CONFIG),
         (("cleanup.policy", 7, "delete"), ErrorCode.INVALID_REQUEST),
+        (("retention.ms", Operation.SET, " " * 1_000 + "5"), ErrorCode.INVALID_CONFIG),
+        (("cleanup.policy", Operation.APPEND, "delete," * 150), ErrorCode.INVALID_CONFIG),
     ],
 )
 def test_a_wrong_change_changes_nothing(
