@@ -344,8 +344,12 @@ class GroupCore:
             self.rejoin()
 
     def on_commit_refused(self, membership: GroupMembership, code: ErrorCode) -> None:
-        """A commit says something about the membership under which it was sent."""
-        if self._is_ours(membership):
+        """A commit says something about the membership under which it was sent.
+
+        Within a round nothing is to be learnt from it: the round's own answers tell it, and every
+        commit is refused until it is over. Nor does anything bring back a member that has failed.
+        """
+        if self.phase in (Phase.ADOPTING, Phase.STABLE) and self._is_ours(membership):
             self._membership_code(code, "OffsetCommit")
 
     # --- heartbeats ---------------------------------------------------------------------------

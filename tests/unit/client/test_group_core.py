@@ -218,6 +218,28 @@ def test_a_commit_that_is_refused_says_so_too() -> None:
     assert take(core, GiveBack).is_lost
 
 
+def test_a_commit_refused_within_a_round_begins_no_other() -> None:
+    core = stable(a_core("cooperative-sticky"), ZERO)
+    core.rejoin()
+    join(core, 2)
+    assert core.membership is not None
+    core.on_commit_refused(core.membership, ErrorCode.REBALANCE_IN_PROGRESS)
+    sync(core, ZERO)
+    core.adopted(take(core, Adopt))
+    assert core.step(0) is None
+
+
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION])
+def test_a_refused_commit_does_not_bring_a_failed_member_back(code: ErrorCode) -> None:
+    core = stable(a_core(), ZERO)
+    assert core.membership is not None
+    core.fail(ValueError("a listener raised"))
+    core.given_back(take(core, GiveBack))
+    core.on_commit_refused(core.membership, code)
+    assert core.phase is Phase.FAILED
+    assert core.step(1_000_000) is None
+
+
 def test_being_thrown_out_while_adopting_loses_what_was_just_added() -> None:
     core = a_core()
     join(core, 1)
