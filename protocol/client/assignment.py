@@ -148,14 +148,14 @@ def decode_sticky_data(data: bytes) -> tuple[list[TopicPartition], int]:
         return [], _INT32.unpack(data)[0]
     held: list[TopicPartition] = []
     try:
-        (topic_count,) = _INT32.unpack_from(data)
+        topic_count = _count(_INT32, data, 0)
         position = _INT32.size
         for _ in range(topic_count):
-            (size,) = _VERSION.unpack_from(data, position)
+            size = _count(_VERSION, data, position)
             position += _VERSION.size
             topic = data[position : position + size].decode()
             position += size
-            (count,) = _INT32.unpack_from(data, position)
+            count = _count(_INT32, data, position)
             position += _INT32.size
             for _ in range(count):
                 held.append(TopicPartition(topic, _INT32.unpack_from(data, position)[0]))
@@ -164,9 +164,17 @@ def decode_sticky_data(data: bytes) -> tuple[list[TopicPartition], int]:
         generation_id = (
             _INT32.unpack_from(data, position)[0] if position < len(data) else NO_GENERATION
         )
-    except (StructError, UnicodeDecodeError):
+    except (StructError, ValueError):
         return [], NO_GENERATION
     return held, generation_id
+
+
+def _count(packed: Packed, data: bytes, position: int) -> int:
+    """A size or number of things; a negative one would lead back to what was read already."""
+    (count,) = packed.unpack_from(data, position)
+    if count < 0:
+        raise ValueError(f"found {count}, expected a count")
+    return int(count)
 
 
 def _decode(cls: type[M], data: bytes) -> tuple[M, int]:

@@ -125,5 +125,14 @@ def test_no_bytes_of_a_peer_break_the_leader() -> None:
                 decode(data)
             except WireError:
                 continue
+    # Sizes and counts below zero say nothing either, however often they are announced.
+    going_back = struct.pack(">ihih", 2**31 - 1, 0, 0, -6)
+    for data in (
+        going_back,
+        struct.pack(">i", -1) + bytes(4),
+        struct.pack(">ih1sii", 1, 1, b"a", -1, 3),
+        struct.pack(">ihii", 1, -1, 0, 3),
+    ):
+        assert decode_sticky_data(data) == ([], -1)
     with pytest.raises(WireError):
         decode_subscription("x", b"")
