@@ -1,8 +1,9 @@
 """The five codecs of record batches, each imported at its first use.
 
 Floor: wire. Pure. Whoever decompresses names a limit on the output, because a megabyte can announce
-gigabytes: no codec here produces more than the limit and one read beyond it. What we compress is in
-the dialect that Kafka's Java client, librdkafka and the Python clients all read: gzip as one
+gigabytes: no codec here produces more than the limit and one read beyond it. Nor does one read more
+parts than any client would write, for each costs time even if it holds nothing. What we compress is
+in the dialect that Kafka's Java client, librdkafka and the Python clients all read: gzip as one
 member, snappy in xerial's framing, lz4 as a frame of independent 64 KiB blocks, zstd as one frame.
 """
 
@@ -16,6 +17,14 @@ from protocol.wire.primitives import Buffer, read_uvarint
 
 OUTPUT_BYTES_MAX = 20 << 20
 """A limit for callers without a better one: twenty times Kafka's default message.max.bytes."""
+
+STREAMS_MAX = 64
+"""Of gzip members, or of lz4 or zstd frames, in one batch: clients write one. Each costs a copy of
+all that follows it, so a megabyte of empty ones would cost seconds."""
+
+SNAPPY_BLOCKS_MAX = 16_384
+"""In one batch: half a gigabyte at the 32 KiB of other clients' blocks, 16 MiB at the 1 KiB of old
+ones. Empty blocks would cost time for nothing."""
 
 ZSTD_WINDOW_BYTES_MAX = 8 << 20
 GZIP_LEVEL = 2
@@ -77,6 +86,10 @@ def _too_large(codec: str, limit_bytes: int) -> DecompressionTooLarge:
     return DecompressionTooLarge(f"{codec} data expands to more than {limit_bytes} bytes")
 
 
+def _too_many(codec: str, parts_max: int) -> DecompressionFailed:
+    return DecompressionFailed(f"{codec} data consists of more than {parts_max} parts")
+
+
 def _compress_gzip(data: Buffer) -> bytes:
     from isal import isal_zlib
 
@@ -89,7 +102,7 @@ def _decompress_gzip(data: Buffer, limit_bytes: int) -> bytes:
     parts = []
     left = limit_bytes
     rest: Buffer = data
-    while True:
+    for _ in range(STREAMS_MAX):
         member = isal_zlib.decompressobj(_GZIP_WINDOW_BITS)
         try:
             part = member.decompress(rest, left + 1)
@@ -104,6 +117,7 @@ def _decompress_gzip(data: Buffer, limit_bytes: int) -> bytes:
         rest = member.unused_data
         if not rest:
             return parts[0] if len(parts) == 1 else b"".join(parts)
+    raise _too_many("gzip", STREAMS_MAX)
 
 
 def _compress_snappy(data: Buffer) -> bytes:
@@ -137,6 +151,8 @@ def _decompress_snappy(data: Buffer, limit_bytes: int) -> bytes:
         position += size
         left -= len(part)
         parts.append(part)
+        if len(parts) > SNAPPY_BLOCKS_MAX:
+            raise _too_many("snappy", SNAPPY_BLOCKS_MAX)
     return b"".join(parts)
 
 
@@ -172,7 +188,7 @@ def _decompress_lz4(data: Buffer, limit_bytes: int) -> bytes:
     parts = []
     left = limit_bytes
     rest: Buffer = data
-    while True:
+    for _ in range(STREAMS_MAX):
         decompressor = frame.LZ4FrameDecompressor()
         try:
             part = decompressor.decompress(rest, max_length=left + 1)
@@ -187,6 +203,7 @@ def _decompress_lz4(data: Buffer, limit_bytes: int) -> bytes:
         rest = decompressor.unused_data or b""
         if not rest:
             return parts[0] if len(parts) == 1 else b"".join(parts)
+    raise _too_many("lz4", STREAMS_MAX)
 
 
 def _compress_zstd(data: Buffer) -> bytes:
@@ -217,7 +234,11 @@ def _check_zstd_frames(view: memoryview) -> None:
     import zstandard
 
     position = 0
+    frame_count = 0
     while position < len(view) or position == 0:
+        frame_count += 1
+        if frame_count > STREAMS_MAX:
+            raise _too_many("zstd", STREAMS_MAX)
         frame = view[position:]
         checksum_bytes = 4 if zstandard.get_frame_parameters(frame).has_checksum else 0
         position += zstandard.frame_header_size(frame)

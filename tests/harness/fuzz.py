@@ -14,7 +14,7 @@ from protocol.messages.api import SERVED, ApiKey, request_class
 from protocol.messages.headers import encode_request
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.wire.crc32c import crc32c
-from protocol.wire.records import Codec
+from protocol.wire.records import Codec, assemble_batch, compress
 from protocol.wire.schema import Field
 from tests.harness.wire import batch_of
 from tests.unit.protocol.examples import Examples
@@ -154,11 +154,24 @@ class Fuzz:
 
 
 def bombs() -> list[bytes]:
-    """Batches that are small on the wire and large once opened, as a compacted topic opens them."""
+    """Batches that are small on the wire and cost much once a compacted topic opens them.
+
+    One large record, many small ones, and a megabyte of compressed parts with nothing in them.
+    """
     codecs = (Codec.GZIP, Codec.LZ4, Codec.ZSTD)
     long = [bytes(batch_of([bytes(40 << 20)], codec=codec)) for codec in codecs]
     many = [bytes(batch_of([b""] * 99_000, codec=codec)) for codec in codecs]
-    return [*long, *many]
+    nothing = {codec: bytes(compress(codec, b"")) for codec in codecs}
+    parts = [batch_around(one * (1_000_000 // len(one)), codec) for codec, one in nothing.items()]
+    return [*long, *many, *parts]
+
+
+def batch_around(payload: bytes, codec: Codec) -> bytes:
+    """A batch that says its payload is one record compressed by `codec`, with a right checksum."""
+    batch = assemble_batch(payload, record_count=1, base_timestamp_ms=0, max_timestamp_ms=0)
+    batch[22] |= codec
+    struct.pack_into(">I", batch, 17, crc32c(bytes(batch[21:])))
+    return bytes(batch)
 
 
 def mutated(body: bytes, chance: random.Random) -> bytes:

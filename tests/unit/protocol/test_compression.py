@@ -16,7 +16,13 @@ from protocol.errors import (
     DecompressionTooLarge,
     UnsupportedCodec,
 )
-from protocol.wire.compression import Codec, compress, decompress
+from protocol.wire.compression import (
+    SNAPPY_BLOCKS_MAX,
+    STREAMS_MAX,
+    Codec,
+    compress,
+    decompress,
+)
 from tests.unit.protocol.examples import SEED, seeded_random
 
 PACKED = [codec for codec in Codec if codec]
@@ -104,6 +110,27 @@ def test_several_members_or_frames_are_one_stream() -> None:
         assert decompress(codec, packed, len(whole)) == whole
         with pytest.raises(DecompressionTooLarge):
             decompress(codec, packed, len(whole) - 1)
+
+
+PARTS: dict[Codec, tuple[bytes, bytes, int]] = {
+    Codec.GZIP: (b"", gzip.compress(b"x", 1), STREAMS_MAX),
+    Codec.SNAPPY: (
+        bytes(compress(Codec.SNAPPY, b"x"))[:16],
+        bytes(compress(Codec.SNAPPY, b"x"))[16:],
+        SNAPPY_BLOCKS_MAX,
+    ),
+    Codec.LZ4: (b"", lz4.frame.compress(b"x"), STREAMS_MAX),
+    Codec.ZSTD: (b"", zstandard.ZstdCompressor().compress(b"x"), STREAMS_MAX),
+}
+"""For each codec what comes first, one part with one byte in it, and how many there may be."""
+
+
+@pytest.mark.parametrize("codec", PACKED)
+def test_no_more_parts_are_read_than_any_client_writes(codec: Codec) -> None:
+    head, part, parts_max = PARTS[codec]
+    assert decompress(codec, head + part * parts_max, 1 << 20) == b"x" * parts_max
+    with pytest.raises(DecompressionFailed, match=f"more than {parts_max} parts"):
+        decompress(codec, head + part * (parts_max + 1), 1 << 20)
 
 
 def test_zstd_as_java_writes_it_without_a_content_size() -> None:
