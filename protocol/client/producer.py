@@ -26,7 +26,15 @@ from protocol.client.pending import (
     record_bytes_bound,
 )
 from protocol.client.producer_core import ProducerCore
-from protocol.client.producer_hooks import OutgoingRecord, ProducerHooks, serialized
+from protocol.client.producer_hooks import (
+    OutgoingRecord,
+    ProducerHooks,
+    checked_headers,
+    checked_partition,
+    checked_timestamp,
+    checked_topic,
+    serialized,
+)
 from protocol.client.producer_outcomes import (
     BatchMetadata,
     DeliveryCallback,
@@ -129,10 +137,10 @@ class Producer:
 
         Key and value are bytes or None unless there are serializers. Without `partition` the
         partitioner decides, by default by the key as in Java, without a key the batch being filled.
-        `on_delivery` and the interceptors are told the outcome as well. Raises RecordTooLarge,
-        ClientClosed, TransactionFailed or ProducerFenced in a transaction, and ApiError or
-        BrokerUnreachable when the topic's partitions cannot be learnt within the cluster's request
-        time-out.
+        `on_delivery` and the interceptors are told the outcome as well. Raises TypeError or
+        ValueError for what cannot be encoded, RecordTooLarge, ClientClosed, TransactionFailed or
+        ProducerFenced in a transaction, and ApiError or BrokerUnreachable when the topic's
+        partitions cannot be learnt within the cluster's request time-out.
         """
         outgoing = OutgoingRecord(topic, value, key, partition, timestamp_ms, headers)
         future, _ = await self._enqueue(outgoing, on_delivery)
@@ -164,7 +172,9 @@ class Producer:
         done. A batch the broker finds too large fails with ApiError MESSAGE_TOO_LARGE and is not
         split; raises as `send`.
         """
-        tp = TopicPartition(topic, partition)
+        tp = checked_partition(checked_topic(topic), partition)
+        if not isinstance(batch, bytearray):
+            raise TypeError(f"the batch is {type(batch).__name__}, expected bytearray")
         transaction = self._transaction
         await self._wait_for_room(len(batch))
         try:
@@ -303,16 +313,19 @@ class Producer:
         for interceptor in self._hooks.interceptors:
             outgoing = interceptor.on_send(outgoing)
         record = self._record(outgoing)
-        topic, partition = outgoing.topic, outgoing.partition
+        topic = checked_topic(outgoing.topic)
         size_bytes = record_bytes_bound(record)
-        if partition is None:
+        tp = None
+        if outgoing.partition is not None:
+            tp = checked_partition(topic, outgoing.partition)
+        else:
             await self._learn_partitions(topic)
         await self._wait_for_room(size_bytes)
         try:
             # No await from here on, so that what was found out still holds.
-            if partition is None:
-                partition = self._choose_partition(topic, record.key, size_bytes)
-            tp = TopicPartition(topic, partition)
+            if tp is None:
+                chosen = self._choose_partition(topic, record.key, size_bytes)
+                tp = checked_partition(topic, chosen)
             self._join_transaction(tp, transaction)
             future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
             for interceptor in self._hooks.interceptors:
@@ -382,8 +395,8 @@ class Producer:
         return NewRecord(
             serialized(outgoing.key, self._hooks.key_serializer, "key"),
             serialized(outgoing.value, self._hooks.value_serializer, "value"),
-            timestamp_ms,
-            outgoing.headers,
+            checked_timestamp(timestamp_ms),
+            checked_headers(outgoing.headers),
         )
 
     def _choose_partition(self, topic: str, key: bytes | None, size_bytes: int) -> int:

@@ -3,12 +3,19 @@
 Floor: client. Data, and the interceptor's empty methods.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import index
 from typing import Any, TypeAlias
 
 from protocol.client.producer_outcomes import RecordMetadata
+from protocol.types import TopicPartition
 from protocol.wire.record import Headers
+
+TIMESTAMP_MAX = 2**63 - 1
+PARTITION_MAX = 2**31 - 1
+TOPIC_BYTES_MAX = 32_767
+"""What a string of the protocol can hold; brokers take 249."""
 
 Partitioner: TypeAlias = Callable[[str, bytes | None, Sequence[int], Sequence[int]], int | None]
 """From topic, key, all partitions and those that have a leader to a partition.
@@ -60,3 +67,43 @@ def serialized(value: Any, serializer: Serializer | None, what: str) -> bytes | 
     if made is not None and not isinstance(made, (bytes, bytearray, memoryview)):
         raise TypeError(f"the {what} is {type(made).__name__}, and no serializer makes bytes of it")
     return bytes(made) if isinstance(made, (bytearray, memoryview)) else made
+
+
+def checked_timestamp(timestamp_ms: int) -> int:
+    """Milliseconds as a batch can hold them; TypeError or ValueError for anything else.
+
+    What cannot be encoded must not get into a batch: it would take along whatever else is in it.
+    """
+    if not 0 <= index(timestamp_ms) <= TIMESTAMP_MAX:
+        raise ValueError(f"timestamp_ms is {timestamp_ms}, expected 0 to {TIMESTAMP_MAX}")
+    return index(timestamp_ms)
+
+
+def checked_headers(headers: Iterable[tuple[str, bytes | None]]) -> Headers:
+    """Headers as a batch can hold them; TypeError or ValueError for anything else."""
+    checked = []
+    for name, value in headers:
+        _check_text(name, "a header's name")
+        checked.append((name, serialized(value, None, f"value of header {name!r}")))
+    return checked
+
+
+def checked_partition(topic: str, partition: int) -> TopicPartition:
+    """A partition as a request can name it; TypeError or ValueError for anything else."""
+    if not 0 <= index(partition) <= PARTITION_MAX:
+        raise ValueError(f"partition {partition}, expected 0 to {PARTITION_MAX}")
+    return TopicPartition(topic, index(partition))
+
+
+def checked_topic(topic: str) -> str:
+    """A topic as a request can name it; TypeError or ValueError for anything else."""
+    if not 0 < _check_text(topic, "the topic") <= TOPIC_BYTES_MAX:
+        raise ValueError(f"the topic {topic[:50]!r} is not 1 to {TOPIC_BYTES_MAX} bytes long")
+    return topic
+
+
+def _check_text(text: object, what: str) -> int:
+    """How many bytes it is; UnicodeEncodeError, which is a ValueError, for lone surrogates."""
+    if not isinstance(text, str):
+        raise TypeError(f"{what} is {type(text).__name__}, expected str")
+    return len(text.encode())

@@ -3,6 +3,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -366,6 +367,58 @@ def test_a_send_that_fails_when_its_turn_comes_lets_in_the_next() -> None:
         assert [v[:1] for v in leaders.logs[TopicPartition("t", 0)]] == [b"0", b"2"]
 
     producing(test, buffer_bytes=900, hooks=ProducerHooks(partitioner=fails))
+
+
+@pytest.mark.parametrize(
+    "malformed",
+    [
+        {"headers": [("name", "text")]},
+        {"headers": [("\ud800", b"x")]},
+        {"headers": [(b"name", b"x")]},
+        {"timestamp_ms": 1.5},
+        {"timestamp_ms": -1},
+        {"timestamp_ms": 2**63},
+        {"partition": "0"},
+        {"partition": -1},
+        {"partition": 2**31},
+        {"topic": "\ud800"},
+        {"topic": ""},
+        {"topic": "t" * 40_000},
+    ],
+    ids=str,
+)
+def test_what_cannot_be_encoded_is_refused_before_it_harms_others(malformed: Any) -> None:
+    async def test(producer: Producer, leaders: Leaders) -> None:
+        good = await producer.send("t", b"good", partition=0)
+        with pytest.raises((TypeError, ValueError)):
+            await producer.send(**({"topic": "t", "value": b"bad", "partition": 0} | malformed))
+        await good
+        await producer.send_and_wait("t", b"later", partition=0, headers=[("n", None)])
+        assert leaders.logs[TopicPartition("t", 0)] == [b"good", b"later"]
+
+    producing(test, linger_ms=20)
+
+
+def test_a_batch_must_be_one_the_producer_can_write_its_ids_into() -> None:
+    async def test(producer: Producer, leaders: Leaders) -> None:
+        batch = build_batch([NewRecord(None, b"x", 0)])
+        with pytest.raises(TypeError, match="bytearray"):
+            await producer.send_batch("t", 0, bytes(batch), 1)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="partition"):
+            await producer.send_batch("t", -1, batch, 1)
+        await (await producer.send_batch("t", 0, batch, 1))
+
+    producing(test)
+
+
+@pytest.mark.parametrize("chosen", [-1, 1.0])
+def test_a_partitioner_s_choice_is_looked_at_too(chosen: Any) -> None:
+    async def test(producer: Producer, leaders: Leaders) -> None:
+        with pytest.raises((TypeError, ValueError)):
+            await producer.send("t", b"x")
+        await producer.send_and_wait("t", b"y", partition=0)
+
+    producing(test, hooks=ProducerHooks(partitioner=lambda *_: chosen))
 
 
 def test_what_can_never_be_sent_is_refused_at_once() -> None:
