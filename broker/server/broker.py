@@ -26,6 +26,7 @@ from broker.server.group_coordinator import GroupCoordinator
 from broker.server.handlers.table import HANDLERS
 from broker.server.housekeeping import Housekeeping
 from broker.server.listener import ClientListener, bind
+from broker.server.listing import Listings
 from broker.server.loop_timer import LoopTimer
 from broker.server.metadata_driver import METADATA_PARTITION, METADATA_TOPIC_ID, MetadataDriver
 from broker.server.metrics import Metrics
@@ -142,6 +143,7 @@ class Broker:
         )
         services.produces = Produces(services)
         services.fetches = Fetches(services)
+        services.listings = Listings(services)
         services.groups = GroupCoordinator(services)
         services.transactions = TxnCoordinator(services)
         services.markers = Markers(services)

@@ -13,7 +13,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, cast
 
@@ -248,6 +248,14 @@ class Connection(asyncio.BufferedProtocol):
         if not self._is_paused and self._transport is not None:
             self._is_paused = True
             self._transport.pause_reading()
+
+    def attempt(self, work: Callable[[], None]) -> None:
+        """Do a part of a request outside of a read: a fault there is this connection's alone."""
+        try:
+            work()
+        except Exception:
+            logger.exception("connection failed", extra=fields(peer=self.peer))
+            self.close(FAULT, is_logged=False)
 
     # Answering.
 

@@ -19,6 +19,7 @@ from protocol.types import TopicPartition
 if TYPE_CHECKING:
     from broker.server.fetching import Fetches
     from broker.server.group_coordinator import GroupCoordinator
+    from broker.server.listing import Listings
     from broker.server.loop_timer import LoopTimer
     from broker.server.metadata_driver import MetadataDriver
     from broker.server.metrics import Metrics
@@ -42,6 +43,7 @@ class Services:
     replicas: ReplicaManager
     produces: Produces
     fetches: Fetches
+    listings: Listings
     groups: GroupCoordinator
     transactions: TxnCoordinator
     markers: Markers

@@ -1,15 +1,22 @@
 """What clients may do to memory, files and each other: connections, slow readers, wide requests."""
 
 import os
+import select
 import socket
 from collections.abc import Iterator
 
 import psutil
 import pytest
 
+from protocol.messages.cluster import ApiVersionsRequest
+from protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from protocol.wire.records import check_crc, iterate_batches
+from protocol.wire.records import Codec, check_crc, iterate_batches
 from tests.harness.broker import BrokerProcess
 from tests.harness.wait import wait_until
 from tests.harness.wire import WireClient, batch_of, fetch_request, produce, produce_request
@@ -25,6 +32,10 @@ HALF_A_FRAME = b"\0\0\0\x50\0\3\0"
 SEGMENT_BYTES = 10 << 20
 WIDE = 1_000
 FOR_EVER_MS = 2**31 - 1
+
+PACKED = 30
+PACKED_BYTES = 19 << 20
+"""What a batch of a few hundred bytes holds, just below what is opened at all."""
 
 
 @pytest.fixture(scope="module")
@@ -191,3 +202,27 @@ def test_fetches_parked_for_ever_go_with_their_connections(
     client.send(produce_request("parked", batch_of([b"behind"])), 9)
     assert client.receive().responses[0].partitions[0].error_code == 0
     assert client.receive().responses[0].partition_responses[0].error_code == 0
+
+
+def test_others_are_served_while_times_are_looked_for_in_packed_batches(
+    broker: BrokerProcess, client: WireClient
+) -> None:
+    create(client, "packed", PACKED)
+    batch = bytes(batch_of([bytes(PACKED_BYTES)], codec=Codec.ZSTD))
+    for index in range(PACKED):
+        answer = client.ask(produce_request("packed", bytearray(batch), partition=index), 9)
+        assert answer.responses[0].partition_responses[0].error_code == 0
+    wanted = [ListOffsetsPartition(partition_index=index, timestamp=1) for index in range(PACKED)]
+    topic = ListOffsetsTopic(name="packed", partitions=wanted)
+    client.send(ListOffsetsRequest(replica_id=-1, topics=[topic]), 7)
+    client.send(ApiVersionsRequest(), 0)
+    answer_count = 0
+    with WireClient(broker.bootstrap) as other:
+        while not select.select([client.socket], [], [], 0)[0]:
+            assert other.ask(ApiVersionsRequest(), 0).error_code == 0
+            answer_count += 1
+    # Each batch takes longer to open than a turn of the loop may last.
+    assert answer_count > PACKED // 3
+    found = client.receive().topics[0].partitions
+    assert [(one.partition_index, one.offset) for one in found] == [(n, 0) for n in range(PACKED)]
+    assert client.receive().error_code == 0

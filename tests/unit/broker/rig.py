@@ -127,6 +127,9 @@ class FakeConnection:
     def answered(self) -> None:
         pass
 
+    def attempt(self, work: Callable[[], None]) -> None:
+        work()
+
     def close(self, reason: str) -> None:
         self.is_closed = True
         self.closed_because = reason

@@ -384,3 +384,13 @@ def test_an_answer_that_cannot_be_written_ends_its_own_connection_only(world: Wo
     )
     assert world.is_aborted()
     assert world.sent() == []
+
+
+def test_a_fault_outside_of_a_read_ends_its_own_connection_only(world: World) -> None:
+    world.arrive(frame(METADATA, 1))
+
+    def fails() -> None:
+        raise ZeroDivisionError
+
+    world.connection.attempt(fails)
+    assert world.is_aborted()

@@ -1,0 +1,134 @@
+"""ListOffsets by time: searches are done in turns of the loop, and everything else at once."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from broker.server import listing
+from broker.storage.log import Log
+from broker.storage.lookup import TimestampOffset
+from protocol.errors import ErrorCode
+from protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from protocol.messages.topics import DeleteTopicsRequest
+from protocol.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
+from tests.harness.wire import batch_of, produce_request
+from tests.unit.broker.rig import Rig
+from tests.unit.storage.kit import NOW
+
+PARTITIONS = 6
+SEARCH_NS = 15_000_000
+
+
+class Searches:
+    """What the logs are asked for, each search taking its time, and in which turn of the loop."""
+
+    def __init__(self, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.turns: list[int] = []
+        """Of every search, the number of its turn."""
+        self.logs: list[Log] = []
+        self._now_ns = 0
+        self._loop = rig.loop
+        self._turn = 0
+        search = Log.offset_for_timestamp
+
+        def slow(log: Log, timestamp_ms: int, limit_offset: int) -> TimestampOffset | None:
+            self.turns.append(self._turn)
+            self.logs.append(log)
+            self._now_ns += SEARCH_NS
+            return search(log, timestamp_ms, limit_offset)
+
+        monkeypatch.setattr(Log, "offset_for_timestamp", slow)
+        monkeypatch.setattr(listing, "perf_counter_ns", lambda: self._now_ns, raising=False)
+        self._count()
+
+    def _count(self) -> None:
+        self._turn += 1
+        self._loop.call_soon(self._count)
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    rig = Rig()
+    rig.create("t", PARTITIONS)
+    for index in range(PARTITIONS):
+        batch = batch_of([b"a", b"b"], timestamp_ms=NOW)
+        rig.ask(produce_request("t", batch, partition=index), 9)
+    yield rig
+    rig.stop()
+
+
+def listed(*timestamps: int) -> ListOffsetsRequest:
+    """Each partition in turn, asked for a time of its own."""
+    partitions = [
+        ListOffsetsPartition(partition_index=index, timestamp=timestamp)
+        for index, timestamp in enumerate(timestamps)
+    ]
+    return ListOffsetsRequest(
+        replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=partitions)]
+    )
+
+
+def settle(rig: Rig) -> None:
+    for _ in range(PARTITIONS):
+        rig.turn()
+
+
+def test_a_turn_ends_after_twenty_milliseconds_of_searching(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searches = Searches(rig, monkeypatch)
+    asked = rig.send(listed(*[NOW + 1] * PARTITIONS), 7)
+    settle(rig)
+    assert [one.offset for one in asked.answer.topics[0].partitions] == [1] * PARTITIONS
+    # The second search of a turn ends beyond its time, so there is never a third.
+    counts = [searches.turns.count(turn) for turn in sorted(set(searches.turns))]
+    assert counts == [2] * (PARTITIONS // 2)
+
+
+def test_requests_take_turns_with_each_other(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    searches = Searches(rig, monkeypatch)
+    long = rig.send(listed(*[NOW] * PARTITIONS), 7)
+    short = rig.send(listed(NOW), 7)
+    while not short.is_answered():
+        rig.turn()
+    assert not long.is_answered()
+    settle(rig)
+    assert long.is_answered()
+    # Also what two of them want counts for the one turn.
+    assert max(searches.turns.count(turn) for turn in searches.turns) == 2
+
+
+def test_the_ends_of_logs_are_told_at_once_and_in_their_place(rig: Rig) -> None:
+    ends = rig.send(listed(EARLIEST_TIMESTAMP, LATEST_TIMESTAMP), 7)
+    assert [one.offset for one in ends.answer.topics[0].partitions] == [0, 2]
+    mixed = rig.send(listed(LATEST_TIMESTAMP, NOW + 1, EARLIEST_TIMESTAMP, MAX_TIMESTAMP), 7)
+    assert not mixed.is_answered()
+    settle(rig)
+    parts = mixed.answer.topics[0].partitions
+    assert [(one.partition_index, one.offset) for one in parts] == [(0, 2), (1, 1), (2, 0), (3, 1)]
+
+
+def test_nobody_searches_for_a_client_that_has_gone(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searches = Searches(rig, monkeypatch)
+    gone = rig.send(listed(*[NOW] * PARTITIONS), 7)
+    stays = rig.send(listed(NOW), 7)
+    gone.connection.is_closed = True
+    settle(rig)
+    assert stays.is_answered()
+    assert not gone.is_answered()
+    assert len(searches.logs) == 1
+
+
+def test_a_topic_deleted_before_its_turn_is_unknown(rig: Rig) -> None:
+    asked = rig.send(listed(NOW), 7)
+    rig.send(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1_000), 4)
+    rig.flusher.sync()
+    settle(rig)
+    (part,) = asked.answer.topics[0].partitions
+    assert part.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
