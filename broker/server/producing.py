@@ -43,13 +43,15 @@ REFUSED_MAX = 10_000
 class ParkedProduce:
     """A Produce whose answer is made but may not leave yet."""
 
-    __slots__ = ("appended", "call", "required_acks", "response", "timeout_ms", "transactional_id")
+    __slots__ = ("appended", "call", "has_two_producers", "required_acks", "response",
+                 "timeout_ms", "transactional_id")  # fmt: skip
 
     def __init__(self, call: Call, request: ProduceRequest) -> None:
         self.call = call
         self.required_acks = request.acks
         self.timeout_ms = request.timeout_ms
         self.transactional_id = request.transactional_id
+        self.has_two_producers = request.transactional_id is not None and has_two_producers(request)
         self.response = ProduceResponse()
         self.appended: list[tuple[Partition, PartitionProduceResponse, int]] = []
         """Partition, its part of the answer, and the end offset that must be committed."""
@@ -106,6 +108,11 @@ class Produces:
         try:
             if parked.required_acks not in REQUIRED_ACKS:
                 raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS)
+            if parked.has_two_producers:
+                raise ApiError(
+                    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+                    "transactional batches of two producers in one request",
+                )
             partition = self._services.replicas.find(topic, data.index)
             if self._refused_first:
                 self._hand_over(partition)
@@ -280,6 +287,25 @@ class Produces:
             if partition in missing:
                 refuse(answer, ApiError(code))
         parked.call.answer(parked.response)
+
+
+def has_two_producers(request: ProduceRequest) -> bool:
+    """Whether a request holds transactional batches under more than one producer id.
+
+    One transactional id has one producer. Without transactions it is nothing unusual: a producer
+    that was given a new id repeats older batches under the one they had.
+    """
+    producer_ids = set()
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            try:
+                header = read_header(data.records or b"")
+            except WireError:
+                # Refused in its own place.
+                continue
+            if header.attributes & TRANSACTIONAL:
+                producer_ids.add(header.producer_id)
+    return len(producer_ids) > 1
 
 
 def refuse(answer: PartitionProduceResponse, error: ApiError | WireError) -> None:

@@ -15,7 +15,7 @@ from protocol.messages.transactions import (
 )
 from protocol.types import TopicPartition
 from protocol.wire.records import iterate_batches
-from tests.harness.wire import fetch_request, list_request
+from tests.harness.wire import batch_of, fetch_request, list_request, produce_request
 from tests.unit.broker.rig import Asked, Rig
 from tests.unit.broker.txn_rig import (
     READ_COMMITTED,
@@ -179,6 +179,36 @@ def test_a_transactional_batch_needs_the_transactional_id(producer: TxnProducer)
     producer.add(A)
     asked = producer.send(A, b"x", transactional_id=None)
     assert code_of(asked) is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+def test_two_producers_in_one_request_are_refused_as_a_whole(
+    rig: Rig, producer: TxnProducer
+) -> None:
+    other = TxnProducer(rig, "other").ready()
+    producer.add(A)
+    other.add(B)
+    request = producer.produce_request(A, b"x")
+    request.topic_data += other.produce_request(B, b"y").topic_data
+    parts = [one.partition_responses[0] for one in rig.ask(request, 9).responses]
+    codes = [(one.error_code, one.base_offset) for one in parts]
+    assert codes == [(ErrorCode.INVALID_PRODUCER_ID_MAPPING, -1)] * 2
+    # Nothing of it was taken, also not the sequence of the one who may write.
+    producer.sequences.clear()
+    assert producer.put(A, b"x") is ErrorCode.NONE
+    producer.end()
+    settle(rig)
+    assert read_stable(rig, "t") == [b"x"]
+
+
+def test_without_a_transaction_a_request_may_hold_batches_of_two_producers(rig: Rig) -> None:
+    """A producer that was given a new id repeats older batches under the one they had."""
+    batches = [
+        batch_of([b"x"], producer_id=number, producer_epoch=0, base_sequence=0) for number in (5, 6)
+    ]
+    request = produce_request("t", batches[0])
+    request.topic_data += produce_request("t", batches[1], partition=1).topic_data
+    parts = [one.partition_responses[0] for one in rig.ask(request, 9).responses]
+    assert [(one.error_code, one.base_offset) for one in parts] == [(ErrorCode.NONE, 0)] * 2
 
 
 def test_a_fenced_producers_batch_is_refused(rig: Rig, producer: TxnProducer) -> None:
