@@ -63,6 +63,10 @@ class LimitKeys:
         "max.incremental.fetch.session.cache.slots", Kind.INT, 1_000, "sessions", low=0,
         why="fetch sessions remembered; a reader without one names all its partitions each time",
     )  # fmt: skip
+    max_pending_metadata_orders: int = setting(
+        "max.pending.metadata.orders", Kind.INT, 1_000, "orders", low=1,
+        why="what shall be made, changed or deleted waits for the disk, even if its client has gone",
+    )  # fmt: skip
     max_request_elements: int = setting(
         "max.request.elements", Kind.INT, 50_000, "elements", low=1_000,
         why="structures, texts and ids in all arrays of one request: three bytes make a hundred",

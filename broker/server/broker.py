@@ -128,6 +128,7 @@ class Broker:
             lambda *commit: services.replicas.apply(*commit),
             self._on_image,
             services.write_failed,
+            self.config.max_pending_metadata_orders,
         )
         services.metadata.load()
         controller.config = services.config = self._config_in_force()

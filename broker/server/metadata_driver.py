@@ -58,6 +58,7 @@ class MetadataDriver:
         apply: Callable[[MetadataDelta, MetadataImage, Callable[[], None]], None],
         on_image: Callable[[MetadataDelta], None],
         write_failed: Callable[[TopicPartition, DiskError, int], None],
+        pending_max: int,
     ) -> None:
         """`apply` brings the partitions of a commit into service and then calls its last argument;
         `on_image` comes when the image has moved, before the reply; `write_failed` hears what the
@@ -72,6 +73,7 @@ class MetadataDriver:
         self._apply = apply
         self._on_image = on_image
         self._write_failed = write_failed
+        self._pending_max = pending_max
         self._decided = self.image
         self._pending: deque[tuple[MetadataDelta, MetadataImage, Callable[[], None]]] = deque()
         self._is_applying = False
@@ -99,7 +101,12 @@ class MetadataDriver:
 
     def submit(self, order: ControllerInput, reply: Reply, refused: Refused) -> None:
         """Decide, and call `reply` once it is committed and in force, or `refused` if it cannot be
-        written. Either may be called before this returns."""
+        written, or too many wait already. Either may be called before this returns."""
+        if len(self._pending) >= self._pending_max:
+            # A connection has one order under way, but what is decided stays in line when its
+            # connection ends, and folders are made one after the other.
+            refused(ApiError(ErrorCode.REQUEST_TIMED_OUT, "too many orders wait; try again"))
+            return
         now_ms = self._clock.now_ms()
         outcome = self._controller.handle(order, self._decided, now_ms)
         delta = MetadataDelta(self._decided)

@@ -9,32 +9,52 @@ from broker.controller.outcome import AllocateProducerIds
 from broker.server.status import BrokerStatus
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol.messages.topics import CreatableTopic, CreateTopicsRequest
 from tests.unit.broker.cluster import create_request
 from tests.unit.broker.rig import HeldWorker, Rig
 
 
+PENDING_MAX = 3_000
+
+
 @pytest.fixture
 def rig() -> Iterator[Rig]:
-    rig = Rig()
+    rig = Rig(max_pending_metadata_orders=PENDING_MAX)
     yield rig
     rig.stop()
 
 
-def test_thousands_of_commits_wait_for_one_sync(rig: Rig) -> None:
+def order_ids(rig: Rig, count: int) -> tuple[list[object], list[ApiError]]:
+    """Order that many blocks of producer ids; the replies, as they come, and the refusals."""
     metadata = rig.broker.services.metadata
     node_id = rig.broker.config.node_id
     order = AllocateProducerIds(node_id, metadata.image.brokers[node_id].broker_epoch)
     replies: list[object] = []
+    refusals: list[ApiError] = []
+    for _ in range(count):
+        metadata.submit(order, replies.append, refusals.append)
+    return replies, refusals
 
-    def refused(error: ApiError) -> None:
-        raise error
 
-    for _ in range(3_000):
-        metadata.submit(order, replies.append, refused)
+def test_thousands_of_commits_wait_for_one_sync(rig: Rig) -> None:
+    replies, refusals = order_ids(rig, PENDING_MAX)
     assert replies == []
     rig.flusher.sync()
     rig.turn()
-    assert len(replies) == len(set(replies)) == 3_000
+    assert len(replies) == len(set(replies)) == PENDING_MAX
+    assert refusals == []
+
+
+def test_what_waits_has_a_limit(rig: Rig) -> None:
+    replies, refusals = order_ids(rig, PENDING_MAX + 2)
+    assert [error.code for error in refusals] == [ErrorCode.REQUEST_TIMED_OUT] * 2
+    topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+    asked = rig.send(CreateTopicsRequest(topics=[topic]), 7)
+    assert asked.answer.topics[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+    rig.flusher.sync()
+    rig.turn()
+    assert len(replies) == PENDING_MAX
+    rig.create("t")
 
 
 def test_an_answer_without_records_waits_for_the_commit_that_is_being_applied() -> None:
