@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from protocol.client.cluster import Cluster
-from protocol.client.errors import ClientClosed, ClientError, TransactionFailed
+from protocol.client.errors import ClientClosed, ClientError, RequestTimedOut, TransactionFailed
 from protocol.client.group import OffsetAndMetadata
 from protocol.client.group_steps import GroupMembership
 from protocol.client.partitioner import StickyPartitioner, partition_for_key
@@ -255,13 +255,15 @@ class Producer:
 
         Raises TransactionFailed if something in it failed: `abort_transaction` is next then. After
         a time-out or a lost connection the outcome is unclear: commit again, and do not abort.
+        Without `timeout_ms` the records have the time that delivery has, and their end has the
+        request time-out.
         """
         self._check_open()
         transactional = self._transactional
         transactional.core.begin_commit()
-        await self.flush()
+        left_ms = await self._flush_within(timeout_ms)
         transactional.core.begin_commit()
-        await transactional.end(True, timeout_ms)
+        await transactional.end(True, left_ms)
 
     async def abort_transaction(self, timeout_ms: int | None = None) -> None:
         """Take back all of it: what was not sent fails with TransactionFailed, the rest is hidden.
@@ -272,8 +274,22 @@ class Producer:
         transactional = self._transactional
         transactional.core.begin_abort()
         self._perform(())
-        await self.flush()
-        await transactional.end(False, timeout_ms)
+        left_ms = await self._flush_within(timeout_ms)
+        await transactional.end(False, left_ms)
+
+    async def _flush_within(self, timeout_ms: int | None) -> int | None:
+        """Flush, and return what is left of the time."""
+        if timeout_ms is None:
+            await self.flush()
+            return None
+        deadline = self._cluster.now_ms() + timeout_ms
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self.flush()
+        except TimeoutError:
+            text = f"records of the transaction have no outcome after {timeout_ms} ms"
+            raise RequestTimedOut(text) from None
+        return max(1, deadline - self._cluster.now_ms())
 
     async def _abort_what_is_open(self) -> None:
         if self._transactions is None or not self._transactions.core.is_open:

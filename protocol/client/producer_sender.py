@@ -102,12 +102,11 @@ class ProducerSender:
         current = self._cluster.current
         by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
         for tp in self._core.ready(now_ms):
-            if transactions is not None and not transactions.core.may_send(tp):
-                continue
             leader = current.leader(tp)
+            # Also before the transaction has the partition: one that does not exist never gets in.
             if leader is None:
                 self._leaderless.add(tp)
-            else:
+            elif transactions is None or transactions.core.may_send(tp):
                 by_leader[leader].append(tp)
         if self._leaderless:
             self._help("leaders", self._find_leaders)

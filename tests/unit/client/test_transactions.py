@@ -11,6 +11,7 @@ from protocol.client.errors import (
     ClientError,
     ConnectionLost,
     ProducerFenced,
+    RequestTimedOut,
     TransactionFailed,
 )
 from protocol.client.group import OffsetAndMetadata
@@ -216,6 +217,40 @@ def test_an_unclear_commit_is_asked_for_again_and_never_aborted() -> None:
         await producer.commit_transaction()
         asked = [r.message for r in coordinating.asked(ApiKey.END_TXN)]
         assert all(isinstance(m, EndTxnRequest) and m.committed for m in asked)
+
+    producing(test)
+
+
+def test_a_partition_that_does_not_exist_fails_the_transaction_in_the_end() -> None:
+    async def test(producer: Producer, coordinating: Coordinating) -> None:
+        await producer.init_transactions()
+        producer.begin_transaction()
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        coordinating.faults[ApiKey.ADD_PARTITIONS_TO_TXN] = [unknown] * 1000
+        future = await producer.send("t", b"x", partition=9)
+        with pytest.raises(TransactionFailed, match="t-9"):
+            await producer.commit_transaction()
+        with pytest.raises(ApiError, match="t-9"):
+            await future
+        coordinating.faults.clear()
+        await producer.abort_transaction()
+        producer.begin_transaction()
+
+    producing(test, unknown_topic_timeout_ms=200)
+
+
+def test_a_commit_keeps_to_its_time_while_records_are_without_an_outcome() -> None:
+    async def test(producer: Producer, coordinating: Coordinating) -> None:
+        await producer.init_transactions()
+        producer.begin_transaction()
+        coordinating.faults[ApiKey.PRODUCE] = [ErrorCode.NOT_ENOUGH_REPLICAS] * 1000
+        future = await producer.send("t", b"x", partition=0)
+        with pytest.raises(RequestTimedOut):
+            await producer.commit_transaction(timeout_ms=50)
+        assert not coordinating.asked(ApiKey.END_TXN)
+        coordinating.faults.clear()
+        await producer.commit_transaction(timeout_ms=5_000)
+        await future
 
     producing(test)
 
