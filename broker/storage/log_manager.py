@@ -112,7 +112,12 @@ class LogManager:
         starts = self._read_offsets(checkpoint.LOG_START_OFFSETS)
         high_watermarks = self._read_offsets(checkpoint.HIGH_WATERMARKS)
         cleaned = self._read_offsets(checkpoint.CLEANED_OFFSETS)
-        self._found = {checkpoint.RECOVERY_POINTS: points, checkpoint.CLEANED_OFFSETS: cleaned}
+        self._found = {
+            checkpoint.RECOVERY_POINTS: points,
+            checkpoint.LOG_START_OFFSETS: starts,
+            checkpoint.HIGH_WATERMARKS: high_watermarks,
+            checkpoint.CLEANED_OFFSETS: cleaned,
+        }
         dropped: list[str] = []
         for name in self._disk.list_folder(self._folder):
             path = f"{self._folder}/{name}"

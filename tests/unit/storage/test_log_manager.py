@@ -28,6 +28,7 @@ from tests.unit.storage.kit import (
     Node,
     batch,
     broker_config,
+    retain,
     values_of,
 )
 
@@ -298,6 +299,26 @@ def test_one_damaged_partition_does_not_keep_the_others_down() -> None:
     report = node.reopen()
     assert set(report.offline) == {TP}
     assert set(node.manager.logs) == {other.topic_partition}
+
+
+def test_a_partition_that_comes_back_from_offline_starts_where_it_did() -> None:
+    """Its start stays in the checkpoint, or its first segments would be missed for ever."""
+    node = Node({"log.segment.bytes": 200}, topic={"retention.bytes": "400"})
+    for number in range(8):
+        node.put(batch(b"%d" % number * 50))
+    node.flush()
+    dropped = retain(node, NOW)
+    assert dropped is not None
+    start_offset = node.log.log_start_offset
+    assert start_offset > 0
+    path = node.path("partition.metadata")
+    identity = bytes(node.sim.contents(path))
+    node.sim.contents(path)[:] = b"?"
+    assert TP in node.reopen().offline
+    node.manager.checkpoint().perform()
+    node.sim.contents(path)[:] = identity
+    assert node.reopen().offline == {}
+    assert node.log.log_start_offset == start_offset
 
 
 def test_a_created_log_is_there_after_a_power_cut() -> None:
