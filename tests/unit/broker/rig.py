@@ -15,6 +15,7 @@ from broker.server.flusher import Flusher
 from broker.server.pipeline import Slot, is_produce_frame
 from broker.server.workers import Worker
 from broker.storage.disk import FileRegion
+from broker.storage.errors import DiskError
 from broker.storage.jobs import FlushTarget
 from broker.storage.log import Log
 from protocol.messages.api import response_class
@@ -40,7 +41,12 @@ class InlineWorker(Worker):
         done: Callable[[T], None],
         failed: Callable[[Exception], None],
     ) -> None:
-        done(job())
+        try:
+            result = job()
+        except DiskError as error:
+            failed(error)
+        else:
+            done(result)
 
     def stop(self) -> None:
         pass

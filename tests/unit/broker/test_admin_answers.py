@@ -12,7 +12,15 @@ import pytest
 from broker.controller.image import OFFSETS_TOPIC
 from broker.controller.outcome import CreateOwnTopic
 from protocol.errors import TEXT_CHARS_MAX, ErrorCode
-from protocol.messages.configs import ListConfigResourcesRequest
+from protocol.messages.configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsRequestConfig,
+    AlterConfigsRequestResource,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    ListConfigResourcesRequest,
+)
 from protocol.messages.elections import (
     AlterPartitionReassignmentsRequest,
     ElectLeadersRequest,
@@ -111,6 +119,91 @@ def test_delete_records_refuses_what_cannot_be_deleted(rig: Rig) -> None:
     for (topic, index, offset), code in cases.items():
         answer = delete_records(rig, topic, index, offset)
         assert (answer.error_code, answer.low_watermark) == (code, -1), topic
+
+
+def test_a_deletion_of_records_that_cannot_be_made_durable_is_no_success(rig: Rig) -> None:
+    """A crash could bring them back, and whoever asked must know that they may be there."""
+    fill(rig, 5)
+    rig.disk.refuses = lambda path, operation: operation == "write" and "checkpoint" in path
+    answer = delete_records(rig, "logs", 0, 3)
+    assert ErrorCode(answer.error_code).retriable
+    assert answer.low_watermark == -1
+    # A partition that is refused for another reason keeps that reason.
+    assert delete_records(rig, "logs", 0, 9).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    rig.disk.refuses = None
+    answer = delete_records(rig, "logs", 0, 3)
+    assert (answer.error_code, answer.low_watermark) == (ErrorCode.NONE, 3)
+
+
+def create_request() -> CreateTopicsRequest:
+    topic = CreatableTopic(name="new", num_partitions=1, replication_factor=1)
+    return CreateTopicsRequest(topics=[topic])
+
+
+def grow_request() -> CreatePartitionsRequest:
+    topic = CreatePartitionsTopic(name="logs", count=3, assignments=None)
+    return CreatePartitionsRequest(topics=[topic])
+
+
+def delete_request(version: int = 1) -> DeleteTopicsRequest:
+    if version < 6:
+        return DeleteTopicsRequest(topic_names=["logs"])
+    return DeleteTopicsRequest(topics=[DeleteTopicState(name="logs")])
+
+
+def alter_request() -> AlterConfigsRequest:
+    config = AlterConfigsRequestConfig(name="retention.ms", value="99")
+    resource = AlterConfigsRequestResource(resource_type=2, resource_name="logs", configs=[config])
+    return AlterConfigsRequest(resources=[resource])
+
+
+def increment_request() -> IncrementalAlterConfigsRequest:
+    config = AlterableConfig(name="retention.ms", config_operation=0, value="99")
+    resource = AlterConfigsResource(resource_type=2, resource_name="logs", configs=[config])
+    return IncrementalAlterConfigsRequest(resources=[resource])
+
+
+@pytest.mark.parametrize(
+    ("request_of", "version", "results"),
+    [
+        (create_request, 7, "topics"),
+        (grow_request, 3, "results"),
+        (delete_request, 5, "responses"),
+        (lambda: delete_request(6), 6, "responses"),
+        (alter_request, 2, "responses"),
+        (increment_request, 1, "responses"),
+    ],
+    ids=["create", "grow", "delete", "delete by v6", "alter", "increment"],
+)
+def test_an_order_that_the_disk_refuses_is_a_time_out_and_changes_nothing(
+    rig: Rig, request_of: Any, version: int, results: str
+) -> None:
+    before = rig.broker.services.metadata.image
+    rig.disk.refuses = lambda path, operation: operation == "write" and "_metadata-0" in path
+    (refused,) = getattr(rig.ask(request_of(), version), results)
+    assert ErrorCode(refused.error_code) is ErrorCode.REQUEST_TIMED_OUT
+    assert refused.error_message or version < 5
+    rig.turn()
+    assert rig.broker.services.metadata.image is before
+    rig.disk.refuses = None
+    (taken,) = getattr(rig.ask(request_of(), version), results)
+    assert ErrorCode(taken.error_code) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [(1, ErrorCode.INVALID_REQUEST), (2, ErrorCode.INVALID_REQUEST)]
+    + [(version, ErrorCode.TOPIC_DELETION_DISABLED) for version in (3, 4, 5, 6)],
+)
+def test_that_topics_cannot_be_deleted_is_told_as_the_version_can(
+    version: int, code: ErrorCode
+) -> None:
+    rig = Rig(delete_topic_enable=False)
+    rig.create("logs")
+    (refused,) = rig.ask(delete_request(version), version).responses
+    assert ErrorCode(refused.error_code) is code
+    assert "logs" in rig.broker.services.metadata.image.topics
+    rig.stop()
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])
