@@ -65,7 +65,7 @@ class LimitKeys:
     )  # fmt: skip
     max_pending_metadata_orders: int = setting(
         "max.pending.metadata.orders", Kind.INT, 1_000, "orders", low=1,
-        why="what shall be made, changed or deleted waits for the disk, even if its client has gone",
+        why="what is to be made or changed waits for the disk, also when its client is gone",
     )  # fmt: skip
     max_request_elements: int = setting(
         "max.request.elements", Kind.INT, 50_000, "elements", low=1_000,

@@ -13,7 +13,6 @@ from protocol.messages.topics import CreatableTopic, CreateTopicsRequest
 from tests.unit.broker.cluster import create_request
 from tests.unit.broker.rig import HeldWorker, Rig
 
-
 PENDING_MAX = 3_000
 
 
