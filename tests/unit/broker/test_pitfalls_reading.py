@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from broker.controller.outcome import RegisterBroker
-from broker.storage.errors import DiskError
+from broker.storage.errors import CorruptionError, DiskError
 from broker.storage.log import Log
 from protocol.errors import ErrorCode
 from protocol.messages.cluster import DescribeClusterRequest, FindCoordinatorRequest
@@ -28,7 +29,9 @@ from protocol.messages.topics import (
 from protocol.types import Uuid
 from protocol.wire.records import NewRecord, build_batch
 from tests.unit.broker.rig import Rig
-from tests.unit.storage.kit import NOW
+from tests.unit.storage.kit import NOW, broker_config
+
+NONE = ErrorCode.NONE
 
 
 @pytest.fixture
@@ -49,7 +52,9 @@ def produce(rig: Rig, *times: int, size: int = 1) -> None:
     assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
 
 
-def fetch(rig: Rig, offset: int = 0, max_bytes: int = 1 << 20, topic: str = "logs") -> Any:
+def fetch(
+    rig: Rig, offset: int = 0, max_bytes: int = 1 << 20, topic: str = "logs", version: int = 11
+) -> Any:
     asked = FetchPartition(
         partition=0, fetch_offset=offset, partition_max_bytes=max_bytes, log_start_offset=-1
     )
@@ -58,13 +63,21 @@ def fetch(rig: Rig, offset: int = 0, max_bytes: int = 1 << 20, topic: str = "log
         max_bytes=max_bytes,
         topics=[FetchTopic(topic=topic, partitions=[asked])],
     )
-    return rig.ask(request, 11).responses[0].partitions[0]
+    return rig.ask(request, version).responses[0].partitions[0]
 
 
-def offset_at(rig: Rig, time: int, topic: str = "logs") -> Any:
-    partition = ListOffsetsPartition(partition_index=0, timestamp=time)
+def list_request(
+    time: int, topic: str = "logs", *, leader_epoch: int = -1, replica_id: int = -1
+) -> ListOffsetsRequest:
+    partition = ListOffsetsPartition(
+        partition_index=0, timestamp=time, current_leader_epoch=leader_epoch
+    )
     asked = ListOffsetsTopic(name=topic, partitions=[partition])
-    answer = rig.ask(ListOffsetsRequest(replica_id=-1, topics=[asked]), 7)
+    return ListOffsetsRequest(replica_id=replica_id, topics=[asked])
+
+
+def offset_at(rig: Rig, time: int, topic: str = "logs", *, version: int = 7, **options: int) -> Any:
+    answer = rig.ask(list_request(time, topic, **options), version)
     return answer.topics[0].partitions[0]
 
 
@@ -110,18 +123,96 @@ def test_pitfall_37_a_partition_that_lies_elsewhere_is_not_an_unknown_one(rig: R
     assert rig.ask(asked, 9).topics[0].partitions[0].leader_id == 2
 
 
+@pytest.mark.parametrize(
+    "error", [DiskError("logs-0", "read"), CorruptionError("logs-0", 0, "torn")], ids=type
+)
+@pytest.mark.parametrize(
+    ("version", "wanted"),
+    [
+        (4, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (5, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (6, ErrorCode.KAFKA_STORAGE_ERROR),
+        (12, ErrorCode.KAFKA_STORAGE_ERROR),
+    ],
+)
 def test_pitfall_38_a_disk_that_fails_a_read_is_a_retriable_code(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, error: Exception, version: int, wanted: ErrorCode
+) -> None:
+    """Clients of versions below 6 do not know the code for it."""
+    produce(rig, NOW)
+
+    def broken(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Log, "read", broken)
+    code = ErrorCode(fetch(rig, version=version).error_code)
+    assert code is wanted
+    assert code.retriable
+
+
+def test_pitfall_38_a_disk_that_fails_a_look_up_is_a_retriable_code(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     produce(rig, NOW)
 
     def broken(*_: object, **__: object) -> None:
-        raise DiskError("logs-0", "read")
+        raise CorruptionError("logs-0", 0, "torn")
 
-    monkeypatch.setattr(Log, "read", broken)
-    code = ErrorCode(fetch(rig).error_code)
-    assert code is ErrorCode.KAFKA_STORAGE_ERROR
-    assert code.retriable
+    monkeypatch.setattr(Log, "offset_for_timestamp", broken)
+    assert ErrorCode(offset_at(rig, NOW).error_code) is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+@pytest.mark.parametrize("time", [-1, -2, -3, NOW])
+@pytest.mark.parametrize("version", [4, 7])
+def test_offsets_are_listed_only_to_who_knows_the_leaders_epoch(
+    rig: Rig, time: int, version: int
+) -> None:
+    """Else a client that missed a change of leaders would begin at another log's offsets."""
+    produce(rig, NOW)
+    rig.power_cut(random.Random(1))
+    epoch = rig.broker.services.replicas.find("logs", 0).leader_epoch
+    assert epoch > 0
+    time = -1 if time == -3 and version < 7 else time
+    codes = {
+        given: ErrorCode(offset_at(rig, time, version=version, leader_epoch=given).error_code)
+        for given in (-1, epoch - 1, epoch, epoch + 1)
+    }
+    assert codes == {
+        -1: ErrorCode.NONE,
+        epoch - 1: ErrorCode.FENCED_LEADER_EPOCH,
+        epoch: ErrorCode.NONE,
+        epoch + 1: ErrorCode.UNKNOWN_LEADER_EPOCH,
+    }
+
+
+@pytest.mark.parametrize(
+    ("replica_id", "listener", "code"),
+    [
+        (-1, "HOST", ErrorCode.NONE),
+        (-2, "HOST", ErrorCode.NONE),
+        (0, "HOST", ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+        (1, "HOST", ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+        (1, "BROKER", ErrorCode.NONE),
+    ],
+)
+def test_only_brokers_list_offsets_as_replicas(
+    rig: Rig, replica_id: int, listener: str, code: ErrorCode
+) -> None:
+    asked = rig.send(list_request(-1, replica_id=replica_id), 7, listener=listener)
+    (answer,) = asked.answer.topics[0].partitions
+    assert (ErrorCode(answer.error_code), answer.offset) == (code, 0 if code is NONE else -1)
+
+
+def test_an_answer_is_never_larger_than_the_node_allows_whatever_is_asked_for() -> None:
+    assert broker_config().fetch_max_bytes == 55 << 20
+    small = Rig(fetch_max_bytes=10_000)
+    small.create("logs")
+    for _ in range(5):
+        produce(small, NOW, size=3_000)
+    found = fetch(small, max_bytes=2**31 - 1)
+    assert found.error_code == ErrorCode.NONE
+    assert 3_000 < len(found.records) <= 10_000
+    small.stop()
 
 
 def test_pitfall_41_what_is_advertised_is_what_was_configured(rig: Rig) -> None:
