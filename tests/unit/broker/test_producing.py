@@ -162,12 +162,53 @@ def test_time_out_and_deletion_end_the_wait(rig: Rig) -> None:
     assert not late.is_answered()
     rig.advance(2)
     assert code_of(late) is ErrorCode.REQUEST_TIMED_OUT
+    # What was written stays: a client that sends it again and is not idempotent writes it twice.
+    rig.flusher.sync()
+    assert everything_in(rig, 0) == [b"x"]
     doomed = rig.send(produce_request("t", batch_of([b"x"]), partition=1), 9)
     rig.send(DeleteTopicsRequest(topic_names=["t"]), 5)
     metadata_log = next(log for log in rig.flusher.marked if log.topic_id.int == 1)
     rig.flusher.marked = {metadata_log: None}
     rig.flusher.sync()
     assert code_of(doomed) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("version", [3, 9])
+def test_the_answer_tells_the_time_that_a_topic_has_stamped(rig: Rig, version: int) -> None:
+    rig.create("stamped", message_timestamp_type="LogAppendTime")
+    for topic, wanted in (("stamped", rig.clock.now_ms()), ("t", -1)):
+        request = produce_request(topic, batch_of([b"x"], timestamp_ms=1))
+        part = rig.ask(request, version).responses[0].partition_responses[0]
+        assert (part.error_code, part.log_append_time_ms) == (ErrorCode.NONE, wanted)
+
+
+def test_the_answer_tells_where_the_log_starts(rig: Rig) -> None:
+    request = produce_request("t", batch_of([b"x"]))
+    starts = []
+    for _ in range(3):
+        part = rig.ask(request, 9).responses[0].partition_responses[0]
+        starts.append(part.log_start_offset)
+        log = rig.broker.services.replicas.find("t", 0).log
+        log.advance_log_start(log.high_watermark)
+    assert starts == [0, 1, 2]
+
+
+def test_a_producer_silent_for_too_long_is_forgotten() -> None:
+    rig = Rig(producer_id_expiration_ms=86_400_000, producer_id_expiration_check_interval_ms=60_000)
+    rig.create("t")
+    assert code_of(settled(rig, of_sequence("t", 0))) is ErrorCode.NONE
+    rig.advance(86_000_000)
+    assert code_of(settled(rig, of_sequence("t", 7))) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    rig.advance(500_000)
+    # Nothing is known of it any more, so it may go on wherever it stands.
+    assert code_of(settled(rig, of_sequence("t", 7))) is ErrorCode.NONE
+    rig.stop()
+
+
+def settled(rig: Rig, request: ProduceRequest) -> Asked:
+    asked = rig.send(request, 9)
+    rig.flusher.sync()
+    return asked
 
 
 def test_too_few_replicas_refuse_acks_all_only(rig: Rig) -> None:

@@ -106,6 +106,18 @@ def test_the_same_answers_in_every_version(ways: tuple[Way, Way], version: int, 
     assert (ways[0].short_count, ways[1].short_count) == (5, 0)
 
 
+def test_the_short_way_tells_the_time_that_a_topic_has_stamped(ways: tuple[Way, Way]) -> None:
+    for way in ways:
+        way.rig.create("stamped", message_timestamp_type="LogAppendTime")
+    for number in range(3):
+        frame = framed(produce_request("stamped", batch_of([b"x"])), 9, number)
+        short, long = (way.outcome(frame, 9) for way in ways)
+        assert short == long
+        stamped_ms = short[1].responses[0].partition_responses[0].log_append_time_ms
+        assert stamped_ms == ways[0].rig.clock.now_ms()
+    assert ways[0].short_count == 2
+
+
 def random_shape(chance: Random) -> dict[str, Any]:
     """What the requests of one producer have in common."""
     return {
