@@ -367,6 +367,18 @@ def test_an_idle_connection_is_closed_and_a_waiting_one_is_not(world: World) -> 
     assert sweep(world, 700_000)
 
 
+def test_a_peer_that_takes_no_answer_is_closed_also_below_the_limit() -> None:
+    """Its requests are answered, so it waits for nothing; what it does not read would stay."""
+    world = World(connection_max_unread_bytes=100_000_000)
+    world.arrive(frame(METADATA, 0))
+    world.slots[0].answer = (bytes(5_000_000),)
+    world.connection.answered()
+    world.turn()
+    assert not sweep(world, 600_000)
+    assert sweep(world, 1)
+    world.loop.close()
+
+
 def test_a_silent_connection_gives_its_buffer_back(world: World) -> None:
     world.arrive(frame(METADATA, 0))
     world.answer(0)
