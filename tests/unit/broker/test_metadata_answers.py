@@ -1,0 +1,125 @@
+"""What Metadata says of topics: which ones, what they are, and which it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from broker.controller.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from broker.server.handlers.cluster import AUTO_CREATED_MAX
+from protocol.errors import ErrorCode
+from protocol.messages.metadata import (
+    DescribeTopicPartitionsRequest,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    TopicRequest,
+)
+from tests.unit.broker.rig import Rig
+from tests.unit.broker.txn_rig import make_coordinators
+
+VERSIONS = range(13)
+CONSENT_SINCE = 4
+UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    rig = Rig()
+    rig.create("a", 2)
+    rig.create("b")
+    yield rig
+    rig.stop()
+
+
+def ask(rig: Rig, version: int, *names: str, consents: bool = True) -> MetadataResponse:
+    request = MetadataRequest(
+        topics=[MetadataRequestTopic(name=name) for name in names],
+        allow_auto_topic_creation=consents,
+    )
+    answer: MetadataResponse = rig.ask(request, version)
+    return answer
+
+
+def names_in(answer: MetadataResponse) -> list[str | None]:
+    return [topic.name for topic in answer.topics]
+
+
+def exists(rig: Rig, name: str) -> bool:
+    return name in rig.broker.services.metadata.image.topics
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_no_topics_are_asked_for_by_an_empty_list_and_all_by_none(rig: Rig, version: int) -> None:
+    """Version 0 knows no null: there the empty list asks for all."""
+    assert names_in(ask(rig, version)) == ([] if version else ["a", "b"])
+    if version:
+        assert names_in(rig.ask(MetadataRequest(topics=None), version)) == ["a", "b"]
+    assert names_in(ask(rig, version, "b")) == ["b"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_pitfall_17_a_missing_topic_is_made_at_once_for_who_consents(
+    rig: Rig, version: int
+) -> None:
+    """The answer has the topic already: a few UNKNOWN in a row end a client's patience."""
+    (topic,) = ask(rig, version, "made").topics
+    assert (topic.name, topic.error_code, len(topic.partitions)) == ("made", ErrorCode.NONE, 1)
+    assert topic.partitions[0].leader_id == 1
+    assert exists(rig, "made")
+
+
+@pytest.mark.parametrize("version", [one for one in VERSIONS if one >= CONSENT_SINCE])
+def test_no_topic_is_made_for_who_does_not_consent(rig: Rig, version: int) -> None:
+    (topic,) = ask(rig, version, "made", consents=False).topics
+    assert (topic.name, topic.error_code) == ("made", UNKNOWN)
+    assert not exists(rig, "made")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_no_topic_is_made_where_the_node_does_not_allow_it(version: int) -> None:
+    rig = Rig(auto_create_topics_enable=False)
+    (topic,) = ask(rig, version, "made").topics
+    assert (topic.name, topic.error_code) == ("made", UNKNOWN)
+    assert not exists(rig, "made")
+    rig.stop()
+
+
+def test_no_topic_is_made_by_asking_for_all(rig: Rig) -> None:
+    assert names_in(rig.ask(MetadataRequest(topics=None), 9)) == ["a", "b"]
+    assert names_in(rig.ask(MetadataRequest(topics=[]), 0)) == ["a", "b"]
+
+
+def test_one_request_makes_only_so_many_topics(rig: Rig) -> None:
+    names = [f"made{number:03}" for number in range(AUTO_CREATED_MAX + 5)]
+    codes = [topic.error_code for topic in ask(rig, 9, *names).topics]
+    assert codes == [ErrorCode.NONE] * AUTO_CREATED_MAX + [UNKNOWN] * 5
+    # The client asks again, and gets the rest.
+    assert {topic.error_code for topic in ask(rig, 9, *names).topics} == {ErrorCode.NONE}
+
+
+def test_a_topic_that_the_disk_refuses_has_no_leader_yet(rig: Rig) -> None:
+    rig.disk.refuses = lambda path, operation: operation == "write" and "_metadata-0" in path
+    (topic,) = ask(rig, 9, "made").topics
+    assert ErrorCode(topic.error_code) is ErrorCode.LEADER_NOT_AVAILABLE
+    assert not exists(rig, "made")
+    rig.disk.refuses = None
+    assert ask(rig, 9, "made").topics[0].error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("version", [one for one in VERSIONS if one])
+def test_pitfall_16_the_internal_topics_are_flagged_as_such(rig: Rig, version: int) -> None:
+    """Clients that subscribe by a pattern leave out what is flagged, and only that."""
+    make_coordinators(rig)
+    topics = rig.ask(MetadataRequest(topics=None), version).topics
+    found = {one.name: one.is_internal for one in topics}
+    assert found == {OFFSETS_TOPIC: True, TRANSACTIONS_TOPIC: True, "a": False, "b": False}
+
+
+def test_pitfall_16_the_internal_topics_are_flagged_page_by_page(rig: Rig) -> None:
+    make_coordinators(rig)
+    names = [TopicRequest(name=name) for name in ("a", OFFSETS_TOPIC, TRANSACTIONS_TOPIC)]
+    page = rig.ask(DescribeTopicPartitionsRequest(topics=names), 0)
+    found = {one.name: one.is_internal for one in page.topics}
+    assert found == {"a": False, OFFSETS_TOPIC: True, TRANSACTIONS_TOPIC: True}
