@@ -166,14 +166,17 @@ class LogManager:
         if dropped:
             report.dropped = DroppedFiles(self._disk, folders=dropped)
         if not report.was_clean:
-            # What was recovered is on the disk; say so, lest the next crash check it again.
-            try:
-                self.checkpoint().perform()
-            except DiskError as error:
-                # Without room the logs can still be read, and checked once more another time.
-                if not error.is_full:
-                    raise
+            self._vouch()
         return report
+
+    def _vouch(self) -> None:
+        """What was recovered is on the disk; say so, lest the next crash check it again."""
+        try:
+            self.checkpoint().perform()
+        except DiskError as error:
+            # Without room the logs can still be read, and checked once more another time.
+            if not error.is_full:
+                raise
 
     def _miss_folders(self, points: Offsets, deleted: Sequence[str]) -> None:
         """Take partitions offline that had data on the disk and now have no folder.

@@ -37,7 +37,7 @@ from tests.unit.broker.group_scene import subscription
 from tests.unit.broker.rig import Asked, Rig
 
 
-def undelayed(**settings: object) -> Rig:
+def undelayed(**settings: Any) -> Rig:
     """A broker whose groups do not wait for more members, prepared."""
     rig = Rig(None, group_initial_rebalance_delay_ms=0, **settings)
     prepare(rig)

@@ -30,7 +30,7 @@ VERSIONS = range(3, 10)
 class Way:
     """One connection to a broker of its own; `is_short` lets it take the short way."""
 
-    def __init__(self, *, is_short: bool, **settings: object) -> None:
+    def __init__(self, *, is_short: bool, **settings: Any) -> None:
         self.rig = Rig(SimDisk(), **settings)
         self.rig.create("t", 2)
         self.connection: Any = FakeConnection()
