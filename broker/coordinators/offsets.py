@@ -94,6 +94,9 @@ class GroupShard:
         self._retention_ms = retention_ms
         self._stored: dict[str, GroupMetadataValue] | None = {}
         """The last generation of each group while the log is being loaded; None from then on."""
+        self._voided: dict[Place, int] = {}
+        """Places of removed topics whose tombstones are not committed yet, each with the offset in
+        the log below which nothing about it counts."""
 
     # Replaying.
 
@@ -118,6 +121,10 @@ class GroupShard:
         place = Place(name.group, TopicPartition(name.topic, name.partition))
         if value is None:
             self.offsets.remove(place, log_offset)
+            self._voided.pop(place, None)
+        elif log_offset < self._voided.get(place, log_offset):
+            # It was under way when its topic was removed.
+            return
         elif producer_id is None:
             self.offsets.put(place, decode_offset_value(value, log_offset))
         else:
@@ -369,6 +376,26 @@ class GroupShard:
         return self._tombstones(
             place for place in self.offsets.places() if place.partition.topic in topics
         )
+
+    def void(self, tombstones: Iterable[CoordinatorRecord], end_offset: int) -> None:
+        """What the log holds of removed topics, below `end_offset`, is gone from now on; these
+        tombstones are to say so there."""
+        for record in tombstones:
+            name = decode_offset_key(record.key)
+            if name is not None:
+                place = Place(name.group, TopicPartition(name.topic, name.partition))
+                self.offsets.remove(place, end_offset)
+                self._voided[place] = end_offset
+
+    def voided(self) -> list[CoordinatorRecord]:
+        """The tombstones that are not committed yet.
+
+        Not those of places that have an offset again: the log says so, behind all that is void. One
+        in an open transaction may yet come to nothing.
+        """
+        for place in [one for one in self._voided if self.offsets.get(*one) is not None]:
+            del self._voided[place]
+        return self._tombstones(one for one in self._voided if not self.offsets.is_unstable(*one))
 
     def _tombstones(self, places: Iterable[Place]) -> list[CoordinatorRecord]:
         return [

@@ -53,6 +53,8 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
             ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
         )
         self._is_stopping = False
+        self._removed_unseen: dict[LoadedShard[GroupShard], set[str]] = {}
+        """Topics that were removed while a shard was being loaded."""
 
     def moment(self) -> Moment:
         """The time as groups want it."""
@@ -87,9 +89,12 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
         # What a topic left behind that was removed while this was not loaded, or before a crash.
         topics = {place.partition.topic for place in shard.offsets.places()}
         gone = topics - self._services.metadata.image.topics.keys()
-        self._forget(loaded, shard.of_topics(gone))
+        # Nothing has been committed since: who has made the topic again begins without offsets.
+        gone |= self._removed_unseen.pop(loaded, set())
+        self._forget_removed(loaded, shard, shard.of_topics(gone))
 
     def _unload(self, loaded: LoadedShard[GroupShard]) -> None:
+        self._removed_unseen.pop(loaded, None)
         if loaded.shard is not None:
             loaded.shard.members.unload(self.moment())
             self.perform(loaded)
@@ -165,13 +170,32 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
 
     def topics_removed(self, names: Collection[str]) -> None:
         """Write tombstones for the offsets of topics that are gone, also those on their way."""
+        for loaded in self._shards.values():
+            if loaded.shard is None:
+                self._removed_unseen.setdefault(loaded, set()).update(names)
         for loaded, shard in self.loaded():
             coming = [
                 CoordinatorRecord(key, None)
                 for key in loaded.keys_under_way()
                 if (name := decode_offset_key(key)) is not None and name.topic in names
             ]
-            self._forget(loaded, shard.of_topics(names) + coming)
+            self._forget_removed(loaded, shard, shard.of_topics(names) + coming)
+
+    def _forget_removed(
+        self, loaded: LoadedShard[GroupShard], shard: GroupShard, records: list[CoordinatorRecord]
+    ) -> None:
+        """Write tombstones for what removed topics leave behind. It is void at once, whatever
+        becomes of them: a new topic of the name must begin without offsets."""
+        shard.void(records, loaded.partition.log.log_end_offset)
+        self._forget(loaded, records)
+
+    def retry(self) -> None:
+        """Try again to write the tombstones of removed topics that a full disk has refused."""
+        for loaded, shard in self.loaded():
+            voided = shard.voided()
+            if voided:
+                busy = loaded.keys_under_way()
+                self._forget(loaded, [one for one in voided if one.key not in busy])
 
     def _forget(self, loaded: LoadedShard[GroupShard], records: list[CoordinatorRecord]) -> None:
         """Write tombstones that nobody waits for."""

@@ -30,7 +30,7 @@ POINTS_INTERVAL_MS = 1_000
 CLEANER_BACKOFF_MS_MIN = 10
 
 RETRY_MS = 2_000
-"""How often the folders and markers are tried again that a full disk has refused."""
+"""How often the folders, markers and tombstones are tried again that a full disk has refused."""
 
 LOOP_LAG_MS_MAX = 200
 """A loop that comes so late to its duties has been blocked, or starved of the processor."""
@@ -116,6 +116,7 @@ class Housekeeping:
             services.groups.follow()
             services.transactions.follow()
 
+        services.groups.retry()
         services.transactions.retry()
         services.replicas.retry(lambda: services.metadata.image, made)
 

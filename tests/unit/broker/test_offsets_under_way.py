@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from broker.server import coordinator_driver
 from protocol.errors import ErrorCode
 from protocol.messages.cluster import FindCoordinatorRequest
 from protocol.messages.offsets import (
@@ -14,10 +15,13 @@ from protocol.messages.offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestTopic,
 )
-from protocol.messages.topics import DeleteTopicsRequest
+from protocol.messages.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest
+from protocol.types import TopicPartition
 from tests.unit.broker.rig import Rig
+from tests.unit.broker.txn_rig import TxnProducer, make_coordinators, settle
 
 NOTHING = -1
+RETRY_MS = 2_000
 RETENTION_MS = 60_000
 
 
@@ -71,6 +75,96 @@ def test_a_commit_on_its_way_goes_with_its_topic(rig: Rig) -> None:
     rig.flusher.sync()
     assert asked.answer.topics[0].partitions[0].error_code == ErrorCode.NONE
     rig.create("t")
+    assert committed(rig) == NOTHING
+
+
+def remove_while_full(rig: Rig) -> None:
+    """The topic goes while the disk takes nothing of the group's partition."""
+    folder = rig.broker.services.groups.find("g").partition.log.folder
+    rig.disk.refuses = lambda path, operation: operation == "write" and str(folder) in str(path)
+    rig.ask(DeleteTopicsRequest(topic_names=["t"]), 5)
+    rig.disk.refuses = None
+
+
+def test_a_full_disk_does_not_keep_the_offsets_of_a_removed_topic(rig: Rig) -> None:
+    """Pitfall 45 once more: the tombstones were refused, and are written when there is room."""
+    rig.ask(commit(7), 8)
+    remove_while_full(rig)
+    rig.create("t")
+    assert committed(rig) == NOTHING
+    rig.advance(RETRY_MS)
+    rig.flusher.sync()
+    rig.power_cut(random.Random(0))
+    load(rig)
+    assert committed(rig) == NOTHING
+
+
+def test_a_commit_on_its_way_goes_with_its_topic_though_the_disk_is_full(rig: Rig) -> None:
+    log = rig.broker.services.groups.find("g").partition.log
+    rig.send(commit(7), 8)
+    del rig.flusher.marked[log]
+    remove_while_full(rig)
+    rig.flusher.mark(log)
+    rig.flusher.sync()
+    rig.create("t")
+    assert committed(rig) == NOTHING
+
+
+def test_what_is_committed_for_a_new_topic_outlives_the_old_ones_tombstones(rig: Rig) -> None:
+    rig.ask(commit(7), 8)
+    remove_while_full(rig)
+    rig.create("t")
+    asked = rig.send(commit(3), 8)
+    rig.advance(RETRY_MS)
+    rig.flusher.sync()
+    assert asked.answer.topics[0].partitions[0].error_code == ErrorCode.NONE
+    rig.advance(RETRY_MS)
+    rig.flusher.sync()
+    rig.power_cut(random.Random(0))
+    load(rig)
+    assert committed(rig) == 3
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_a_transaction_for_a_new_topic_outlives_the_old_ones_tombstones(
+    rig: Rig, is_commit: bool
+) -> None:
+    rig.ask(commit(7), 8)
+    make_coordinators(rig)
+    settle(rig)
+    remove_while_full(rig)
+    rig.create("t")
+    producer = TxnProducer(rig).ready()
+    assert producer.add_offsets("g") is ErrorCode.NONE
+    assert producer.commit_offsets("g", {TopicPartition("t", 0): 3}) == [ErrorCode.NONE]
+    rig.advance(RETRY_MS)
+    settle(rig)
+    assert producer.end(is_commit=is_commit) is ErrorCode.NONE
+    settle(rig)
+    rig.advance(RETRY_MS)
+    settle(rig)
+    rig.power_cut(random.Random(0))
+    load(rig)
+    assert committed(rig) == (3 if is_commit else NOTHING)
+
+
+def test_a_topic_made_again_while_the_offsets_load_begins_without_them(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(50):
+        rig.ask(commit(7), 8)
+    # One commit a turn.
+    monkeypatch.setattr(coordinator_driver, "LOAD_BYTES", 1)
+    rig.power_cut(random.Random(0))
+    assert rig.broker.services.groups.is_loading
+    rig.send(DeleteTopicsRequest(topic_names=["t"]), 5)
+    rig.flusher.sync()
+    topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+    rig.send(CreateTopicsRequest(topics=[topic]), 7)
+    rig.flusher.sync()
+    assert rig.broker.services.groups.is_loading
+    assert "t" in rig.broker.services.metadata.image.topics
+    load(rig)
     assert committed(rig) == NOTHING
 
 
