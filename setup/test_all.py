@@ -1,16 +1,19 @@
 """The long form of the tests: every part, slow ones included, and when each part last ran.
 
 `make test-all` runs all parts; `make test-all PARTS="crash e2e"` some. A part is a folder under
-`tests/`. The record in `.cache/test-all.json` outlives a run that is broken off.
+`tests/`. Tests that found no server, client or privilege are skipped, and say why; a part of which
+nothing ran has not passed. The record in `.cache/test-all.json` outlives a run that is broken off.
 """
 
 import json
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORD = ROOT / ".cache" / "test-all.json"
@@ -27,6 +30,8 @@ class Run:
     outcome: str
     seconds: float
     commit: str
+    passed: int = 0
+    skipped: int = 0
 
 
 def parts() -> list[str]:
@@ -55,14 +60,18 @@ def write_record(record: dict[str, Run], path: Path = RECORD) -> None:
 
 def table(record: dict[str, Run], names: list[str]) -> str:
     """When each part last ran, and how it went."""
-    lines = [f"{'part':<12}{'last run':<22}{'outcome':<12}{'seconds':>9}  commit"]
+    lines = [
+        f"{'part':<12}{'last run':<22}{'outcome':<12}"
+        f"{'passed':>8}{'skipped':>9}{'seconds':>9}  commit"
+    ]
     for name in names:
         run = record.get(name)
         if run is None:
-            lines.append(f"{name:<12}{'never':<22}{'-':<12}{'-':>9}  -")
+            lines.append(f"{name:<12}{'never':<22}{'-':<12}{'-':>8}{'-':>9}{'-':>9}  -")
         else:
             lines.append(
-                f"{name:<12}{run.ended_at:<22}{run.outcome:<12}{run.seconds:>9.0f}  {run.commit}"
+                f"{name:<12}{run.ended_at:<22}{run.outcome:<12}{run.passed:>8}{run.skipped:>9}"
+                f"{run.seconds:>9.0f}  {run.commit}"
             )
     return "\n".join(lines)
 
@@ -70,14 +79,35 @@ def table(record: dict[str, Run], names: list[str]) -> str:
 def run_part(name: str) -> Run:
     """Run one folder with everything in it; the output goes straight to the terminal."""
     started = time.monotonic()
-    command = [sys.executable, "-m", "pytest", f"tests/{name}", "--timeout", "7200"]
-    code = subprocess.run(command, cwd=ROOT, check=False).returncode
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        command = [sys.executable, "-m", "pytest", f"tests/{name}", "--timeout", "7200", "-rs",
+                   f"--junit-xml={report}"]  # fmt: skip
+        code = subprocess.run(command, cwd=ROOT, check=False).returncode
+        passed, skipped = _counts(report)
+    outcome = PASSED_CODES.get(code, "failed")
     return Run(
         ended_at=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
-        outcome=PASSED_CODES.get(code, "failed"),
+        outcome="skipped" if outcome == "passed" and not passed else outcome,
         seconds=round(time.monotonic() - started, 1),
         commit=_commit(),
+        passed=passed,
+        skipped=skipped,
     )
+
+
+def _counts(report: Path) -> tuple[int, int]:
+    """How many tests have passed, and how many were skipped; none when pytest broke off."""
+    try:
+        suite = ElementTree.parse(report).getroot().find("testsuite")
+    except (OSError, ElementTree.ParseError):
+        return 0, 0
+    if suite is None:
+        return 0, 0
+    tests, skipped, failures, errors = (
+        int(suite.get(name, "0")) for name in ("tests", "skipped", "failures", "errors")
+    )
+    return tests - skipped - failures - errors, skipped
 
 
 def _commit() -> str:

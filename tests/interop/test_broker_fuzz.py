@@ -25,6 +25,7 @@ from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, Creat
 from tests.harness.broker import BrokerProcess
 from tests.harness.fuzz import Fuzz, cut
 from tests.harness.seed import seeded
+from tests.harness.tally import tell
 from tests.harness.wire import WireClient, produce
 
 pytestmark = pytest.mark.live
@@ -238,7 +239,7 @@ def run(broker: BrokerProcess, frame_count: int) -> None:
     growth_mib = memory_mib(broker.pid) - before_mib
     peak_mib = memory_mib(broker.pid, "VmHWM:")
     requests = broker.status().details["requests_total"]
-    print(
+    tell(
         f"fuzz: {target.frame_count:,} frames of {len(fuzz.key_counts)} keys, "
         f"{requests:,} of them requests, {target.answer_bytes:,} bytes of answers; "
         f"grown by {growth_mib:.1f} MiB, peak {peak_mib:.0f} MiB"

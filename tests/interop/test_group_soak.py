@@ -21,6 +21,7 @@ from tests.harness.broker import BrokerProcess
 from tests.harness.group_log import assigned_partitions, check_group_log, group_log
 from tests.harness.group_processes import Members
 from tests.harness.seed import seeded
+from tests.harness.tally import tell
 from tests.harness.wait import wait_until
 from tests.harness.wire import WireClient
 
@@ -101,8 +102,8 @@ def test_fifty_consumers_of_three_families(tmp_path: Path) -> None:
             members.close()
         log = group_log(broker.bootstrap, "soak")
         checked = check_group_log(log)
-        print(
-            f"{written} records, {kills} kills of {PER_PROCESS} members, {ends} times they left: "
+        tell(
+            f"group soak: {written} records, {kills} kills of {PER_PROCESS} members, {ends} times they left: "
             f"0 lost; {checked.generations} generations, {checked.commits} commits"
         )
         assert checked.generations >= ROUNDS / 2

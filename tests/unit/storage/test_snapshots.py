@@ -80,8 +80,8 @@ def test_a_snapshot_brings_back_all_five_batches() -> None:
     assert back.producers[7].batches == state.producers[7].batches
 
 
-def test_a_snapshot_is_reloaded_in_the_order_of_epochs() -> None:
-    """Pitfall 44: whatever the order in the file, the newest epoch is what counts."""
+def test_pitfall_44_a_snapshot_is_reloaded_in_the_order_of_epochs() -> None:
+    """Whatever the order in the file, the newest epoch is what counts."""
     rows = [entry(7, 2, 0, 50, txn=50), entry(7, 1, 9, 40), entry(7, 2, 1, 51, txn=50)]
     for order in (rows, rows[::-1], rows[1:] + rows[:1]):
         state = producer_snapshot.restore(producer_snapshot.decode(packed(*order)), DAY, NOW)
