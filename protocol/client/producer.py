@@ -88,7 +88,7 @@ class Producer:
         self.settings = ProducerSettings(
             required_acks=required_acks,
             idempotent=idempotent,
-            compression=Codec[compression.upper()],
+            compression=Codec.named(compression),
             linger_ms=linger_ms,
             batch_bytes=batch_bytes,
             buffer_bytes=buffer_bytes,

@@ -5,10 +5,14 @@ Floor: client. Data only.
 
 from dataclasses import dataclass
 
+from protocol.client.connection import IN_FLIGHT_MAX
 from protocol.wire.compression import Codec
 
 IDEMPOTENT_IN_FLIGHT_MAX = 5
 """How many batches of one partition a broker remembers."""
+
+REQUESTS_IN_FLIGHT_MAX = 2 * IN_FLIGHT_MAX
+"""What one connection has room for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +54,9 @@ class ProducerSettings:
     def __post_init__(self) -> None:
         if self.required_acks not in (-1, 0, 1):
             raise ValueError(f"required_acks is {self.required_acks}, expected -1, 0 or 1")
-        if self.max_in_flight < 1:
-            raise ValueError(f"max_in_flight is {self.max_in_flight}, expected at least 1")
+        if not 1 <= self.max_in_flight <= REQUESTS_IN_FLIGHT_MAX:
+            expected = f"expected 1 to {REQUESTS_IN_FLIGHT_MAX}"
+            raise ValueError(f"max_in_flight is {self.max_in_flight}, {expected}")
         if self.idempotent and (
             self.required_acks != -1 or self.max_in_flight > IDEMPOTENT_IN_FLIGHT_MAX
         ):

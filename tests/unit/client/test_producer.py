@@ -429,6 +429,12 @@ def test_what_can_never_be_sent_is_refused_at_once() -> None:
     producing(test, request_bytes_max=1000)
 
 
+def test_a_codec_that_is_none_is_refused_by_its_name() -> None:
+    cluster = Cluster("localhost:1", client_id="me")
+    with pytest.raises(ValueError, match="'brotli', expected one of none, gzip"):
+        Producer(cluster, compression="brotli")
+
+
 def test_it_must_be_started() -> None:
     async def test(producer: Producer, leaders: Leaders) -> None:
         with pytest.raises(ClientClosed, match="not started"):

@@ -169,6 +169,9 @@ def test_settings_that_contradict_each_other() -> None:
     for required_acks, max_in_flight in ((1, 5), (-1, 6), (-1, 0)):
         with pytest.raises(ValueError, match="max_in_flight"):
             ProducerSettings(required_acks=required_acks, max_in_flight=max_in_flight)
+    # More requests than a connection has room for, whatever is said of idempotence.
+    with pytest.raises(ValueError, match="expected 1 to 128"):
+        ProducerSettings(idempotent=False, max_in_flight=129)
     with pytest.raises(ValueError, match="required_acks"):
         ProducerSettings(required_acks=2, idempotent=False)
 
