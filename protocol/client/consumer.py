@@ -25,6 +25,7 @@ from protocol.client.consumer_settings import (
     ConsumerSettings,
     OffsetReset,
     RebalanceListener,
+    consumer_records,
 )
 from protocol.client.errors import ClientClosed, ClientError
 from protocol.client.fetcher import Fetcher, OutOfRange
@@ -35,9 +36,6 @@ from protocol.client.membership import Membership
 from protocol.client.record_buffer import RecordBuffer
 from protocol.client.topic_watch import TopicWatch
 from protocol.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
-from protocol.wire.record import Record
-
-_new_record = tuple.__new__
 
 
 class Consumer:
@@ -190,7 +188,8 @@ class Consumer:
         """The next record (of these partitions, if any are named); waits for as long as it takes.
 
         Raises what stops a partition: NoCommittedOffset, OffsetOutOfRange, CorruptBatch, ApiError;
-        what ended the membership; and ClientClosed.
+        what ended the membership; what a deserializer raises, again until a `seek` passes the
+        record; and ClientClosed.
         """
         records = self._read_at_once(partitions)
         while not records:
@@ -206,7 +205,8 @@ class Consumer:
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
         """What is there, by partition; waits for at most `timeout_ms` if nothing is.
 
-        Errors as `getone` has them.
+        Errors as `getone` has them; before a record that cannot be deserialized come those that
+        can.
         """
         count_max = self.settings.max_poll_records if max_records is None else max_records
         return await self._read(partitions, timeout_ms, count_max)
@@ -292,27 +292,23 @@ class Consumer:
                 break
             tp, records = taken
             self._offsets.handed_out(tp, records[0].offset)
-            found.setdefault(tp, []).extend(self._made(tp, records))
-            count_max -= len(records)
+            made: list[ConsumerRecord] = []
+            try:
+                # One after another, so that those before one that cannot be made are kept.
+                made.extend(consumer_records(self.settings, tp, records))
+            except Exception:
+                # It is raised when it comes first, with the position on it: a seek passes it.
+                self._buffer.put_back(tp, records[len(made) :])
+                if made:
+                    found.setdefault(tp, []).extend(made)
+                if found:
+                    break
+                raise
+            count_max -= len(made)
+            found.setdefault(tp, []).extend(made)
         if found:
             self._read_under = membership
         return found
-
-    def _made(self, tp: TopicPartition, records: Iterable[Record]) -> list[ConsumerRecord]:
-        # A tuple made directly costs a third of what its constructor would.
-        topic, partition = tp
-        made = [
-            _new_record(
-                ConsumerRecord, (topic, partition, offset, timestamp_ms, key, value, headers)
-            )
-            for offset, timestamp_ms, key, value, headers, _ in records
-        ]
-        of_key, of_value = self.settings.key_deserializer, self.settings.value_deserializer
-        if of_key is not None:
-            made = [record._replace(key=of_key(record.key)) for record in made]
-        if of_value is not None:
-            made = [record._replace(value=of_value(record.value)) for record in made]
-        return made
 
     # --- positions ----------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ Floor: client. Pure. Partitions take turns, so that a full one does not starve t
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from protocol.client.fetch_core import FetchedBatch
@@ -16,7 +16,7 @@ from protocol.wire.record import Record
 class _Chunk:
     """What is left of one fetched batch."""
 
-    batch: FetchedBatch
+    records: Sequence[Record]
     taken: int = 0
 
 
@@ -29,7 +29,7 @@ class RecordBuffer:
     def put(self, batches: Iterable[FetchedBatch]) -> None:
         """Take what a poll brought."""
         for batch in batches:
-            self._chunks.setdefault(batch.tp, deque()).append(_Chunk(batch))
+            self._chunks.setdefault(batch.tp, deque()).append(_Chunk(batch.records))
 
     def take(
         self, is_wanted: Callable[[TopicPartition], bool], count_max: int
@@ -42,20 +42,26 @@ class RecordBuffer:
             return None
         chunks = self._chunks.pop(tp)
         chunk = chunks[0]
-        end = min(chunk.taken + count_max, len(chunk.batch.records))
-        records = list(chunk.batch.records[chunk.taken : end])
+        end = min(chunk.taken + count_max, len(chunk.records))
+        records = list(chunk.records[chunk.taken : end])
         chunk.taken = end
-        if end == len(chunk.batch.records):
+        if end == len(chunk.records):
             chunks.popleft()
         if chunks:
             # Put back at the end: it is the others' turn.
             self._chunks[tp] = chunks
         return tp, records
 
+    def put_back(self, tp: TopicPartition, records: Sequence[Record]) -> None:
+        """Take back the last of what `take` gave out, to be the partition's next again."""
+        if records:
+            chunks = self._chunks.setdefault(tp, deque())
+            chunks.appendleft(_Chunk(records))
+
     def next_offset(self, tp: TopicPartition) -> int | None:
         """The offset of the partition's first record here."""
         chunks = self._chunks.get(tp)
-        return chunks[0].batch.records[chunks[0].taken].offset if chunks else None
+        return chunks[0].records[chunks[0].taken].offset if chunks else None
 
     def drop(self, tps: Iterable[TopicPartition]) -> None:
         """Forget what is here of these partitions."""

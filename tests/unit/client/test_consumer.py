@@ -135,6 +135,53 @@ def test_deserializers_make_what_is_handed_out() -> None:
     consuming(test, value_deserializer=lambda raw: int(raw or b"-1"))
 
 
+def test_a_record_that_cannot_be_deserialized_keeps_no_other_back() -> None:
+    def number(raw: bytes | None) -> int:
+        if raw in (b"0", b"5"):
+            raise ValueError(f"{raw!r} is none")
+        return int(raw or b"-1")
+
+    async def test(consumer: Consumer, leaders: Leaders) -> None:
+        consumer.assign([ZERO])
+        for _ in range(2):
+            with pytest.raises(ValueError, match="'0' is none"):
+                await consumer.getone()
+        assert await consumer.position(ZERO) == 0
+        consumer.seek(ZERO, 1)
+        records = await consumer.getmany(timeout_ms=5_000)
+        assert [record.value for record in records[ZERO]] == [1, 2, 3, 4]
+        assert await consumer.position(ZERO) == 5
+        with pytest.raises(ValueError, match="'5' is none"):
+            await consumer.getmany(timeout_ms=5_000)
+        consumer.seek(ZERO, 6)
+        records = await consumer.getmany(timeout_ms=5_000)
+        assert [record.value for record in records[ZERO]] == [6, 7, 8, 9]
+
+    consuming(test, value_deserializer=number)
+
+
+def test_a_bad_record_of_one_partition_costs_nothing_of_another() -> None:
+    def number(raw: bytes | None) -> int:
+        if raw == b"3":
+            raise ValueError("three is none")
+        return int(raw or b"-1")
+
+    async def test(consumer: Consumer, leaders: Leaders) -> None:
+        consumer.assign([ZERO, ONE])
+        seen: dict[TopicPartition, list[int]] = {ZERO: [], ONE: []}
+        while sum(map(len, seen.values())) < 18:
+            try:
+                for tp, records in (await consumer.getmany(timeout_ms=5_000)).items():
+                    seen[tp] += [record.value for record in records]
+            except ValueError:
+                for tp, values in seen.items():
+                    if len(values) == 3:
+                        consumer.seek(tp, 4)
+        assert seen == {tp: [0, 1, 2, 4, 5, 6, 7, 8, 9] for tp in (ZERO, ONE)}
+
+    consuming(test, value_deserializer=number)
+
+
 def test_iteration_ends_when_the_consumer_is_closed() -> None:
     async def test(consumer: Consumer, leaders: Leaders) -> None:
         consumer.assign([ZERO])

@@ -33,6 +33,20 @@ def test_partitions_take_turns_and_each_keeps_its_order() -> None:
     assert not buffer.partitions
 
 
+def test_what_is_put_back_is_next_again() -> None:
+    buffer = RecordBuffer()
+    buffer.put([batch(ZERO, 0, 1, 4), batch(ONE, 7)])
+    for count in (2, 1):
+        taken = buffer.take(lambda tp: tp == ZERO, count)
+        assert taken is not None
+        buffer.put_back(ZERO, taken[1][1:])
+    # Of the second take nothing was put back.
+    assert offsets(buffer, 9, ONE) == (ZERO, [4])
+    buffer.put_back(ZERO, [])
+    assert offsets(buffer, 9, ONE) is None
+    assert offsets(buffer, 9) == (ONE, [7])
+
+
 def test_what_is_not_wanted_stays() -> None:
     buffer = RecordBuffer()
     buffer.put([batch(ZERO, 0), batch(ONE, 7)])
