@@ -15,7 +15,7 @@ from broker.server.flusher import Flusher
 from broker.server.pipeline import Slot, is_produce_frame
 from broker.server.workers import Worker
 from broker.storage.disk import FileRegion
-from broker.storage.errors import DiskError
+from broker.storage.errors import CorruptionError, DiskError, FolderError
 from broker.storage.jobs import FlushTarget
 from broker.storage.log import Log
 from protocol.messages.api import response_class
@@ -43,7 +43,7 @@ class InlineWorker(Worker):
     ) -> None:
         try:
             result = job()
-        except DiskError as error:
+        except (CorruptionError, DiskError, FolderError, OSError) as error:
             failed(error)
         else:
             done(result)

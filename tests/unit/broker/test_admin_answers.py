@@ -104,6 +104,18 @@ def test_deleted_records_are_gone_also_after_a_power_cut(rig: Rig, version: int)
     assert delete_records(rig, "logs", 0, 2).low_watermark == 5
 
 
+def test_records_are_not_called_deleted_before_that_is_on_the_disk(rig: Rig) -> None:
+    fill(rig, 5)
+    rig.disk.refuses = lambda path, operation: path.endswith(".tmp") and operation == "write"
+    answer = delete_records(rig, "logs", 0, 3)
+    assert (answer.error_code, answer.low_watermark) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+    rig.disk.refuses = None
+    answer = delete_records(rig, "logs", 0, 3)
+    assert (answer.error_code, answer.low_watermark) == (ErrorCode.NONE, 3)
+    rig.power_cut(random.Random(0))
+    assert rig.broker.services.replicas.find("logs", 0).log.log_start_offset == 3
+
+
 def test_delete_records_refuses_what_cannot_be_deleted(rig: Rig) -> None:
     fill(rig, 2)
     rig.create("kept", cleanup_policy="compact")

@@ -1,0 +1,85 @@
+"""What a broker does by the clock when the disk refuses: told, survived, and done later."""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from broker.server.cleaner import REST_S_MIN
+from broker.server.housekeeping import POINTS_INTERVAL_MS
+from broker.storage.checkpoint import RECOVERY_POINTS
+from protocol.errors import ErrorCode
+from protocol.types import TopicPartition
+from tests.harness.wire import batch_of, produce_request
+from tests.unit.broker.rig import Rig
+from tests.unit.storage.kit import FOLDER
+
+PLACE = TopicPartition("t", 0)
+CLEANER_MS = 1_000
+RETENTION_MS = 60_000
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    rig = Rig(
+        log_cleaner_backoff_ms=CLEANER_MS,
+        log_cleaner_min_cleanable_ratio=0,
+        log_retention_check_interval_ms=RETENTION_MS,
+    )
+    yield rig
+    rig.stop()
+
+
+def fill(rig: Rig, count: int, size_bytes: int = 300) -> None:
+    for number in range(count):
+        value = b"%03d" % number + bytes(size_bytes)
+        batch = batch_of([value], key=b"k", timestamp_ms=rig.clock.now_ms())
+        asked = rig.send(produce_request("t", batch), 9)
+        rig.flusher.sync()
+        assert asked.answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+
+
+def written_point(rig: Rig) -> str:
+    data = rig.disk.read_all(f"{FOLDER}/{RECOVERY_POINTS}").decode()
+    return next((line for line in data.splitlines() if line.startswith("t 0 ")), "")
+
+
+def test_a_checkpoint_that_finds_no_room_is_written_later(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig.create("t")
+    fill(rig, 3)
+    rig.disk.refuses = lambda path, operation: path.endswith(".tmp") and operation == "write"
+    with caplog.at_level(logging.WARNING):
+        rig.advance(POINTS_INTERVAL_MS)
+    assert "checkpoint not written" in caplog.text
+    assert written_point(rig) == ""
+    rig.disk.refuses = None
+    rig.advance(POINTS_INTERVAL_MS)
+    assert written_point(rig) == "t 0 3"
+
+
+def test_a_cleaning_that_finds_no_room_changes_nothing_and_comes_again(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig.create("t", cleanup_policy="compact", segment_bytes="700")
+    fill(rig, 6)
+    log = rig.broker.services.replicas.find(*PLACE).log
+    before = log.size_bytes
+    rig.disk.refuses = lambda path, operation: path.endswith(".cleaned") and operation == "write"
+    with caplog.at_level(logging.ERROR):
+        clean(rig)
+    assert "cleaning failed" in caplog.text
+    assert log.size_bytes == before
+    assert not [name for name in rig.disk.list_folder(log.folder) if name.endswith(".cleaned")]
+    rig.disk.refuses = None
+    clean(rig)
+    assert log.size_bytes < before
+
+
+def clean(rig: Rig) -> None:
+    """Let the cleaner look, and give it the turns its slices need."""
+    rig.advance(CLEANER_MS)
+    for _ in range(20):
+        rig.loop.run_until_complete(asyncio.sleep(REST_S_MIN))
