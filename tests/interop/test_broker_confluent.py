@@ -25,6 +25,8 @@ ck: Any = importlib.import_module("confluent_kafka.admin")
 
 COUNT = 2_000
 
+IDLE_S = 4
+
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
@@ -100,6 +102,30 @@ def test_large_batches_leave_by_sendfile(broker: BrokerProcess) -> None:
     values = [bytes([number % 251]) * 100_000 for number in range(100)]
     produce_all(broker, "large", values, batch_size=1_000_000, linger_ms=20)
     assert consume_all(broker, "large", 100) == values
+
+
+def test_an_idle_consumer_fetches_seldom(broker: BrokerProcess) -> None:
+    """Also when it asks for metadata behind its waiting fetch, which makes room each time."""
+    produce_all(broker, "idle", [b"x"])
+    settings = {"bootstrap.servers": broker.bootstrap, "group.id": "idle",
+                "auto.offset.reset": "earliest",
+                "topic.metadata.refresh.interval.ms": 100}  # fmt: skip
+    consumer = Consumer(settings)
+    consumer.subscribe(["idle"])
+    try:
+        messages = consumer.consume(1, 30)
+        assert [message.value() for message in messages] == [b"x"]
+        before, early = fetch_count(broker), broker.metric("fetch_completed_early_total")
+        assert consumer.poll(IDLE_S) is None
+        assert broker.metric("fetch_completed_early_total") > early
+        assert fetch_count(broker) - before < 20 * IDLE_S
+    finally:
+        consumer.close()
+
+
+def fetch_count(broker: BrokerProcess) -> int:
+    apis: Any = broker.status().details["apis"]
+    return int(next(one["count"] for one in apis if one["api"] == "fetch"))
 
 
 def test_topics_come_grow_and_go(admin: Any) -> None:

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.server.fetching import EARLY_AFTER_MS
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.topics import DeleteTopicsRequest
@@ -59,12 +58,22 @@ def test_time_ends_the_wait_with_what_there_is(rig: Rig) -> None:
     assert values_of(asked) == [b"x"]
 
 
-def test_another_request_ends_the_wait_but_not_at_once(rig: Rig) -> None:
+def test_another_request_ends_the_wait_five_milliseconds_after_it_began(rig: Rig) -> None:
     asked = park(rig)
+    rig.advance(2)
     rig.broker.services.fetches.hasten(asked.connection.parked_fetch)
-    rig.advance(EARLY_AFTER_MS - 1)
+    rig.advance(2)
     assert not asked.is_answered()
     rig.advance(1)
+    assert asked.is_answered()
+    assert rig.broker.services.metrics.fetches_completed_early == 1
+
+
+def test_a_fetch_that_has_waited_longer_makes_room_at_once(rig: Rig) -> None:
+    asked = park(rig)
+    rig.advance(100)
+    rig.broker.services.fetches.hasten(asked.connection.parked_fetch)
+    rig.advance(0)
     assert asked.is_answered()
     assert rig.broker.services.metrics.fetches_completed_early == 1
 
