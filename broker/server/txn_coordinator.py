@@ -17,7 +17,9 @@ from broker.coordinators.outcome import Outcome
 from broker.coordinators.txn import TxnShard
 from broker.coordinators.txn_state import Transaction, TxnState
 from broker.server.coordinator_driver import CoordinatorDriver, LoadedShard, Refused
+from broker.server.replica_manager import Partition
 from broker.server.txn_markers import TxnMarker
+from broker.storage.errors import DiskError
 from protocol.errors import ApiError, ErrorCode
 from protocol.log import fields
 from protocol.types import TopicPartition
@@ -67,6 +69,11 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         """Finish what was decided before the last stop: a decision is a promise."""
         for transaction in shard.preparing():
             self._end(Ending(loaded, shard, transaction))
+
+    def write_failed(self, partition: Partition, error: DiskError, now_ms: int) -> ApiError:
+        """As Kafka has it: the client looks its coordinator up again, and then tries again."""
+        super().write_failed(partition, error, now_ms)
+        return ApiError(ErrorCode.NOT_COORDINATOR, str(error))
 
     def decide(
         self,

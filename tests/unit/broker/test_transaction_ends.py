@@ -157,11 +157,30 @@ def test_a_decision_that_a_full_disk_refuses_has_not_been_made(
     producer.add(A)
     producer.put(A, b"a")
     rig.disk.capacity_bytes = 0
-    assert producer.end() is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert producer.end() is ErrorCode.NOT_COORDINATOR
     rig.disk.capacity_bytes = None
     assert producer.end(is_commit=False) is ErrorCode.NONE
     settle(rig)
     assert read_stable(rig, "t") == []
+
+
+def test_whatever_of_a_transaction_a_full_disk_refuses_asks_for_its_coordinator_anew(
+    rig: Rig, producer: TxnProducer
+) -> None:
+    """As Kafka answers when the log of the transactions cannot be written."""
+    producer.add(A)
+    rig.disk.capacity_bytes = 0
+    codes = [
+        *producer.add(B),
+        producer.add_offsets("g"),
+        producer.end(),
+        TxnProducer(rig, "other").init(),
+    ]
+    assert codes == [ErrorCode.NOT_COORDINATOR] * 4
+    rig.disk.capacity_bytes = None
+    assert producer.add(B) == [ErrorCode.NONE]
+    assert producer.add_offsets("g") is ErrorCode.NONE
+    assert producer.end() is ErrorCode.NONE
 
 
 def test_a_topic_deleted_in_mid_transaction_holds_nothing_up(
