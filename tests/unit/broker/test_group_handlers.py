@@ -425,6 +425,50 @@ def test_pitfall_08_every_version_of_fetch_knows_nothing_of_an_unknown_group(
     assert (partition.error_code, partition.committed_offset) == (0, -1)
 
 
+@pytest.mark.parametrize("version", ApiKey.OFFSET_FETCH.valid_versions)
+def test_a_refused_fetch_of_offsets_never_looks_like_nothing_committed(
+    rig: Rig, version: int
+) -> None:
+    """A reader that takes a refusal for "nothing" begins again at an end of the log."""
+    commit(rig, 5)
+    rig.broker.services.groups.find("g").shard = None
+    wanted = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    if version >= 8:
+        asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
+        (group,) = rig.ask(asked, version).groups
+        assert (group.group_id, group.error_code, group.topics) == ("g", wanted, [])
+        return
+    topic = OffsetFetchRequestTopic(name="logs", partition_indexes=[0, 2])
+    answer = rig.ask(OffsetFetchRequest(group_id="g", topics=[topic]), version)
+    if version >= 2:
+        assert answer.error_code == wanted
+        return
+    # Version 1 has no place for it but the partitions.
+    found = [(one.partition_index, one.error_code) for one in answer.topics[0].partitions]
+    assert found == [(0, wanted), (2, wanted)]
+
+
+def test_a_commit_too_large_for_the_log_says_so() -> None:
+    """Notes within their limit, but together more than a batch may hold."""
+    rig = undelayed(message_max_bytes=1_000)
+    partitions = [
+        OffsetCommitRequestPartition(
+            partition_index=index, committed_offset=7, committed_metadata="x" * 600
+        )
+        for index in range(3)
+    ]
+
+    def codes_of(count: int) -> list[ErrorCode]:
+        topic = OffsetCommitRequestTopic(name="logs", partitions=partitions[:count])
+        answer = rig.ask(OffsetCommitRequest(group_id="g", topics=[topic]), 8)
+        return [ErrorCode(one.error_code) for one in answer.topics[0].partitions]
+
+    assert codes_of(3) == [ErrorCode.INVALID_COMMIT_OFFSET_SIZE] * 3
+    assert stored(rig) == {}
+    assert codes_of(1) == [ErrorCode.NONE]
+    rig.stop()
+
+
 def test_groups_and_offsets_are_forgotten_in_their_time() -> None:
     rig = undelayed(offsets_retention_minutes=10, offsets_retention_check_interval_ms=1_000)
     joined = join(rig)
