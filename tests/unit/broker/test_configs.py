@@ -66,6 +66,14 @@ def cluster() -> Cluster:
     return cluster
 
 
+def test_all_settings_are_described_where_none_is_named(cluster: Cluster) -> None:
+    """Null and the empty list mean the same; some clients send the one, some the other."""
+    everything = entries(describe(cluster, keys=None))
+    assert len(everything) > 20
+    assert entries(describe(cluster, keys=[])).keys() == everything.keys()
+    assert entries(describe(cluster, keys=["retention.ms"])).keys() == {"retention.ms"}
+
+
 def test_pitfall_32_all_settings_come_with_source_and_synonyms(cluster: Cluster) -> None:
     found = entries(describe(cluster, include_synonyms=True, include_documentation=True))
     assert len(found) >= 20
