@@ -51,9 +51,12 @@ def list_groups(services: Services, call: Call, request: ListGroupsRequest) -> L
 def describe_groups(
     services: Services, call: Call, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse:
-    """Groups by name; one that is not known is Dead, and that is no error."""
+    """Groups by name; one that is not known is Dead, and that is no error.
+
+    A name that comes many times is answered once, or a small request would have a huge answer.
+    """
     groups = []
-    for group_id in request.groups:
+    for group_id in dict.fromkeys(request.groups):
         try:
             described = _described(services, group_id)
         except ApiError as error:
@@ -98,7 +101,8 @@ def _described_member(group: ClassicGroup, member: Member) -> DescribedGroupMemb
 
 def delete_groups(services: Services, call: Call, request: DeleteGroupsRequest) -> None:
     """DeleteGroups: each for itself; answered when all that are deleted are so for good."""
-    results = [DeletableGroupResult(group_id=group_id) for group_id in request.groups_names]
+    names = dict.fromkeys(request.groups_names)
+    results = [DeletableGroupResult(group_id=group_id) for group_id in names]
     waiting = set(range(len(results)))
 
     def done(index: int, code: ErrorCode) -> None:

@@ -74,10 +74,15 @@ def _all_refused(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitR
 def offset_fetch(
     services: Services, call: Call, request: OffsetFetchRequest
 ) -> OffsetFetchResponse:
-    """OffsetFetch of one group, or from version 8 on of many."""
+    """OffsetFetch of one group, or from version 8 on of many.
+
+    A group or a partition that comes many times is answered once, or a small request would have a
+    huge answer.
+    """
     if call.version >= MANY_GROUPS_SINCE:
+        groups = {one.group_id: one for one in request.groups}.values()
         return OffsetFetchResponse(
-            groups=[_fetch_group(services, one, request.require_stable) for one in request.groups]
+            groups=[_fetch_group(services, one, request.require_stable) for one in groups]
         )
     try:
         shard = services.groups.shard(request.group_id)
@@ -172,7 +177,7 @@ def _asked_offsets(
             for index in topic.partition_indexes
         ]
     found: dict[str, list[Found]] = {topic.name: [] for topic in topics or ()}
-    for partition in asked:
+    for partition in dict.fromkeys(asked):
         found.setdefault(partition.topic, []).append(
             _found(shard, group_id, partition, require_stable)
         )

@@ -77,16 +77,17 @@ def write_txn_markers(
 def describe_producers(
     services: Services, call: Call, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
-    """The producers that a partition's log remembers."""
+    """The producers that a partition's log remembers; of each partition once, however often it is
+    asked for."""
+    asked: dict[str, dict[int, None]] = {}
+    for topic in request.topics:
+        asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
     return DescribeProducersResponse(
         topics=[
             TopicResponse(
-                name=topic.name,
-                partitions=[
-                    _producers(services, topic.name, index) for index in topic.partition_indexes
-                ],
+                name=name, partitions=[_producers(services, name, index) for index in indexes]
             )
-            for topic in request.topics
+            for name, indexes in asked.items()
         ]
     )
 
@@ -116,9 +117,9 @@ def _producers(services: Services, topic: str, index: int) -> PartitionResponse:
 def describe_transactions(
     services: Services, call: Call, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse:
-    """Transactional ids in detail, each with its own refusal."""
+    """Transactional ids in detail, each once and with its own refusal."""
     answers = []
-    for transactional_id in request.transactional_ids:
+    for transactional_id in dict.fromkeys(request.transactional_ids):
         try:
             shard = services.transactions.shard(transactional_id)
             answers.append(_described(shard.described(transactional_id)))

@@ -290,6 +290,21 @@ def test_every_version_of_describe(rig: Rig, version: int) -> None:
     assert bytes(member.member_assignment) == b"all"
 
 
+def test_what_is_asked_for_again_and_again_is_answered_once(rig: Rig) -> None:
+    """Else a request of some kilobytes would have an answer of gigabytes."""
+    commit(rig, 5)
+    described = rig.ask(DescribeGroupsRequest(groups=["g"] * 1_000 + ["h"]), 5).groups
+    assert [one.group_id for one in described] == ["g", "h"]
+    topic = OffsetFetchRequestTopic(name="logs", partition_indexes=[0] * 1_000 + [1])
+    (answer,) = rig.ask(OffsetFetchRequest(group_id="g", topics=[topic] * 2), 7).topics
+    assert [one.committed_offset for one in answer.partitions] == [5, -1]
+    groups = [OffsetFetchRequestGroup(group_id=one, topics=None) for one in "ggggh"]
+    answers = rig.ask(OffsetFetchRequest(groups=groups), 8).groups
+    assert [(one.group_id, len(one.topics)) for one in answers] == [("g", 1), ("h", 0)]
+    deleted = rig.ask(DeleteGroupsRequest(groups_names=["g"] * 1_000), 2).results
+    assert [(one.group_id, one.error_code) for one in deleted] == [("g", 0)]
+
+
 @pytest.mark.parametrize("version", ApiKey.LIST_GROUPS.valid_versions)
 def test_every_version_of_list(rig: Rig, version: int) -> None:
     sync(rig, join(rig))

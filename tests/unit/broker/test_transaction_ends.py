@@ -400,3 +400,17 @@ def test_transactions_are_described_and_listed(rig: Rig, producer: TxnProducer) 
     listed = rig.ask(ListTransactionsRequest(state_filters=["Ongoing", "Odd"]), 0)
     assert listed.unknown_state_filters == ["Odd"]
     assert [one.transactional_id for one in listed.transaction_states] == ["id"]
+
+
+def test_what_is_asked_for_again_and_again_is_described_once(
+    rig: Rig, producer: TxnProducer
+) -> None:
+    producer.add(A)
+    producer.put(A, b"a")
+    topic = TopicRequest(name="t", partition_indexes=[0] * 1_000)
+    (found,) = rig.ask(DescribeProducersRequest(topics=[topic, topic]), 0).topics
+    assert [len(one.active_producers) for one in found.partitions] == [1]
+    ids = [producer.transactional_id] * 1_000
+    assert (
+        len(rig.ask(DescribeTransactionsRequest(transactional_ids=ids), 0).transaction_states) == 1
+    )
