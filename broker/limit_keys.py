@@ -35,6 +35,10 @@ class LimitKeys:
         "connection.max.unread.bytes", Kind.INT, 67_108_864, "bytes", low=1,
         why="answers kept in memory for a peer that does not read; beyond it the connection ends",
     )  # fmt: skip
+    max_auto_created_topics: int = setting(
+        "max.auto.created.topics", Kind.INT, 100, "topics", low=1,
+        why="topics that one metadata request makes; the others are made by the requests after it",
+    )  # fmt: skip
     max_batch_records: int = setting(
         "max.batch.records", Kind.INT, 100_000, "records", low=1,
         why="a compacted topic looks at every key, and everybody waits for that",
@@ -63,9 +67,17 @@ class LimitKeys:
         "max.incremental.fetch.session.cache.slots", Kind.INT, 1_000, "sessions", low=0,
         why="fetch sessions remembered; a reader without one names all its partitions each time",
     )  # fmt: skip
+    max_partitions: int = setting(
+        "max.partitions", Kind.INT, 4_000, "partitions", low=1,
+        why="partitions of all topics of the cluster together: each is a folder and open files",
+    )  # fmt: skip
     max_pending_metadata_orders: int = setting(
         "max.pending.metadata.orders", Kind.INT, 1_000, "orders", low=1,
         why="what is to be made or changed waits for the disk, also when its client is gone",
+    )  # fmt: skip
+    max_producers_per_partition: int = setting(
+        "max.producers.per.partition", Kind.INT, 25_000, "producers", low=1,
+        why="idempotent producers a partition remembers; beyond it the silent ones are forgotten",
     )  # fmt: skip
     max_request_elements: int = setting(
         "max.request.elements", Kind.INT, 50_000, "elements", low=1_000,
@@ -82,6 +94,10 @@ class LimitKeys:
     max_silent_connections: int = setting(
         "max.silent.connections", Kind.INT, 1_000, "connections", low=1,
         why="connections that have not sent a byte yet, and may never do so",
+    )  # fmt: skip
+    max_topics: int = setting(
+        "max.topics", Kind.INT, 1_000, "topics", low=1,
+        why="topics of the cluster: every client that asks for all of them gets all of them",
     )  # fmt: skip
     queued_max_request_bytes: int = setting(
         "queued.max.request.bytes", Kind.LONG, 536_870_912, "bytes", low=1024,

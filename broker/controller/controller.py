@@ -67,7 +67,7 @@ class Controller:
             case DeleteTopicsRequest():
                 return delete_topics(order, image, self.config)
             case CreatePartitionsRequest():
-                return create_partitions(order, image)
+                return create_partitions(order, image, self.config)
             case IncrementalAlterConfigsRequest():
                 return alter_incrementally(order, image, self.config)
             case AlterConfigsRequest():

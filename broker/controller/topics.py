@@ -50,8 +50,6 @@ from protocol.messages.topics import (
 from protocol.types import ZERO_UUID, Uuid
 
 TOPIC_NAME_LENGTH_MAX = 249
-TOPIC_COUNT_MAX = 1_000
-PARTITION_COUNT_MAX = 4_000
 
 SUGGESTION_COUNT_MAX = 20
 """In the refusals of one request: looking for the setting that was meant takes long."""
@@ -86,24 +84,27 @@ class Budget:
 
     topics: int
     partitions: int
+    config: BrokerConfig
     suggestions: int = SUGGESTION_COUNT_MAX
     """How many more wrong settings are compared with the right ones."""
 
     @classmethod
-    def of(cls, image: MetadataImage) -> Budget:
+    def of(cls, image: MetadataImage, config: BrokerConfig) -> Budget:
         """What the image leaves."""
-        return cls(TOPIC_COUNT_MAX - len(image.topics), PARTITION_COUNT_MAX - image.partition_count)
+        return cls(
+            config.max_topics - len(image.topics),
+            config.max_partitions - image.partition_count,
+            config,
+        )
 
     def take(self, topics: int, partitions: int) -> None:
         """Refuse with POLICY_VIOLATION what would be too much."""
         if topics > self.topics:
-            raise ApiError(
-                ErrorCode.POLICY_VIOLATION, f"a cluster has at most {TOPIC_COUNT_MAX} topics"
-            )
+            raise ApiError(ErrorCode.POLICY_VIOLATION, f"max.topics is {self.config.max_topics}")
         if partitions > self.partitions:
             raise ApiError(
                 ErrorCode.POLICY_VIOLATION,
-                f"a cluster has at most {PARTITION_COUNT_MAX} partitions; {self.partitions} left",
+                f"max.partitions is {self.config.max_partitions}; {self.partitions} are left",
             )
         self.topics -= topics
         self.partitions -= partitions
@@ -157,7 +158,7 @@ def create_topics(
     records: list[MetadataRecord] = []
     results = []
     named = Counter(topic.name for topic in request.topics)
-    budget = Budget.of(image)
+    budget = Budget.of(image, config)
     for topic in request.topics:
         try:
             _refuse_repeated(named, topic.name)
@@ -215,7 +216,7 @@ def create_own_topic(
             "flush.messages": "1",
         }
     try:
-        creation = _creation(topic, image, config, Budget.of(image), new_topic_id, settings)
+        creation = _creation(topic, image, config, Budget.of(image, config), new_topic_id, settings)
     except ApiError as error:
         return Outcome([], error.code)
     return Outcome(creation.records(), ErrorCode.NONE)
@@ -348,11 +349,11 @@ def _topic_to_delete(
 
 
 def create_partitions(
-    request: CreatePartitionsRequest, image: MetadataImage
+    request: CreatePartitionsRequest, image: MetadataImage, config: BrokerConfig
 ) -> Outcome[CreatePartitionsResponse]:
     """CreatePartitions: a topic grows to `count` partitions. Every topic asked for is answered."""
     named = Counter(topic.name for topic in request.topics)
-    budget = Budget.of(image)
+    budget = Budget.of(image, config)
     records: list[MetadataRecord] = []
     results = []
     for topic in request.topics:

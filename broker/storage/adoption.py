@@ -21,7 +21,7 @@ from broker.storage.walk import BatchWalk
 
 
 def good_snapshot(
-    disk: Disk, folder: str, bases: Sequence[int], limit: int, expiration_ms: int
+    disk: Disk, folder: str, bases: Sequence[int], limit: int, expiration_ms: int, count_max: int
 ) -> tuple[int, ProducerState] | None:
     """The newest snapshot at or below `limit` that can be used, as offset and state.
 
@@ -40,7 +40,7 @@ def good_snapshot(
             unlink_if_there(disk, path)
             continue
         used_ms = disk.modified_ms(path)
-        return offset, producer_snapshot.restore(entries, expiration_ms, used_ms)
+        return offset, producer_snapshot.restore(entries, expiration_ms, count_max, used_ms)
     return None
 
 

@@ -487,6 +487,7 @@ class Log:
             epochs=self.leader_epochs.entries,
             interval_bytes=self._config.index_interval_bytes,
             expiration_ms=self.producer_state.expiration_ms,
+            producer_count_max=self.producer_state.count_max,
             is_clean=False,
             now_ms=now_ms,
             has_gaps=self.cleaned_offset >= 0,

@@ -138,6 +138,7 @@ class LogManager:
                     epochs=self._read_epochs(path),
                     interval_bytes=self._config.log_config().index_interval_bytes,
                     expiration_ms=self._config.producer_id_expiration_ms,
+                    producer_count_max=self._config.max_producers_per_partition,
                     is_clean=report.was_clean,
                     now_ms=now_ms,
                     has_gaps=topic_partition in cleaned,
@@ -283,6 +284,7 @@ class LogManager:
             epochs=[],
             interval_bytes=config.index_interval_bytes,
             expiration_ms=self._config.producer_id_expiration_ms,
+            producer_count_max=self._config.max_producers_per_partition,
             is_clean=False,
             now_ms=now_ms,
         )

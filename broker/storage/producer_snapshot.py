@@ -103,12 +103,14 @@ def decode(data: bytes) -> list[SnapshotEntry]:
     return [SnapshotEntry._make(row) for row in _ENTRY.iter_unpack(data[_HEAD.size :])]
 
 
-def restore(entries: Sequence[SnapshotEntry], expiration_ms: int, used_ms: int) -> ProducerState:
+def restore(
+    entries: Sequence[SnapshotEntry], expiration_ms: int, count_max: int, used_ms: int
+) -> ProducerState:
     """The state that the entries describe; every producer counts as used at `used_ms`.
 
     The entries of a producer are taken by epoch, for the order of a file is its writer's.
     """
-    state = ProducerState(expiration_ms)
+    state = ProducerState(expiration_ms, count_max)
     for entry in sorted(entries, key=lambda one: (one.producer_epoch, one.last_offset)):
         producer_id = entry.producer_id
         batch = UNKNOWN_BATCH if entry.last_offset == UNKNOWN_BATCH[3] else NO_BATCH

@@ -20,7 +20,6 @@ from protocol.wire.records import BatchHeader
 BATCHES_KEPT = 5
 """Kafka's number, and the most requests an idempotent producer may have in flight."""
 
-PRODUCER_COUNT_MAX = 25_000
 """In one partition; beyond it those that were silent longest are forgotten before their time."""
 
 AWAITED_COUNT_MAX = 1_000
@@ -106,14 +105,16 @@ class ProducerState:
         "_first",
         "_markers_before",
         "awaited",
+        "count_max",
         "expiration_ms",
         "markers",
         "producers",
         "transactions",
     )
 
-    def __init__(self, expiration_ms: int) -> None:
+    def __init__(self, expiration_ms: int, count_max: int) -> None:
         self.expiration_ms = expiration_ms
+        self.count_max = count_max
         self.producers: OrderedDict[int, Producer] = OrderedDict()
         self.transactions = Transactions()
         self.markers: dict[int, LastMarker] = {}
@@ -316,8 +317,8 @@ class ProducerState:
             self._before.clear()
             self._markers_before.clear()
             self.transactions.keep()
-            if len(self.producers) > PRODUCER_COUNT_MAX:
-                self._forget_oldest(len(self.producers) - PRODUCER_COUNT_MAX)
+            if len(self.producers) > self.count_max:
+                self._forget_oldest(len(self.producers) - self.count_max)
 
     def _forget_oldest(self, count: int) -> None:
         """Make room: nobody needs an id to be given before he may write under it."""

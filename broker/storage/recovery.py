@@ -42,6 +42,7 @@ class LoadRules:
     """Entries of the epoch file; without any that can be used, all segments are walked."""
     interval_bytes: int
     expiration_ms: int
+    producer_count_max: int
     is_clean: bool
     now_ms: int
     has_gaps: bool = False
@@ -79,7 +80,7 @@ class _Loading:
         self.expected = 0
         self.epochs = LeaderEpochs(list(rules.epochs or ()))
         self.last_epoch = -1
-        self.producers = ProducerState(rules.expiration_ms)
+        self.producers = ProducerState(rules.expiration_ms, rules.producer_count_max)
         self.known_below = 0
         """Where `producers` stood before anything was walked: below it batches tell no news."""
         self.segments: list[Segment] = []
@@ -184,7 +185,8 @@ class _Loading:
             self._unlink_segment(segment.base_offset)
         self.expected = self.rules.log_start_offset
         self.segments = [self._new_segment(self.expected)]
-        self.producers = ProducerState(self.rules.expiration_ms)
+        rules = self.rules
+        self.producers = ProducerState(rules.expiration_ms, rules.producer_count_max)
 
     def _recall_producers(self, bases: Sequence[int]) -> None:
         """Begin with the newest snapshot below everything that must be walked anyway."""
@@ -193,7 +195,9 @@ class _Loading:
         if not rules.is_clean:
             # What is checked is also made anew, so the producers must be known at its beginning.
             limit = max((base for base in bases if base <= limit), default=bases[0])
-        found = good_snapshot(self.disk, self.folder, bases, limit, rules.expiration_ms)
+        found = good_snapshot(
+            self.disk, self.folder, bases, limit, rules.expiration_ms, rules.producer_count_max
+        )
         if found is not None:
             self.known_below, self.producers = found
 

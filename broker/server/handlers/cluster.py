@@ -51,7 +51,6 @@ BROKER_ENDPOINTS = 1
 TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
 
-AUTO_CREATED_MAX = 100
 """Topics one metadata request may make."""
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
@@ -131,7 +130,7 @@ def _missing_topics(services: Services, call: Call, request: MetadataRequest) ->
         for topic in request.topics
         if topic.name is not None and topic.topic_id == ZERO_UUID and topic.name not in image.topics
     }
-    return sorted(names)[:AUTO_CREATED_MAX]
+    return sorted(names)[: services.config.max_auto_created_topics]
 
 
 def _metadata(

@@ -9,9 +9,7 @@ from broker.controller.image import OFFSETS_TOPIC
 from broker.controller.outcome import AllocateProducerIds, CreateOwnTopic
 from broker.controller.placement import place
 from broker.controller.topics import (
-    PARTITION_COUNT_MAX,
     SUGGESTION_COUNT_MAX,
-    TOPIC_COUNT_MAX,
     check_topic_name,
 )
 from protocol.errors import ApiError, ErrorCode
@@ -181,18 +179,23 @@ def test_validate_only_answers_the_same_and_changes_nothing() -> None:
 
 
 def test_the_cluster_has_a_limit_of_topics_and_of_partitions() -> None:
-    cluster = Cluster()
+    cluster = Cluster(max_topics=3)
     many = [
         CreatableTopic(name=f"t{number}", num_partitions=1, replication_factor=1)
-        for number in range(TOPIC_COUNT_MAX + 1)
+        for number in range(4)
     ]
-    codes = [code_of(one) for one in cluster.submit(CreateTopicsRequest(topics=many)).topics]
-    assert codes[-1] is ErrorCode.POLICY_VIOLATION
-    assert set(codes[:-1]) == {ErrorCode.NONE}
+    results = cluster.submit(CreateTopicsRequest(topics=many)).topics
+    assert [code_of(one) for one in results] == [ErrorCode.NONE] * 3 + [ErrorCode.POLICY_VIOLATION]
+    assert "max.topics is 3" in results[3].error_message
+    assert cluster.submit(CreateOwnTopic("own")) is ErrorCode.POLICY_VIOLATION
 
-    wide = Cluster()
-    assert code_of(wide.create("a", PARTITION_COUNT_MAX - 1)) is ErrorCode.NONE
-    assert code_of(wide.create("b", 2)) is ErrorCode.POLICY_VIOLATION
+    wide = Cluster(max_partitions=5)
+    assert code_of(wide.create("a", 4)) is ErrorCode.NONE
+    refused = wide.create("b", 2)
+    assert code_of(refused) is ErrorCode.POLICY_VIOLATION
+    assert "max.partitions is 5; 1 are left" in refused.error_message
+    more = CreatePartitionsTopic(name="a", count=6, assignments=None)
+    assert grow(wide, more) == [ErrorCode.POLICY_VIOLATION]
     assert code_of(wide.create("b", 1)) is ErrorCode.NONE
 
 
@@ -218,10 +221,10 @@ def test_what_is_beyond_the_limit_is_refused_before_it_is_laid_out(
 
 
 def test_a_refused_topic_takes_nothing_from_the_others_of_its_request() -> None:
-    cluster = Cluster()
+    cluster = Cluster(max_partitions=9)
     wide = [
-        CreatableTopic(name="a", num_partitions=PARTITION_COUNT_MAX - 2, replication_factor=2),
-        CreatableTopic(name="b", num_partitions=PARTITION_COUNT_MAX - 2, replication_factor=1),
+        CreatableTopic(name="a", num_partitions=7, replication_factor=2),
+        CreatableTopic(name="b", num_partitions=7, replication_factor=1),
     ]
     codes = [code_of(one) for one in cluster.submit(CreateTopicsRequest(topics=wide)).topics]
     assert codes == [ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.NONE]
@@ -229,7 +232,7 @@ def test_a_refused_topic_takes_nothing_from_the_others_of_its_request() -> None:
     nobody = [CreatePartitionsAssignment(broker_ids=[9])]
     codes = grow(
         cluster,
-        CreatePartitionsTopic(name="b", count=PARTITION_COUNT_MAX - 1, assignments=nobody),
+        CreatePartitionsTopic(name="b", count=8, assignments=nobody),
         CreatePartitionsTopic(name="c", count=2, assignments=None),
     )
     assert codes == [ErrorCode.INVALID_REPLICA_ASSIGNMENT, ErrorCode.NONE]

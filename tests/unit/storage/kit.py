@@ -22,6 +22,7 @@ FOLDER = "/data"
 TP = TopicPartition("logs.access", 0)
 TOPIC_ID = uuid.UUID("5f0c2e0e-9d3e-4f60-9b3a-0a8f0e6a7c11")
 EVERYTHING = 2**62
+MANY = 1_000
 
 
 def broker_config(

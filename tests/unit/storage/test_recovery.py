@@ -398,6 +398,7 @@ def test_an_empty_folder_is_an_empty_log() -> None:
         epochs=[],
         interval_bytes=4096,
         expiration_ms=1,
+        producer_count_max=1,
         is_clean=False,
         now_ms=NOW,
     )

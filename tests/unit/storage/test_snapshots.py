@@ -14,7 +14,7 @@ from broker.storage.producer_state import ProducerState
 from broker.storage.txn_index import AbortedEntry
 from protocol.wire.crc32c import crc32c
 from protocol.wire.records import read_header
-from tests.unit.storage.kit import EVERYTHING, NOW, Node, batch, retain, values_of
+from tests.unit.storage.kit import EVERYTHING, MANY, NOW, Node, batch, retain, values_of
 
 DAY = 86_400_000
 SMALL = {"log.segment.bytes": 600, "log.index.interval.bytes": 100}
@@ -63,7 +63,7 @@ def files(node: Node, *suffixes: str) -> dict[str, bytes]:
 
 
 def test_a_snapshot_is_kafkas_file() -> None:
-    state = ProducerState(DAY)
+    state = ProducerState(DAY, MANY)
     header = read_header(batch(b"a", b"b", producer=(7, 3, 4), timestamp_ms=NOW))
     state.update(header, 100, NOW, NOW)
     data = ProducerSnapshot(state, 102).encode()
@@ -72,19 +72,37 @@ def test_a_snapshot_is_kafkas_file() -> None:
 
 
 def test_a_snapshot_brings_back_all_five_batches() -> None:
-    state = ProducerState(DAY)
+    state = ProducerState(DAY, MANY)
     for number in range(7):
         state.update(read_header(batch(b"a", producer=(7, 0, number))), number, NOW, NOW)
     data = ProducerSnapshot(state, 7).encode()
-    back = producer_snapshot.restore(producer_snapshot.decode(data), DAY, NOW)
+    back = producer_snapshot.restore(producer_snapshot.decode(data), DAY, MANY, NOW)
     assert back.producers[7].batches == state.producers[7].batches
+
+
+def test_how_many_producers_a_log_remembers_is_a_setting_of_the_node() -> None:
+    node = Node({"max.producers.per.partition": 3})
+
+    def remembered(*new: int) -> list[int]:
+        for producer_id in new:
+            node.put(batch(b"v", producer=(producer_id, 0, 0)))
+        node.flush()
+        return list(node.log.producer_state.producers)
+
+    assert remembered(1, 2, 3, 4) == [2, 3, 4]
+    node.reopen()
+    assert remembered(5) == [3, 4, 5]
+    node.restart()
+    assert remembered(6) == [4, 5, 6]
+    node.log.truncate_to(5, NOW)
+    assert remembered(7, 8, 9, 10) == [8, 9, 10]
 
 
 def test_pitfall_44_a_snapshot_is_reloaded_in_the_order_of_epochs() -> None:
     """Whatever the order in the file, the newest epoch is what counts."""
     rows = [entry(7, 2, 0, 50, txn=50), entry(7, 1, 9, 40), entry(7, 2, 1, 51, txn=50)]
     for order in (rows, rows[::-1], rows[1:] + rows[:1]):
-        state = producer_snapshot.restore(producer_snapshot.decode(packed(*order)), DAY, NOW)
+        state = producer_snapshot.restore(producer_snapshot.decode(packed(*order)), DAY, MANY, NOW)
         assert state.producers[7].producer_epoch == 2
         assert [one[1] for one in state.producers[7].batches] == [0, 1]
         assert state.transactions.open == {7: 50}
