@@ -103,8 +103,9 @@ def test_fifty_consumers_of_three_families(tmp_path: Path) -> None:
         log = group_log(broker.bootstrap, "soak")
         checked = check_group_log(log)
         tell(
-            f"group soak: {written} records, {kills} kills of {PER_PROCESS} members, {ends} times they left: "
-            f"0 lost; {checked.generations} generations, {checked.commits} commits"
+            f"group soak: {written} records, {kills} kills of {PER_PROCESS} members, "
+            f"{ends} times they left: 0 lost; "
+            f"{checked.generations} generations, {checked.commits} commits"
         )
         assert checked.generations >= ROUNDS / 2
         assert "Traceback" not in broker.log_text()
