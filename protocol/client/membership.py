@@ -82,9 +82,11 @@ class Membership:
         The caller has given back what it reads.
         """
         await self.stop()
+        # Behind a JoinGroup or SyncGroup that waits there, LeaveGroup would wait as well.
+        await self._cluster.release(self._purpose)
         if self._core.leaves_at_the_end:
             await self._leave(self._core.member_id)
-        await self._cluster.release(self._purpose)
+            await self._cluster.release(self._purpose)
 
     # --- rounds -------------------------------------------------------------------------------
 
