@@ -61,6 +61,8 @@ class ConsumerOffsets:
         self._buffer = buffer
         self._beginning: set[TopicPartition] = set()
         self._asking: asyncio.Task[_Beginnings] | None = None
+        self._asked: set[TopicPartition] = set()
+        """Those of which the answer to come is of use."""
         self._before: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
 
@@ -81,6 +83,8 @@ class ConsumerOffsets:
         self._fetcher.remove(tps)
         self._buffer.drop(tps)
         self._beginning.difference_update(tps)
+        # When they come back, others may have read on and committed meanwhile.
+        self._asked.difference_update(tps)
         for tp in tps:
             self._before.pop(tp, None)
             self._committed.pop(tp, None)
@@ -115,6 +119,7 @@ class ConsumerOffsets:
             if self._settings.group_id is None:
                 self._settle(dict.fromkeys(wanted))
                 return
+            self._asked = set(wanted)
             self._asking = asyncio.create_task(self.committed(wanted))
             self._asking.add_done_callback(lambda _: self._fetcher.wake())
         await asyncio.wait((self._asking,), timeout=timeout_ms / 1000)
@@ -127,7 +132,7 @@ class ConsumerOffsets:
             if not is_transient(error):
                 raise
             return
-        self._settle(found)
+        self._settle({tp: at for tp, at in found.items() if tp in self._asked})
 
     def _settle(self, found: _Beginnings) -> None:
         policy = OffsetReset(self._settings.offset_reset)
@@ -220,7 +225,11 @@ class ConsumerOffsets:
     # --- commits ------------------------------------------------------------------------------
 
     async def commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> None:
-        """Commit as what this consumer is: a member, or somebody beside the group."""
+        """Commit as what this consumer is: a member, or somebody beside the group.
+
+        A member commits nothing of a partition that it does not read: its generation would let it,
+        though whoever reads the partition by now may have committed more.
+        """
         if self._settings.group_id is None:
             raise ValueError("a consumer without a group_id cannot commit")
         if not offsets:
@@ -231,6 +240,9 @@ class ConsumerOffsets:
                 # Committing beside the group would be taken if all its members are gone.
                 raise ApiError(ErrorCode.ILLEGAL_GENERATION, "not a member of the group just now")
             membership = NO_MEMBERSHIP
+        elif self.is_subscribed and (others := offsets.keys() - self.assigned):
+            names = ", ".join(sorted(map(str, others)))
+            raise ApiError(ErrorCode.ILLEGAL_GENERATION, f"not assigned to this member: {names}")
         whole = {
             tp: at if isinstance(at, OffsetAndMetadata) else OffsetAndMetadata(at)
             for tp, at in offsets.items()

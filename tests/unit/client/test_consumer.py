@@ -12,6 +12,7 @@ from protocol.client.consumer_settings import ConsumerSettings
 from protocol.client.errors import ClientClosed, NoCommittedOffset, OffsetOutOfRange
 from protocol.client.group_steps import GroupMembership
 from protocol.client.membership import Membership
+from protocol.errors import ApiError, ErrorCode
 from protocol.types import EARLIEST_TIMESTAMP, TopicPartition
 from tests.unit.client.scripted_server import ScriptedServer
 from tests.unit.client.test_fetcher import Leaders
@@ -259,6 +260,40 @@ def test_a_member_that_was_thrown_out_hands_out_nothing_of_what_it_lost() -> Non
         core.member_id, core.generation_id = "me", 2
         assert (await consumer.getone()).offset == 1
         core.member_id = ""
+
+    consuming(test, group_id="g", auto_commit=False)
+
+
+def test_a_member_commits_nothing_of_a_partition_it_does_not_read() -> None:
+    async def test(consumer: Consumer, leaders: Leaders) -> None:
+        core = consumer._core
+        assert core is not None
+        core.member_id, core.generation_id = "me", 1
+        consumer._offsets.is_subscribed = True
+        await consumer.adopt({ZERO, ONE})
+        await consumer.give_back({ONE}, False)
+        for offsets in ({ONE: 3}, {ZERO: 3, ONE: 3}):
+            with pytest.raises(ApiError, match="t-1") as caught:
+                await consumer.commit(offsets)
+            assert caught.value.code is ErrorCode.ILLEGAL_GENERATION
+        core.member_id, core.generation_id = "", -1
+
+    consuming(test, group_id="g", auto_commit=False)
+
+
+def test_a_partition_that_comes_back_begins_where_the_group_is_by_then() -> None:
+    async def test(consumer: Consumer, leaders: Leaders) -> None:
+        leaders.committed = {0: 2}
+        leaders.commits_gate = asyncio.Event()
+        await consumer.adopt({ZERO})
+        while not leaders.commits_asked:
+            await consumer.getmany(timeout_ms=10)
+        await consumer.give_back({ZERO}, False)
+        leaders.committed = {0: 9}
+        await consumer.adopt({ZERO})
+        leaders.commits_gate.set()
+        assert await consumer.position(ZERO) == 9
+        assert (await consumer.getone()).offset == 9
 
     consuming(test, group_id="g", auto_commit=False)
 

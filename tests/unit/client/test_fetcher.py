@@ -11,6 +11,11 @@ from protocol.client.fetch_core import FetchedBatch
 from protocol.client.fetcher import Fetcher
 from protocol.errors import ApiError, CorruptBatch, ErrorCode
 from protocol.messages.api import ApiKey
+from protocol.messages.cluster import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 from protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
@@ -23,6 +28,13 @@ from protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
+)
+from protocol.messages.offsets import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
 )
 from protocol.types import EARLIEST_TIMESTAMP, TopicPartition
 from protocol.wire.record import NewRecord
@@ -49,6 +61,10 @@ class Leaders:
         self.faults: list[ErrorCode | Do | None] = []
         self.fetches: list[tuple[int, dict[int, int]]] = []
         """For each Fetch the node that got it and the offsets asked for."""
+        self.committed: dict[int, int] = {}
+        """What the group has committed, if there is one."""
+        self.commits_asked = 0
+        self.commits_gate: asyncio.Event | None = None
         self.corrupt = False
         self.gate: asyncio.Event | None = None
 
@@ -61,6 +77,14 @@ class Leaders:
                 return metadata(nodes, {"t": leaders})
             if isinstance(message, ListOffsetsRequest):
                 return self._offsets(message)
+            if isinstance(message, FindCoordinatorRequest):
+                return self._coordinator(message)
+            if isinstance(message, OffsetFetchRequest):
+                found = self._committed(message)
+                self.commits_asked += 1
+                if self.commits_gate is not None:
+                    await self.commits_gate.wait()
+                return found
             assert isinstance(message, FetchRequest)
             (topic,) = message.topics
             asked = {p.partition: p.fetch_offset for p in topic.partitions}
@@ -93,6 +117,26 @@ class Leaders:
             data.records = build_batch(records)
             data.records[-1] ^= self.corrupt
         return data
+
+    def _coordinator(self, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+        (key,) = request.coordinator_keys
+        port = self.servers[1].port
+        found = Coordinator(key=key, node_id=1, host="127.0.0.1", port=port)
+        return FindCoordinatorResponse(coordinators=[found])
+
+    def _committed(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
+        (group,) = request.groups
+        assert group.topics is not None
+        (asked,) = group.topics
+        partitions = [
+            OffsetFetchResponsePartitions(
+                partition_index=index, committed_offset=self.committed.get(index, -1)
+            )
+            for index in asked.partition_indexes
+        ]
+        topic = OffsetFetchResponseTopics(name="t", partitions=partitions)
+        of_group = OffsetFetchResponseGroup(group_id=group.group_id, topics=[topic])
+        return OffsetFetchResponse(groups=[of_group])
 
     def _offsets(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
         partitions = [
