@@ -191,7 +191,11 @@ class Consumer:
         what ended the membership; what a deserializer raises, again until a `seek` passes the
         record; and ClientClosed.
         """
-        records = self._read_at_once(partitions)
+        try:
+            records = self._read_at_once(partitions)
+        except BaseException:
+            await _let_others_run()
+            raise
         while not records:
             records = await self._read(partitions, self.settings.fetch_max_wait_ms, 1)
         ((record,),) = records.values()
@@ -245,12 +249,16 @@ class Consumer:
             self._core.poll_began(self._cluster.now_ms())
         if self._member is not None:
             self._member.wake()
+        found: dict[TopicPartition, list[ConsumerRecord]] = {}
         try:
             async with self._reading:
-                return await self._read_alone(frozenset(partitions), timeout_ms, count_max)
+                found = await self._read_alone(frozenset(partitions), timeout_ms, count_max)
         finally:
             if self._core is not None:
                 self._core.poll_ended(self._cluster.now_ms())
+            if not found:
+                await _let_others_run()
+        return found
 
     async def _read_alone(
         self, wanted: frozenset[TopicPartition], timeout_ms: int, count_max: int
@@ -467,6 +475,11 @@ class Consumer:
         for tp in tps:
             if tp not in self.assignment:
                 raise ValueError(f"{tp} is not assigned to this consumer")
+
+
+async def _let_others_run() -> None:
+    """Whoever asks again at once after nothing or an error must not keep the loop to itself."""
+    await asyncio.sleep(0)
 
 
 async def _cancel(task: "asyncio.Task[None] | None") -> None:

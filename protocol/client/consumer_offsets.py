@@ -180,9 +180,11 @@ class ConsumerOffsets:
         return offset if offset >= 0 else None
 
     async def position(self, tp: TopicPartition) -> int:
-        """What is handed out next, looked up until it is known."""
+        """What is handed out next, looked up until it is known; raises what has stopped that."""
         backoff = self._cluster.new_backoff()
         while (offset := self.position_now(tp)) is None:
+            if (failure := self._fetcher.failure(tp)) is not None:
+                raise failure
             if backoff.failures > 1:
                 await asyncio.sleep(backoff.next_ms() / 1000)
             backoff.next_ms()

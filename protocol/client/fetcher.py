@@ -151,6 +151,11 @@ class Fetcher:
         """The next offset to be returned; below 0 while an end has not been looked up."""
         return self._readings[tp].offset
 
+    def failure(self, tp: TopicPartition) -> Exception | None:
+        """What has stopped this partition until it is sought or unassigned."""
+        reading = self._readings.get(tp)
+        return None if reading is None else reading.failure
+
     @property
     def assignment(self) -> dict[TopicPartition, int]:
         """The positions of all assigned partitions."""
@@ -361,7 +366,12 @@ class Fetcher:
 
     async def _look_up_all(self, wanted: Mapping[TopicPartition, int]) -> None:
         try:
-            found = await list_offsets(self._cluster, wanted, isolation_level=self.isolation_level)
+            found = await list_offsets(
+                self._cluster,
+                wanted,
+                isolation_level=self.isolation_level,
+                timeout_ms=min(LOOK_UP_TIMEOUT_MS, self._cluster.request_timeout_ms),
+            )
         except (ClientClosed, UnsupportedVersion):
             raise
         except ClientError:

@@ -183,6 +183,43 @@ def test_a_bad_record_of_one_partition_costs_nothing_of_another() -> None:
     consuming(test, value_deserializer=number)
 
 
+def test_asking_without_waiting_lets_the_loop_turn() -> None:
+    def fails(raw: bytes | None) -> int:
+        raise ValueError("none is good")
+
+    async def test(consumer: Consumer, leaders: Leaders) -> None:
+        turns: list[str] = []
+        loop = asyncio.get_running_loop()
+        consumer.assign([ZERO])
+        consumer.pause(ZERO)
+        await consumer.getmany(timeout_ms=10)
+        loop.call_soon(turns.append, "nothing")
+        assert await consumer.getmany() == {}
+        assert turns == ["nothing"]
+        consumer.resume(ZERO)
+        with pytest.raises(ValueError, match="none is good"):
+            await consumer.getone()
+        for name, ask in (("many", consumer.getmany), ("one", consumer.getone)):
+            loop.call_soon(turns.append, name)
+            with pytest.raises(ValueError, match="none is good"):
+                await ask()
+        assert turns == ["nothing", "many", "one"]
+
+    consuming(test, value_deserializer=fails)
+
+
+def test_a_position_that_cannot_be_found_says_why() -> None:
+    async def test(consumer: Consumer, leaders: Leaders) -> None:
+        leaders.look_up_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        consumer.assign([ZERO])
+        async with asyncio.timeout(5):
+            with pytest.raises(ApiError, match="t-0") as caught:
+                await consumer.position(ZERO)
+        assert caught.value.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+    consuming(test)
+
+
 def test_iteration_ends_when_the_consumer_is_closed() -> None:
     async def test(consumer: Consumer, leaders: Leaders) -> None:
         consumer.assign([ZERO])

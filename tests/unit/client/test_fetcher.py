@@ -61,6 +61,7 @@ class Leaders:
         self.faults: list[ErrorCode | Do | None] = []
         self.fetches: list[tuple[int, dict[int, int]]] = []
         """For each Fetch the node that got it and the offsets asked for."""
+        self.look_up_code = ErrorCode.NONE
         self.committed: dict[int, int] = {}
         """What the group has committed, if there is one."""
         self.commits_asked = 0
@@ -142,6 +143,7 @@ class Leaders:
         partitions = [
             ListOffsetsPartitionResponse(
                 partition_index=p.partition_index,
+                error_code=self.look_up_code,
                 offset=self.log_start_offset if p.timestamp == EARLIEST_TIMESTAMP else 10,
             )
             for p in request.topics[0].partitions
@@ -248,6 +250,21 @@ def test_the_ends_are_looked_up() -> None:
         (batch,) = await read(fetcher, 7)
         assert batch.records[0].offset == 3
 
+    reading(test)
+
+
+def test_a_partition_without_a_leader_does_not_hold_up_the_look_up_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def test(fetcher: Fetcher, leaders: Leaders) -> None:
+        leaders.leader_ids[0] = -1
+        fetcher._cluster.forget_leader(ZERO)
+        fetcher.assign({ZERO: EARLIEST_TIMESTAMP, ONE: EARLIEST_TIMESTAMP})
+        async with asyncio.timeout(5):
+            (batch,) = await read(fetcher, 10)
+        assert batch.tp == ONE
+
+    monkeypatch.setattr("protocol.client.fetcher.LOOK_UP_TIMEOUT_MS", 200)
     reading(test)
 
 
