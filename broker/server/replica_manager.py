@@ -110,6 +110,9 @@ class ReplicaManager:
         """Partitions of the metadata whose folder the disk has refused so far, with the reason."""
         self._elsewhere: set[TopicPartition] = set()
         """Partitions of which this broker is no replica."""
+        self._checkpoint_next: list[tuple[Callable[[], None], Callable[[Exception], None]]] = []
+        """Who has asked for a checkpoint since the last one began."""
+        self._is_checkpointing = False
 
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self._topics.values():
@@ -174,9 +177,37 @@ class ReplicaManager:
                 self._flusher.mark(partition.log)
 
     def checkpoint(self, done: Callable[[], None], failed: Callable[[Exception], None]) -> None:
-        """Write the offsets every log starts at, and is safe up to, in the thread; then `done`."""
+        """Write the offsets every log starts at, and is safe up to, in the thread; then `done`.
+
+        One is under way at a time, and the next is for all who have asked by then: clients may ask
+        faster than the disk writes, and go away before they are answered.
+        """
+        self._checkpoint_next.append((done, failed))
+        if not self._is_checkpointing:
+            self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        asked, self._checkpoint_next = self._checkpoint_next, []
+        self._is_checkpointing = True
+
+        def written(_: None) -> None:
+            self._is_checkpointing = False
+            for done, _failed in asked:
+                done()
+            go_on()
+
+        def refused(error: Exception) -> None:
+            self._is_checkpointing = False
+            for _done, failed in asked:
+                failed(error)
+            go_on()
+
+        def go_on() -> None:
+            if self._checkpoint_next and not self._is_checkpointing:
+                self._checkpoint()
+
         # Taken in the thread as well: it is the one that adds and removes logs.
-        self._worker.run(lambda: self.logs.checkpoint().perform(), lambda _: done(), failed)
+        self._worker.run(lambda: self.logs.checkpoint().perform(), written, refused)
 
     # The metadata has changed.
 

@@ -57,7 +57,8 @@ from protocol.messages.topics import (
     DeleteTopicState,
 )
 from protocol.wire.records import NewRecord, build_batch
-from tests.unit.broker.rig import Rig
+from tests.unit.broker import cluster
+from tests.unit.broker.rig import HeldWorker, Rig
 from tests.unit.storage.kit import NOW
 
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -87,10 +88,13 @@ def make_offsets_topic(rig: Rig) -> None:
     rig.turn()
 
 
-def delete_records(rig: Rig, topic: str, index: int, offset: int, version: int = 2) -> Any:
+def records_request(topic: str, index: int, offset: int) -> DeleteRecordsRequest:
     partition = DeleteRecordsPartition(partition_index=index, offset=offset)
-    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=[partition])])
-    return rig.ask(request, version).topics[0].partitions[0]
+    return DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=[partition])])
+
+
+def delete_records(rig: Rig, topic: str, index: int, offset: int, version: int = 2) -> Any:
+    return rig.ask(records_request(topic, index, offset), version).topics[0].partitions[0]
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
@@ -114,6 +118,25 @@ def test_records_are_not_called_deleted_before_that_is_on_the_disk(rig: Rig) -> 
     assert (answer.error_code, answer.low_watermark) == (ErrorCode.NONE, 3)
     rig.power_cut(random.Random(0))
     assert rig.broker.services.replicas.find("logs", 0).log.log_start_offset == 3
+
+
+def test_deletions_that_come_while_a_checkpoint_is_written_share_the_next() -> None:
+    worker = HeldWorker()
+    rig = Rig(worker=worker)
+    rig.send(cluster.create_request("logs"), 7)
+    rig.flusher.sync()
+    worker.work()
+    fill(rig, 5)
+    asked = [rig.send(records_request("logs", 0, offset), 2) for offset in range(1, 5)]
+    for answered in (1, 4):
+        # However many ask, nothing piles up in front of the disk.
+        assert len(worker.held) == 1
+        worker.held.popleft()()
+        assert sum(one.is_answered() for one in asked) == answered
+    assert not worker.held
+    rig.power_cut(random.Random(0))
+    assert rig.broker.services.replicas.find("logs", 0).log.log_start_offset == 4
+    rig.stop()
 
 
 def test_delete_records_refuses_what_cannot_be_deleted(rig: Rig) -> None:
