@@ -72,7 +72,6 @@ def run_confluent(args: argparse.Namespace, number: int, notes: Notes, stop: Any
             "session.timeout.ms": SESSION_MS,
             "heartbeat.interval.ms": HEARTBEAT_MS,
             "partition.assignment.strategy": args.assignor,
-            "log_level": 0,
         }
     )
     consumer.subscribe([args.topic])

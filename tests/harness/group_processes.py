@@ -48,6 +48,11 @@ class Members:
     def errors(self) -> list[str]:
         return [line["error"] for line in self._lines() if "error" in line]
 
+    def said(self) -> list[str]:
+        """What the clients have printed: their warnings, for nothing else is let through."""
+        logs = [file.with_suffix(".log").read_text() for file in self.files]
+        return [line for text in logs for line in text.splitlines()]
+
     def _lines(self) -> Iterator[dict[str, Any]]:
         for file in self.files:
             if file.exists():

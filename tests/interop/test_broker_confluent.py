@@ -18,7 +18,7 @@ from confluent_kafka import (
 from protocol.errors import ErrorCode
 from tests.harness.broker import BrokerProcess
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.usefixtures("no_complaints")]
 
 # Its stubs hide what the module exports.
 ck: Any = importlib.import_module("confluent_kafka.admin")

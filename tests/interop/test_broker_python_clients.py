@@ -20,7 +20,7 @@ from kafka.structs import OffsetAndMetadata
 
 from tests.harness.broker import BrokerProcess
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.usefixtures("no_complaints")]
 
 COUNT = 500
 
@@ -97,7 +97,7 @@ def test_kafka_python_round_trip(broker: BrokerProcess, codec: str | None) -> No
     sent = [producer.send(topic, value, headers=[("h", b"x")]) for value in values]
     assert sent[-1].get(30).offset == COUNT - 1
     producer.close()
-    consumer = kafka.KafkaConsumer(bootstrap_servers=broker.bootstrap)
+    consumer = kafka.KafkaConsumer(bootstrap_servers=broker.bootstrap, enable_auto_commit=False)
     partition = kafka.TopicPartition(topic, 0)
     consumer.assign([partition])
     consumer.seek_to_beginning(partition)

@@ -16,7 +16,7 @@ from tests.harness.tools import warnings_of
 from tests.harness.transform import read_committed
 from tests.harness.wait import wait_until
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.usefixtures("no_complaints")]
 
 PARTITIONS = 2
 DEADLINE_S = 30.0
@@ -51,7 +51,7 @@ COMMITTED = {
 
 
 def confluent_producer(broker: BrokerProcess, name: str, **settings: Any) -> Producer:
-    options = {"bootstrap.servers": broker.bootstrap, "transactional.id": name, "log_level": 0}
+    options = {"bootstrap.servers": broker.bootstrap, "transactional.id": name}
     producer = Producer(options | {key.replace("_", "."): one for key, one in settings.items()})
     producer.init_transactions(DEADLINE_S)
     return producer
@@ -71,6 +71,7 @@ def test_confluent_commits_and_aborts(broker: BrokerProcess) -> None:
     assert read_committed(broker.bootstrap, "confluent", PARTITIONS) == COMMITTED
 
 
+@pytest.mark.provokes(r"\|GETPID\|.* concurrent operation ", "fenced by a newer instance")
 def test_confluent_is_fenced_by_its_successor(broker: BrokerProcess) -> None:
     zombie = confluent_producer(broker, "fenced")
     zombie.begin_transaction()
@@ -86,6 +87,7 @@ def test_confluent_is_fenced_by_its_successor(broker: BrokerProcess) -> None:
     assert read_committed(broker.bootstrap, "fenced", 1) == {0: [b"successor"]}
 
 
+@pytest.mark.provokes("fenced by a newer instance")
 def test_confluent_learns_that_its_transaction_took_too_long(broker: BrokerProcess) -> None:
     slow = confluent_producer(broker, "slow", transaction_timeout_ms=1_000)
     slow.begin_transaction()
@@ -98,6 +100,7 @@ def test_confluent_learns_that_its_transaction_took_too_long(broker: BrokerProce
     assert read_committed(broker.bootstrap, "slow", 1) == {0: []}
 
 
+@pytest.mark.provokes(r"max\.transaction\.timeout\.ms")
 def test_pitfall_28_a_timeout_above_the_brokers_limit_is_told(broker: BrokerProcess) -> None:
     with pytest.raises(KafkaException) as caught:
         confluent_producer(broker, "patient", transaction_timeout_ms=900_001)

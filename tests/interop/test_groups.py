@@ -26,7 +26,10 @@ from tests.harness.group_processes import Members
 from tests.harness.wait import wait_until
 from tests.interop.group_plays import Stage, beat, prepare, settle
 
-pytestmark = pytest.mark.live
+REBALANCES = "because it is rebalancing"
+"""aiokafka warns of each rebalance, which tests bring about."""
+
+pytestmark = [pytest.mark.live, pytest.mark.usefixtures("no_complaints")]
 
 PARTITIONS = 6
 DEADLINE_S = 60.0
@@ -59,7 +62,6 @@ def consumer(broker: BrokerProcess, group: str, **settings: object) -> Consumer:
         "enable.auto.commit": False,
         "session.timeout.ms": 6_000,
         "heartbeat.interval.ms": 300,
-        "log_level": 0,
     }
     return Consumer(known | {key.replace("_", "."): value for key, value in settings.items()})
 
@@ -126,6 +128,7 @@ def test_librdkafka_shares_out_and_takes_over(broker: BrokerProcess, assignor: s
     assert checked.generations >= 3 and checked.commits >= 6
 
 
+@pytest.mark.provokes("Static consumer fenced by other consumer")
 def test_a_static_member_comes_back_without_a_rebalance(broker: BrokerProcess) -> None:
     create(broker, "static")
     names = ("i1", "i2")
@@ -170,6 +173,7 @@ def test_a_pattern_takes_in_topics_that_come_later(broker: BrokerProcess) -> Non
     readers.close()
 
 
+@pytest.mark.provokes(r"\|FAIL\|", r"\|ERROR\|.* brokers are down")
 def test_pitfall_36_and_the_broker_may_die_in_the_middle(tmp_path: Path) -> None:
     """After kill -9 the members go on in their generation, without a rebalance."""
     with BrokerProcess(tmp_path, SETTINGS) as broker:
@@ -275,6 +279,7 @@ def test_members_of_a_family_or_of_several_share_a_topic(
     finally:
         members.close()
     assert not members.errors()
+    assert [line for line in members.said() if REBALANCES not in line] == []
     checked = check_group_log(group_log(broker.bootstrap, name))
     assert checked.generations >= 2 and checked.commits
 
@@ -320,6 +325,7 @@ def test_kcat_reads_as_a_group(broker: BrokerProcess) -> None:
         assert len(done.stdout.split()) == expected, "the second one has nothing left to read"
 
 
+@pytest.mark.provokes(r"^aiokafka\.consumer\.group_coordinator ")
 def test_aiokafka_static_members_are_fenced_by_their_twins(broker: BrokerProcess) -> None:
     from aiokafka import AIOKafkaConsumer
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,7 +23,7 @@ from kafka.structs import OffsetAndMetadata
 from tests.harness.broker import BrokerProcess
 from tests.harness.tools import warnings_of
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.usefixtures("no_complaints")]
 
 
 @pytest.fixture(scope="module")
@@ -32,15 +31,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     with BrokerProcess(tmp_path_factory.mktemp("admins")) as broker:
         yield broker
         assert warnings_of(broker.log_text()) == []
-
-
-@pytest.fixture(autouse=True)
-def no_warnings(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """What a client logs as a warning is a defect of the broker."""
-    with caplog.at_level(logging.WARNING):
-        yield
-    said = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
-    assert said == []
 
 
 def fill(broker: BrokerProcess, topic: str, count: int = 5) -> None:

@@ -1,0 +1,47 @@
+"""What unmodified clients complain of: a warning that one of them logs is a defect of the broker.
+
+A module asks for it with `pytest.mark.usefixtures("no_complaints")`. A test that provokes
+complaints itself, by killing the broker or fencing a member, names them:
+`@pytest.mark.provokes("pattern", ...)`.
+"""
+
+import gc
+import logging
+import re
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+LIBRDKAFKA = re.compile(r"^%[0-9]\|.*", re.MULTILINE)
+"""A line that librdkafka prints to the standard error, past Python's logging."""
+
+ITS_OWN = r"\|BGQUEUE\|"
+"""What librdkafka says of itself alone: an admin client that goes has results left unread."""
+
+
+@pytest.fixture
+def no_complaints(
+    request: pytest.FixtureRequest,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> Iterator[None]:
+    """Fail for every warning of a client that the test has not provoked."""
+    provoked = [ITS_OWN]
+    provoked += [one for mark in request.node.iter_markers("provokes") for one in mark.args]
+    with caplog.at_level(logging.WARNING):
+        yield
+    # A client that lives on in a cycle would complain of a broker that is gone, in a later test.
+    gc.collect()
+    printed, errors = capfd.readouterr()
+    # Back to where a failure's report takes it from.
+    sys.stdout.write(printed)
+    sys.stderr.write(errors)
+    said = LIBRDKAFKA.findall(printed + "\n" + errors)
+    for phase in ("setup", "call"):
+        said += [
+            f"{one.name} {one.levelname} {one.getMessage()}"
+            for one in caplog.get_records(phase)
+            if one.levelno >= logging.WARNING
+        ]
+    assert [one for one in said if not any(re.search(each, one) for each in provoked)] == []
