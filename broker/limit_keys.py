@@ -59,6 +59,10 @@ class LimitKeys:
         "max.decompressed.batch.bytes", Kind.INT, 20_971_520, "bytes", low=1024,
         why="a batch is opened only as far: a megabyte of zstd may hold 32 GiB",
     )  # fmt: skip
+    max_group_pending_members: int = setting(
+        "max.group.pending.members", Kind.INT, 10_000, "members", low=1,
+        why="member ids given out in one group that nobody has come with yet",
+    )  # fmt: skip
     max_incremental_fetch_session_cache_partitions: int = setting(
         "max.incremental.fetch.session.cache.partitions", Kind.INT, 200_000, "partitions", low=0,
         why="partitions in all fetch sessions together, each some hundred bytes of memory",
@@ -66,6 +70,10 @@ class LimitKeys:
     max_incremental_fetch_session_cache_slots: int = setting(
         "max.incremental.fetch.session.cache.slots", Kind.INT, 1_000, "sessions", low=0,
         why="fetch sessions remembered; a reader without one names all its partitions each time",
+    )  # fmt: skip
+    max_member_protocols_bytes: int = setting(
+        "max.member.protocols.bytes", Kind.INT, 1_048_576, "bytes", low=1024,
+        why="what one member of a group says about all its protocols; it is kept while it is one",
     )  # fmt: skip
     max_partitions: int = setting(
         "max.partitions", Kind.INT, 4_000, "partitions", low=1,
@@ -90,6 +98,14 @@ class LimitKeys:
     max_request_tagged_fields: int = setting(
         "max.request.tagged.fields", Kind.INT, 64, "fields", low=8,
         why="tagged fields in one structure, known and unknown together",
+    )  # fmt: skip
+    max_shard_groups: int = setting(
+        "max.shard.groups", Kind.INT, 10_000, "groups", low=1,
+        why="groups in one partition of the offsets topic: with members, and with offsets",
+    )  # fmt: skip
+    max_shard_transactional_ids: int = setting(
+        "max.shard.transactional.ids", Kind.INT, 100_000, "ids", low=1,
+        why="ids in one partition of the transactions topic; who would make one more is refused",
     )  # fmt: skip
     max_silent_connections: int = setting(
         "max.silent.connections", Kind.INT, 1_000, "connections", low=1,

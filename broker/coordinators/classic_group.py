@@ -37,9 +37,6 @@ from broker.coordinators.group_terms import (
 from broker.timers import Timers
 from protocol.errors import ErrorCode
 
-PENDING_COUNT_MAX = 10_000
-"""Member ids given out in one group that nobody has come with yet."""
-
 
 class ClassicGroup(Rebalancing):
     """One group with members, or one that had some."""
@@ -149,7 +146,7 @@ class ClassicGroup(Rebalancing):
     def _join_as_new(self, joining: Joining, new_member_id: str, moment: Moment) -> None:
         instance_id = joining.group_instance_id
         if instance_id is None and joining.needs_member_id:
-            if len(self.pending) >= PENDING_COUNT_MAX:
+            if len(self.pending) >= self._limits.pending_count_max:
                 self._refuse_join(joining, ErrorCode.GROUP_MAX_SIZE_REACHED)
                 return
             deadline_ms = moment.now_ms + joining.session_timeout_ms

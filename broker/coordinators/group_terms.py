@@ -41,6 +41,12 @@ class GroupLimits:
     size_max: int
     session_timeout_ms_min: int
     session_timeout_ms_max: int
+    group_count_max: int
+    """Groups of one shard; a request that would make one more is refused."""
+    pending_count_max: int
+    """Member ids given out in one group that nobody has come with yet."""
+    protocols_bytes_max: int
+    """What one member may say about all its protocols."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,9 +31,6 @@ from broker.timers import Timers
 from protocol.errors import ErrorCode
 from protocol.wire.primitives import STRING_BYTES_MAX
 
-GROUP_COUNT_MAX = 10_000
-"""Groups of one shard; a request that would make one more is refused."""
-
 
 class Membership:
     """Every group of a shard that has members, had some, or has given out the id of one to come."""
@@ -91,8 +88,11 @@ class Membership:
             return ErrorCode.INVALID_SESSION_TIMEOUT
         if group_id not in self.groups and joining.member_id != NO_MEMBER:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        if group_id not in self.groups and len(self.groups) >= GROUP_COUNT_MAX:
+        if group_id not in self.groups and len(self.groups) >= limits.group_count_max:
             return ErrorCode.GROUP_MAX_SIZE_REACHED
+        said_bytes = sum(len(name.encode()) + len(said) for name, said in joining.protocols)
+        if said_bytes > limits.protocols_bytes_max:
+            return ErrorCode.MESSAGE_TOO_LARGE
         return ErrorCode.NONE
 
     def sync(self, group_id: str, syncing: Syncing, moment: Moment) -> None:

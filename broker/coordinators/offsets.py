@@ -25,7 +25,7 @@ from broker.coordinators.group_records import (
 )
 from broker.coordinators.group_state import GroupState
 from broker.coordinators.group_terms import GroupLimits, Moment
-from broker.coordinators.membership import GROUP_COUNT_MAX, Membership
+from broker.coordinators.membership import Membership
 from broker.coordinators.offset_table import OffsetTable, Place
 from broker.coordinators.outcome import CoordinatorRecord, Outcome
 from broker.settings import LONG_MAX
@@ -90,6 +90,7 @@ class GroupShard:
     ) -> None:
         self.offsets = OffsetTable()
         self.members = Membership(limits, random)
+        self._group_count_max = limits.group_count_max
         self._metadata_bytes_max = metadata_bytes_max
         self._retention_ms = retention_ms
         self._stored: dict[str, GroupMetadataValue] | None = {}
@@ -192,7 +193,7 @@ class GroupShard:
         return self._room_for(group_id)
 
     def _room_for(self, group_id: str) -> ErrorCode:
-        is_full = len(self.offsets.groups) >= GROUP_COUNT_MAX
+        is_full = len(self.offsets.groups) >= self._group_count_max
         if is_full and group_id not in self.offsets.groups:
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         return ErrorCode.NONE

@@ -21,20 +21,18 @@ from protocol.errors import ApiError, ErrorCode
 from protocol.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from protocol.wire.records import BatchHeader, Marker
 
-TRANSACTIONAL_ID_COUNT_MAX = 100_000
-"""Transactional ids of one shard; a producer that would make one more is refused."""
-
 
 class TxnShard:
     """The transactional ids whose facts lie in one partition of the transactions topic."""
 
-    def __init__(self, timeout_ms_max: int, expiration_ms: int) -> None:
+    def __init__(self, timeout_ms_max: int, expiration_ms: int, id_count_max: int) -> None:
         self.transactions: dict[str, Transaction] = {}
         """As committed."""
         self._pending: dict[str, Transaction] = {}
         """As it will be once what is under way is committed."""
         self._timeout_ms_max = timeout_ms_max
         self._expiration_ms = expiration_ms
+        self._id_count_max = id_count_max
 
     # What the log says.
 
@@ -108,7 +106,7 @@ class TxnShard:
         self._refuse_pending(transactional_id)
         known = self.transactions.get(transactional_id)
         if known is None:
-            if len(self.transactions) + len(self._pending) >= TRANSACTIONAL_ID_COUNT_MAX:
+            if len(self.transactions) + len(self._pending) >= self._id_count_max:
                 raise ApiError(ErrorCode.POLICY_VIOLATION, "too many transactional ids")
             known = Transaction(
                 transactional_id,

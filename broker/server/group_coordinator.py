@@ -38,6 +38,9 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
             config.group_max_size,
             config.group_min_session_timeout_ms,
             config.group_max_session_timeout_ms,
+            config.max_shard_groups,
+            config.max_group_pending_members,
+            config.max_member_protocols_bytes,
         )
         random = Random(os.urandom(32))
         super().__init__(

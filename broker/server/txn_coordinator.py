@@ -58,7 +58,9 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
             services,
             TRANSACTIONS_TOPIC,
             lambda: TxnShard(
-                config.transaction_max_timeout_ms, config.transactional_id_expiration_ms
+                config.transaction_max_timeout_ms,
+                config.transactional_id_expiration_ms,
+                config.max_shard_transactional_ids,
             ),
             "transactions cannot be loaded",
             ErrorCode.UNKNOWN_SERVER_ERROR,

@@ -20,8 +20,6 @@ from protocol.wire.records import BatchHeader
 BATCHES_KEPT = 5
 """Kafka's number, and the most requests an idempotent producer may have in flight."""
 
-"""In one partition; beyond it those that were silent longest are forgotten before their time."""
-
 AWAITED_COUNT_MAX = 1_000
 """Producers whose refused first batch is remembered, in one partition."""
 

@@ -31,6 +31,7 @@ from protocol.messages.offsets import (
 
 GROUP = "g"
 RETENTION_MS = 100_000
+PROTOCOLS_BYTES_MAX = 1_000
 
 
 def subscription(*topics: str) -> bytes:
@@ -90,7 +91,7 @@ class Scene:
         random: Random | None = None,
     ) -> None:
         self.now_ms = 0
-        self.limits = GroupLimits(delay_ms, size_max, *session_ms)
+        self.limits = GroupLimits(delay_ms, size_max, *session_ms, 10, 100, PROTOCOLS_BYTES_MAX)
         self.random = random or Random(1)
         self.log: list[CoordinatorRecord] = []
         self.held: deque[Store] = deque()

@@ -13,7 +13,6 @@ from broker.coordinators.group_records import (
 )
 from broker.coordinators.group_state import GroupState
 from broker.coordinators.group_terms import GroupLimits, Moment
-from broker.coordinators.membership import GROUP_COUNT_MAX
 from broker.coordinators.offsets import GroupShard, shard_of
 from broker.coordinators.outcome import CoordinatorRecord
 from protocol.errors import CorruptBatch, ErrorCode
@@ -26,10 +25,12 @@ from protocol.types import TopicPartition
 
 RETENTION_MS = 10_000
 NOTE_BYTES_MAX = 8
+GROUP_COUNT_MAX = 9
 
 
 def new_shard() -> GroupShard:
-    shard = GroupShard(GroupLimits(0, 10, 1, 1000), NOTE_BYTES_MAX, RETENTION_MS, Random(1))
+    limits = GroupLimits(0, 10, 1, 1000, GROUP_COUNT_MAX, 10, 1_000)
+    shard = GroupShard(limits, NOTE_BYTES_MAX, RETENTION_MS, Random(1))
     shard.loaded(at(0))
     return shard
 

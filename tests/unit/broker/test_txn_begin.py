@@ -13,6 +13,8 @@ from broker.coordinators.txn_state import (
 from protocol.errors import ErrorCode
 from tests.unit.broker.txn_kit import (
     ID,
+    ID_COUNT_MAX,
+    TIMEOUT_MS,
     TIMEOUT_MS_MAX,
     A,
     Ledger,
@@ -200,3 +202,15 @@ def test_the_id_before_a_rotation_is_a_stranger_once_its_successor_works() -> No
     known = (last.producer_id, last.producer_epoch)
     ledger.add(ledger.begin(known), A)
     assert refused(lambda: ledger.begin(known)) is ErrorCode.PRODUCER_FENCED
+
+
+def test_a_shard_has_a_limit_of_ids() -> None:
+    """Those that are being written count: their records may all be in one sync."""
+    ledger = Ledger()
+    for number in range(ID_COUNT_MAX - 1):
+        ledger.begin(transactional_id=f"id-{number}")
+    outcome = ledger.shard.init_producer_id("last", TIMEOUT_MS, None, 1, 0)
+    assert refused(lambda: ledger.begin(transactional_id="more")) is ErrorCode.POLICY_VIOLATION
+    ledger.write(outcome)
+    assert refused(lambda: ledger.begin(transactional_id="more")) is ErrorCode.POLICY_VIOLATION
+    assert ledger.begin(transactional_id="id-0").producer_epoch == 1

@@ -15,6 +15,7 @@ ID = "orders"
 TIMEOUT_MS = 60_000
 TIMEOUT_MS_MAX = 900_000
 EXPIRATION_MS = 1_000_000
+ID_COUNT_MAX = 20
 A, B, C = (TopicPartition("t", number) for number in range(3))
 
 HEADER = marker_header(0, ProducerEpoch(-1, -1), 0)
@@ -31,7 +32,7 @@ class Ledger:
 
     def reload(self) -> None:
         """The coordinator dies and starts again with what is in the log."""
-        self.shard = TxnShard(TIMEOUT_MS_MAX, EXPIRATION_MS)
+        self.shard = TxnShard(TIMEOUT_MS_MAX, EXPIRATION_MS, ID_COUNT_MAX)
         self.shard.replay_batch(HEADER, self.log)
 
     def write(self, outcome: Outcome[object]) -> None:
