@@ -315,9 +315,12 @@ class Rebalancing:
     def _replaced(self, cause: ReplacementStored, error: ErrorCode, moment: Moment) -> None:
         if self.roster.static_ids.get(cause.group_instance_id) != cause.member_id:
             return
+        if self.generation_id != cause.answer.generation_id:
+            # The next generation was told of the new id, and will be stored with it.
+            return
         member = self.roster.members[cause.member_id]
         if error is ErrorCode.NONE:
-            if self.state is GroupState.STABLE and self.generation_id == cause.answer.generation_id:
+            if self.state is GroupState.STABLE:
                 self._answer_join(member, cause.answer)
                 self._expect(member, member.session_timeout_ms, moment)
             return
