@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from broker.coordinators.outcome import CoordinatorRecord, Outcome, fitting
+from broker.coordinators.outcome import CoordinatorRecord, Outcome
 from broker.coordinators.txn_records import decode_key, decode_value, record_of
 from broker.coordinators.txn_state import Expected, Transaction, TxnState
 from protocol.errors import ApiError, ErrorCode
@@ -220,19 +220,25 @@ class TxnShard:
             if one.is_overdue(now_ms) and one.transactional_id not in self._pending
         ]
 
-    def expire(self, now_ms: int, bytes_max: int) -> Outcome[Sequence[Transaction]]:
-        """Give up transactional ids that have been at rest for too long: as many as one batch of
-        `bytes_max` holds."""
-        before_ms = now_ms - self._expiration_ms
-        old = [
-            one
-            for one in self.transactions.values()
-            if one.state.is_at_rest
-            and one.last_update_ms <= before_ms
+    def expired(self, now_ms: int) -> list[str]:
+        """The transactional ids that have been at rest for too long, for `expire`."""
+        found = self.transactions.values()
+        return [one.transactional_id for one in found if self._is_expired(one, now_ms)]
+
+    def _is_expired(self, one: Transaction, now_ms: int) -> bool:
+        return (
+            one.state.is_at_rest
+            and one.last_update_ms <= now_ms - self._expiration_ms
             and one.transactional_id not in self._pending
-        ]
-        count = fitting((len(one.transactional_id.encode()) for one in old), bytes_max)
-        return self._move(*(one.to(TxnState.DEAD, now_ms) for one in old[:count]))
+        )
+
+    def expire(
+        self, transactional_ids: Iterable[str], now_ms: int
+    ) -> Outcome[Sequence[Transaction]]:
+        """Give up these ids, but for those that have been used since they were found."""
+        found = (self.transactions.get(one) for one in transactional_ids)
+        old = [one for one in found if one is not None and self._is_expired(one, now_ms)]
+        return self._move(*(one.to(TxnState.DEAD, now_ms) for one in old))
 
     # For administrators.
 

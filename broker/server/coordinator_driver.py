@@ -138,6 +138,10 @@ class CoordinatorDriver(Generic[S]):
         assert shard is not None
         return shard
 
+    def serves(self, loaded: LoadedShard[S]) -> bool:
+        """Whether a shard is still here, for what goes on in later turns."""
+        return self._shards.get(loaded.partition.index) is loaded
+
     # Loading.
 
     def follow(self) -> None:

@@ -8,12 +8,13 @@ again by `retry`; a decision is never given up.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from broker.controller.image import TRANSACTIONS_TOPIC
-from broker.coordinators.outcome import Outcome
+from broker.coordinators.outcome import Outcome, fitting
 from broker.coordinators.txn import TxnShard
 from broker.coordinators.txn_state import Transaction, TxnState
 from broker.server.coordinator_driver import CoordinatorDriver, LoadedShard, Refused
@@ -205,12 +206,20 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         """Give up the transactional ids that nobody has used for long."""
         now_ms = self._services.clock.now_ms()
         for loaded, shard in self.loaded():
-            outcome = shard.expire(now_ms, loaded.batch_bytes_max)
-            if outcome.records:
-                self._submit(loaded, shard, outcome, self._expire_more, _not_written)
+            self._expire_some(loaded, shard, deque(shard.expired(now_ms)))
 
-    def _expire_more(self, _: Sequence[Transaction]) -> None:
-        self._services.loop.call_soon(self.expire)
+    def _expire_some(self, loaded: LoadedShard[TxnShard], shard: TxnShard, ids: deque[str]) -> None:
+        """As many as one batch holds, and when that is committed the next."""
+        if not ids or not self.serves(loaded):
+            return
+        count = fitting((len(one.encode()) for one in ids), loaded.batch_bytes_max)
+        some = [ids.popleft() for _ in range(count)]
+        outcome = shard.expire(some, self._services.clock.now_ms())
+
+        def committed(_: Sequence[Transaction]) -> None:
+            self._services.loop.call_soon(self._expire_some, loaded, shard, ids)
+
+        self._submit(loaded, shard, outcome, committed, _not_written)
 
 
 def _nothing(_: Sequence[Transaction]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from broker.controller.image import OFFSETS_TOPIC
+from broker.coordinators.txn import TxnShard
 from protocol.errors import ErrorCode
 from protocol.messages.cluster import FindCoordinatorRequest
 from protocol.messages.offsets import (
@@ -218,6 +219,30 @@ def test_an_id_that_nobody_uses_expires(rig: Rig, producer: TxnProducer) -> None
     settle(rig)
     assert producer.add(A) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING]
     assert producer.init(resumes=True) is ErrorCode.NONE
+
+
+def test_ids_that_take_many_batches_are_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looking at each id of each shard again for every batch would hold the loop for seconds."""
+    rig = Rig(None, transactional_id_expiration_ms=1_000, transaction_state_log_num_partitions=3)
+    make_coordinators(rig)
+    settle(rig)
+    names = [f"{number:02}".ljust(20_000, "x") for number in range(24)]
+    assert {TxnProducer(rig, name).init() for name in names} == {ErrorCode.NONE}
+    looked: list[TxnShard] = []
+    look = TxnShard.expired
+
+    def expired(shard: TxnShard, now_ms: int) -> list[str]:
+        looked.append(shard)
+        return look(shard, now_ms)
+
+    monkeypatch.setattr(TxnShard, "expired", expired)
+    rig.clock.advance(1_000)
+    transactions = rig.broker.services.transactions
+    transactions.expire()
+    settle(rig)
+    assert not any(one.transactions for one in transactions.shards())
+    assert looked == list(transactions.shards())
+    rig.stop()
 
 
 def test_the_longest_ids_expire_too_many_of_them_at_once() -> None:

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from broker.coordinators.outcome import TOMBSTONE_BYTES
 from broker.coordinators.txn_state import (
     IllegalTransition,
     Transaction,
@@ -27,7 +26,6 @@ from tests.unit.broker.txn_kit import (
 
 COMPLETE = (TxnState.COMPLETE_COMMIT, TxnState.COMPLETE_ABORT)
 PREPARE = (TxnState.PREPARE_COMMIT, TxnState.PREPARE_ABORT)
-BATCH_BYTES = 10_000
 ALIVE = tuple(state for state in TxnState if state is not TxnState.DEAD)
 
 
@@ -287,8 +285,8 @@ def test_an_id_at_rest_expires_with_a_tombstone(state: TxnState) -> None:
     ledger = Ledger()
     ledger.in_state(state)
     end_ms = ledger.now_ms + EXPIRATION_MS
-    assert not ledger.shard.expire(end_ms - 1, BATCH_BYTES).records
-    outcome = ledger.shard.expire(end_ms, BATCH_BYTES)
+    assert not ledger.shard.expired(end_ms - 1)
+    outcome = ledger.shard.expire(ledger.shard.expired(end_ms), end_ms)
     assert [record.value for record in outcome.records] == [None]
     assert refused(ledger.begin) is ErrorCode.CONCURRENT_TRANSACTIONS
     ledger.write(outcome)
@@ -302,16 +300,21 @@ def test_an_id_at_rest_expires_with_a_tombstone(state: TxnState) -> None:
 def test_an_id_with_something_open_never_expires(state: TxnState) -> None:
     ledger = Ledger()
     ledger.in_state(state)
-    assert not ledger.shard.expire(10**12, BATCH_BYTES).records
+    assert not ledger.shard.expired(10**12)
 
 
-def test_ids_expire_some_at_a_time() -> None:
+def test_an_id_that_is_used_again_does_not_expire() -> None:
+    """The ids are found in one turn, and given up in later ones."""
     ledger = Ledger()
-    for number in range(5):
-        ledger.begin(transactional_id=f"id-{number}")
-    bytes_max = 3 * (len("id-0") + TOMBSTONE_BYTES)
-    assert len(ledger.shard.expire(10**12, bytes_max).records) == 3
-    assert len(ledger.shard.expire(10**12, bytes_max).records) == 2
+    for name in ("used", "pending", "old"):
+        ledger.begin(transactional_id=name)
+    end_ms = ledger.now_ms = ledger.now_ms + EXPIRATION_MS
+    found = ledger.shard.expired(end_ms)
+    assert found == ["used", "pending", "old"]
+    ledger.begin(transactional_id="used")
+    ledger.shard.init_producer_id("pending", TIMEOUT_MS, None, -1, end_ms)
+    assert [one.transactional_id for one in ledger.shard.expire(found, end_ms).reply] == ["old"]
+    assert not ledger.shard.expire(found, end_ms).records
 
 
 # For administrators.
