@@ -18,7 +18,7 @@ class BrokerKeys(LimitKeys):
     """The settings that only the node has; the topics' own are in `LogConfig`."""
 
     auto_create_topics_enable: bool = setting(
-        "auto.create.topics.enable", Kind.BOOLEAN, True, is_dynamic=True, is_cluster_wide=True,
+        "auto.create.topics.enable", Kind.BOOLEAN, True, is_dynamic=True,
         why="a topic named in a metadata request that consents is made on the spot",
     )  # fmt: skip
     connections_max_idle_ms: int = setting(
@@ -26,12 +26,12 @@ class BrokerKeys(LimitKeys):
         why="a silent connection is closed, for its peer may be gone without a word",
     )  # fmt: skip
     default_replication_factor: int = setting(
-        "default.replication.factor", Kind.INT, 1, "replicas", low=1, is_cluster_wide=True,
+        "default.replication.factor", Kind.INT, 1, "replicas", low=1,
         is_dynamic=True,
         why="copies of a topic that does not ask for a number",
     )  # fmt: skip
     delete_topic_enable: bool = setting(
-        "delete.topic.enable", Kind.BOOLEAN, True, is_dynamic=True, is_cluster_wide=True,
+        "delete.topic.enable", Kind.BOOLEAN, True, is_dynamic=True,
         why="whether topics can be deleted at all",
     )  # fmt: skip
     fetch_max_bytes: int = setting(
@@ -79,7 +79,7 @@ class BrokerKeys(LimitKeys):
         why="how often old segments are looked for",
     )  # fmt: skip
     num_partitions: int = setting(
-        "num.partitions", Kind.INT, 1, "partitions", low=1, high=10_000, is_cluster_wide=True,
+        "num.partitions", Kind.INT, 1, "partitions", low=1, high=10_000,
         is_dynamic=True,
         why="partitions of a topic that does not ask for a number",
     )  # fmt: skip
@@ -92,21 +92,19 @@ class BrokerKeys(LimitKeys):
         why="how often expired offsets are looked for",
     )  # fmt: skip
     offsets_retention_minutes: int = setting(
-        "offsets.retention.minutes", Kind.INT, 10_080, "minutes", low=1, is_cluster_wide=True,
+        "offsets.retention.minutes", Kind.INT, 10_080, "minutes", low=1,
         why="how long a group that is gone keeps its offsets",
     )  # fmt: skip
     offsets_topic_num_partitions: int = setting(
-        "offsets.topic.num.partitions", Kind.INT, 6, "partitions", low=1, is_cluster_wide=True,
+        "offsets.topic.num.partitions", Kind.INT, 6, "partitions", low=1,
         why="groups are spread over these; fixed once the topic exists",
     )  # fmt: skip
     offsets_topic_replication_factor: int = setting(
         "offsets.topic.replication.factor", Kind.SHORT, 1, "replicas", low=1, high=32_767,
-        is_cluster_wide=True,
         why="copies of the committed offsets",
     )  # fmt: skip
     offsets_topic_segment_bytes: int = setting(
         "offsets.topic.segment.bytes", Kind.INT, 4_194_304, "bytes", low=1024,
-        is_cluster_wide=True,
         why="small, so that reloading a coordinator is short",
     )  # fmt: skip
     producer_id_expiration_check_interval_ms: int = setting(
@@ -114,7 +112,7 @@ class BrokerKeys(LimitKeys):
         why="how often forgotten producers are looked for",
     )  # fmt: skip
     producer_id_expiration_ms: int = setting(
-        "producer.id.expiration.ms", Kind.INT, 86_400_000, "ms", low=1, is_cluster_wide=True,
+        "producer.id.expiration.ms", Kind.INT, 86_400_000, "ms", low=1,
         why="how long a silent producer is remembered, so that its retry is recognised",
     )  # fmt: skip
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = setting(
@@ -133,20 +131,17 @@ class BrokerKeys(LimitKeys):
     )  # fmt: skip
     transaction_state_log_num_partitions: int = setting(
         "transaction.state.log.num.partitions", Kind.INT, 3, "partitions", low=1,
-        is_cluster_wide=True,
         why="transactional ids are spread over these; fixed once the topic exists",
     )  # fmt: skip
     transaction_state_log_replication_factor: int = setting(
         "transaction.state.log.replication.factor", Kind.SHORT, 1, "replicas", low=1, high=32_767,
-        is_cluster_wide=True,
         why="copies of the state of transactions",
     )  # fmt: skip
     transaction_state_log_segment_bytes: int = setting(
         "transaction.state.log.segment.bytes", Kind.INT, 4_194_304, "bytes", low=1024,
-        is_cluster_wide=True,
         why="small, so that reloading a coordinator is short",
     )  # fmt: skip
     transactional_id_expiration_ms: int = setting(
-        "transactional.id.expiration.ms", Kind.INT, 604_800_000, "ms", low=1, is_cluster_wide=True,
+        "transactional.id.expiration.ms", Kind.INT, 604_800_000, "ms", low=1,
         why="how long a transactional id that is not used is remembered",
     )  # fmt: skip

@@ -62,7 +62,6 @@ class Setting:
     high: float | None
     choices: tuple[str, ...]
     synonyms: tuple[Synonym, ...]
-    is_cluster_wide: bool = False
     is_dynamic: bool = False
     """Whether it may be changed while the broker runs."""
 
@@ -108,7 +107,6 @@ def setting(
     high: float | None = None,
     choices: tuple[str, ...] = (),
     synonyms: tuple[Synonym, ...] = (),
-    is_cluster_wide: bool = False,
     is_dynamic: bool = False,
 ) -> Any:
     """A dataclass field that is at the same time a row of the table."""
@@ -116,9 +114,7 @@ def setting(
         high = INT_MAX
     if kind is Kind.LONG and high is None:
         high = LONG_MAX
-    row = Setting(
-        key, kind, default, unit, why, low, high, choices, synonyms, is_cluster_wide, is_dynamic
-    )
+    row = Setting(key, kind, default, unit, why, low, high, choices, synonyms, is_dynamic)
     return field(default=default, metadata={"setting": row})
 
 

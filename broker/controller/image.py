@@ -94,10 +94,6 @@ class MetadataImage:
     def partition_count(self) -> int:
         return sum(len(topic.partitions) for topic in self.topics.values())
 
-    def replay(self, record: MetadataRecord) -> MetadataImage:
-        """The image one record later."""
-        return MetadataDelta(self).replay_all([record]).image()
-
 
 class MetadataDelta:
     """The records between two images. `removed` and `touched` say whom they concern.

@@ -37,7 +37,11 @@ TOPIC: list[MetadataRecord] = [
 
 
 def image_of_topic() -> MetadataImage:
-    return MetadataDelta(MetadataImage()).replay_all(TOPIC).image()
+    return replayed(MetadataImage(), *TOPIC)
+
+
+def replayed(image: MetadataImage, *records: MetadataRecord) -> MetadataImage:
+    return MetadataDelta(image).replay_all(records).image()
 
 
 def test_a_topic_is_found_by_name_and_by_id() -> None:
@@ -51,7 +55,7 @@ def test_a_topic_is_found_by_name_and_by_id() -> None:
 
 def test_replay_leaves_the_image_it_started_from_alone() -> None:
     image = image_of_topic()
-    later = image.replay(RemoveTopicRecord(topic_id=TOPIC_ID))
+    later = replayed(image, RemoveTopicRecord(topic_id=TOPIC_ID))
     assert "logs" in image.topics
     assert "logs" not in later.topics
     assert later.topic_by_id(TOPIC_ID) is None
@@ -59,8 +63,8 @@ def test_replay_leaves_the_image_it_started_from_alone() -> None:
 
 def test_an_election_raises_the_leader_epoch_and_any_change_the_partition_epoch() -> None:
     image = image_of_topic()
-    elected = image.replay(PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID, leader=1))
-    shrunk = elected.replay(PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID, isr=[]))
+    elected = replayed(image, PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID, leader=1))
+    shrunk = replayed(elected, PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID, isr=[]))
     assert elected.topics["logs"].partitions[0].leader_epoch == 1
     assert elected.topics["logs"].partitions[0].partition_epoch == 1
     assert shrunk.topics["logs"].partitions[0].leader_epoch == 1
@@ -74,11 +78,11 @@ def test_a_setting_is_taken_away_by_null_and_all_of_them_with_the_topic() -> Non
             resource_type=TOPIC_RESOURCE, resource_name="logs", name=key, value=value
         )
 
-    image = image_of_topic().replay(setting("retention.ms", "5")).replay(setting("segment.ms", "6"))
+    image = replayed(image_of_topic(), setting("retention.ms", "5"), setting("segment.ms", "6"))
     assert image.settings(TOPIC_RESOURCE, "logs") == {"retention.ms": "5", "segment.ms": "6"}
-    image = image.replay(setting("segment.ms", None))
+    image = replayed(image, setting("segment.ms", None))
     assert image.settings(TOPIC_RESOURCE, "logs") == {"retention.ms": "5"}
-    image = image.replay(RemoveTopicRecord(topic_id=TOPIC_ID))
+    image = replayed(image, RemoveTopicRecord(topic_id=TOPIC_ID))
     assert image.settings(TOPIC_RESOURCE, "logs") == {}
 
 
