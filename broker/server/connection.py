@@ -386,8 +386,8 @@ class Connection(asyncio.BufferedProtocol):
             self.listener.services.fetches.forget(self.parked_fetch)
             self.parked_fetch = None
         self._pipeline.clear()
-        # Transport, output and connection hold each other until the garbage collector comes by,
-        # which may be thousands of connections later.
+        # The read buffer goes at once: the connection itself stays until the garbage collector
+        # comes by, for it and its transport and output hold each other.
         self._frames = FrameBuffer(0)
         self.listener.account(-self._counted_bytes)
         self._counted_bytes = 0
