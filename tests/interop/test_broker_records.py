@@ -246,7 +246,7 @@ def test_a_fetch_of_a_deleted_topic_is_told(broker: BrokerProcess, client: WireC
             7,
         )
         client.send(fetch_request("doomed", 0, max_wait_ms=60_000), 12)
-        wait_until(lambda: broker.status().details["connections"], 5, "status")
+        wait_until(lambda: broker.status().details["parked_fetches"] == 1, 5, "the fetch waits")
         other.ask(DeleteTopicsRequest(topic_names=["doomed"]), 5)
     code = client.receive().responses[0].partitions[0].error_code
     assert code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
