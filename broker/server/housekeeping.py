@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from broker.server.cleaner import Cleaner
 from broker.server.connections import Connections
@@ -171,7 +172,8 @@ class Housekeeping:
             except DiskError as error:
                 self._retention_failed(partition, error)
         if waiting:
-            replicas.checkpoint(lambda: self._drop(waiting), self._checkpoint_failed)
+            done = partial(self._drop, waiting)
+            replicas.checkpoint(done, self._checkpoint_failed, frees_room=True)
 
     def _drop(self, waiting: list[tuple[Partition, int]]) -> None:
         """Drop the files below log starts that are on the disk."""

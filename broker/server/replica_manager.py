@@ -108,10 +108,13 @@ class ReplicaManager:
         self._by_log: dict[Log, Partition] = {}
         self.unmade: dict[TopicPartition, str] = {}
         """Partitions of the metadata whose folder the disk has refused so far, with the reason."""
+        self._unforgotten: list[DroppedFiles] = []
+        """Folders of deleted partitions that a checkpoint may still name; the thread's alone."""
         self._elsewhere: set[TopicPartition] = set()
         """Partitions of which this broker is no replica."""
         self._checkpoint_next: list[tuple[Callable[[], None], Callable[[Exception], None]]] = []
         """Who has asked for a checkpoint since the last one began."""
+        self._next_frees_room = False
         self._is_checkpointing = False
 
     def __iter__(self) -> Iterator[Partition]:
@@ -176,19 +179,32 @@ class ReplicaManager:
             if partition.log.recovery_point < partition.log.written_end_offset:
                 self._flusher.mark(partition.log)
 
-    def checkpoint(self, done: Callable[[], None], failed: Callable[[Exception], None]) -> None:
+    def checkpoint(
+        self,
+        done: Callable[[], None],
+        failed: Callable[[Exception], None],
+        *,
+        frees_room: bool = False,
+    ) -> None:
         """Write the offsets every log starts at, and is safe up to, in the thread; then `done`.
 
         One is under way at a time, and the next is for all who have asked by then: clients may ask
-        faster than the disk writes, and go away before they are answered.
+        faster than the disk writes, and go away before they are answered. `frees_room`: so that
+        files may go; it may use the reserve on a full disk.
         """
         self._checkpoint_next.append((done, failed))
+        self._next_frees_room |= frees_room
         if not self._is_checkpointing:
             self._checkpoint()
 
     def _checkpoint(self) -> None:
         asked, self._checkpoint_next = self._checkpoint_next, []
+        frees_room, self._next_frees_room = self._next_frees_room, False
         self._is_checkpointing = True
+
+        def job() -> None:
+            # Taken in the thread as well: it is the one that adds and removes logs.
+            self.logs.checkpoint(frees_room=frees_room).perform()
 
         def written(_: None) -> None:
             self._is_checkpointing = False
@@ -206,8 +222,7 @@ class ReplicaManager:
             if self._checkpoint_next and not self._is_checkpointing:
                 self._checkpoint()
 
-        # Taken in the thread as well: it is the one that adds and removes logs.
-        self._worker.run(lambda: self.logs.checkpoint().perform(), written, refused)
+        self._worker.run(job, written, refused)
 
     # The metadata has changed.
 
@@ -217,21 +232,19 @@ class ReplicaManager:
         A folder of a topic that the metadata log has removed is a deletion cut short and is
         finished. A folder the metadata log has never heard of is left alone, and named.
         """
-        dropped = []
         for topic_partition, log in list(self.logs.logs.items()):
             topic = image.topics.get(topic_partition.topic)
             if topic is not None and topic.topic_id == log.topic_id:
                 continue
             if log.topic_id in removed_ids:
                 files = self.logs.delete(topic_partition)
-                dropped.extend([files] if files is not None else [])
+                self._unforgotten.extend([files] if files is not None else [])
             elif topic_partition.topic != "__cluster_metadata":
                 logger.warning(
                     "folder belongs to no topic; it is left alone",
                     extra=fields(folder=log.folder, topic_id=log.topic_id),
                 )
-        if dropped:
-            self._forget_points()
+        dropped = self._forget()
         for topic in image.topics.values():
             self._adopt(self._make(topic, image), image)
         return dropped
@@ -289,6 +302,12 @@ class ReplicaManager:
                     self._adopt(Made(topic, one.logs, one.refused), now)
             done()
 
+        def forgotten(dropped: list[DroppedFiles]) -> None:
+            for files in dropped:
+                self.unlink(files)
+
+        if self._unforgotten:
+            self._worker.run(self._forget, forgotten, _never)
         if topics:
             self._worker.run(lambda: [self._make(topic, image) for topic in topics], finish, _never)
 
@@ -302,7 +321,6 @@ class ReplicaManager:
 
     def _remove(self, topics: Sequence[TopicImage]) -> list[DroppedFiles]:
         """Put the folders of topics out of the way; one that stays goes at the next start."""
-        dropped = []
         for topic in topics:
             for index in range(len(topic.partitions)):
                 topic_partition = TopicPartition(topic.name, index)
@@ -314,17 +332,22 @@ class ReplicaManager:
                         extra=fields(partition=topic_partition, error=error),
                     )
                     continue
-                dropped.extend([files] if files is not None else [])
-        if dropped:
-            self._forget_points()
-        return dropped
+                self._unforgotten.extend([files] if files is not None else [])
+        return self._forget()
 
-    def _forget_points(self) -> None:
-        """Write that the deleted folders are no longer expected, before they are removed."""
+    def _forget(self) -> list[DroppedFiles]:
+        """Write that deleted folders are no longer expected; returns what may go now.
+
+        Without room for that nothing goes yet: a start would take the folders for lost.
+        """
         try:
-            self.logs.checkpoint().perform()
+            if self._unforgotten:
+                self.logs.checkpoint(frees_room=True).perform()
         except DiskError as error:
             logger.warning("checkpoint not written", extra=fields(error=error))
+            return []
+        forgotten, self._unforgotten = self._unforgotten, []
+        return forgotten
 
     def _make(self, topic: TopicImage, image: MetadataImage) -> Made:
         """The logs of a topic, new ones made; in a thread, so nothing here is changed."""

@@ -1,10 +1,10 @@
 """All logs of a node: one folder, one lock, one identity, one set of checkpoints.
 
 Floor: storage. Synchronous, over the `Disk` passed in. A partition's folder is `topic-partition`;
-one that is being deleted is renamed to `topic-partition.<unique>-delete` first. The three
+one that is being deleted is renamed to `topic-partition.<unique>-delete` first. The four
 checkpoint files say, for every partition, up to where the data is on the disk, from where it is
-readable, and what all replicas hold. They may lag: a recovery point that lags costs a longer check
-after a crash, nothing else.
+readable, what all replicas hold, and up to where it was ever cleaned. They may lag: a recovery
+point that lags costs a longer check after a crash, nothing else.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from broker.storage.errors import CorruptionError, DiskError, FolderError
 from broker.storage.folder import check_identity, folder_name, parse_folder_name
 from broker.storage.jobs import DroppedFiles
 from broker.storage.log import Log
+from broker.storage.reserve import Reserve
 from protocol.types import TopicPartition
 
 DELETE_SUFFIX = "-delete"
@@ -53,7 +54,7 @@ class Checkpoint:
     An older one never overwrites a newer one, whatever order threads perform them in.
     """
 
-    __slots__ = ("_epochs", "_manager", "_number", "_offsets")
+    __slots__ = ("_epochs", "_frees_room", "_manager", "_number", "_offsets")
 
     def __init__(
         self,
@@ -61,14 +62,19 @@ class Checkpoint:
         number: int,
         offsets: dict[str, Offsets],
         epochs: Epochs,
+        *,
+        frees_room: bool,
     ) -> None:
         self._manager = manager
         self._number = number
         self._offsets = offsets
         self._epochs = epochs
+        self._frees_room = frees_room
 
     def perform(self) -> None:
-        self._manager.write_checkpoint(self._number, self._offsets, self._epochs)
+        self._manager.write_checkpoint(
+            self._number, self._offsets, self._epochs, frees_room=self._frees_room
+        )
 
 
 class LogManager:
@@ -88,6 +94,7 @@ class LogManager:
         disk.make_folder(self._folder)
         self._lock = disk.lock(f"{self._folder}/{LOCK_FILE}")
         self._writing = Lock()
+        self._reserve = Reserve(disk, self._folder)
         self._checkpoint_number = 0
         self._written_number: dict[str, int] = {}
         self._written: dict[str, Offsets] = {}
@@ -167,13 +174,13 @@ class LogManager:
         if dropped:
             report.dropped = DroppedFiles(self._disk, folders=dropped)
         if not report.was_clean:
-            self._vouch()
+            self._vouch(frees_room=bool(dropped))
         return report
 
-    def _vouch(self) -> None:
+    def _vouch(self, *, frees_room: bool) -> None:
         """What was recovered is on the disk; say so, lest the next crash check it again."""
         try:
-            self.checkpoint().perform()
+            self.checkpoint(frees_room=frees_room).perform()
         except DiskError as error:
             # Without room the logs can still be read, and checked once more another time.
             if not error.is_full:
@@ -253,7 +260,7 @@ class LogManager:
         named = [tp for tp in absent if any(offsets.get(tp) for offsets in known)]
         try:
             if named:
-                self.checkpoint().perform()
+                self.checkpoint(frees_room=True).perform()
         except DiskError as error:
             if not error.is_full:
                 raise
@@ -323,15 +330,18 @@ class LogManager:
         held = log.let_go() if log is not None else []
         return DroppedFiles(self._disk, folders=[target], held=held)
 
-    def checkpoint(self) -> Checkpoint:
-        """The checkpoints as they are now, to be performed in a thread."""
-        return self._checkpoint(None)
+    def checkpoint(self, *, frees_room: bool = False) -> Checkpoint:
+        """The checkpoints as they are now, to be performed in a thread.
+
+        `frees_room`: files may go once it is written, so on a full disk it may use the reserve.
+        """
+        return self._checkpoint(None, frees_room)
 
     def checkpoint_points(self) -> Checkpoint:
         """Only the recovery points, and the leader epochs they vouch for: little to write."""
-        return self._checkpoint(checkpoint.RECOVERY_POINTS)
+        return self._checkpoint(checkpoint.RECOVERY_POINTS, False)
 
-    def _checkpoint(self, only: str | None) -> Checkpoint:
+    def _checkpoint(self, only: str | None, frees_room: bool) -> Checkpoint:
         self._checkpoint_number += 1
         logs = self.logs
         offsets = {
@@ -354,16 +364,18 @@ class LogManager:
             for log in logs.values()
             if log.leader_epochs.change_count != self._written_epochs.get(log.folder, 0)
         }
-        return Checkpoint(self, self._checkpoint_number, offsets, epochs)
+        return Checkpoint(self, self._checkpoint_number, offsets, epochs, frees_room=frees_room)
 
-    def write_checkpoint(self, number: int, offsets: dict[str, Offsets], epochs: Epochs) -> None:
+    def write_checkpoint(
+        self, number: int, offsets: dict[str, Offsets], epochs: Epochs, *, frees_room: bool
+    ) -> None:
         """Write the files of one `Checkpoint`; called by its `perform`, from any thread."""
         with self._writing:
             # Epochs first: a recovery point promises that nobody looks for them below it.
             for folder, (change_count, entries) in epochs.items():
                 if change_count < self._written_epochs.get(folder, 0):
                     continue
-                self._write_epochs(folder, entries)
+                self._write_epochs(folder, entries, frees_room)
                 self._written_epochs[folder] = change_count
             for name, values in offsets.items():
                 if number < self._written_number.get(name, 0):
@@ -372,17 +384,24 @@ class LogManager:
                 if self._written.get(name) == values:
                     continue
                 data = checkpoint.encode_offsets(values)
-                self._disk.replace(f"{self._folder}/{name}", data, is_durable=True)
+                self._replace(f"{self._folder}/{name}", data, frees_room)
                 self._written[name] = values
+            self._reserve.refill()
+
+    def _replace(self, path: str, data: bytes, frees_room: bool) -> None:
+        if frees_room:
+            self._reserve.replace(path, data)
+        else:
+            self._disk.replace(path, data, is_durable=True)
 
     def _known(self) -> dict[str, Offsets]:
         """What the checkpoints hold: as written last, else as found at the start."""
         return self._found | self._written
 
-    def _write_epochs(self, folder: str, entries: list[tuple[int, int]]) -> None:
+    def _write_epochs(self, folder: str, entries: list[tuple[int, int]], frees_room: bool) -> None:
         path = f"{folder}/{checkpoint.LEADER_EPOCHS}"
         try:
-            self._disk.replace(path, checkpoint.encode_epochs(entries), is_durable=True)
+            self._replace(path, checkpoint.encode_epochs(entries), frees_room)
         except DiskError:
             # A deletion may have renamed the folder meanwhile.
             if self._disk.exists(folder):

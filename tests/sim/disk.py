@@ -200,7 +200,10 @@ class SimDisk:
     def room_bytes(self) -> int:
         if self.capacity_bytes is None:
             return 2**62
-        return max(self.capacity_bytes - _total(self._root), 0)
+        return max(self.capacity_bytes - self.used_bytes(), 0)
+
+    def used_bytes(self) -> int:
+        return _total(self._root)
 
     def contents(self, path: str) -> bytearray:
         """A file's bytes, to look at or to damage behind the storage's back."""

@@ -46,7 +46,7 @@ def delete_records(services: Services, call: Call, request: DeleteRecordsRequest
                     one.low_watermark = NO_OFFSET
         call.answer(answer)
 
-    services.replicas.checkpoint(lambda: call.answer(answer), failed)
+    services.replicas.checkpoint(lambda: call.answer(answer), failed, frees_room=True)
 
 
 def _deleted(

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from broker.server.cleaner import REST_S_MIN
-from broker.server.housekeeping import POINTS_INTERVAL_MS
+from broker.server.housekeeping import POINTS_INTERVAL_MS, RETRY_MS
 from broker.storage.checkpoint import RECOVERY_POINTS
 from protocol.errors import ErrorCode
+from protocol.messages.topics import DeleteTopicsRequest
 from protocol.types import TopicPartition
 from tests.harness.wire import batch_of, produce_request
 from tests.unit.broker.rig import Rig
@@ -58,6 +59,33 @@ def test_a_checkpoint_that_finds_no_room_is_written_later(
     rig.disk.refuses = None
     rig.advance(POINTS_INTERVAL_MS)
     assert written_point(rig) == "t 0 3"
+
+
+def test_a_full_disk_frees_itself(rig: Rig) -> None:
+    rig.create("t", segment_bytes="700", retention_ms="1000", file_delete_delay_ms="0")
+    fill(rig, 6)
+    rig.advance(POINTS_INTERVAL_MS)
+    rig.disk.capacity_bytes = rig.disk.used_bytes()
+    refused = rig.send(produce_request("t", batch_of([bytes(300)])), 9)
+    answer = refused.answer.responses[0].partition_responses[0]
+    assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    rig.advance(RETENTION_MS)
+    fill(rig, 1)
+    assert rig.broker.services.replicas.find(*PLACE).log.log_start_offset == 6
+
+
+def test_a_deleted_topic_goes_only_when_no_checkpoint_names_it(rig: Rig) -> None:
+    """A start would take a folder that is missing for a loss, and its namesake would suffer."""
+    rig.create("t")
+    fill(rig, 3)
+    rig.advance(POINTS_INTERVAL_MS)
+    rig.disk.refuses = lambda path, operation: path.endswith(".tmp") and operation == "write"
+    rig.ask(DeleteTopicsRequest(topic_names=["t"]), 5)
+    assert [name for name in rig.disk.list_folder(FOLDER) if name.endswith("-delete")]
+    rig.disk.refuses = None
+    rig.advance(RETRY_MS)
+    assert written_point(rig) == ""
+    assert not [name for name in rig.disk.list_folder(FOLDER) if name.endswith("-delete")]
 
 
 def test_a_cleaning_that_finds_no_room_changes_nothing_and_comes_again(

@@ -140,7 +140,7 @@ def retain(node: Node, now_ms: int) -> DroppedFiles | None:
     if not node.log.expire(now_ms):
         return None
     start_offset = node.log.log_start_offset
-    node.manager.checkpoint().perform()
+    node.manager.checkpoint(frees_room=True).perform()
     return node.log.drop_below(start_offset, now_ms)
 
 

@@ -41,6 +41,7 @@ def test_the_folder_holds_what_kafkas_would() -> None:
     assert set(node.disk.list_folder(FOLDER)) == {
         ".kafka_cleanshutdown",
         ".lock",
+        ".reserve",
         "cleaner-offset-checkpoint",
         "log-start-offset-checkpoint",
         "logs.access-0",

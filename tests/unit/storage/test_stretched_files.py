@@ -117,7 +117,7 @@ def test_a_write_refused_takes_the_zeros_with_it() -> None:
 
 def test_a_stretch_takes_nothing_of_a_disk_that_is_nearly_full() -> None:
     node = synced(1)
-    node.sim.capacity_bytes = node.log.size_bytes + 10_000
+    node.sim.capacity_bytes = node.sim.used_bytes() + 10_000
     written = 0
     with pytest.raises(DiskError):
         while True:

@@ -1,0 +1,58 @@
+"""Room set aside for what makes room: a file that gives way on a full disk (decision 0013).
+
+Floor: storage. Retention and deletion may remove files only after a checkpoint, and a checkpoint
+needs room for itself. The file is cut by as much as one of its files takes, no more: what is free
+on a full disk belongs at once to whoever writes first. Used from one thread at a time.
+"""
+
+from __future__ import annotations
+
+from broker.storage.disk import Disk
+from broker.storage.errors import DiskError
+
+RESERVE_FILE = ".reserve"
+RESERVE_BYTES = 256 * 1024
+
+BLOCK_BYTES = 16 * 1024
+"""The least that is given up at a time; no file system of ours has larger blocks."""
+
+
+class Reserve:
+    """The reserve of one data folder."""
+
+    __slots__ = ("_disk", "_path", "_size_bytes")
+
+    def __init__(self, disk: Disk, folder: str) -> None:
+        self._disk = disk
+        self._path = f"{folder}/{RESERVE_FILE}"
+        self._size_bytes = disk.size_bytes(self._path) if disk.exists(self._path) else 0
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Replace a small file durably, at the reserve's expense if need be."""
+        while True:
+            try:
+                self._disk.replace(path, data, is_durable=True)
+            except DiskError as error:
+                if not error.is_full or not self._size_bytes:
+                    raise
+                self._give_up(len(data) + BLOCK_BYTES)
+            else:
+                return
+
+    def _give_up(self, size_bytes: int) -> None:
+        left_bytes = max(self._size_bytes - size_bytes, 0)
+        self._disk.open(self._path).truncate(left_bytes)
+        self._size_bytes = left_bytes
+
+    def refill(self) -> None:
+        """Take back what has been given up, as far as there is room; written, not stretched."""
+        missing_bytes = RESERVE_BYTES - self._size_bytes
+        if missing_bytes <= 0:
+            return
+        file = self._disk.open(self._path, create=True)
+        try:
+            file.write([bytes(missing_bytes)], self._size_bytes)
+        except DiskError as error:
+            if not error.is_full:
+                raise
+        self._size_bytes = file.size_bytes()
