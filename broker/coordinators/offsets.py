@@ -70,6 +70,20 @@ class ListedState(NamedTuple):
     state: GroupState
 
 
+class Doomed(NamedTuple):
+    """A committed offset that may go; without a partition, the group's generation."""
+
+    group_id: str
+    partition: TopicPartition | None
+
+    @property
+    def key(self) -> bytes:
+        """Under which its tombstone stands."""
+        if self.partition is None:
+            return encode_group_key(self.group_id)
+        return encode_offset_key(self.group_id, *self.partition)
+
+
 def shard_of(group_id: str, shard_count: int) -> int:
     """The partition of the offsets topic that holds a group: Java's hash of the name."""
     value = 0
@@ -330,27 +344,47 @@ class GroupShard:
             raise ApiError(ErrorCode.NON_EMPTY_GROUP)
         return group.topics
 
-    def expired(self, moment: Moment) -> list[CoordinatorRecord]:
-        """Tombstones for the offsets whose time is over, and for groups that nothing is left of.
+    def expired(self, now_ms: int) -> list[Doomed]:
+        """The offsets whose time is over at this date, each group's before the group itself, if
+        nothing is left of it; for `expire`.
 
         Retention counts from the commit, and in a group that had members not before it became
         Empty; a topic that members read never expires, nor does what a transaction holds open.
         """
-        tombstones: list[CoordinatorRecord] = []
+        doomed: list[Doomed] = []
         for group_id in self.offsets.group_ids() | self.members.groups.keys():
-            known = self.offsets.of_group(group_id)
-            doomed = [
-                Place(group_id, partition)
-                for partition, committed in known.items()
-                if self._is_expired(group_id, partition, committed, moment.wall_ms)
+            doomed += [
+                Doomed(group_id, partition)
+                for partition, committed in self.offsets.of_group(group_id).items()
+                if self._is_expired(group_id, partition, committed, now_ms)
             ]
-            tombstones += self._tombstones(doomed)
-            group = self.members.get(group_id)
-            if group is None or group.state is not GroupState.EMPTY or group.pending:
+            if self._is_over(group_id, now_ms):
+                doomed.append(Doomed(group_id, None))
+        return doomed
+
+    def expire(self, doomed: Iterable[Doomed], now_ms: int) -> list[CoordinatorRecord]:
+        """Tombstones for these, but for those that have got more time since they were found."""
+        tombstones: list[CoordinatorRecord] = []
+        for one in doomed:
+            group_id, partition = one
+            if partition is None:
+                if self._is_over(group_id, now_ms):
+                    tombstones += self._tombstone_of(group_id)
                 continue
-            if len(doomed) == len(known) and not self.offsets.has_pending(group_id):
-                tombstones += self._tombstone_of(group_id)
+            committed = self.offsets.get(group_id, partition)
+            if committed is not None and self._is_expired(group_id, partition, committed, now_ms):
+                tombstones.append(CoordinatorRecord(one.key, None))
         return tombstones
+
+    def _is_over(self, group_id: str, now_ms: int) -> bool:
+        """Whether nobody is in a group, nor coming, and all of its offsets expire."""
+        group = self.members.get(group_id)
+        if group is None or group.state is not GroupState.EMPTY or group.pending:
+            return False
+        return not self.offsets.has_pending(group_id) and all(
+            self._is_expired(group_id, partition, committed, now_ms)
+            for partition, committed in self.offsets.of_group(group_id).items()
+        )
 
     def _is_expired(
         self, group_id: str, partition: TopicPartition, committed: CommittedOffset, now_ms: int

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import deque
 from collections.abc import Callable, Collection
 from random import Random
 from typing import TYPE_CHECKING, Any, cast
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from broker.controller.image import OFFSETS_TOPIC
 from broker.coordinators.group_records import decode_offset_key
 from broker.coordinators.group_terms import Answer, GroupLimits, Moment, Store
-from broker.coordinators.offsets import GroupShard
+from broker.coordinators.offsets import Doomed, GroupShard
 from broker.coordinators.outcome import CoordinatorRecord, Outcome, fitting
 from broker.server.coordinator_driver import CoordinatorDriver, LoadedShard, Refused, Reply
 from protocol.errors import ApiError, ErrorCode
@@ -165,11 +166,25 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
 
     def expire(self, now_ms: int) -> None:
         """Write tombstones for the offsets and groups whose time is over at this date."""
-        moment = self.moment()._replace(wall_ms=now_ms)
         for loaded, shard in self.loaded():
-            # What is being committed anew has its time before it.
-            busy = loaded.keys_under_way()
-            self._forget(loaded, [one for one in shard.expired(moment) if one.key not in busy])
+            self._expire_some(loaded, shard, deque(shard.expired(now_ms)), now_ms)
+
+    def _expire_some(
+        self, loaded: LoadedShard[GroupShard], shard: GroupShard, doomed: deque[Doomed], now_ms: int
+    ) -> None:
+        """As many as one batch holds, and when that is committed the next."""
+        if not doomed or not self.serves(loaded):
+            return
+        count = fitting((len(one.key) for one in doomed), loaded.batch_bytes_max)
+        records = shard.expire([doomed.popleft() for _ in range(count)], now_ms)
+        # What is being committed anew has its time before it.
+        busy = loaded.keys_under_way()
+
+        def committed(_: object) -> None:
+            self._services.loop.call_soon(self._expire_some, loaded, shard, doomed, now_ms)
+
+        outcome = Outcome([one for one in records if one.key not in busy], None)
+        self.submit(loaded, outcome, committed, _not_forgotten)
 
     def topics_removed(self, names: Collection[str]) -> None:
         """Write tombstones for the offsets of topics that are gone, also those on their way."""

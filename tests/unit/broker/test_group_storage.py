@@ -101,7 +101,7 @@ def test_topics_are_found_in_subscriptions_and_nowhere_else() -> None:
 def forget(scene: Scene, now_ms: int) -> int:
     """Remove what has expired at this time; returns how many records that took."""
     scene.now_ms = now_ms
-    tombstones = scene.shard.expired(scene.moment)
+    tombstones = scene.shard.expire(scene.shard.expired(now_ms), now_ms)
     scene.write(*tombstones)
     return len(tombstones)
 
@@ -197,6 +197,24 @@ def test_a_group_that_is_deleted_is_there_until_its_tombstone_is_committed() -> 
     scene.leave(b)
     scene.write(*scene.shard.delete_group(GROUP))
     assert scene.shard.state(GROUP) is GroupState.DEAD
+
+
+def test_what_is_used_again_after_it_was_found_does_not_expire() -> None:
+    """What expires is found in one turn, and written in later ones."""
+    scene, a = Scene(), Client("a")
+    scene.join(a)
+    scene.sync(a)
+    for topic in ("old", "used"):
+        scene.commit(a, 5, topic)
+    scene.leave(a)
+    scene.now_ms = RETENTION_MS
+    found = scene.shard.expired(scene.now_ms)
+    assert len(found) == 3
+    scene.commit(Client("tool"), 6, "used")
+    (tombstone,) = scene.shard.expire(found, scene.now_ms)
+    scene.write(tombstone)
+    assert [one.topic for one in scene.shard.offsets.of_group(GROUP)] == ["used"]
+    assert scene.group.state is GroupState.EMPTY, "the group stays with what is left of it"
 
 
 # Transactions.

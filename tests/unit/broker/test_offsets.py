@@ -156,9 +156,9 @@ def test_offsets_expire_from_their_commit_and_the_group_with_the_last() -> None:
     shard = new_shard()
     commit(shard, request(partition=0), now_ms=1_000)
     commit(shard, request(partition=1), now_ms=2_000)
-    assert shard.expired(at(1_000 + RETENTION_MS - 1)) == []
+    assert shard.expired(1_000 + RETENTION_MS - 1) == []
     for end_ms in (1_000 + RETENTION_MS, 2_000 + RETENTION_MS):
-        tombstones = shard.expired(at(end_ms))
+        tombstones = shard.expire(shard.expired(end_ms), end_ms)
         assert len(tombstones) == 1
         for record in tombstones:
             shard.replay(record.key, record.value)
@@ -168,8 +168,8 @@ def test_offsets_expire_from_their_commit_and_the_group_with_the_last() -> None:
 def test_a_commit_may_bring_its_own_expiry() -> None:
     shard = new_shard()
     commit(shard, request(retention_ms=50), now_ms=1_000)
-    assert shard.expired(at(1_049)) == []
-    assert len(shard.expired(at(1_050))) == 1
+    assert shard.expired(1_049) == []
+    assert len(shard.expired(1_050)) == 1
 
 
 def test_pitfall_45_offsets_of_a_deleted_topic_are_void() -> None:
@@ -241,4 +241,4 @@ def test_a_group_lies_where_javas_hash_puts_it(group_id: str, java_hash: int) ->
 def test_an_offset_may_be_kept_for_longer_than_there_are_numbers() -> None:
     shard = new_shard()
     commit(shard, request(retention_ms=2**63 - 1), now_ms=1_000)
-    assert shard.expired(at(2**62)) == []
+    assert shard.expired(2**62) == []
