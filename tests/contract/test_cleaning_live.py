@@ -8,11 +8,10 @@ import pytest
 
 from protocol.messages.fetch import FetchRequest
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol.wire.records import NewRecord, build_batch, iterate_batches, iterate_records
 from tests.harness.broker import BrokerProcess
 from tests.harness.wait import wait_until
-from tests.harness.wire import WireClient, fetch_request
+from tests.harness.wire import WireClient, create, fetch_request
 
 pytestmark = pytest.mark.live
 
@@ -21,16 +20,10 @@ KEYS = 10
 DEADLINE_S = 60.0
 SETTINGS = {"log.cleaner.backoff.ms": 50, "log.segment.delete.delay.ms": 0}
 CONFIG = {
-    "cleanup.policy": "compact",
-    "segment.bytes": "8000",
-    "min.cleanable.dirty.ratio": "0.1",
+    "cleanup_policy": "compact",
+    "segment_bytes": "8000",
+    "min_cleanable_dirty_ratio": "0.1",
 }
-
-
-def create(client: WireClient) -> None:
-    configs = [CreatableTopicConfig(name=key, value=value) for key, value in CONFIG.items()]
-    topic = CreatableTopic(name=TOPIC, num_partitions=1, replication_factor=1, configs=configs)
-    assert client.ask(CreateTopicsRequest(topics=[topic]), 7).topics[0].error_code == 0
 
 
 def produce(client: WireClient, number: int) -> None:
@@ -62,7 +55,7 @@ def test_a_compacted_topic_stays_small_under_load_and_over_a_kill(tmp_path: Path
     with BrokerProcess(tmp_path, SETTINGS) as broker:
         folder = broker.log_dir / f"{TOPIC}-0"
         with WireClient(broker.bootstrap) as client:
-            create(client)
+            create(client, TOPIC, 1, **CONFIG)
 
             def has_been_cleaned() -> bool:
                 nonlocal rounds

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from protocol.messages.topics import CreatableTopic, CreateTopicsRequest
 from tests.harness.broker import BrokerProcess
-from tests.harness.wire import WireClient, produce
+from tests.harness.wire import WireClient, create, produce
 
 pytestmark = pytest.mark.live
 
@@ -17,8 +16,7 @@ def with_records(folder: Path) -> BrokerProcess:
     broker = BrokerProcess(folder)
     with broker:
         with WireClient(broker.bootstrap) as client:
-            topic = CreatableTopic(name="kept", num_partitions=1, replication_factor=1)
-            assert client.ask(CreateTopicsRequest(topics=[topic]), 7).topics[0].error_code == 0
+            create(client, "kept")
             produce(client, "kept", b"value")
         broker.kill9()
     return broker

@@ -2,7 +2,9 @@
 
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar, cast
 
@@ -20,8 +22,16 @@ from protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from protocol.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from protocol.types import Uuid
 from protocol.wire.records import NewRecord, build_batch, iterate_batches, iterate_records
 from protocol.wire.schema import Message
+from tests.harness.broker import BrokerProcess
 
 M = TypeVar("M", bound=Message)
 
@@ -138,6 +148,30 @@ def batch_of(
         [NewRecord(key, value, timestamp_ms + step) for step, value in enumerate(values)],
         **options,
     )
+
+
+@contextmanager
+def serving(folder: Path, *topics: str) -> Iterator[BrokerProcess]:
+    """A broker with these topics, of two partitions each."""
+    with BrokerProcess(folder) as broker:
+        with WireClient(broker.bootstrap) as client:
+            for topic in topics:
+                create(client, topic, 2)
+        yield broker
+
+
+def create(client: WireClient, topic: str, partitions: int = 1, **settings: str) -> Uuid:
+    """Make a topic, with `_` for `.` in its settings; returns its id."""
+    configs = [
+        CreatableTopicConfig(name=key.replace("_", "."), value=value)
+        for key, value in settings.items()
+    ]
+    new = CreatableTopic(
+        name=topic, num_partitions=partitions, replication_factor=1, configs=configs
+    )
+    answer = cast(CreateTopicsResponse, client.ask(CreateTopicsRequest(topics=[new]), 7))
+    assert answer.topics[0].error_code == 0, answer.topics[0]
+    return answer.topics[0].topic_id
 
 
 def produce(client: WireClient, topic: str, *values: bytes, **options: Any) -> int:

@@ -28,10 +28,9 @@ from protocol.messages.offsets import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from protocol.messages.topics import CreatableTopic, CreateTopicsRequest
 from protocol.wire.schema import Message
 from tests.harness.wait import wait_until
-from tests.harness.wire import WireClient
+from tests.harness.wire import WireClient, create
 from tests.unit.broker.group_scene import subscription
 
 TOPIC = "played"
@@ -259,10 +258,8 @@ def beat(player: Player) -> ErrorCode:
 
 def prepare(bootstrap: str, *groups: str) -> None:
     """Make the topic, and wait until the coordinator has loaded these groups."""
-    topic = CreatableTopic(name=TOPIC, num_partitions=2, replication_factor=1)
     with WireClient(bootstrap) as client:
-        answer = client.ask(CreateTopicsRequest(topics=[topic]), 7)
-        assert answer.topics[0].error_code == 0
+        create(client, TOPIC, 2)
         for group in groups:
             find = FindCoordinatorRequest(key=group)
             wait_until(partial(_is_said, client, find, 2, ErrorCode.NONE), 30, "found")

@@ -15,13 +15,13 @@ from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.headers import encode_request
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.offsets import OffsetFetchRequest, OffsetFetchRequestTopic
-from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol.wire.records import Codec
 from tests.harness.broker import BrokerProcess
 from tests.harness.wait import wait_until
 from tests.harness.wire import (
     WireClient,
     batch_of,
+    create,
     fetch_request,
     produce,
     produce_request,
@@ -107,19 +107,6 @@ def test_records_of_a_batch(client: WireClient) -> None:
     part = answer.responses[0].partition_responses[0]
     assert part.error_code == ErrorCode.MESSAGE_TOO_LARGE
     assert "11 records; max.batch.records is 10" in part.error_message
-
-
-def create(client: WireClient, topic: str, **configs: str) -> None:
-    new = CreatableTopic(
-        name=topic,
-        num_partitions=1,
-        replication_factor=1,
-        configs=[
-            CreatableTopicConfig(name=name.replace("_", "."), value=value)
-            for name, value in configs.items()
-        ],
-    )
-    assert client.ask(CreateTopicsRequest(topics=[new]), 7).topics[0].error_code == 0
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])

@@ -15,11 +15,17 @@ from protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol.wire.records import Codec, check_crc, iterate_batches
 from tests.harness.broker import BrokerProcess
 from tests.harness.wait import wait_until
-from tests.harness.wire import WireClient, batch_of, fetch_request, produce, produce_request
+from tests.harness.wire import (
+    WireClient,
+    batch_of,
+    create,
+    fetch_request,
+    produce,
+    produce_request,
+)
 
 pytestmark = pytest.mark.live
 
@@ -53,21 +59,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 def client(broker: BrokerProcess) -> Iterator[WireClient]:
     with WireClient(broker.bootstrap) as client:
         yield client
-
-
-def create(client: WireClient, topic: str, partitions: int = 1, **settings: str) -> None:
-    configs = [
-        CreatableTopicConfig(name=name.replace("_", "."), value=value)
-        for name, value in settings.items()
-    ]
-    request = CreateTopicsRequest(
-        topics=[
-            CreatableTopic(
-                name=topic, num_partitions=partitions, replication_factor=1, configs=configs
-            )
-        ]
-    )
-    assert client.ask(request, 7).topics[0].error_code == 0
 
 
 def open_connections(broker: BrokerProcess) -> int:

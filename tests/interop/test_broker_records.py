@@ -13,17 +13,19 @@ from protocol.messages.cluster import (
 )
 from protocol.messages.fetch import FetchRequest
 from protocol.messages.producer_ids import InitProducerIdRequest
-from protocol.messages.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest
+from protocol.messages.topics import DeleteTopicsRequest
 from tests.harness.broker import BrokerProcess
 from tests.harness.wait import wait_until
 from tests.harness.wire import (
     WireClient,
     batch_of,
+    create,
     fetch_request,
     list_request,
     produce,
     produce_request,
     read_values,
+    serving,
 )
 
 pytestmark = pytest.mark.live
@@ -31,14 +33,9 @@ pytestmark = pytest.mark.live
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("broker")) as process:
-        with WireClient(process.bootstrap) as client:
-            topics = [
-                CreatableTopic(name=name, num_partitions=2, replication_factor=1)
-                for name in ("order", "fetch", "errors", "silent", "parked")
-            ]
-            answer = client.ask(CreateTopicsRequest(topics=topics), 7)
-            assert {one.error_code for one in answer.topics} == {0}
+    with serving(
+        tmp_path_factory.mktemp("broker"), "fetch", "errors", "silent", "parked"
+    ) as process:
         yield process
 
 
@@ -239,12 +236,7 @@ def test_a_parked_fetch_makes_room_for_another_request_but_not_for_a_fetch(
 
 def test_a_fetch_of_a_deleted_topic_is_told(broker: BrokerProcess, client: WireClient) -> None:
     with WireClient(broker.bootstrap) as other:
-        other.ask(
-            CreateTopicsRequest(
-                topics=[CreatableTopic(name="doomed", num_partitions=1, replication_factor=1)]
-            ),
-            7,
-        )
+        create(other, "doomed")
         client.send(fetch_request("doomed", 0, max_wait_ms=60_000), 12)
         wait_until(lambda: broker.status().details["parked_fetches"] == 1, 5, "the fetch waits")
         other.ask(DeleteTopicsRequest(topic_names=["doomed"]), 5)
@@ -256,8 +248,7 @@ def test_a_fetch_of_a_deleted_topic_is_told(broker: BrokerProcess, client: WireC
 
 
 def test_pitfall_10_11_offsets_by_time_are_exact_to_the_record(client: WireClient) -> None:
-    topics = [CreatableTopic(name="times", num_partitions=1, replication_factor=1)]
-    client.ask(CreateTopicsRequest(topics=topics), 7)
+    create(client, "times")
     base_ms = 1_700_000_000_000
     for codec in range(5):
         client.ask(
@@ -293,8 +284,7 @@ def test_special_timestamps_of_later_versions_are_refused(client: WireClient) ->
 
 
 def test_the_epoch_in_list_offsets_is_that_of_the_record(client: WireClient) -> None:
-    topics = [CreatableTopic(name="quiet", num_partitions=1, replication_factor=1)]
-    client.ask(CreateTopicsRequest(topics=topics), 7)
+    create(client, "quiet")
     one = client.ask(list_request("quiet", -1), 7).topics[0].partitions[0]
     assert (one.offset, one.leader_epoch) == (0, -1)
     produce(client, "quiet", b"x")

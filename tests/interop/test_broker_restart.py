@@ -29,26 +29,13 @@ from protocol.messages.offsets import (
     OffsetFetchRequestGroup,
 )
 from protocol.messages.producer_ids import InitProducerIdRequest
-from protocol.messages.topics import (
-    CreatableTopic,
-    CreateTopicsRequest,
-    DeleteTopicsRequest,
-    DeleteTopicState,
-)
+from protocol.messages.topics import DeleteTopicsRequest, DeleteTopicState
 from protocol.types import Uuid
 from tests.harness.broker import ROOT, BrokerProcess
 from tests.harness.wait import wait_until
-from tests.harness.wire import WireClient, fetch_request, produce, read_values
+from tests.harness.wire import WireClient, create, fetch_request, produce, read_values
 
 pytestmark = pytest.mark.live
-
-
-def create(client: WireClient, name: str, partitions: int = 1) -> Uuid:
-    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
-    answer = client.ask(CreateTopicsRequest(topics=[topic]), 7)
-    assert answer.topics[0].error_code == 0
-    topic_id: Uuid = answer.topics[0].topic_id
-    return topic_id
 
 
 def commit(client: WireClient, group_id: str, topic: str, offset: int) -> int:

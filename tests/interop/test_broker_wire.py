@@ -17,7 +17,6 @@ from protocol.messages.cluster import (
 from protocol.messages.headers import encode_request
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.producer_ids import InitProducerIdRequest
-from protocol.messages.topics import CreatableTopic, CreateTopicsRequest
 from tests.harness.broker import BrokerProcess
 from tests.harness.wait import wait_until
 from tests.harness.wire import (
@@ -27,6 +26,7 @@ from tests.harness.wire import (
     list_request,
     produce,
     produce_request,
+    serving,
 )
 
 pytestmark = pytest.mark.live
@@ -34,14 +34,7 @@ pytestmark = pytest.mark.live
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("broker")) as process:
-        with WireClient(process.bootstrap) as client:
-            topics = [
-                CreatableTopic(name=name, num_partitions=2, replication_factor=1)
-                for name in ("order", "fetch", "errors", "silent", "parked")
-            ]
-            answer = client.ask(CreateTopicsRequest(topics=topics), 7)
-            assert {one.error_code for one in answer.topics} == {0}
+    with serving(tmp_path_factory.mktemp("broker"), "order", "fetch") as process:
         yield process
 
 
