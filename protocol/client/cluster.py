@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from protocol.client.backoff import Backoff
 from protocol.client.connection import ByVersion, Connection
-from protocol.client.errors import BrokerUnreachable, ClientClosed, raise_for
+from protocol.client.errors import BrokerUnreachable, ClientClosed, ConnectionLost, raise_for
 from protocol.client.metadata import ClusterMetadata, MetadataCache, TopicMetadata
 from protocol.client.nodes import Link, LinkSettings
 from protocol.client.refresher import Refresher
@@ -318,8 +318,10 @@ class Cluster:
         if self._addresses.get(node_id) == (host, port):
             return
         self._addresses[node_id] = (host, port)
+        # What was on its way there may be sent again, to where the node is now.
+        moved = ConnectionLost(f"broker {node_id} has moved to {host}:{port}")
         for key in [key for key in self._links if key[0] == node_id]:
-            self._refresher.run_aside(self._links.pop(key).close())
+            self._refresher.run_aside(self._links.pop(key).close(moved))
 
     async def _ask_any(self, message: Message | ByVersion, timeout_ms: int) -> Any:
         """Send to whoever can be reached, the bootstrap servers last.

@@ -11,7 +11,7 @@ from typing import Any
 
 from protocol.client.backoff import Backoff
 from protocol.client.connection import IN_FLIGHT_MAX, RESPONSE_BYTES_MAX, Connection
-from protocol.client.errors import BrokerUnreachable, ClientClosed
+from protocol.client.errors import BrokerUnreachable, ClientClosed, ClientError, ConnectionLost
 
 CONNECT_TIMEOUT_MS = 10_000
 
@@ -46,6 +46,7 @@ class Link:
         self._connection: Connection | None = None
         self._attempt: asyncio.Task[Connection] | None = None
         self._is_closed = False
+        self._closed_by: ClientError = ClientClosed(f"the link to {host}:{port} was closed")
 
     @property
     def ready(self) -> Connection | None:
@@ -68,7 +69,7 @@ class Link:
         if connection is not None:
             return connection
         if self._is_closed:
-            raise ClientClosed(f"the link to {self.host}:{self.port} was closed")
+            raise self._gone()
         if self._attempt is None:
             self._attempt = asyncio.create_task(self._connect())
             self._attempt.add_done_callback(self._attempt_ended)
@@ -79,17 +80,26 @@ class Link:
             if _is_cancelled(asyncio.current_task()):
                 raise
             # It is the attempt that was cancelled, by `close`, and not its waiter.
-            raise ClientClosed(f"the link to {self.host}:{self.port} was closed") from None
+            raise self._gone() from None
 
-    async def close(self) -> None:
-        """End the connection and the attempt that may be under way."""
+    async def close(self, error: ClientError | None = None) -> None:
+        """End the connection and the attempt that may be under way.
+
+        Whoever waits for an answer gets `error` (ClientClosed by default).
+        """
         self._is_closed = True
+        self._closed_by = error or self._closed_by
         if self._attempt is not None:
             self._attempt.cancel()
             await asyncio.gather(self._attempt, return_exceptions=True)
         if self._connection is not None:
-            self._connection.close()
+            self._connection.close(self._closed_by)
             self._connection = None
+
+    def _gone(self) -> ClientError:
+        """For whoever waits for a connection, and so has sent nothing."""
+        kind = type(self._closed_by)
+        return (BrokerUnreachable if kind is ConnectionLost else kind)(*self._closed_by.args)
 
     async def _connect(self) -> Connection:
         wait_ms = self._retry_at_ms - self._clock()

@@ -6,7 +6,12 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from protocol.client.cluster import Cluster, parse_bootstrap_servers
-from protocol.client.errors import BrokerUnreachable, ClientClosed, ConnectionLost
+from protocol.client.errors import (
+    BrokerUnreachable,
+    ClientClosed,
+    ConnectionLost,
+    is_transient,
+)
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.api import ApiKey
 from protocol.messages.cluster import Coordinator, FindCoordinatorResponse
@@ -16,6 +21,7 @@ from protocol.types import TopicPartition
 from tests.harness.ports import free_port
 from tests.unit.client.scripted_server import (
     CLOSE,
+    HANG,
     Answer,
     Received,
     Script,
@@ -125,7 +131,10 @@ def test_start_waits_until_a_server_comes() -> None:
         port = free_port()
         cluster = Cluster(f"127.0.0.1:{port}", client_id="me")
         starting = asyncio.create_task(cluster.start())
-        await asyncio.sleep(0.1)
+        while not cluster._bootstrap[0].is_backing_off:
+            await asyncio.sleep(0)
+        # One attempt has failed, and it goes on trying.
+        assert not starting.done()
         server = ScriptedServer(lambda request: metadata({1: 1}))
         await server.start(port)
         await asyncio.wait_for(starting, 5)
@@ -265,6 +274,24 @@ def test_purposes_have_connections_of_their_own_and_give_them_back() -> None:
         assert cluster.ready_connection(1, purpose) is None
 
     with_one_node(test)
+
+
+def test_what_a_node_that_has_moved_did_not_answer_may_be_sent_again() -> None:
+    async def test(cluster: Cluster, server: ScriptedServer) -> None:
+        port = server.port
+        server.script = lambda request: (
+            metadata({1: port}) if request.api_key == ApiKey.METADATA else HANG
+        )
+        await cluster.start(10_000)
+        connection = await cluster.connection(1, cluster.new_purpose("test"))
+        asked = connection.send(ListGroupsRequest(), timeout_ms=10_000)
+        port = free_port()
+        await cluster.metadata(refresh=True)
+        with pytest.raises(ConnectionLost, match=f"moved to 127.0.0.1:{port}") as caught:
+            await asked
+        assert is_transient(caught.value)
+
+    with_cluster(lambda request: HANG, test)
 
 
 def test_a_lost_answer_is_not_asked_for_twice() -> None:
