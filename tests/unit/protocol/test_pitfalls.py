@@ -1,4 +1,8 @@
-"""The pitfalls of a new broker in the protocol layer, by their number in the fact sheet."""
+"""The pitfalls of a new broker in the protocol layer, by their number in the fact sheet.
+
+Number 9, the codes that old clients know, is decided by the transactions' handlers and tested with
+them: tests/unit/broker/test_transactions.py.
+"""
 
 import pytest
 
@@ -109,11 +113,6 @@ def test_pitfall_07_arrays_that_may_be_null_are_not_null_by_default() -> None:
     for key in DECLARED:
         check(request_class(key))
         check(response_class(key))
-
-
-def test_pitfall_09_codes_that_old_clients_do_not_know_have_an_older_relative() -> None:
-    for code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH):
-        assert not code.retriable
 
 
 def test_pitfall_10_the_largest_timestamp_may_be_asked_for_from_7_on() -> None:
