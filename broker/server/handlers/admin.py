@@ -48,10 +48,12 @@ def delete_topics(services: Services, call: Call, request: DeleteTopicsRequest) 
 
     def refused(error: ApiError) -> Message:
         asked = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
+        names = services.metadata.image.topic_names
         return DeleteTopicsResponse(
             responses=[
                 DeletableTopicResult(
-                    name=topic.name or services.metadata.image.topic_names.get(topic.topic_id),
+                    # Only an id stands for a name: one without letters is still what was asked for.
+                    name=names.get(topic.topic_id) if topic.name is None else topic.name,
                     topic_id=topic.topic_id,
                     error_code=TIMED_OUT,
                     error_message=str(error),

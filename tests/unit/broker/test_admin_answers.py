@@ -225,6 +225,19 @@ def test_an_order_that_the_disk_refuses_is_a_time_out_and_changes_nothing(
     assert ErrorCode(taken.error_code) is ErrorCode.NONE
 
 
+@pytest.mark.parametrize("version", [1, 2, 3, 4, 5])
+def test_a_deletion_that_is_put_off_is_answered_under_the_names_it_gave(version: int) -> None:
+    rig = Rig(max_pending_metadata_orders=1)
+    rig.create("logs")
+    rig.send(create_request(), 7)
+    names = ["", "logs"]
+    refused = rig.ask(DeleteTopicsRequest(topic_names=names), version).responses
+    assert [(one.name, one.error_code) for one in refused] == [
+        (name, ErrorCode.REQUEST_TIMED_OUT) for name in names
+    ]
+    rig.stop()
+
+
 @pytest.mark.parametrize(
     ("version", "code"),
     [(1, ErrorCode.INVALID_REQUEST), (2, ErrorCode.INVALID_REQUEST)]
