@@ -23,11 +23,15 @@ from tests.harness.wire import (
     batch_of,
     create,
     fetch_request,
+    list_request,
     produce,
     produce_request,
 )
 
 pytestmark = pytest.mark.live
+
+LATER_MS = 1_700_000_001_000
+"""A second behind the time of all other records."""
 
 SETTINGS = {
     "max.request.elements": 1_000,
@@ -119,6 +123,19 @@ def test_what_a_batch_expands_to(client: WireClient, codec: Codec) -> None:
     part = client.ask(request, 9).responses[0].partition_responses[0]
     assert part.error_code == ErrorCode.INVALID_RECORD
     assert "expands to more than 4096 bytes" in part.error_message
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+def test_what_a_search_by_time_opens(client: WireClient, codec: Codec) -> None:
+    """A plain topic takes batches unopened, so whoever looks for a time meets the limit."""
+    topic = f"searched-{codec.name.lower()}"
+    create(client, topic)
+    produce(client, topic, bytes(3_900), codec=codec)
+    found = client.ask(list_request(topic, 1), 7).topics[0].partitions[0]
+    assert (found.error_code, found.offset) == (ErrorCode.NONE, 0)
+    produce(client, topic, bytes(4_096), codec=codec, timestamp_ms=LATER_MS)
+    found = client.ask(list_request(topic, LATER_MS), 7).topics[0].partitions[0]
+    assert found.error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def test_a_first_byte_and_a_last_one_are_waited_for_only_so_long(broker: BrokerProcess) -> None:
