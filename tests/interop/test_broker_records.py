@@ -14,6 +14,7 @@ from protocol.messages.cluster import (
 from protocol.messages.fetch import FetchRequest
 from protocol.messages.producer_ids import InitProducerIdRequest
 from protocol.messages.topics import DeleteTopicsRequest
+from protocol.wire.records import NewRecord, build_batch
 from tests.harness.broker import BrokerProcess
 from tests.harness.wait import wait_until
 from tests.harness.wire import (
@@ -251,9 +252,9 @@ def test_pitfall_10_11_offsets_by_time_are_exact_to_the_record(client: WireClien
     create(client, "times")
     base_ms = 1_700_000_000_000
     for codec in range(5):
-        client.ask(
-            produce_request("times", batch_of([b"v"] * 3, timestamp_ms=base_ms, codec=codec)), 9
-        )
+        # The largest time is that of the record in the middle: neither end of the batch tells it.
+        records = [NewRecord(b"k", b"v", base_ms + step) for step in (0, 2, 1)]
+        client.ask(produce_request("times", build_batch(records, codec=codec)), 9)
         base_ms += 10
 
     def at(timestamp: int) -> tuple[int, int]:
@@ -263,11 +264,11 @@ def test_pitfall_10_11_offsets_by_time_are_exact_to_the_record(client: WireClien
 
     first_ms = 1_700_000_000_000
     assert at(first_ms) == (0, first_ms)
-    assert at(first_ms + 1) == (1, first_ms + 1)
+    assert at(first_ms + 1) == (1, first_ms + 2)
     assert at(first_ms + 3) == (3, first_ms + 10)
-    assert at(first_ms + 41) == (13, first_ms + 41)
+    assert at(first_ms + 41) == (13, first_ms + 42)
     assert at(first_ms + 43) == (-1, -1)
-    assert at(-3) == (14, first_ms + 42)
+    assert at(-3) == (13, first_ms + 42)
     assert at(-2)[0] == 0
     assert at(-1)[0] == 15
 

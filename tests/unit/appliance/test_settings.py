@@ -2,7 +2,9 @@
 
 import json
 import os
+from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -113,6 +115,15 @@ def test_without_containers_everything_is_on_loopback(tmp_path: Path) -> None:
     of = mill(tmp_path)
     for part in ("broker-1", "collector", "stream", "monitor"):
         assert "0.0.0.0" not in json.dumps(as_sent(of, part))
+
+
+@pytest.mark.parametrize("in_containers", [False, True])
+def test_pitfall_41_clients_outside_are_given_an_address_of_ipv4_not_a_name(
+    tmp_path: Path, in_containers: bool
+) -> None:
+    """librdkafka may try `localhost` by IPv6 first, where nobody listens."""
+    listeners: Any = as_sent(mill(tmp_path, in_containers=in_containers), "broker-1")["listeners"]
+    assert ip_address(listeners["HOST"]["advertised_host"]) == ip_address("127.0.0.1")
 
 
 def test_who_gets_which_secret(tmp_path: Path) -> None:

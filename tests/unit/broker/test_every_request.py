@@ -321,8 +321,11 @@ def test_a_cut_request_closes_its_connection_and_nothing_else(rig: Rig, key: Api
 
 
 @pytest.mark.parametrize("key", SERVED, ids=lambda key: key.name.lower())
-def test_wild_requests_are_answered_parked_or_refused(rig: Rig, key: ApiKey) -> None:
-    """Random values everywhere: whatever comes back can be read in the version of the request."""
+def test_pitfall_07_wild_requests_are_answered_parked_or_refused(rig: Rig, key: ApiKey) -> None:
+    """Random values everywhere: whatever comes back can be read in the version of the request.
+
+    `Asked.answer` looks for arrays that are null, here and in every other test of the rig.
+    """
     examples = Examples(1000 + int(key))
     for version in spoken(key):
         for _ in range(WILD_REQUESTS):

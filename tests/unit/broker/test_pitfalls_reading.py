@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import pytest
 
 from broker.controller.outcome import RegisterBroker
+from broker.server.broker import Broker
+from broker.server.listener import ClientListener
 from broker.storage.errors import CorruptionError, DiskError
 from broker.storage.log import Log
 from protocol.errors import ErrorCode
@@ -28,6 +31,8 @@ from protocol.messages.topics import (
 )
 from protocol.types import Uuid
 from protocol.wire.records import NewRecord, build_batch
+from tests.sim.clock import SimClock
+from tests.sim.disk import SimDisk
 from tests.unit.broker.rig import Rig
 from tests.unit.storage.kit import NOW, broker_config
 
@@ -215,8 +220,30 @@ def test_an_answer_is_never_larger_than_the_node_allows_whatever_is_asked_for() 
     small.stop()
 
 
-def test_pitfall_41_what_is_advertised_is_what_was_configured(rig: Rig) -> None:
-    """No name stands in for the address: librdkafka might try it by IPv6 first."""
+def test_pitfall_41_a_broker_registers_what_was_configured_not_where_it_listens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No name is looked up or made up: librdkafka might try one by IPv6 first."""
+    bound = {"host": "0.0.0.0", "port": 9092}
+    outside = bound | {"advertised_host": "192.0.2.7", "advertised_port": 19092}
+    inside = bound | {"advertised_host": "broker-1", "advertised_port": 29092}
+    config = broker_config(listeners={"HOST": outside, "MILL": inside})
+    loop = asyncio.new_event_loop()
+    broker = Broker(config, SimClock(NOW, 1_000), SimDisk(), loop, print)
+
+    async def opened(_: ClientListener) -> None:
+        """No socket is needed for it."""
+
+    monkeypatch.setattr(ClientListener, "open", opened)
+    loop.run_until_complete(broker.start(broker.recover()))
+    assert broker.services.metadata.image.brokers[1].listeners == {
+        "HOST": ("192.0.2.7", 19092),
+        "MILL": ("broker-1", 29092),
+    }
+    loop.close()
+
+
+def test_pitfall_41_what_is_advertised_is_what_is_registered(rig: Rig) -> None:
     asked = FindCoordinatorRequest(key="group", key_type=0)
     wanted = ("127.0.0.1", 9092)
     register(rig, 1, *wanted)
