@@ -5,6 +5,7 @@ serves all of them.
 """
 
 import json
+import re
 import signal
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +22,9 @@ pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
 COUNTED_S = 90.0
 HUGE_BYTES = 100_000_000
 PIECE_BYTES_MAX = 1 << 20
+
+SPARKS_OWN = re.compile(r" spark (SparkStringUtils|DAGScheduler) ")
+"""Who warns there of Spark's plans and jobs, not of the broker."""
 
 
 def watched(mill: TempMill, name: str) -> Path:
@@ -146,6 +150,16 @@ def test_a_line_of_a_hundred_megabytes_comes_in_pieces(
     assert b"".join(values[:-1]) == block
     assert max(map(len, values)) <= PIECE_BYTES_MAX
     wait_counted(reading, "text/huge.log", len(values))
+
+
+def test_sparks_connector_has_read_all_of_it_without_a_warning(
+    mill_at_work: TempMill, reading: Reading
+) -> None:
+    """What it logs about the broker is a defect of the broker, so long as nobody stops one."""
+    wait_until(lambda: reading.stream_lag() == 0, COUNTED_S, "everything is read")
+    log = (mill_at_work.home.logs / "stream.log").read_text()
+    said = [line for line in log.splitlines() if re.search(r" (WARN|ERROR|FATAL) spark ", line)]
+    assert [line for line in said if not SPARKS_OWN.search(line)] == []
 
 
 @pytest.mark.parametrize("sink", ["redis", "mysql"])
