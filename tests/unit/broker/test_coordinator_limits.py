@@ -20,7 +20,7 @@ WITHOUT_MEMBER_ID, WITH_MEMBER_ID = 3, 4
 """Versions of JoinGroup: from the second on, a member is first told its id."""
 
 
-def prepared(**settings: object) -> Rig:
+def prepared(**settings: Any) -> Rig:
     """A broker with one shard of each kind, whose groups do not wait for more members."""
     rig = Rig(
         None,
