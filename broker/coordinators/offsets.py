@@ -7,7 +7,9 @@ is a member, and so may commit, `members` knows.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import lru_cache
 from random import Random
 from typing import NamedTuple, Protocol
 
@@ -50,6 +52,11 @@ from protocol.types import TopicPartition
 from protocol.wire.primitives import Buffer
 from protocol.wire.records import BatchHeader, Marker
 
+PLACED_COUNT = 256
+"""Groups whose place is remembered: every request asks for it, and a long name takes long."""
+
+NATIVE_UTF_16 = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
+
 HasPartition = Callable[[str, int], bool]
 
 
@@ -84,12 +91,12 @@ class Doomed(NamedTuple):
         return encode_offset_key(self.group_id, *self.partition)
 
 
+@lru_cache(PLACED_COUNT)
 def shard_of(group_id: str, shard_count: int) -> int:
     """The partition of the offsets topic that holds a group: Java's hash of the name."""
     value = 0
-    encoded = group_id.encode("utf-16-be", "surrogatepass")
-    for position in range(0, len(encoded), 2):
-        unit = encoded[position] << 8 | encoded[position + 1]
+    # Java's characters are the units of UTF-16.
+    for unit in memoryview(group_id.encode(NATIVE_UTF_16, "surrogatepass")).cast("H"):
         value = (31 * value + unit) & 0xFFFFFFFF
     signed = value - (1 << 32) if value & 0x80000000 else value
     # Java cannot negate its smallest number; Kafka takes 0 for it.

@@ -260,10 +260,12 @@ class TxnShard:
 
         `duration_ms`: only those that have been running for longer.
         """
+        # Lists of a request may be long, and would be searched once for each transaction.
+        titles, ids = frozenset(states), frozenset(producer_ids)
         return [
             one
             for one in self.transactions.values()
-            if (not states or one.state.title in states)
-            and (not producer_ids or one.producer_id in producer_ids)
+            if (not titles or one.state.title in titles)
+            and (not ids or one.producer_id in ids)
             and (duration_ms < 0 or 0 <= one.start_ms < now_ms - duration_ms)
         ]

@@ -238,6 +238,13 @@ def test_a_group_lies_where_javas_hash_puts_it(group_id: str, java_hash: int) ->
     assert shard_of(group_id, 50) == expected
 
 
+def test_a_groups_place_is_worked_out_once() -> None:
+    """One request asks for it some times over, and names may be long."""
+    shard_of.cache_clear()
+    assert {shard_of("x" * 32_000, 50) for _ in range(3)} == {2}
+    assert shard_of.cache_info().misses == 1
+
+
 def test_an_offset_may_be_kept_for_longer_than_there_are_numbers() -> None:
     shard = new_shard()
     commit(shard, request(retention_ms=2**63 - 1), now_ms=1_000)

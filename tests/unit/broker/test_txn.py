@@ -341,6 +341,26 @@ def test_listing_lets_through_what_passes_every_filter() -> None:
     assert listed(duration_ms=999) == ["open", "young"]
 
 
+class Filters(list[int]):
+    """A filter of a request."""
+
+    searches = 0
+
+    def __contains__(self, item: object) -> bool:
+        self.searches += 1
+        return super().__contains__(item)
+
+
+def test_listing_does_not_search_long_filters_for_each_transaction() -> None:
+    """A hundred thousand of each would hold the loop for minutes."""
+    ledger = Ledger()
+    for name in ("a", "b", "c"):
+        ledger.begin(transactional_id=name)
+    filters = Filters([101, *range(1_000, 2_000)])
+    (found,) = ledger.shard.listed([], filters, -1, 0)
+    assert (found.transactional_id, filters.searches) == ("b", 0)
+
+
 def test_an_unknown_id_cannot_be_described() -> None:
     code = refused(lambda: Ledger().shard.described("none"))
     assert code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
