@@ -28,27 +28,25 @@ from protocol.messages.transactions import (
 from protocol.types import TopicPartition
 from tests.unit.broker.rig import Rig
 from tests.unit.broker.txn_rig import (
+    ABORT_CHECK_MS,
     GROUP,
     TRANSACTION,
+    A,
+    B,
     TxnProducer,
     fetch,
     make_coordinators,
     plain,
     read_stable,
     settle,
+    txn_rig,
 )
-
-A, B = TopicPartition("t", 0), TopicPartition("t", 1)
-ABORT_CHECK_MS = 10_000
 
 
 @pytest.fixture
 def rig() -> Iterator[Rig]:
-    rig = Rig()
-    rig.create("t", 2)
-    make_coordinators(rig)
-    yield rig
-    rig.stop()
+    with txn_rig() as rig:
+        yield rig
 
 
 @pytest.fixture

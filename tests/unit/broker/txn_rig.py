@@ -1,6 +1,7 @@
 """A transactional producer that speaks to a broker without sockets, one request at a time."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from protocol.errors import ErrorCode
 from protocol.messages.cluster import FindCoordinatorRequest
@@ -30,6 +31,20 @@ from tests.unit.broker.rig import Asked, Rig
 READ_COMMITTED = 1
 GROUP = 0
 TRANSACTION = 1
+
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+ABORT_CHECK_MS = 10_000
+
+
+@contextmanager
+def txn_rig() -> Iterator[Rig]:
+    """A broker with coordinators and topic `t`, whose partitions are A and B."""
+    rig = Rig()
+    rig.create("t", 2)
+    make_coordinators(rig)
+    yield rig
+    rig.stop()
 
 
 def make_coordinators(rig: Rig) -> None:
