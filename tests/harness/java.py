@@ -8,14 +8,11 @@ Maven the test is skipped with the reason; a warning that a client logs fails it
 """
 
 import re
-import shutil
 import subprocess
 from functools import cache
 from pathlib import Path
 
-import pytest
-
-from tests.harness.kafka import LOG4J_VERSION, MAVEN_DEADLINE_S, ROOT
+from tests.harness.maven import LOG4J_VERSION, ROOT, maven_jars
 from tests.harness.tools import LOG4J, complaints
 
 SOURCES = ROOT / "tests" / "interop" / "java"
@@ -24,49 +21,18 @@ RUN_DEADLINE_S = 180.0
 NEWEST = "[4.3.1,5)"
 SPARKS = "3.9.2"
 
-_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>millrace</groupId>
-  <artifactId>kafka-clients-for-tests</artifactId>
-  <version>1</version>
-  <dependencies>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-clients</artifactId>
-      <version>VERSION</version></dependency>
-    <dependency><groupId>org.apache.logging.log4j</groupId>
-      <artifactId>log4j-slf4j-impl</artifactId><version>{LOG4J_VERSION}</version></dependency>
-  </dependencies>
-</project>
-"""
-
 
 @cache
 def client_jars(version: str) -> Path:
     """The folder with kafka-clients and what it needs, fetched by Maven once and kept."""
-    for tool in ("java", "javac", "mvn"):
-        if shutil.which(tool) is None:
-            pytest.skip(f"Java clients need {tool}, which is not installed")
+    wanted = {
+        "org.apache.kafka:kafka-clients": version,
+        "org.apache.logging.log4j:log4j-slf4j-impl": LOG4J_VERSION,
+    }
     name = "newest-4" if version == NEWEST else version
-    home = ROOT / ".cache" / f"kafka-clients-{name}"
-    jars = home / "lib"
-    if jars.is_dir():
-        return jars
-    home.mkdir(parents=True, exist_ok=True)
-    (home / "pom.xml").write_text(_POM.replace("VERSION", version))
-    arriving = home / "arriving"
-    shutil.rmtree(arriving, ignore_errors=True)
-    fetched = subprocess.run(
-        ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={arriving}"],
-        cwd=home,
-        capture_output=True,
-        text=True,
-        timeout=MAVEN_DEADLINE_S,
-        check=False,
+    return maven_jars(
+        f"kafka-clients-{name}", wanted, tools=("java", "javac"), what="a Java client"
     )
-    if fetched.returncode != 0:
-        pytest.skip(f"Maven could not fetch kafka-clients {version}: {fetched.stdout[-500:]}")
-    # Only a complete folder ever has the final name.
-    arriving.rename(jars)
-    return jars
 
 
 class JavaClients:

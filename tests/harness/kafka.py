@@ -9,47 +9,25 @@ flags of Kafka's own start script. `kill9` and `start` keep ports and data.
 """
 
 import asyncio
-import shutil
 import signal
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
-import pytest
-
 from protocol.client.cluster import Cluster
+from tests.harness.maven import LOG4J_VERSION, maven_jars
 from tests.harness.ports import free_port
 from tests.harness.wait import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 
 VERSION = "4.3.1"
-LOG4J_VERSION = "2.25.4"
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
 
-MAVEN_DEADLINE_S = 600.0
 FORMAT_DEADLINE_S = 120.0
 START_DEADLINE_S = 120.0
 STOP_DEADLINE_S = 60.0
-
-_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>millrace</groupId>
-  <artifactId>kafka-for-tests</artifactId>
-  <version>1</version>
-  <dependencies>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId>
-      <version>{VERSION}</version></dependency>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId>
-      <version>{VERSION}</version></dependency>
-    <dependency><groupId>org.apache.logging.log4j</groupId>
-      <artifactId>log4j-slf4j-impl</artifactId><version>{LOG4J_VERSION}</version></dependency>
-    <dependency><groupId>org.apache.logging.log4j</groupId>
-      <artifactId>log4j-1.2-api</artifactId><version>{LOG4J_VERSION}</version></dependency>
-  </dependencies>
-</project>
-"""
 
 _LOG4J = """status=error
 appender.out.type=Console
@@ -73,30 +51,13 @@ _JVM_FLAGS = (
 
 def kafka_jars() -> Path:
     """The folder of Kafka's jars, fetched by Maven if need be; skips where that cannot be done."""
-    for tool in ("java", "mvn"):
-        if shutil.which(tool) is None:
-            pytest.skip(f"Apache Kafka needs {tool}, which is not installed")
-    home = ROOT / ".cache" / f"kafka-{VERSION}"
-    jars = home / "lib"
-    if jars.is_dir():
-        return jars
-    home.mkdir(parents=True, exist_ok=True)
-    (home / "pom.xml").write_text(_POM)
-    arriving = home / "arriving"
-    shutil.rmtree(arriving, ignore_errors=True)
-    fetched = subprocess.run(
-        ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={arriving}"],
-        cwd=home,
-        capture_output=True,
-        text=True,
-        timeout=MAVEN_DEADLINE_S,
-        check=False,
-    )
-    if fetched.returncode != 0:
-        pytest.skip(f"Maven could not fetch Apache Kafka: {fetched.stdout[-500:]}")
-    # Only a complete folder ever has the final name.
-    arriving.rename(jars)
-    return jars
+    wanted = {
+        "org.apache.kafka:kafka_2.13": VERSION,
+        "org.apache.kafka:kafka-tools": VERSION,
+        "org.apache.logging.log4j:log4j-slf4j-impl": LOG4J_VERSION,
+        "org.apache.logging.log4j:log4j-1.2-api": LOG4J_VERSION,
+    }
+    return maven_jars(f"kafka-{VERSION}", wanted, tools=("java",), what="Apache Kafka")
 
 
 class KafkaProcess:

@@ -1,0 +1,63 @@
+"""Jars from Maven, fetched once and kept in `.cache/<name>/lib`."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+LOG4J_VERSION = "2.25.4"
+FETCH_DEADLINE_S = 600.0
+
+_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>millrace</groupId>
+  <artifactId>jars-for-tests</artifactId>
+  <version>1</version>
+  <dependencies>
+{dependencies}
+  </dependencies>
+</project>
+"""
+
+
+def maven_jars(name: str, wanted: dict[str, str], *, tools: tuple[str, ...], what: str) -> Path:
+    """The folder of these jars and of what they need; `wanted`: `group:artifact` -> version.
+
+    Skips the test, with the reason, where one of the `tools` is missing or Maven cannot fetch.
+    """
+    for tool in (*tools, "mvn"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"{what} needs {tool}, which is not installed")
+    home = ROOT / ".cache" / name
+    jars = home / "lib"
+    if jars.is_dir():
+        return jars
+    home.mkdir(parents=True, exist_ok=True)
+    dependencies = "\n".join(_dependency(one, version) for one, version in wanted.items())
+    (home / "pom.xml").write_text(_POM.format(dependencies=dependencies))
+    arriving = home / "arriving"
+    shutil.rmtree(arriving, ignore_errors=True)
+    fetched = subprocess.run(
+        ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={arriving}"],
+        cwd=home,
+        capture_output=True,
+        text=True,
+        timeout=FETCH_DEADLINE_S,
+        check=False,
+    )
+    if fetched.returncode != 0:
+        pytest.skip(f"Maven could not fetch {what}: {fetched.stdout[-500:]}")
+    # Only a complete folder ever has the final name.
+    arriving.rename(jars)
+    return jars
+
+
+def _dependency(name: str, version: str) -> str:
+    group, artifact = name.split(":")
+    return (
+        f"    <dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
+        f"<version>{version}</version></dependency>"
+    )
