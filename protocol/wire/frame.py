@@ -4,10 +4,8 @@ Floor: wire. Pure. Made for `asyncio.BufferedProtocol`: the loop reads into what
 and reports by `received`, which yields every frame that is complete, without its size, as a view of
 the one buffer that is used again and again.
 
-How long a view lives: until the next `get_buffer`, so whoever settles a frame at once need do
-nothing. `hold()` stops all reuse: views given out before and after it stay as they are until
-`release()`, and reading goes on behind them or, when there is no room, in a fresh buffer. The old
-one then lives as long as its views.
+How long a view lives: until the next `get_buffer` or `shrink`, so whoever settles a frame at once
+need do nothing, and whoever does not copies it.
 
 How much is allocated: small frames are read greedily, many at a time. The buffer begins small, for
 a thousand clients that say little, and becomes four times as large whenever a read has filled it,
@@ -42,7 +40,7 @@ class FrameBuffer:
     """
 
     __slots__ = (
-        "_buffer", "_end", "_is_held", "_needed", "_small_reads", "_start", "_usual",
+        "_buffer", "_end", "_needed", "_small_reads", "_start", "_usual",
         "_view", "frame_bytes_max", "read_bytes",
     )  # fmt: skip
 
@@ -57,7 +55,6 @@ class FrameBuffer:
         self._end = 0
         # What the first unfinished frame takes, its size included; 0 while that is not known.
         self._needed = 0
-        self._is_held = False
         self._small_reads = 0
 
     @property
@@ -71,9 +68,9 @@ class FrameBuffer:
         return self._end - self._start
 
     def get_buffer(self, sizehint: int = -1) -> memoryview:
-        """Room for the next read, never empty. Ends the life of views that are not held."""
+        """Room for the next read, never empty. Ends the life of all views."""
         pending = self._end - self._start
-        if not pending and not self._is_held:
+        if not pending:
             self._start = self._end = 0
             if len(self._buffer) > self._usual:
                 self._maybe_shrink()
@@ -93,16 +90,16 @@ class FrameBuffer:
         """Room for a frame beyond the usual buffer: to its end, or as far as its bytes justify."""
         needed = self._needed
         if self._start + needed > len(self._buffer):
-            if needed <= len(self._buffer) and not self._is_held:
+            if needed <= len(self._buffer):
                 self._move(pending, needed)
             elif self._start or self._end == len(self._buffer):
                 self._move(pending, min(needed, max(2 * pending, self._usual)))
         return self._view[self._end : self._start + needed]
 
     def _move(self, pending: int, capacity: int) -> None:
-        """Bring what is unfinished to the front; to a fresh buffer if held or too small."""
+        """Bring what is unfinished to the front; to a fresh buffer if this one is too small."""
         unfinished = self._view[self._start : self._end]
-        if self._is_held or capacity > len(self._buffer):
+        if capacity > len(self._buffer):
             self._buffer = bytearray(capacity)
             self._view = memoryview(self._buffer)
         self._view[:pending] = unfinished
@@ -142,17 +139,9 @@ class FrameBuffer:
             self._needed = 0
             yield self._view[frame_start : self._start]
 
-    def hold(self) -> None:
-        """Keep all views as they are until `release`."""
-        self._is_held = True
-
-    def release(self) -> None:
-        """Allow reuse: no view given out so far is needed any more."""
-        self._is_held = False
-
     def shrink(self) -> None:
-        """Give the memory back if nothing is pending or held; for connections that fell idle."""
-        if self._start == self._end and not self._is_held:
+        """Give the memory back if nothing is pending; for connections that fell idle."""
+        if self._start == self._end:
             self._usual = min(FIRST_READ_BYTES, self.read_bytes)
             self._replace(bytearray())
 

@@ -40,7 +40,7 @@ def test_byte_by_byte() -> None:
 
 
 @pytest.mark.parametrize("read_bytes", [16, 64, 100, 1000])
-def test_any_cutting_and_any_holding(read_bytes: int) -> None:
+def test_any_cutting(read_bytes: int) -> None:
     for seed in range(SEED, SEED + 40):
         pick = seeded_random(seed)
         sizes = [
@@ -53,31 +53,22 @@ def test_any_cutting_and_any_holding(read_bytes: int) -> None:
 
 
 def run_program(pick: random.Random, buffer: FrameBuffer, frames: list[bytes]) -> list[bytes]:
-    """Random reads, holds, releases, early stops; held views must not change meanwhile."""
+    """Random reads and early stops; the views of a read stay as they are until the next."""
     stream = framed(*frames)
     found: list[bytes] = []
-    held: list[tuple[memoryview, bytes]] = []
-    is_held = False
     while stream:
         room = buffer.get_buffer()
         assert len(room) > 0
         count = min(pick.randrange(1, len(room) + 1), len(stream))
         room[:count] = stream[:count]
         stream = stream[count:]
+        views: list[tuple[memoryview, bytes]] = []
         for frame in buffer.received(count):
-            found.append(bytes(frame))
-            if pick.random() < 0.1:
-                buffer.hold()
-                is_held = True
-            if is_held:
-                held.append((frame, bytes(frame)))
+            views.append((frame, bytes(frame)))
             if pick.random() < 0.1:
                 break
-        assert all(view == copy for view, copy in held)
-        if pick.random() < 0.2:
-            buffer.release()
-            is_held = False
-            held = []
+        assert all(view == copy for view, copy in views)
+        found += [copy for _, copy in views]
         if pick.random() < 0.05:
             buffer.shrink()
     return found + [bytes(frame) for frame in buffer.received(0)]
@@ -155,25 +146,19 @@ def test_a_grown_buffer_shrinks_by_itself_or_at_once() -> None:
     assert feed(buffer, framed(b"again")) == [b"again"]
 
 
-def test_shrinking_waits_for_what_is_pending_or_held() -> None:
+def test_shrinking_waits_for_what_is_pending() -> None:
     buffer = FrameBuffer(100, read_bytes=64)
     feed(buffer, framed(b"frame")[:5])
     buffer.shrink()
-    assert feed(buffer, framed(b"frame")[5:]) == [b"frame"]
-    buffer.hold()
-    buffer.shrink()
     assert buffer.capacity_bytes == 64
+    assert feed(buffer, framed(b"frame")[5:]) == [b"frame"]
+    buffer.shrink()
+    assert buffer.capacity_bytes == 0
 
 
-def test_the_buffer_is_used_again_unless_views_are_held() -> None:
+def test_the_buffer_is_used_again() -> None:
     buffer = FrameBuffer(100, read_bytes=64)
-    data = framed(b"first")
-    buffer.get_buffer()[: len(data)] = data
-    (view,) = buffer.received(len(data))
-    buffer.hold()
-    feed(buffer, framed(b"other") * 50)
-    assert bytes(view) == b"first"
-    buffer.release()
+    feed(buffer, framed(b"first"))
     capacity = buffer.capacity_bytes
     feed(buffer, framed(b"other") * 50)
     assert buffer.capacity_bytes == capacity
