@@ -18,6 +18,7 @@ from broker.server.txn_checks import TRANSACTIONAL, refuse_outsider
 from broker.storage.errors import DiskError, InvalidRecords
 from broker.storage.outcomes import Appended
 from broker.storage.producer_state import Awaited, note_refused
+from broker.storage.validation import CODEC_BITS
 from protocol.errors import ApiError, ErrorCode, UnsupportedMagic, WireError
 from protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -27,6 +28,7 @@ from protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from protocol.wire.compression import Codec
 from protocol.wire.records import BatchHeader, read_header
 
 if TYPE_CHECKING:
@@ -35,6 +37,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 REQUIRED_ACKS = (-1, 0, 1)
+
+ZSTD = int(Codec.ZSTD)
+ZSTD_SINCE = 7
+"""The first version of Produce whose clients know zstd (KIP-110)."""
 
 REFUSED_MAX = 10_000
 """Partitions whose refusals are remembered."""
@@ -131,6 +137,8 @@ class Produces:
                     f"{header.record_count} records; max.batch.records is "
                     f"{self._batch_records_max}",
                 )
+            if header.attributes & CODEC_BITS == ZSTD and parked.call.version < ZSTD_SINCE:
+                raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd in an old Produce")
             if header.attributes & TRANSACTIONAL:
                 refuse_outsider(self._services, parked.transactional_id, header, partition)
             appended = log.append(batch, header, partition.leader_epoch, now_ms)
@@ -181,6 +189,8 @@ class Produces:
         if partition is None or partition.is_internal:
             return None
         if self._refused_first and (lane.topic, lane.index) in self._refused_first:
+            return None
+        if header.attributes & CODEC_BITS == ZSTD and lane.version < ZSTD_SINCE:
             return None
         log = partition.log
         if header.record_count > self._batch_records_max or (

@@ -54,11 +54,11 @@ class Lane:
     """What stays the same from one request of a connection to the next."""
 
     __slots__ = ("answer", "fill", "fill_at", "head", "index", "is_flexible", "prefix",
-                 "prefix_end", "required_acks", "timeout_ms", "topic")  # fmt: skip
+                 "prefix_end", "required_acks", "timeout_ms", "topic", "version")  # fmt: skip
 
     def __init__(self, frame: memoryview, prefix_end: int, request: ProduceRequest) -> None:
         topic = request.topic_data[0]
-        version = frame[3]
+        version = self.version = frame[3]
         self.head = bytes(frame[:_KEY_AND_VERSION_BYTES])
         self.prefix = bytes(frame[_CORRELATION_END:prefix_end])
         self.prefix_end = prefix_end

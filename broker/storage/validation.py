@@ -13,11 +13,15 @@ from broker.config import LOG_APPEND_TIME, LogConfig
 from broker.settings import LONG_MAX
 from broker.storage.errors import InvalidRecords
 from protocol.errors import ApiError, ErrorCode, WireError
+from protocol.wire.compression import Codec
 from protocol.wire.record import Place
 from protocol.wire.records import HEADER_BYTES, MAGIC, BatchHeader, check_crc, iterate_places
 
 RECORD_ERRORS_MAX = 100
 """Named records in one refusal; a batch may hold a million bad ones."""
+
+CODEC_BITS = 0x07
+CODEC_MAX = int(max(Codec))
 
 
 def check_client_batch(
@@ -43,6 +47,8 @@ def check_client_batch(
     if header.base_offset != 0:
         raise ApiError(ErrorCode.INVALID_RECORD, "the base offset must be 0")
     check_counts(header)
+    if header.attributes & CODEC_BITS > CODEC_MAX:
+        raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "the attributes name no codec")
     # Bits 4 and 5: transactional and control.
     if header.attributes & 0x30 and (header.is_control or header.producer_id < 0):
         _refuse_unowned(header)

@@ -18,6 +18,7 @@ from protocol.messages.produce import (
     TopicProduceData,
 )
 from protocol.messages.topics import DeleteTopicsRequest
+from protocol.wire.compression import Codec
 from tests.harness.fuzz import mutated
 from tests.harness.seed import seeded
 from tests.harness.wire import batch_of, produce_request
@@ -133,6 +134,7 @@ def random_frame(chance: Random, version: int, shape: dict[str, Any]) -> bytes:
         producer_id=chance.choice((-1, 5)),
         producer_epoch=0,
         base_sequence=chance.choice((0, 1, 3)),
+        codec=chance.choice((Codec.NONE, Codec.NONE, Codec.ZSTD)),
     )
     if chance.random() < 0.2:
         batch[chance.randrange(len(batch))] ^= 1 << chance.randrange(8)
@@ -161,6 +163,20 @@ def test_whatever_comes_both_ways_agree(ways: tuple[Way, Way]) -> None:
         assert short == long
         assert ways[0].ends() == ways[1].ends()
     assert ways[0].short_count > 50
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_zstd_is_for_clients_that_can_know_it(ways: tuple[Way, Way], version: int) -> None:
+    """A client that writes an older version may not read what it has written (KIP-110)."""
+    wanted = ErrorCode.NONE if version >= 7 else ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    for way in ways:
+        codes = []
+        for codec in (Codec.NONE, Codec.ZSTD):
+            request = produce_request("t", batch_of([bytes(50)], codec=codec))
+            _, response = way.outcome(framed(request, version), version)
+            codes.append(response.responses[0].partition_responses[0].error_code)
+        assert codes == [ErrorCode.NONE, wanted]
+    assert ways[0].short_count == (version >= 7)
 
 
 def like_the_last(way: Way, acks: int = 1, timeout_ms: int = 1_000) -> Slot:

@@ -50,6 +50,13 @@ def test_a_cut_batch_is_corrupt() -> None:
     assert refusal(batch(b"abc")[:-1]).code is ErrorCode.CORRUPT_MESSAGE
 
 
+@pytest.mark.parametrize("bits", [5, 6, 7])
+def test_a_codec_that_nobody_knows_is_refused(bits: int) -> None:
+    """No reader could open it, and neither could the log look for its timestamps."""
+    view = changed(21, ">h", bits)
+    assert refusal(view).code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+
 def test_two_batches_are_not_one() -> None:
     view = memoryview(bytearray(bytes(batch(b"a")) + bytes(batch(b"b"))))
     assert refusal(view).code is ErrorCode.INVALID_RECORD
