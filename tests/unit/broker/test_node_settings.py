@@ -179,6 +179,28 @@ def test_validate_only_says_the_same_and_changes_nothing(rig: Rig) -> None:
     assert rig.broker.services.config.num_partitions == 3
 
 
+def test_validate_only_of_the_older_request_changes_nothing_either(rig: Rig) -> None:
+    rig.create("logs")
+
+    def ask(value: str, *, only_validates: bool) -> ErrorCode:
+        config = AlterConfigsRequestConfig(name="retention.ms", value=value)
+        resource = AlterConfigsRequestResource(
+            resource_type=TOPIC, resource_name="logs", configs=[config]
+        )
+        request = AlterConfigsRequest(resources=[resource], validate_only=only_validates)
+        return ErrorCode(rig.ask(request, 2).responses[0].error_code)
+
+    def retention_ms() -> int:
+        return rig.broker.services.replicas.find("logs", 0).log.config.retention_ms
+
+    before = retention_ms()
+    assert ask("77", only_validates=True) is ErrorCode.NONE
+    assert ask("soon", only_validates=True) is ErrorCode.INVALID_CONFIG
+    assert retention_ms() == before
+    assert ask("77", only_validates=False) is ErrorCode.NONE
+    assert retention_ms() == 77
+
+
 def test_a_key_that_was_never_set_can_be_taken_away(rig: Rig) -> None:
     throttle = ("leader.replication.throttled.rate", Operation.DELETE, None)
     assert alter(rig, SELF, throttle).error_code == ErrorCode.NONE

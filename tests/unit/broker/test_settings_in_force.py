@@ -1,0 +1,120 @@
+"""Settings of the node, each moved away from its default and felt by a request or a log."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+
+import pytest
+
+from protocol.errors import ErrorCode
+from protocol.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from protocol.messages.topics import CreatableTopic, CreateTopicsRequest
+from protocol.wire.records import NewRecord, build_batch
+from tests.harness.wire import produce_request
+from tests.unit.broker.rig import Rig
+from tests.unit.broker.test_group_handlers import joining
+from tests.unit.broker.txn_rig import TxnProducer, make_coordinators, settle
+
+KEY_COUNT = 6_000
+"""More than fit into the least memory that a cleaning may have."""
+
+CLEANER_MS = 15_000
+
+
+@pytest.mark.parametrize(
+    ("session_ms", "code"),
+    [
+        (1_999, ErrorCode.INVALID_SESSION_TIMEOUT),
+        (2_000, ErrorCode.MEMBER_ID_REQUIRED),
+        (9_000, ErrorCode.MEMBER_ID_REQUIRED),
+        (9_001, ErrorCode.INVALID_SESSION_TIMEOUT),
+    ],
+)
+def test_session_timeouts_lie_between_those_of_the_node(session_ms: int, code: ErrorCode) -> None:
+    rig = Rig(group_min_session_timeout_ms=2_000, group_max_session_timeout_ms=9_000)
+    make_coordinators(rig)
+    answer = rig.ask(joining(session_timeout_ms=session_ms), 9)
+    assert ErrorCode(answer.error_code) is code
+    rig.stop()
+
+
+def test_a_note_beside_an_offset_is_no_longer_than_the_node_allows() -> None:
+    rig = Rig(offset_metadata_max_bytes=5)
+    rig.create("logs")
+    make_coordinators(rig)
+
+    def commit(note: str) -> ErrorCode:
+        partition = OffsetCommitRequestPartition(
+            partition_index=0, committed_offset=1, committed_metadata=note
+        )
+        topic = OffsetCommitRequestTopic(name="logs", partitions=[partition])
+        answer = rig.ask(OffsetCommitRequest(group_id="g", topics=[topic]), 8)
+        return ErrorCode(answer.topics[0].partitions[0].error_code)
+
+    assert commit("12345") is ErrorCode.NONE
+    assert commit("123456") is ErrorCode.OFFSET_METADATA_TOO_LARGE
+    rig.stop()
+
+
+def test_a_transaction_may_take_no_longer_than_the_node_allows() -> None:
+    rig = Rig(transaction_max_timeout_ms=5_000)
+    make_coordinators(rig)
+    assert TxnProducer(rig, "a", timeout_ms=5_000).init() is ErrorCode.NONE
+    too_long = TxnProducer(rig, "b", timeout_ms=5_001).init()
+    assert too_long is ErrorCode.INVALID_TRANSACTION_TIMEOUT
+    rig.stop()
+
+
+def test_a_topic_that_names_no_factor_gets_that_of_the_node() -> None:
+    """More than there are brokers is refused, as if the request had said so."""
+    topic = CreatableTopic(name="t", num_partitions=1, replication_factor=-1)
+    for factor, code in ((1, ErrorCode.NONE), (2, ErrorCode.INVALID_REPLICATION_FACTOR)):
+        rig = Rig(default_replication_factor=factor)
+        answer = rig.ask(CreateTopicsRequest(topics=[topic]), 7)
+        assert ErrorCode(answer.topics[0].error_code) is code
+        rig.stop()
+
+
+def cleanings(caplog: pytest.LogCaptureFixture, within_s: float = 20.0, **settings: object) -> int:
+    """How often a partition of many keys is cleaned until nothing of it is dirty."""
+    caplog.clear()
+    rig = Rig(None, log_cleaner_min_cleanable_ratio=0, **settings)
+    rig.disk.now_ms = rig.clock.now_ms()
+    rig.create("c", cleanup_policy="compact", segment_bytes="50000")
+    for first in range(0, 2 * KEY_COUNT, 500):
+        keys = (b"%d" % (number % KEY_COUNT) for number in range(first, first + 500))
+        batch = build_batch([NewRecord(key, b"v", rig.clock.now_ms()) for key in keys])
+        rig.ask(produce_request("c", batch), 9)
+    settle(rig)
+    log = rig.broker.services.replicas.find("c", 0).log
+
+    async def cleaned() -> None:
+        async with asyncio.timeout(within_s):
+            while log.cleaned_offset < log.segments.active.base_offset:
+                await asyncio.sleep(0.005)
+
+    with caplog.at_level(logging.INFO, "broker.server.cleaner"):
+        rig.advance(CLEANER_MS + 1)
+        with suppress(TimeoutError):
+            rig.loop.run_until_complete(cleaned())
+    rig.stop()
+    return sum(record.getMessage() == "partition cleaned" for record in caplog.records)
+
+
+def test_a_cleaning_takes_as_many_keys_as_the_node_gives_it_memory_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert cleanings(caplog) == 1
+    assert cleanings(caplog, log_cleaner_dedupe_buffer_size=1 << 20) > 1
+
+
+def test_nothing_is_cleaned_where_the_node_does_not_want_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert cleanings(caplog, 1.0, log_cleaner_enable=False) == 0
