@@ -178,7 +178,7 @@ class LogManager:
         return report
 
     def _vouch(self, *, frees_room: bool) -> None:
-        """What was recovered is on the disk; say so, lest the next crash check it again."""
+        """Say that what was recovered is on the disk, lest the next crash check it again."""
         try:
             self.checkpoint(frees_room=frees_room).perform()
         except DiskError as error:
