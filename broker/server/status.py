@@ -85,6 +85,7 @@ class BrokerStatus:
             "parked_produces": services.produces.parked_count,
             "parked_fetches": services.fetches.parked_count,
             **services.metrics.details(),
+            "topic_list": [{"topic": name, **counts} for name, counts in self._topics().items()],
             "partition_list": [
                 {
                     "topic": one.topic,
@@ -97,6 +98,20 @@ class BrokerStatus:
                 for one in partitions
             ],
         }
+
+    def _topics(self) -> dict[str, dict[str, int]]:
+        """By topic, all partitions here together: what came in and left, and what is kept."""
+        topics: dict[str, dict[str, int]] = {}
+        for one in sorted(self._broker.services.replicas, key=lambda one: one.topic_partition):
+            counts = {
+                "bytes_in": one.bytes_in,
+                "bytes_out": one.bytes_out,
+                "size_bytes": one.log.size_bytes,
+            }
+            known = topics.setdefault(one.topic, dict.fromkeys(counts, 0))
+            for name, value in counts.items():
+                known[name] += value
+        return topics
 
     def _coordinators(self) -> dict[str, int]:
         """What the coordinators have in hand."""
@@ -145,25 +160,24 @@ class BrokerStatus:
         if not broker.is_serving:
             return broker.services.metrics.text({})
         services = broker.services
-        partitions = list(services.replicas)
-        topics: dict[str, dict[str, int]] = {
-            "topic_bytes_in_total": {},
-            "topic_bytes_out_total": {},
-            "topic_log_bytes": {},
+        topics = self._topics()
+        by_metric = {
+            metric: {name: counts[key] for name, counts in topics.items()}
+            for metric, key in (
+                ("topic_bytes_in_total", "bytes_in"),
+                ("topic_bytes_out_total", "bytes_out"),
+                ("topic_log_bytes", "size_bytes"),
+            )
         }
-        for one in partitions:
-            values = (one.bytes_in, one.bytes_out, one.log.size_bytes)
-            for by_topic, value in zip(topics.values(), values, strict=True):
-                by_topic[one.topic] = by_topic.get(one.topic, 0) + value
         return services.metrics.text(
             {
                 "connections": len(broker.connections.open),
                 "topics": len(services.metadata.image.topics),
-                "partitions": len(partitions),
-                "log_bytes": sum(topics["topic_log_bytes"].values()),
+                "partitions": len(list(services.replicas)),
+                "log_bytes": sum(by_metric["topic_log_bytes"].values()),
                 "parked_produces": services.produces.parked_count,
                 "parked_fetches": services.fetches.parked_count,
                 **self._coordinators(),
             },
-            topics,
+            by_metric,
         )

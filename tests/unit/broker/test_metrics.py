@@ -118,6 +118,9 @@ def test_bytes_are_counted_by_topic_when_they_come_and_when_they_leave(rig: Rig)
     assert f'millrace_broker_topic_bytes_in_total{{topic="logs"}} {len(batch)}' in text
     assert f'millrace_broker_topic_bytes_out_total{{topic="logs"}} {2 * len(batch)}' in text
     assert f'millrace_broker_topic_log_bytes{{topic="logs"}} {len(batch)}' in text
+    counts = {"bytes_in": len(batch), "bytes_out": 2 * len(batch), "size_bytes": len(batch)}
+    details = BrokerStatus(rig.broker, 0).status().details
+    assert details["topic_list"] == [{"topic": "logs", **counts}]
     assert f"millrace_broker_bytes_out_total {2 * len(batch)}" in text
 
 

@@ -38,6 +38,7 @@ class Script:
         return None
 
 
+TOPICS = [{"topic": HOSTILE, "bytes_in": 5 << 20, "bytes_out": 7 << 20, "size_bytes": 9 << 20}]
 APIS = [{"api": "produce", "count": 7_000, "queue_us": 3, "local_us": 12}]
 
 
@@ -50,7 +51,16 @@ def some_reading(group_id: str = GROUP) -> Reading:
     )
     files = [{"path": HOSTILE, "topic": "logs.access", "size_bytes": 10, "position": 4}]
     parts = (
-        part_answer("broker-1", 10_000, flush="ack", topics=1, flush_us=1_500, apis=APIS),
+        part_answer(
+            "broker-1",
+            10_000,
+            flush="ack",
+            topics=1,
+            flush_us=1_500,
+            apis=APIS,
+            parked_joins=3_003,
+            topic_list=TOPICS,
+        ),
         part_answer("collector", 10_000, files=files, rate_lines_s=12.5, lines_total=99),
         part_down("stream"),
     )
@@ -217,3 +227,15 @@ def test_the_brokers_page_says_how_long_requests_take(client: TestClient) -> Non
     assert "12 µs" in page
     assert "1.5 ms" in page
     assert "Loop late" in page
+
+
+def test_the_brokers_page_tells_what_came_in_and_left_by_topic_and_who_waits_to_join(
+    client: TestClient,
+) -> None:
+    page = client.get("/brokers").text
+    assert HOSTILE not in page
+    row = page[page.index("&lt;img src=x") :]
+    row = row[: row.index("</tr>")]
+    found = [row.index(f">{size}<") for size in ("5.0 MiB", "7.0 MiB", "9.0 MiB")]
+    assert found == sorted(found)
+    assert ">3,003<" in page
