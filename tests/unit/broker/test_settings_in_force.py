@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -17,8 +18,8 @@ from protocol.messages.offsets import (
 from protocol.messages.topics import CreatableTopic, CreateTopicsRequest
 from protocol.wire.records import NewRecord, build_batch
 from tests.harness.wire import produce_request
+from tests.unit.broker.group_rig import joining
 from tests.unit.broker.rig import Rig
-from tests.unit.broker.test_group_handlers import joining
 from tests.unit.broker.txn_rig import TxnProducer, make_coordinators, settle
 
 KEY_COUNT = 6_000
@@ -81,7 +82,7 @@ def test_a_topic_that_names_no_factor_gets_that_of_the_node() -> None:
         rig.stop()
 
 
-def cleanings(caplog: pytest.LogCaptureFixture, within_s: float = 20.0, **settings: object) -> int:
+def cleanings(caplog: pytest.LogCaptureFixture, within_s: float = 20.0, **settings: Any) -> int:
     """How often a partition of many keys is cleaned until nothing of it is dirty."""
     caplog.clear()
     rig = Rig(None, log_cleaner_min_cleanable_ratio=0, **settings)
