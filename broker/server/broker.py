@@ -71,7 +71,7 @@ class Broker:
         }
         self.connections = Connections(config)
         self.listeners: list[ClientListener] = []
-        self.worker = Worker(loop, "files")
+        self.worker = Worker(loop, "files", self.disk_failed)
         self.warmer = Warmer(loop)
         self.services = Services()
         metrics = self.services.metrics = Metrics()
@@ -203,6 +203,10 @@ class Broker:
             self.services.groups.follow()
         if TRANSACTIONS_TOPIC in delta.touched:
             self.services.transactions.follow()
+
+    def disk_failed(self, error: Exception) -> None:
+        """A sync has failed, or the disk takes no more writes: no answer may follow."""
+        self._die(f"the disk has failed: {error}")
 
     def on_flushed(self, log: Log) -> None:
         """A log's recovery point has moved."""

@@ -126,6 +126,8 @@ class Cleaner:
         self._report(partition, error)
 
     def _report(self, partition: Partition, error: Exception) -> None:
+        if isinstance(error, DiskError) and error.is_final:
+            self._services.die(f"the disk has failed: {error}")
         if isinstance(error, CorruptionError):
             self._left_alone.add(partition)
         logger.error(

@@ -191,6 +191,8 @@ class Housekeeping:
             self.unlink(dropped)
 
     def _retention_failed(self, partition: Partition, error: DiskError) -> None:
+        if error.is_final:
+            self._services.die(f"the disk has failed: {error}")
         logger.warning(
             "retention failed", extra=fields(partition=partition.topic_partition, error=error)
         )

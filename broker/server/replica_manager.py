@@ -327,6 +327,8 @@ class ReplicaManager:
                 try:
                     files = self.logs.delete(topic_partition)
                 except DiskError as error:
+                    if error.is_final:
+                        raise
                     logger.error(
                         "folder cannot be removed",
                         extra=fields(partition=topic_partition, error=error),
@@ -344,6 +346,8 @@ class ReplicaManager:
             if self._unforgotten:
                 self.logs.checkpoint(frees_room=True).perform()
         except DiskError as error:
+            if error.is_final:
+                raise
             logger.warning("checkpoint not written", extra=fields(error=error))
             return []
         forgotten, self._unforgotten = self._unforgotten, []

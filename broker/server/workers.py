@@ -2,8 +2,8 @@
 
 Floor: server. A future per job would cost more than a small fdatasync; here a job is a tuple in a
 queue and its result one `call_soon_threadsafe`. Jobs share nothing with the loop but what they
-were given. What the disk refuses is reported; any other exception is a fault of ours and ends the
-process (`lifecycle` sees to that).
+were given. What the disk refuses is reported, and to `on_final` instead when it is final; any other
+exception is a fault of ours and ends the process (`lifecycle` sees to that).
 """
 
 from __future__ import annotations
@@ -24,9 +24,15 @@ _Job = tuple[Callable[[], object], Callable[[object], None], Callable[[Exception
 class Worker:
     """A thread with a queue, started by its first job; it does not keep the process alive."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, name: str) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        name: str,
+        on_final: Callable[[Exception], None] | None = None,
+    ) -> None:
         self._loop = loop
         self._name = name
+        self._on_final = on_final
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
@@ -55,7 +61,8 @@ class Worker:
             try:
                 result = job()
             except (CorruptionError, DiskError, FolderError, OSError) as error:
-                self._report(failed, error)
+                is_final = isinstance(error, DiskError) and error.is_final
+                self._report((is_final and self._on_final) or failed, error)
             else:
                 self._report(done, result)
 

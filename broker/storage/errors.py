@@ -52,6 +52,14 @@ class DiskError(Exception):
         """Whether a flush failed, after which nothing that was written can be trusted."""
         return self.operation in FLUSH_OPERATIONS
 
+    @property
+    def is_final(self) -> bool:
+        """Whether the process must end: nothing it writes can be trusted, or taken, any more.
+
+        One sector that cannot be read says nothing of the others.
+        """
+        return self.is_flush or (self.is_gone and self.operation != "read")
+
 
 class FolderError(Exception):
     """The data folder belongs to someone else or is in use; the broker must not start."""

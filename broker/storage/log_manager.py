@@ -223,7 +223,8 @@ class LogManager:
     ) -> tuple[dict[TopicPartition, Log], dict[TopicPartition, DiskError | FolderError]]:
         """The same for many of one topic, which then wait for the device together.
 
-        Returns the logs that there are now, and why the others could not be made.
+        Returns the logs that there are now, and why the others could not be made. Raises a
+        DiskError that is final.
         """
         made: dict[TopicPartition, Log] = {}
         new: dict[TopicPartition, Log] = {}
@@ -239,10 +240,14 @@ class LogManager:
                     existing.config = config
                     made[topic_partition] = existing
             except (DiskError, FolderError) as error:
+                if isinstance(error, DiskError) and error.is_final:
+                    raise
                 refused[topic_partition] = error
         try:
             self._sync_new(new.values())
         except DiskError as error:
+            if error.is_final:
+                raise
             refused.update(dict.fromkeys(new, error))
         else:
             made |= new

@@ -50,8 +50,8 @@ def null_arrays(value: object) -> set[str]:
 class InlineWorker(Worker):
     """Does each job at once."""
 
-    def __init__(self) -> None:
-        pass
+    def __init__(self, on_final: Callable[[Exception], None]) -> None:
+        self._on_final = on_final
 
     def run(
         self,
@@ -62,7 +62,8 @@ class InlineWorker(Worker):
         try:
             result = job()
         except (CorruptionError, DiskError, FolderError, OSError) as error:
-            failed(error)
+            is_final = isinstance(error, DiskError) and error.is_final
+            ((is_final and self._on_final) or failed)(error)
         else:
             done(result)
 
@@ -198,7 +199,7 @@ class Rig:
         self, disk: SimDisk | None = None, *, worker: Worker | None = None, **settings: object
     ) -> None:
         self.disk = disk or SimDisk()
-        self._worker = worker or InlineWorker()
+        self._worker = worker
         self.settings = {key.replace("_", "."): value for key, value in settings.items()}
         self.clock = SimClock(NOW, 1_000)
         self.start()
@@ -209,7 +210,7 @@ class Rig:
         self.broker = Broker(config, self.clock, self.disk, self.loop, self._die)
         self.flusher = HeldFlusher(self.broker.on_flushed)
         self.broker.flusher = self.flusher
-        self.broker.worker = self._worker
+        self.broker.worker = self._worker or InlineWorker(self.broker.disk_failed)
         report = self.broker.recover()
         self.loop.run_until_complete(self.broker.start(report))
 

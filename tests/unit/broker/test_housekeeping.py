@@ -1,8 +1,9 @@
 """What a broker does by the clock when the disk refuses: told, survived, and done later."""
 
 import asyncio
+import errno
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -10,7 +11,12 @@ from broker.server.cleaner import REST_S_MIN
 from broker.server.housekeeping import POINTS_INTERVAL_MS, RETRY_MS
 from broker.storage.checkpoint import RECOVERY_POINTS
 from protocol.errors import ErrorCode
-from protocol.messages.topics import DeleteTopicsRequest
+from protocol.messages.topics import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+    DeleteTopicsRequest,
+)
 from protocol.types import TopicPartition
 from tests.harness.wire import batch_of, produce_request
 from tests.unit.broker.rig import Rig
@@ -104,6 +110,44 @@ def test_a_cleaning_that_finds_no_room_changes_nothing_and_comes_again(
     rig.disk.refuses = None
     clean(rig)
     assert log.size_bytes < before
+
+
+def retain(rig: Rig) -> None:
+    rig.advance(RETENTION_MS)
+
+
+def write_points(rig: Rig) -> None:
+    rig.advance(POINTS_INTERVAL_MS)
+
+
+def make_topic(rig: Rig) -> None:
+    rig.create("other")
+
+
+def delete_topic(rig: Rig) -> None:
+    rig.ask(DeleteTopicsRequest(topic_names=["t"]), 5)
+
+
+def delete_records(rig: Rig) -> None:
+    partition = DeleteRecordsPartition(partition_index=0, offset=2)
+    topic = DeleteRecordsTopic(name="t", partitions=[partition])
+    rig.ask(DeleteRecordsRequest(topics=[topic]), 2)
+
+
+@pytest.mark.parametrize("operation", ["sync folder", "fdatasync"])
+@pytest.mark.parametrize("duty", [retain, write_points, make_topic, delete_topic, delete_records])
+def test_a_failed_sync_ends_the_broker_whoever_meets_it(
+    rig: Rig, duty: Callable[[Rig], None], operation: str
+) -> None:
+    """The kernel may have dropped the pages, and would call the next sync of them a success."""
+    rig.create("t", segment_bytes="700", retention_bytes="1000", file_delete_delay_ms="0")
+    fill(rig, 6)
+    metadata = "/__cluster_metadata-0"
+    rig.disk.refuses = lambda path, asked: asked == operation and metadata not in path
+    rig.disk.refusal = errno.EIO
+    with pytest.raises(AssertionError, match="the disk has failed"):
+        duty(rig)
+    rig.disk.refuses = None
 
 
 def clean(rig: Rig) -> None:
