@@ -71,6 +71,13 @@ def test_every_package_is_pinned_by_hash_and_without_address(name: str) -> None:
     assert "://" not in text
 
 
+def test_setup_compiles_every_room_the_mill_runs() -> None:
+    """A room that is forgotten there is compiled anew at each start."""
+    text = (tree.ROOT / "setup" / "setup.sh").read_text()
+    compiled = re.findall(r"^rooms=\((.*)\)$", text, re.MULTILINE)
+    assert [line.split() for line in compiled] == [sorted(set(tree.ROOMS) - {"bench", "tests"})]
+
+
 def make_targets() -> list[str]:
     text = (tree.ROOT / "Makefile").read_text()
     return re.findall(r"^([a-z-]+):.*##", text, re.MULTILINE)
