@@ -15,6 +15,8 @@ from types import TracebackType
 
 import pytest
 
+from tests.harness.wait import wait_until
+
 MIB = 1 << 20
 
 FS_IOC_SHUTDOWN = 0x8004587D
@@ -22,6 +24,7 @@ NO_LOG_FLUSH = 2
 """Not even the journal is written any more, as when the power goes."""
 
 CHUNK_BYTES = 1 << 16
+UNMOUNT_S = 20
 
 
 class _Mount:
@@ -40,11 +43,20 @@ class _Mount:
             pytest.skip(f"this machine lets us mount no such file system: {done.stderr.strip()}")
 
     def unmount(self) -> None:
-        if os.path.ismount(self.folder):
-            done = _run("umount", str(self.folder))
-            if done.returncode:
-                _run("umount", "-l", str(self.folder))
-                raise AssertionError(f"somebody still uses it: {done.stderr}")
+        """Take it away; a search through every folder of this machine may hold it for a moment."""
+        if not os.path.ismount(self.folder):
+            return
+        try:
+            wait_until(self._unmounted, UNMOUNT_S, f"nobody uses {self.folder} any more")
+        except AssertionError:
+            _run("umount", "-l", str(self.folder))
+            raise
+
+    def _unmounted(self) -> bool:
+        done = _run("umount", str(self.folder))
+        if done.returncode:
+            raise OSError(done.stderr.strip())
+        return True
 
     def fill(self, spare_bytes: int = 0) -> None:
         """Take all the room there is but for so many bytes."""
