@@ -74,7 +74,6 @@ START = Row(
     "from the start of the process",
     {"answer_s": "s to the first answer", "record_s": "s to the first acknowledged record"},
     (_ratio("record_s", at_most=1 / 8),),
-    is_flushed=False,
 )
 MEMORY_IDLE = Row(
     "memory, idle", {"pss_mib": "MiB"}, (_ratio("pss_mib", at_most=1 / 8),), is_flushed=False
@@ -118,7 +117,7 @@ def measure(bench: Bench) -> Iterator[Measurement]:
 
 
 def _measurements(bench: Bench, total: int) -> Iterator[Measurement]:
-    yield _starts(bench)
+    yield from _starts(bench)
     folder = bench.new_folder("broker")
     with BrokerProcess(folder, OWN_SETTINGS) as process, BesideKafka(bench) as kafka:
         turns = _Turns(bench, server("millrace", process.bootstrap, process.pid), kafka.server)
@@ -153,18 +152,9 @@ class _Turns:
 
     def flushed(self, row: Row, case: cases.Case) -> Iterator[Measurement]:
         """A row of both kinds of flushing, the peer's runs between them."""
-        kinds = list(FLUSH)
-        measures: list[Callable[[], Figures]] = [
-            partial(case, self._ours, FLUSH[kind]) for kind in kinds
-        ]
-        if self._peer is not None:
-            measures.insert(1, partial(case, self._peer, {}))
-        rounds = self._bench.in_rounds(row.work, measures)
-        runs = list(rounds.runs)
-        peer = None if self._peer is None else Peer(self._peer.name, runs.pop(1))
-        for kind, ours in zip(kinds, runs, strict=True):
-            goals = row.goals_for(kind)
-            yield Measurement(PART, row.case(kind), ours, peer, goals, rounds.discarded)
+        measures = [partial(case, self._ours, settings) for settings in FLUSH.values()]
+        peers = None if self._peer is None else partial(case, self._peer, {})
+        return _by_flush(self._bench, row, measures, self._peer_name, peers)
 
     def plain(self, row: Row, case: cases.Case) -> Measurement:
         """A row that has nothing to do with flushing."""
@@ -178,6 +168,23 @@ class _Turns:
         return _measurement(row, runs, self._peer_name)
 
 
+def _by_flush(
+    bench: Bench,
+    row: Row,
+    ours: Sequence[Callable[[], Figures]],
+    peer_name: str | None,
+    peers: Callable[[], Figures] | None,
+) -> Iterator[Measurement]:
+    """Ours, one for each kind of flushing, with the peer's runs between them."""
+    measures = [*ours[:1], *([] if peers is None else [peers]), *ours[1:]]
+    rounds = bench.in_rounds(row.work, measures)
+    runs = list(rounds.runs)
+    peer = None if peers is None or peer_name is None else Peer(peer_name, runs.pop(1))
+    for kind, found in zip(FLUSH, runs, strict=True):
+        goals = row.goals_for(kind)
+        yield Measurement(PART, row.case(kind), found, peer, goals, rounds.discarded)
+
+
 def _measurement(
     row: Row, runs: Sequence[Sequence[Run]], peer_name: str | None, discarded: int = 0
 ) -> Measurement:
@@ -185,12 +192,14 @@ def _measurement(
     return Measurement(PART, row.work, runs[0], peer, row.goals, discarded)
 
 
-def _starts(bench: Bench) -> Measurement:
+def _starts(bench: Bench) -> Iterator[Measurement]:
     """On empty folders; formatting Kafka's does not count."""
 
-    def ours() -> Figures:
+    def ours(settings: Mapping[str, str]) -> Figures:
         folder = bench.new_folder("broker-start")
-        process = BrokerProcess(folder)
+        process = BrokerProcess(
+            folder, {"log.flush.interval.messages": int(settings["flush.messages"])}
+        )
         try:
             figures = until_first_record(process.bootstrap, process.spawn)
             return {**figures, "cpu_s": cpu_s(process.pid)}
@@ -210,9 +219,13 @@ def _starts(bench: Bench) -> Measurement:
             shutil.rmtree(process.folder, ignore_errors=True)
 
     has_peer = new_kafka(bench, "kafka-probe") is not None
-    rounds = bench.in_rounds(START.work, [ours, peers] if has_peer else [ours])
-    name = f"kafka {VERSION}" if has_peer else None
-    return _measurement(START, rounds.runs, name, rounds.discarded)
+    return _by_flush(
+        bench,
+        START,
+        [partial(ours, settings) for settings in FLUSH.values()],
+        f"kafka {VERSION}" if has_peer else None,
+        peers if has_peer else None,
+    )
 
 
 def _memory(one: Server, _: Mapping[str, str]) -> Figures:
