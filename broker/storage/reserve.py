@@ -40,12 +40,15 @@ class Reserve:
                 return
 
     def _give_up(self, size_bytes: int) -> None:
-        left_bytes = max(self._size_bytes - size_bytes, 0)
-        self._disk.open(self._path).truncate(left_bytes)
-        self._size_bytes = left_bytes
+        self._notice_removal()
+        if self._size_bytes:
+            left_bytes = max(self._size_bytes - size_bytes, 0)
+            self._disk.open(self._path).truncate(left_bytes)
+            self._size_bytes = left_bytes
 
     def refill(self) -> None:
         """Take back what has been given up, as far as there is room; written, not stretched."""
+        self._notice_removal()
         missing_bytes = RESERVE_BYTES - self._size_bytes
         if missing_bytes <= 0:
             return
@@ -56,3 +59,8 @@ class Reserve:
             if not error.is_full:
                 raise
         self._size_bytes = file.size_bytes()
+
+    def _notice_removal(self) -> None:
+        """Somebody in need of room may have removed the file by hand."""
+        if not self._disk.exists(self._path):
+            self._size_bytes = 0

@@ -83,6 +83,24 @@ def test_whoever_is_faster_gets_one_piece_and_not_all() -> None:
     assert disk.size_bytes(PATH) == RESERVE_BYTES - 4 * (BLOCK_BYTES + 100)
 
 
+def test_a_reserve_removed_by_hand_is_made_again() -> None:
+    """Who needs room on a full disk removes what looks like nothing but room."""
+    node = full_node()
+    node.sim.unlink(PATH)
+    retain(node, NOW)
+    node.manager.checkpoint(frees_room=True).perform()
+    assert reserve_bytes(node) == RESERVE_BYTES
+
+    node.sim.unlink(PATH)
+    node.sim.capacity_bytes = node.sim.used_bytes()
+    with pytest.raises(DiskError) as refused:
+        node.manager.checkpoint(frees_room=True).perform()
+    assert refused.value.is_full
+    node.sim.capacity_bytes = None
+    node.manager.checkpoint().perform()
+    assert reserve_bytes(node) == RESERVE_BYTES
+
+
 def test_an_empty_reserve_is_no_help() -> None:
     disk = SimDisk()
     disk.make_folder(FOLDER)
