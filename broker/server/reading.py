@@ -15,7 +15,7 @@ from broker.server.replica_manager import READ_COMMITTED, Partition
 from broker.storage.errors import CorruptionError, DiskError
 from broker.storage.log import Log
 from broker.storage.outcomes import LogRead
-from protocol.errors import ApiError, ErrorCode
+from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.log import fields
 from protocol.messages.fetch import (
     AbortedTransaction,
@@ -142,7 +142,7 @@ class Reading:
         except ApiError as error:
             self._has_error = True
             answer.error_code = self._code(error.code)
-        except (DiskError, CorruptionError) as error:
+        except (DiskError, CorruptionError, WireError) as error:
             logger.warning("fetch failed", extra=fields(topic=topic, error=error))
             self._has_error = True
             answer.error_code = self._code(ErrorCode.KAFKA_STORAGE_ERROR)

@@ -259,7 +259,7 @@ class LogManager:
     ) -> dict[TopicPartition, DiskError | FolderError]:
         """A recovery point of a deleted namesake would make an empty log look like a loss.
 
-        Returns those that must wait until there is room to write that it is gone.
+        Returns those that must wait until the disk takes it that it is gone.
         """
         known = self._known().values()
         named = [tp for tp in absent if any(offsets.get(tp) for offsets in known)]
@@ -267,7 +267,7 @@ class LogManager:
             if named:
                 self.checkpoint(frees_room=True).perform()
         except DiskError as error:
-            if not error.is_full:
+            if error.is_final:
                 raise
             return dict.fromkeys(named, error)
         return {}

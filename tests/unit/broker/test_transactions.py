@@ -327,6 +327,21 @@ def test_many_aborted_transactions_are_listed_only_as_far_as_the_answer_goes(rig
     assert read_stable(rig, "t") == []
 
 
+def test_damage_found_while_aborted_transactions_are_listed_is_an_error_of_the_storage(
+    rig: Rig,
+) -> None:
+    producer = TxnProducer(rig).ready()
+    for number in range(LISTED_BEYOND_MAX + 20):
+        producer.write((A, b"%d" % number), is_commit=False)
+    log = rig.broker.services.replicas.find("t", 0).log
+    content = rig.disk.contents(f"{log.folder}/00000000000000000000.log")
+    request = fetch_request("t", 0, isolation_level=READ_COMMITTED, partition_max_bytes=300)
+    second = next(iterate_batches(content))[0].size_bytes
+    content[second + 16] = 1  # its magic
+    part = rig.ask(request, 12).responses[0].partitions[0]
+    assert part.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
 def parked(rig: Rig, isolation_level: int) -> Asked:
     request = fetch_request("t", 1, max_wait_ms=60_000, isolation_level=isolation_level)
     asked = rig.send(request, 12)

@@ -209,7 +209,7 @@ def test_a_namesake_of_a_deleted_partition_begins_anew() -> None:
 
 
 def test_a_namesake_waits_for_room_to_forget_the_deleted_partition() -> None:
-    """Its first checkpoint must not speak of the old log; other refusals are no matter of room."""
+    """Its first checkpoint must not speak of the old log; only a dead disk ends the broker."""
     node = Node()
     node.put(batch(b"a"))
     node.flush()
@@ -218,9 +218,11 @@ def test_a_namesake_waits_for_room_to_forget_the_deleted_partition() -> None:
     there = node.manager.create(TopicPartition("there", 0), TOPIC_ID, node.log_config, NOW)
     wanted = [TP, there.topic_partition]
     node.sim.refuses = lambda path, operation: path.endswith(".tmp") and operation == "write"
-    made, refused = node.manager.create_all(wanted, TOPIC_ID, node.log_config, NOW)
-    assert made == {there.topic_partition: there}
-    assert isinstance(refused[TP], DiskError)
+    for refusal in (errno.ENOSPC, errno.EMFILE):
+        node.sim.refusal = refusal
+        made, refused = node.manager.create_all(wanted, TOPIC_ID, node.log_config, NOW)
+        assert made == {there.topic_partition: there}
+        assert isinstance(refused[TP], DiskError)
     node.sim.refusal = errno.EIO
     with pytest.raises(DiskError):
         node.manager.create_all(wanted, TOPIC_ID, node.log_config, NOW)

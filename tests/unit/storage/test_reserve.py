@@ -93,6 +93,7 @@ def test_a_reserve_removed_by_hand_is_made_again() -> None:
 
     node.sim.unlink(PATH)
     node.sim.capacity_bytes = node.sim.used_bytes()
+    node.log.advance_log_start(node.log.log_start_offset + 1)
     with pytest.raises(DiskError) as refused:
         node.manager.checkpoint(frees_room=True).perform()
     assert refused.value.is_full
