@@ -8,6 +8,7 @@ high watermark has passed the batches; with `flush=interval` that is at once.
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from broker.purgatory import Purgatory
@@ -42,6 +43,10 @@ ZSTD = int(Codec.ZSTD)
 ZSTD_SINCE = 7
 """The first version of Produce whose clients know zstd (KIP-110)."""
 
+SYNC_MS_MIN = 1_000
+"""What a Produce gives the sync at least. A client's time-out is meant for followers, and Kafka,
+which waits for none on one replica, takes 0 and -1; refused, the client would send it again."""
+
 REFUSED_MAX = 10_000
 """Partitions whose refusals are remembered."""
 
@@ -49,13 +54,15 @@ REFUSED_MAX = 10_000
 class ParkedProduce:
     """A Produce whose answer is made but may not leave yet."""
 
-    __slots__ = ("appended", "call", "has_two_producers", "required_acks", "response",
-                 "timeout_ms", "transactional_id")  # fmt: skip
+    __slots__ = ("appended", "call", "deadline_ms", "has_two_producers", "required_acks",
+                 "response", "timeout_ms", "transactional_id")  # fmt: skip
 
     def __init__(self, call: Call, request: ProduceRequest) -> None:
         self.call = call
         self.required_acks = request.acks
         self.timeout_ms = request.timeout_ms
+        self.deadline_ms = 0
+        """Until when it waits, once it does."""
         self.transactional_id = request.transactional_id
         self.has_two_producers = request.transactional_id is not None and has_two_producers(request)
         self.response = ProduceResponse()
@@ -250,11 +257,17 @@ class Produces:
             return
         missing = parked.thresholds()
         if missing:
-            deadline_ms = self._services.clock.monotonic_ms() + max(parked.timeout_ms, 0)
-            self._parked.park(parked, missing.items(), deadline_ms, wants_all=True)
-            self._services.timer.wake_by(deadline_ms)
+            now_ms = self._services.clock.monotonic_ms()
+            self._park(parked, missing, now_ms + max(parked.timeout_ms, SYNC_MS_MIN))
         else:
             parked.complete()
+
+    def _park(
+        self, parked: ParkedProduce | QuickProduce, missing: dict[Partition, int], deadline_ms: int
+    ) -> None:
+        parked.deadline_ms = deadline_ms
+        self._parked.park(parked, missing.items(), deadline_ms, wants_all=True)
+        self._services.timer.wake_by(deadline_ms)
 
     def _end_silently(self, parked: ParkedProduce) -> None:
         for topic in parked.response.responses:
@@ -273,14 +286,23 @@ class Produces:
             parked.complete()
 
     def gone(self, partition: Partition) -> None:
-        """The partition is not served here any more."""
-        for parked in self._parked.release_all(partition):
-            self._fail(parked.as_parked(), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        """The partition is not served here any more; what a request wrote elsewhere goes on."""
+        for one in self._parked.release_all(partition):
+            deadline_ms = one.deadline_ms
+            parked = one.as_parked()
+            self._refuse(parked, {partition}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            missing = parked.thresholds()
+            if missing:
+                self._park(parked, missing, deadline_ms)
+            else:
+                parked.complete()
 
     def expire(self, now_ms: int) -> None:
         """Answer what has waited for its whole time; the data stays in the log."""
-        for parked in self._parked.expire(now_ms):
-            self._fail(parked.as_parked(), ErrorCode.REQUEST_TIMED_OUT)
+        for one in self._parked.expire(now_ms):
+            parked = one.as_parked()
+            self._refuse(parked, parked.thresholds().keys(), ErrorCode.REQUEST_TIMED_OUT)
+            parked.complete()
 
     @property
     def parked_count(self) -> int:
@@ -291,12 +313,17 @@ class Produces:
     def next_deadline_ms(self) -> int | None:
         return self._parked.next_deadline_ms
 
-    def _fail(self, parked: ParkedProduce, code: ErrorCode) -> None:
-        missing = parked.thresholds()
-        for partition, answer, _ in parked.appended:
-            if partition in missing:
+    def _refuse(
+        self, parked: ParkedProduce, partitions: Collection[Partition], code: ErrorCode
+    ) -> None:
+        kept = []
+        for entry in parked.appended:
+            partition, answer, _ = entry
+            if partition in partitions:
                 refuse(answer, ApiError(code))
-        parked.call.answer(parked.response)
+            else:
+                kept.append(entry)
+        parked.appended = kept
 
 
 def has_two_producers(request: ProduceRequest) -> bool:

@@ -98,7 +98,11 @@ class Lane:
 class QuickProduce:
     """A request that took the short way, until its answer may leave."""
 
-    __slots__ = ("appended", "connection", "frame_start", "lane", "partition", "slot")
+    __slots__ = ("appended", "connection", "deadline_ms", "frame_start", "lane", "partition",
+                 "slot")  # fmt: skip
+
+    deadline_ms: int
+    """Until when it waits, once it does."""
 
     def __init__(
         self,

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from broker.server.producing import SYNC_MS_MIN
 from broker.storage.producer_state import AWAITED_COUNT_MAX
 from protocol.errors import ErrorCode
 from protocol.messages.cluster import FindCoordinatorRequest
@@ -157,8 +158,8 @@ def test_a_failed_disk_ends_the_broker(rig: Rig) -> None:
 
 
 def test_time_out_and_deletion_end_the_wait(rig: Rig) -> None:
-    late = rig.send(produce_request("t", batch_of([b"x"]), timeout_ms=500), 9)
-    rig.advance(499)
+    late = rig.send(produce_request("t", batch_of([b"x"]), timeout_ms=1_500), 9)
+    rig.advance(1_499)
     assert not late.is_answered()
     rig.advance(2)
     assert code_of(late) is ErrorCode.REQUEST_TIMED_OUT
@@ -166,11 +167,51 @@ def test_time_out_and_deletion_end_the_wait(rig: Rig) -> None:
     rig.flusher.sync()
     assert everything_in(rig, 0) == [b"x"]
     doomed = rig.send(produce_request("t", batch_of([b"x"]), partition=1), 9)
-    rig.send(DeleteTopicsRequest(topic_names=["t"]), 5)
-    metadata_log = next(log for log in rig.flusher.marked if log.topic_id.int == 1)
-    rig.flusher.marked = {metadata_log: None}
-    rig.flusher.sync()
+    delete_before_the_data_is_synced(rig, "t")
     assert code_of(doomed) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1])
+def test_a_client_without_patience_waits_for_the_sync_all_the_same(
+    rig: Rig, timeout_ms: int
+) -> None:
+    asked = rig.send(produce_request("t", batch_of([b"x"]), timeout_ms=timeout_ms), 9)
+    rig.advance(SYNC_MS_MIN - 1)
+    assert not asked.is_answered()
+    rig.flusher.sync()
+    assert code_of(asked) is ErrorCode.NONE
+
+
+def test_a_deleted_topic_takes_no_other_topic_of_the_request_with_it(rig: Rig) -> None:
+    rig.create("kept")
+    request = produce_request("t", batch_of([b"x"]), timeout_ms=2_000)
+    request.topic_data += produce_request("kept", batch_of([b"y"])).topic_data
+    asked, late = rig.send(request, 9), rig.send(request, 9)
+    delete_before_the_data_is_synced(rig, "t")
+    assert not asked.is_answered()
+    kept = rig.broker.services.replicas.find("kept", 0).log
+    del rig.flusher.marked[kept]
+    rig.advance(2_001)
+    assert code_of(late, 1) is ErrorCode.REQUEST_TIMED_OUT, "the time-out holds on"
+    assert code_of(asked, 1) is ErrorCode.REQUEST_TIMED_OUT
+
+    rig.create("t")
+    asked = rig.send(request, 9)
+    delete_before_the_data_is_synced(rig, "t")
+    rig.flusher.mark(kept)
+    rig.flusher.sync()
+    assert code_of(asked, 0) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert code_of(asked, 1) is ErrorCode.NONE
+
+
+def delete_before_the_data_is_synced(rig: Rig, topic: str) -> None:
+    """Only the metadata is synced."""
+    rig.send(DeleteTopicsRequest(topic_names=[topic]), 5)
+    marked = rig.flusher.marked
+    rig.flusher.marked = {log: None for log in marked if log.topic_id.int == 1}
+    rig.flusher.sync()
+    left = (partition.log for partition in rig.broker.services.replicas)
+    rig.flusher.marked |= {log: None for log in left if log in marked}
 
 
 @pytest.mark.parametrize("version", [3, 9])
