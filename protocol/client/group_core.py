@@ -19,16 +19,11 @@ import random
 from collections.abc import Collection, Mapping
 from enum import Enum
 
-from protocol.client.assignment import (
-    NO_GENERATION,
-    MemberSubscription,
-    decode_assignment,
-    decode_subscription,
-    encode_assignment,
-    encode_subscription,
-)
+from protocol.client.assignment import NO_GENERATION, decode_assignment
 from protocol.client.assignors import Assignor
 from protocol.client.backoff import Backoff
+from protocol.client.group_leader import GroupLeader
+from protocol.client.group_requests import heartbeat_request, join_request, sync_request
 from protocol.client.group_steps import (
     Adopt,
     Count,
@@ -43,17 +38,13 @@ from protocol.client.group_steps import (
 from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.messages.group import (
     HeartbeatRequest,
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
     JoinGroupResponse,
     SyncGroupRequest,
-    SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
 from protocol.types import TopicPartition
 
 NO_MEMBER = ""
-PROTOCOL_TYPE = "consumer"
 JOIN_ALLOWANCE_MS = 5_000
 """How much longer than the rebalance timeout an answer to JoinGroup may take."""
 
@@ -80,7 +71,6 @@ class GroupCore:
         self.member_id = NO_MEMBER
         self.generation_id = NO_GENERATION
         self.protocol_name = ""
-        self.is_leader = False
         self.owned: frozenset[TopicPartition] = frozenset()
         self.topics: frozenset[str] = frozenset()
         self.failure: Exception | None = None
@@ -89,16 +79,13 @@ class GroupCore:
         self._wants_round = True
         self._is_lost = False
         self._is_idle = False
-        self._members: tuple[MemberSubscription, ...] = ()
-        self._counts: dict[str, int] = {}
-        self._assignments: dict[str, bytes] | None = None
+        self._leader = GroupLeader()
         self._next: frozenset[TopicPartition] = frozenset()
         self._polled_at_ms = now_ms
         self._polling = 0
         self._heartbeat_at_ms = 0
         self._had: tuple[frozenset[TopicPartition], int] = (frozenset(), NO_GENERATION)
         self._gave_back = False
-        self._skips_assignment = False
 
     # --- what the consumer says ---------------------------------------------------------------
 
@@ -115,14 +102,13 @@ class GroupCore:
 
     def topics_seen(self, partition_counts: Mapping[str, int]) -> None:
         """The leader answers for topics that have grown, come or gone since it assigned them."""
-        seen = {topic: partition_counts.get(topic, 0) for topic in self._counts}
-        if self.is_leader and self.phase is Phase.STABLE and seen != self._counts:
+        if self.phase is Phase.STABLE and self._leader.has_changed(partition_counts):
             self.rejoin()
 
     @property
     def watched_topics(self) -> frozenset[str]:
         """Whose partition counts `topics_seen` wants: for the leader those of all members."""
-        return frozenset(self._counts) if self.is_leader else self.topics
+        return self._leader.watched_topics if self._leader.is_leader else self.topics
 
     @property
     def is_idle(self) -> bool:
@@ -189,24 +175,15 @@ class GroupCore:
             return GiveBack(given_back, is_lost=False)
         self.phase = Phase.JOINING
         self._wants_round = False
-        return Join(self._join_request(), self._round_timeout_ms)
+        request = join_request(self.settings, self._present, self.topics, self.owned, self._had)
+        return Join(request, self._round_timeout_ms)
 
     def _step_to_sync(self) -> Step:
-        if self.is_leader and self._assignments is None:
-            wanted = {topic for member in self._members for topic in member.topics}
-            return Count(frozenset(wanted))
-        assignments = self._assignments or {}
-        request = SyncGroupRequest(
-            group_id=self.settings.group_id,
-            generation_id=self.generation_id,
-            member_id=self.member_id,
-            group_instance_id=self.settings.group_instance_id,
-            protocol_type=PROTOCOL_TYPE,
-            protocol_name=self.protocol_name,
-            assignments=[
-                SyncGroupRequestAssignment(member_id=member_id, assignment=assignment)
-                for member_id, assignment in assignments.items()
-            ],
+        leader = self._leader
+        if leader.is_leader and leader.assignments is None:
+            return Count(leader.topics)
+        request = sync_request(
+            self.settings.group_id, self._present, self.protocol_name, leader.assignments or {}
         )
         return Sync(request, self._round_timeout_ms)
 
@@ -228,30 +205,6 @@ class GroupCore:
 
     def _is_overdue(self, now_ms: int) -> bool:
         return not self._polling and now_ms >= self._overdue_at_ms
-
-    def _join_request(self) -> JoinGroupRequest:
-        settings = self.settings
-        return JoinGroupRequest(
-            group_id=settings.group_id,
-            session_timeout_ms=settings.session_timeout_ms,
-            rebalance_timeout_ms=settings.max_poll_interval_ms,
-            member_id=self.member_id,
-            group_instance_id=settings.group_instance_id,
-            protocol_type=PROTOCOL_TYPE,
-            protocols=[
-                JoinGroupRequestProtocol(name=assignor.name, metadata=self._metadata(assignor))
-                for assignor in settings.assignors
-            ],
-        )
-
-    def _metadata(self, assignor: Assignor) -> bytes:
-        """Our subscription, for one assignor.
-
-        `owned` is empty by now if the group is eager; what we had last is then in the user data.
-        """
-        had, since = self._had
-        user_data = None if assignor.user_data is None else assignor.user_data(had, since)
-        return encode_subscription(self.topics, self.owned, self.generation_id, user_data)
 
     # --- what came of it ----------------------------------------------------------------------
 
@@ -287,15 +240,8 @@ class GroupCore:
 
     def counted(self, partition_counts: Mapping[str, int]) -> None:
         """Assign, as the leader; topics that do not exist have no partitions."""
-        if self.phase is not Phase.SYNCING or self._assignments is not None:
-            return
-        self._counts = dict(partition_counts)
-        self._assignments = {}
-        if not self._skips_assignment:
-            assignor = self._assignor()
-            assert assignor is not None
-            given = assignor.assign(self._members, self._counts)
-            self._assignments = {id_: encode_assignment(tps) for id_, tps in given.items()}
+        if self.phase is Phase.SYNCING and self._leader.assignments is None:
+            self._leader.assign(partition_counts)
 
     def on_count_lost(self, now_ms: int) -> None:
         """The topics could not be asked for: give the round up, so that it does not block all."""
@@ -371,12 +317,7 @@ class GroupCore:
         if due is None or now_ms < due:
             return None
         self._heartbeat_at_ms = now_ms + self.settings.heartbeat_interval_ms
-        return HeartbeatRequest(
-            group_id=self.settings.group_id,
-            generation_id=self.generation_id,
-            member_id=self.member_id,
-            group_instance_id=self.settings.group_instance_id,
-        )
+        return heartbeat_request(self.settings.group_id, self._present)
 
     def on_heartbeat(self, request: HeartbeatRequest, code: ErrorCode, now_ms: int) -> None:
         """What the coordinator says to a heartbeat of this membership; of others it is stale."""
@@ -398,6 +339,11 @@ class GroupCore:
         """What a commit must name, or None while there is no generation."""
         if self.generation_id == NO_GENERATION:
             return None
+        return self._present
+
+    @property
+    def _present(self) -> GroupMembership:
+        """What requests name, in a generation or without one."""
         return GroupMembership(self.generation_id, self.member_id, self.settings.group_instance_id)
 
     @property
@@ -412,28 +358,16 @@ class GroupCore:
         self.member_id = response.member_id
         self.generation_id = response.generation_id
         self.protocol_name = response.protocol_name or ""
-        self.is_leader = response.leader == response.member_id
         assignor = self._assignor()
         if assignor is None:
             text = f"the group uses {self.protocol_name!r}, which this member does not know"
             self.fail(ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, text))
             return
         try:
-            self._members = tuple(
-                decode_subscription(
-                    member.member_id,
-                    member.metadata,
-                    member.group_instance_id,
-                    trusts_user_data=assignor.trusts_user_data,
-                )
-                for member in response.members
-            )
+            self._leader.begin(response, assignor)
         except WireError as error:
             self.fail(error)
             return
-        self._skips_assignment = response.skip_assignment
-        self._assignments = None
-        self._counts = {}
         self._backoff.reset()
         self._retry_at_ms = 0
         self._heartbeat_at_ms = now_ms + self.settings.heartbeat_interval_ms
@@ -473,8 +407,7 @@ class GroupCore:
         if code != ErrorCode.ILLEGAL_GENERATION:
             self.member_id = NO_MEMBER
         self.generation_id = NO_GENERATION
-        self.is_leader = False
-        self._counts = {}
+        self._leader.end()
         self._is_lost = bool(self.owned)
         self._back_to_join()
 
