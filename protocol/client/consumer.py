@@ -6,9 +6,9 @@
     async for record in consumer: ...
 
 Floor: client. Around `fetcher` (the network side of reading) and `membership` (that of the group);
-what is fetched waits in `record_buffer`, commits and positions are `consumer_offsets`'. One task at
-a time may read; rebalances go on in the background, and partitions that go are handed out no more
-from the moment their listener is told.
+what is fetched waits in `record_buffer` until `consumer_reader` hands it out, commits and positions
+are `consumer_offsets`'. One task at a time may read; rebalances go on in the background, and
+partitions that go are handed out no more from the moment their listener is told.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ from protocol.client.admin_types import OffsetAt
 from protocol.client.assignors import ASSIGNORS
 from protocol.client.cluster import Cluster
 from protocol.client.consumer_offsets import ConsumerOffsets
+from protocol.client.consumer_reader import ConsumerReader
 from protocol.client.consumer_settings import (
     ConsumerRecord,
     ConsumerSettings,
     OffsetReset,
     RebalanceListener,
-    consumer_records,
 )
-from protocol.client.errors import ClientClosed, ClientError
+from protocol.client.errors import ClientError
 from protocol.client.fetcher import Fetcher, OutOfRange
 from protocol.client.group import OffsetAndMetadata
 from protocol.client.group_core import GroupCore
@@ -52,25 +52,21 @@ class Consumer:
             max_bytes=self.settings.fetch_max_bytes,
             partition_max_bytes=self.settings.partition_max_bytes,
         )
-        self._buffer = RecordBuffer()
+        buffer = RecordBuffer()
         self._core = self._new_core()
-        self._offsets = ConsumerOffsets(
-            cluster, self.settings, self._fetcher, self._buffer, self._core
+        self._offsets = ConsumerOffsets(cluster, self.settings, self._fetcher, buffer, self._core)
+        self._reader = ConsumerReader(
+            cluster, self.settings, self._fetcher, buffer, self._offsets, self._wake_member
         )
         self._member: Membership | None = None
         self._listener = RebalanceListener()
         self._watch: TopicWatch | None = None
-        self._paused: set[TopicPartition] = set()
-        self._leaving: frozenset[TopicPartition] = frozenset()
-        self._read_under: GroupMembership | None = None
-        self._reading = asyncio.Lock()
         self._watching: asyncio.Task[None] | None = None
         self._committing: asyncio.Task[None] | None = None
-        self._is_open = False
 
     async def start(self) -> None:
         """Begin to commit in the background; what to read is said by `subscribe` or `assign`."""
-        self._is_open = True
+        self._reader.is_open = True
         if self.settings.group_id is not None and self.settings.auto_commit:
             self._committing = asyncio.create_task(self._offsets.commit_now_and_then())
 
@@ -106,7 +102,7 @@ class Consumer:
 
         Takes the place of an earlier subscription.
         """
-        self._check_open()
+        self._reader.check_open()
         if self._core is None:
             raise ValueError("a subscription needs a group_id")
         if not self._member and self._fetcher.assignment:
@@ -127,10 +123,10 @@ class Consumer:
         """Give everything back and leave the group; without a group, read nothing any more."""
         await self._stop_member(self._offsets.worked_off())
         self._let_go(self.assignment)
-        self._leaving = frozenset()
+        self._reader.leaving = frozenset()
         self._watch = None
         self._offsets.is_subscribed = False
-        self._read_under = None
+        self._reader.read_under = None
         self._core = self._offsets.core = self._new_core()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
@@ -138,7 +134,7 @@ class Consumer:
 
         They begin where the group has committed, else where `offset_reset` says; `seek` overrules.
         """
-        self._check_open()
+        self._reader.check_open()
         if self._member is not None:
             raise ValueError("the consumer is subscribed")
         wanted = frozenset(partitions)
@@ -162,25 +158,25 @@ class Consumer:
         A transaction's offsets are committed under it: a member that has lost its partitions since
         is refused then, whatever generation it may be in by now, or in none at all.
         """
-        if self._read_under is None and self._core is not None:
+        if self._reader.read_under is None and self._core is not None:
             return self._core.membership
-        return self._read_under
+        return self._reader.read_under
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Hand out nothing of these until `resume`; they stay assigned."""
-        self._check_assigned(partitions)
-        self._paused.update(partitions)
+        self._reader.check_assigned(partitions)
+        self._reader.paused.update(partitions)
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Hand them out again."""
-        self._check_assigned(partitions)
-        self._paused.difference_update(partitions)
+        self._reader.check_assigned(partitions)
+        self._reader.paused.difference_update(partitions)
         self._fetcher.wake()
 
     @property
     def paused(self) -> frozenset[TopicPartition]:
         """The partitions that are paused."""
-        return frozenset(self._paused)
+        return frozenset(self._reader.paused)
 
     # --- records ------------------------------------------------------------------------------
 
@@ -191,15 +187,7 @@ class Consumer:
         what ended the membership; what a deserializer raises, again until a `seek` passes the
         record; and ClientClosed.
         """
-        try:
-            records = self._read_at_once(partitions)
-        except BaseException:
-            await _let_others_run()
-            raise
-        while not records:
-            records = await self._read(partitions, self.settings.fetch_max_wait_ms, 1)
-        ((record,),) = records.values()
-        return record
+        return await self._reader.one(partitions)
 
     async def getmany(
         self,
@@ -213,116 +201,21 @@ class Consumer:
         can.
         """
         count_max = self.settings.max_poll_records if max_records is None else max_records
-        return await self._read(partitions, timeout_ms, count_max)
+        return await self._reader.many(partitions, timeout_ms, count_max)
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> ConsumerRecord:
-        if not self._is_open:
+        if not self._reader.is_open:
             raise StopAsyncIteration
         return await self.getone()
-
-    def _read_at_once(
-        self, partitions: Collection[TopicPartition]
-    ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """One record that is here already, without the ceremony of waiting for one."""
-        self._check_open()
-        self._check_assigned(partitions)
-        if self._reading.locked():
-            return {}
-        if self._core is not None:
-            if self._core.failure is not None:
-                raise self._core.failure
-            if self._core.is_idle:
-                return {}
-            self._core.polled(self._cluster.now_ms())
-        self._offsets.all_worked_off()
-        return self._take(frozenset(partitions), 1)
-
-    async def _read(
-        self, partitions: Collection[TopicPartition], timeout_ms: int, count_max: int
-    ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        self._check_open()
-        self._check_assigned(partitions)
-        if self._core is not None:
-            self._core.poll_began(self._cluster.now_ms())
-        if self._member is not None:
-            self._member.wake()
-        found: dict[TopicPartition, list[ConsumerRecord]] = {}
-        try:
-            async with self._reading:
-                found = await self._read_alone(frozenset(partitions), timeout_ms, count_max)
-        finally:
-            if self._core is not None:
-                self._core.poll_ended(self._cluster.now_ms())
-            if not found:
-                await _let_others_run()
-        return found
-
-    async def _read_alone(
-        self, wanted: frozenset[TopicPartition], timeout_ms: int, count_max: int
-    ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        self._offsets.all_worked_off()
-        deadline = self._cluster.now_ms() + timeout_ms
-        while True:
-            self._check_open()
-            if self._core is not None and self._core.failure is not None:
-                raise self._core.failure
-            if found := self._take(wanted, count_max):
-                return found
-            left_ms = max(0, deadline - self._cluster.now_ms())
-            await self._offsets.find_beginnings(self._leaving, left_ms)
-            self._fetcher.hold(self._paused | self._leaving | set(self._buffer.partitions))
-            left_ms = max(0, deadline - self._cluster.now_ms())
-            # A fetch that waits longer would hold up partitions that come meanwhile.
-            wait_ms = min(left_ms, self.settings.fetch_max_wait_ms)
-            self._buffer.put(await self._fetcher.poll(wait_ms))
-            if not left_ms:
-                return self._take(wanted, count_max)
-
-    def _take(
-        self, wanted: frozenset[TopicPartition], count_max: int
-    ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        def is_wanted(tp: TopicPartition) -> bool:
-            if tp in self._paused or tp in self._leaving:
-                return False
-            return not wanted or tp in wanted
-
-        found: dict[TopicPartition, list[ConsumerRecord]] = {}
-        membership = None if self._core is None else self._core.membership
-        if self._member is not None and membership is None:
-            # Thrown out a moment ago: what is still here is lost, and may be read by others.
-            return found
-        while count_max > 0:
-            taken = self._buffer.take(is_wanted, count_max)
-            if taken is None:
-                break
-            tp, records = taken
-            self._offsets.handed_out(tp, records[0].offset)
-            made: list[ConsumerRecord] = []
-            try:
-                # One after another, so that those before one that cannot be made are kept.
-                made.extend(consumer_records(self.settings, tp, records))
-            except Exception:
-                # It is raised when it comes first, with the position on it: a seek passes it.
-                self._buffer.put_back(tp, records[len(made) :])
-                if made:
-                    found.setdefault(tp, []).extend(made)
-                if found:
-                    break
-                raise
-            count_max -= len(made)
-            found.setdefault(tp, []).extend(made)
-        if found:
-            self._read_under = membership
-        return found
 
     # --- positions ----------------------------------------------------------------------------
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
         """Hand out this offset next; EARLIEST_TIMESTAMP and LATEST_TIMESTAMP stand for the ends."""
-        self._check_assigned((tp,))
+        self._reader.check_assigned((tp,))
         self._offsets.seek(tp, offset)
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
@@ -338,7 +231,7 @@ class Consumer:
     async def seek_to_time(self, timestamp_ms: int, *partitions: TopicPartition) -> None:
         """Go to the first record at or after a time, or to the end where there is none."""
         tps = partitions or tuple(self.assignment)
-        self._check_assigned(tps)
+        self._reader.check_assigned(tps)
         found = await self._offsets.offsets_for_times(dict.fromkeys(tps, timestamp_ms))
         for tp in tps:
             at = found[tp]
@@ -346,7 +239,7 @@ class Consumer:
 
     async def position(self, tp: TopicPartition) -> int:
         """The offset that is handed out next; looked up if need be."""
-        self._check_assigned((tp,))
+        self._reader.check_assigned((tp,))
         return await self._offsets.position(tp)
 
     async def committed(self, tp: TopicPartition) -> OffsetAndMetadata | None:
@@ -383,25 +276,25 @@ class Consumer:
 
     async def give_back(self, partitions: Collection[TopicPartition], is_lost: bool) -> None:
         """Called by the membership: nothing of these is handed out any more."""
-        self._leaving = frozenset(partitions)
+        self._reader.leaving = frozenset(partitions)
         try:
             if is_lost:
                 await self._listener.on_partitions_lost(partitions)
             else:
                 await self._listener.on_partitions_revoked(partitions)
-                await self._commit_at_last(self._offsets.worked_off(), self._leaving)
+                await self._commit_at_last(self._offsets.worked_off(), self._reader.leaving)
         finally:
-            self._let_go(self._leaving)
-            self._leaving = frozenset()
+            self._let_go(self._reader.leaving)
+            self._reader.leaving = frozenset()
 
     async def adopt(self, added: Collection[TopicPartition]) -> None:
         """Called by the membership: these are ours; the listener may seek before any is read."""
-        self._leaving = frozenset(added)
+        self._reader.leaving = frozenset(added)
         try:
             self._offsets.begin(added)
             await self._listener.on_partitions_assigned(added)
         finally:
-            self._leaving = frozenset()
+            self._reader.leaving = frozenset()
             self._fetcher.wake()
 
     def failed(self) -> None:
@@ -424,6 +317,10 @@ class Consumer:
         )
         return GroupCore(group_settings, self._cluster.rng, self._cluster.now_ms())
 
+    def _wake_member(self) -> None:
+        if self._member is not None:
+            self._member.wake()
+
     def _watch_ended(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             assert self._core is not None
@@ -442,7 +339,7 @@ class Consumer:
         if member is not None:
             await member.stop()
         # Nobody who still reads gets any more of these.
-        assignment = self._leaving = self.assignment
+        assignment = self._reader.leaving = self.assignment
         await self._commit_at_last(offsets, assignment)
         if member is not None:
             try:
@@ -452,34 +349,20 @@ class Consumer:
                 await member.close()
 
     async def _close(self, offsets: Mapping[TopicPartition, int]) -> None:
-        if not self._is_open:
+        if not self._reader.is_open:
             return
         await _cancel(self._committing)
         try:
             await self._stop_member(offsets)
         finally:
-            self._is_open = False
+            self._reader.is_open = False
             self._fetcher.wake()
             await self._offsets.close()
             await self._fetcher.close()
 
     def _let_go(self, tps: frozenset[TopicPartition]) -> None:
         self._offsets.forget(tps)
-        self._paused -= tps
-
-    def _check_open(self) -> None:
-        if not self._is_open:
-            raise ClientClosed("the consumer is not open")
-
-    def _check_assigned(self, tps: Iterable[TopicPartition]) -> None:
-        for tp in tps:
-            if tp not in self.assignment:
-                raise ValueError(f"{tp} is not assigned to this consumer")
-
-
-async def _let_others_run() -> None:
-    """Whoever asks again at once after nothing or an error must not keep the loop to itself."""
-    await asyncio.sleep(0)
+        self._reader.paused -= tps
 
 
 async def _cancel(task: "asyncio.Task[None] | None") -> None:

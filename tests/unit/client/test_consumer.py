@@ -11,7 +11,6 @@ from protocol.client.consumer import Consumer
 from protocol.client.consumer_settings import ConsumerSettings
 from protocol.client.errors import ClientClosed, NoCommittedOffset, OffsetOutOfRange
 from protocol.client.group_steps import GroupMembership
-from protocol.client.membership import Membership
 from protocol.errors import ApiError, ErrorCode
 from protocol.types import EARLIEST_TIMESTAMP, TopicPartition
 from tests.unit.client.scripted_server import ScriptedServer
@@ -287,7 +286,7 @@ def test_a_member_that_was_thrown_out_hands_out_nothing_of_what_it_lost() -> Non
     async def test(consumer: Consumer, leaders: Leaders) -> None:
         core = consumer._core
         assert core is not None
-        consumer._member = Membership(consumer._cluster, core, consumer)
+        consumer._offsets.is_subscribed = True
         core.member_id, core.generation_id = "me", 1
         await consumer.adopt({ZERO})
         consumer.seek(ZERO, 0)
