@@ -1,14 +1,13 @@
 """The producer: records in, acknowledgements out; idempotent unless told otherwise.
 
-Floor: client. Around the pure `producer_core`: this file waits for room and hands out futures,
-`producer_sender` does the requests. A broker that restarts or is killed delays records; it neither
-loses, doubles nor reorders them.
+Floor: client. Around the pure `producer_core`: this file hands out futures and settles them, in
+`producer_room` senders wait for room, `producer_sender` does the requests. A broker that restarts
+or is killed delays records; it neither loses, doubles nor reorders them.
 """
 
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -16,7 +15,6 @@ from protocol.client.cluster import Cluster
 from protocol.client.errors import ClientClosed, ClientError, RequestTimedOut, TransactionFailed
 from protocol.client.group import OffsetAndMetadata
 from protocol.client.group_steps import GroupMembership
-from protocol.client.partitioner import StickyPartitioner, partition_for_key
 from protocol.client.pending import (
     Delivered,
     Effect,
@@ -43,6 +41,8 @@ from protocol.client.producer_outcomes import (
     settle_failed,
     tell_when_done,
 )
+from protocol.client.producer_partitions import ProducerPartitions
+from protocol.client.producer_room import ProducerRoom
 from protocol.client.producer_sender import ProducerSender
 from protocol.client.producer_settings import ProducerSettings
 from protocol.client.transaction_core import TransactionCore
@@ -103,14 +103,13 @@ class Producer:
         self._cluster = cluster
         self._hooks = hooks or ProducerHooks()
         self._core = ProducerCore(self.settings, cluster.rng)
-        self._sticky = StickyPartitioner(cluster.rng)
+        self._partitions = ProducerPartitions(cluster, self._core, self._hooks.partitioner)
         self._transactions = (
             Transactions(cluster, self._core, TransactionCore()) if transactional_id else None
         )
         self._sender = ProducerSender(cluster, self._core, self._perform, self._transactions)
+        self._room = ProducerRoom(self._core, self._sender.wake, self._check_open)
         self._task: asyncio.Task[None] | None = None
-        self._room: deque[tuple[int, asyncio.Future[None]]] = deque()
-        self._flushes: list[tuple[int, asyncio.Future[None]]] = []
         self._renewal_check_at_ms = 0
         self._ended: ClientError | None = ClientClosed("the producer was not started")
 
@@ -176,26 +175,20 @@ class Producer:
         if not isinstance(batch, bytearray):
             raise TypeError(f"the batch is {type(batch).__name__}, expected bytearray")
         transaction = self._transaction
-        await self._wait_for_room(len(batch))
+        await self._room.wait(len(batch))
         try:
             self._join_transaction(tp, transaction)
             future: asyncio.Future[BatchMetadata] = asyncio.get_running_loop().create_future()
             self._core.append_batch(tp, batch, record_count, future, self._cluster.now_ms())
         finally:
-            self._give_room()
+            self._room.let_in()
         self._queued(topic)
         return future
 
     async def flush(self) -> None:
         """Send at once what is queued and return when all of it has its outcome, good or bad."""
         self._check_open()
-        if self._core.is_empty:
-            return
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._flushes.append((self._core.last_number, done))
-        self._core.pressed = True
-        self._sender.wake()
-        await done
+        await self._room.flush()
 
     async def close(self, timeout_ms: int | None = None) -> None:
         """Flush (for at most `timeout_ms`) and stop; what is left fails with ClientClosed.
@@ -335,13 +328,12 @@ class Producer:
         if outgoing.partition is not None:
             tp = checked_partition(topic, outgoing.partition)
         else:
-            await self._learn_partitions(topic)
-        await self._wait_for_room(size_bytes)
+            await self._partitions.learn(topic)
+        await self._room.wait(size_bytes)
         try:
             # No await from here on, so that what was found out still holds.
             if tp is None:
-                chosen = self._choose_partition(topic, record.key, size_bytes)
-                tp = checked_partition(topic, chosen)
+                tp = self._partitions.choose(topic, record.key, size_bytes)
             self._join_transaction(tp, transaction)
             future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
             for interceptor in self._hooks.interceptors:
@@ -351,38 +343,13 @@ class Producer:
             token = (future, record.timestamp_ms)
             batch = self._core.append(tp, record, token, self._cluster.now_ms())
         finally:
-            self._give_room()
+            self._room.let_in()
         self._queued(topic)
         return future, batch
-
-    # --- room and partitions ------------------------------------------------------------------
 
     def _check_open(self) -> None:
         if self._ended is not None:
             raise type(self._ended)(*self._ended.args)
-
-    async def _wait_for_room(self, size_bytes: int) -> None:
-        """Return when that much may be queued, in order of arrival.
-
-        The caller queues it without an await, or raises; either way it calls `_give_room` then.
-        """
-        self._check_open()
-        self._core.check_size(size_bytes)
-        if not self._room and self._core.has_room(size_bytes):
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiting = (size_bytes, turn)
-        self._room.append(waiting)
-        self._core.pressed = True
-        self._sender.wake()
-        try:
-            await turn
-        except BaseException:
-            self._room.remove(waiting)
-            self._give_room()
-            raise
-        self._room.remove(waiting)
-        self._check_open()
 
     def _queued(self, topic: str) -> None:
         self._sender.wake()
@@ -390,19 +357,6 @@ class Producer:
         if now_ms >= self._renewal_check_at_ms:
             self._renewal_check_at_ms = now_ms + RENEWAL_CHECK_MS
             self._cluster.renew_if_aged((topic,))
-
-    def _give_room(self) -> None:
-        """Let the first in line in, if there is room for it; it lets in the next."""
-        if self._room:
-            size_bytes, turn = self._room[0]
-            if not turn.done() and self._core.has_room(size_bytes):
-                turn.set_result(None)
-        self._core.pressed = bool(self._room or self._flushes)
-
-    async def _learn_partitions(self, topic: str) -> None:
-        known = self._cluster.current.topics.get(topic)
-        if known is None or not known.partitions:
-            await self._cluster.topic(topic)
 
     def _record(self, outgoing: OutgoingRecord) -> NewRecord:
         timestamp_ms = outgoing.timestamp_ms
@@ -414,25 +368,6 @@ class Producer:
             checked_timestamp(timestamp_ms),
             checked_headers(outgoing.headers),
         )
-
-    def _choose_partition(self, topic: str, key: bytes | None, size_bytes: int) -> int:
-        known = self._cluster.current.topics.get(topic)
-        if known is None or not known.partitions:
-            # Deleted while this waited for room: the sender finds out, and says so.
-            return 0
-        if self._hooks.partitioner is not None:
-            chosen = self._hooks.partitioner(
-                topic, key, tuple(known.partitions), known.available_partitions
-            )
-            if chosen is not None:
-                return chosen
-        if key is not None:
-            return partition_for_key(key, len(known.partitions))
-        available = known.available_partitions
-        partition = self._sticky.current(topic, available)
-        if self._core.would_open_batch(TopicPartition(topic, partition), size_bytes):
-            partition = self._sticky.switch(topic, available)
-        return partition
 
     # --- outcomes -----------------------------------------------------------------------------
 
@@ -454,13 +389,7 @@ class Producer:
             error.__cause__ = transactions.core.failure
             self._perform(self._core.fail_waiting(error))
             return
-        if self._flushes:
-            oldest = self._core.oldest_number()
-            for number, done in self._flushes:
-                if (oldest is None or oldest > number) and not done.done():
-                    done.set_result(None)
-            self._flushes = [flush for flush in self._flushes if not flush[1].done()]
-        self._give_room()
+        self._room.settle()
 
     def _fail_transaction(self, effect: Failed) -> None:
         if self._transactions is not None:
@@ -479,8 +408,6 @@ class Producer:
             return
         self._ended = error
         self._sender.stop()
-        for _, turn in self._room:
-            if not turn.done():
-                turn.set_exception(type(error)(*error.args))
-        # Whoever flushes is let go as well: everything has its outcome by this.
+        self._room.end(error)
+        # Whoever flushes is let go by this: everything has its outcome.
         self._perform(self._core.fail_all(error))

@@ -356,7 +356,7 @@ def test_a_send_that_fails_when_its_turn_comes_lets_in_the_next() -> None:
         leaders.gate = asyncio.Event()
         await producer.send("t", b"0" * 500, partition=0)
         failing = asyncio.create_task(producer.send("t", b"1" * 500))
-        while not producer._room:
+        while not producer._core.pressed:
             await asyncio.sleep(0)
         behind = asyncio.create_task(producer.send("t", b"2" * 500, partition=0))
         await asyncio.sleep(0)

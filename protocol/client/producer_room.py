@@ -1,0 +1,86 @@
+"""Who waits for a producer's buffer: for room in it, or until it is flushed.
+
+Floor: client. While anybody waits the core is pressed: nothing lingers.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from protocol.client.errors import ClientError
+from protocol.client.producer_core import ProducerCore
+
+
+class ProducerRoom:
+    """The two lines before one producer's buffer.
+
+    `wake` lets the sender see that one has grown; `check_open` raises once the producer has ended.
+    """
+
+    def __init__(
+        self, core: ProducerCore, wake: Callable[[], None], check_open: Callable[[], None]
+    ) -> None:
+        self._core = core
+        self._wake = wake
+        self._check_open = check_open
+        self._turns: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._flushes: list[tuple[int, asyncio.Future[None]]] = []
+
+    async def wait(self, size_bytes: int) -> None:
+        """Return when that much may be queued, in order of arrival.
+
+        The caller queues it without an await, or raises; either way it calls `let_in` then.
+        """
+        self._check_open()
+        self._core.check_size(size_bytes)
+        if not self._turns and self._core.has_room(size_bytes):
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting = (size_bytes, turn)
+        self._turns.append(waiting)
+        self._press()
+        try:
+            await turn
+        except BaseException:
+            self._turns.remove(waiting)
+            self.let_in()
+            raise
+        self._turns.remove(waiting)
+        self._check_open()
+
+    def let_in(self) -> None:
+        """Give the first in line its turn, if there is room for it; it lets in the next."""
+        if self._turns:
+            size_bytes, turn = self._turns[0]
+            if not turn.done() and self._core.has_room(size_bytes):
+                turn.set_result(None)
+        self._core.pressed = bool(self._turns or self._flushes)
+
+    async def flush(self) -> None:
+        """Return when all that is queued by now has its outcome."""
+        if self._core.is_empty:
+            return
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._flushes.append((self._core.last_number, done))
+        self._press()
+        await done
+
+    def settle(self) -> None:
+        """Let go whoever waits for what has happened: to be called after every outcome."""
+        if self._flushes:
+            oldest = self._core.oldest_number()
+            for number, done in self._flushes:
+                if (oldest is None or oldest > number) and not done.done():
+                    done.set_result(None)
+            self._flushes = [flush for flush in self._flushes if not flush[1].done()]
+        self.let_in()
+
+    def end(self, error: ClientError) -> None:
+        """Send away whoever waits for room; who flushes is let go when all has its outcome."""
+        for _, turn in self._turns:
+            if not turn.done():
+                turn.set_exception(type(error)(*error.args))
+
+    def _press(self) -> None:
+        self._core.pressed = True
+        self._wake()
