@@ -10,12 +10,11 @@ from typing import Any, TypeAlias
 
 from protocol.client.producer_outcomes import RecordMetadata
 from protocol.types import TopicPartition
+from protocol.wire.primitives import STRING_BYTES_MAX
 from protocol.wire.record import Headers
 
 TIMESTAMP_MAX = 2**63 - 1
 PARTITION_MAX = 2**31 - 1
-TOPIC_BYTES_MAX = 32_767
-"""What a string of the protocol can hold; brokers take 249."""
 
 Partitioner: TypeAlias = Callable[[str, bytes | None, Sequence[int], Sequence[int]], int | None]
 """From topic, key, all partitions and those that have a leader to a partition.
@@ -96,9 +95,12 @@ def checked_partition(topic: str, partition: int) -> TopicPartition:
 
 
 def checked_topic(topic: str) -> str:
-    """A topic as a request can name it; TypeError or ValueError for anything else."""
-    if not 0 < _check_text(topic, "the topic") <= TOPIC_BYTES_MAX:
-        raise ValueError(f"the topic {topic[:50]!r} is not 1 to {TOPIC_BYTES_MAX} bytes long")
+    """A topic as a request can name it; TypeError or ValueError for anything else.
+
+    Brokers take 249 bytes at most, and say so themselves.
+    """
+    if not 0 < _check_text(topic, "the topic") <= STRING_BYTES_MAX:
+        raise ValueError(f"the topic {topic[:50]!r} is not 1 to {STRING_BYTES_MAX} bytes long")
     return topic
 
 
