@@ -1,10 +1,9 @@
 """Jars from Maven, fetched once and kept in `.cache/<name>/lib`."""
 
 import shutil
-import subprocess
 from pathlib import Path
 
-import pytest
+from tests.harness.fetched import fetch, need_tools
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,9 +27,7 @@ def maven_jars(name: str, wanted: dict[str, str], *, tools: tuple[str, ...], wha
 
     Skips the test, with the reason, where one of the `tools` is missing or Maven cannot fetch.
     """
-    for tool in (*tools, "mvn"):
-        if shutil.which(tool) is None:
-            pytest.skip(f"{what} needs {tool}, which is not installed")
+    need_tools((*tools, "mvn"), what)
     home = ROOT / ".cache" / name
     jars = home / "lib"
     if jars.is_dir():
@@ -40,16 +37,8 @@ def maven_jars(name: str, wanted: dict[str, str], *, tools: tuple[str, ...], wha
     (home / "pom.xml").write_text(_POM.format(dependencies=dependencies))
     arriving = home / "arriving"
     shutil.rmtree(arriving, ignore_errors=True)
-    fetched = subprocess.run(
-        ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={arriving}"],
-        cwd=home,
-        capture_output=True,
-        text=True,
-        timeout=FETCH_DEADLINE_S,
-        check=False,
-    )
-    if fetched.returncode != 0:
-        pytest.skip(f"Maven could not fetch {what}: {fetched.stdout[-500:]}")
+    command = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={arriving}"]
+    fetch(command, home, what, FETCH_DEADLINE_S)
     # Only a complete folder ever has the final name.
     arriving.rename(jars)
     return jars

@@ -8,8 +8,7 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-import pytest
-
+from tests.harness.fetched import fetch, need_tools
 from tests.harness.kafka import ROOT
 
 KAFKAJS_VERSION = "2.2.4"
@@ -22,33 +21,16 @@ PROGRAM = ROOT / "tests" / "interop" / "javascript" / "clients.js"
 @cache
 def node_modules() -> Path:
     """The folder with kafkajs, fetched by npm once and kept; skips where that cannot be done."""
-    for tool in ("node", "npm"):
-        if shutil.which(tool) is None:
-            pytest.skip(f"kafkajs needs {tool}, which is not installed")
+    need_tools(("node", "npm"), "kafkajs")
     home = ROOT / ".cache" / f"kafkajs-{KAFKAJS_VERSION}"
     if home.is_dir():
         return home / "node_modules"
     arriving = home.with_name(home.name + "-arriving")
     shutil.rmtree(arriving, ignore_errors=True)
     arriving.mkdir(parents=True)
-    fetched = subprocess.run(
-        [
-            "npm",
-            "install",
-            "--no-audit",
-            "--no-fund",
-            "--prefix",
-            ".",
-            f"kafkajs@{KAFKAJS_VERSION}",
-        ],
-        cwd=arriving,
-        capture_output=True,
-        text=True,
-        timeout=INSTALL_DEADLINE_S,
-        check=False,
-    )
-    if fetched.returncode != 0:
-        pytest.skip(f"npm could not fetch kafkajs: {fetched.stderr[-500:]}")
+    wanted = f"kafkajs@{KAFKAJS_VERSION}"
+    command = ["npm", "install", "--no-audit", "--no-fund", "--prefix", ".", wanted]
+    fetch(command, arriving, "kafkajs", INSTALL_DEADLINE_S)
     # Only a complete folder ever has the final name.
     arriving.rename(home)
     return home / "node_modules"

@@ -267,15 +267,20 @@ def test_every_version_of_delete(rig: Rig, version: int) -> None:
     assert join(rig).generation_id == 1
 
 
-def test_a_group_whose_deletion_is_refused_stays_as_it_was() -> None:
-    rig = undelayed(offsets_retention_minutes=10)
+def live_longer_than_offsets(rig: Rig) -> None:
+    """Offset 5 is committed by a member that stays for longer than 10 minutes, and leaves."""
     joined = join(rig)
     sync(rig, joined)
     commit(rig, 5, joined)
-    for _ in range(240):
+    for _ in range(200):
         rig.advance(5_000)
         assert beat(rig, joined) is ErrorCode.NONE
     rig.ask(LeaveGroupRequest(group_id="g", member_id=joined.member_id), 2)
+
+
+def test_a_group_whose_deletion_is_refused_stays_as_it_was() -> None:
+    rig = undelayed(offsets_retention_minutes=10)
+    live_longer_than_offsets(rig)
     rig.flusher.sync()
     before = describe(rig)
     rig.disk.capacity_bytes = 0
@@ -415,14 +420,8 @@ def test_a_commit_too_large_for_the_log_says_so() -> None:
 
 def test_groups_and_offsets_are_forgotten_in_their_time() -> None:
     rig = undelayed(offsets_retention_minutes=10, offsets_retention_check_interval_ms=1_000)
-    joined = join(rig)
-    sync(rig, joined)
-    commit(rig, 5, joined)
     # While members read the topic nothing expires, and after that only from their end on.
-    for _ in range(200):
-        rig.advance(5_000)
-        assert beat(rig, joined) is ErrorCode.NONE
-    rig.ask(LeaveGroupRequest(group_id="g", member_id=joined.member_id), 2)
+    live_longer_than_offsets(rig)
     rig.advance(9 * 60_000)
     rig.flusher.sync()
     assert stored(rig) == {"logs": 5}

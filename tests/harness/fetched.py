@@ -1,0 +1,25 @@
+"""What tests fetch from outside, with the tool that fetches it; skipped where it cannot be had."""
+
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pytest
+
+
+def need_tools(tools: Iterable[str], what: str) -> None:
+    """Skip the test, with the reason, where one of the tools is missing."""
+    for tool in tools:
+        if shutil.which(tool) is None:
+            pytest.skip(f"{what} needs {tool}, which is not installed")
+
+
+def fetch(command: Sequence[str], cwd: Path, what: str, deadline_s: float) -> None:
+    """Run a command that fetches; skip the test, with its last words, where it fails."""
+    fetched = subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, timeout=deadline_s, check=False
+    )
+    if fetched.returncode != 0:
+        told = fetched.stdout + fetched.stderr
+        pytest.skip(f"{command[0]} could not fetch {what}: {told[-500:]}")
