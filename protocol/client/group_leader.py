@@ -52,7 +52,8 @@ class GroupLeader:
 
     def assign(self, partition_counts: Mapping[str, int]) -> None:
         """Share the members' topics out; those that do not exist have no partitions."""
-        self._counts = dict(partition_counts)
+        # Those that do not exist are watched as well: they may come.
+        self._counts = {topic: partition_counts.get(topic, 0) for topic in self.topics}
         self.assignments = {}
         if not self._skips_assignment:
             assert self._assignor is not None

@@ -237,6 +237,14 @@ async def a_pattern_finds_topics_that_come(cluster: Cluster) -> None:
     await reader.stop()
 
 
+async def a_topic_is_read_that_comes_after_its_readers(cluster: Cluster) -> None:
+    reader = await Reader(cluster, "early", topics_check_ms=300).start("early")
+    await until(lambda: reader.told == [("assigned", frozenset())], "the group without a topic")
+    await a_topic(cluster, "early", 2, 3)
+    await until(lambda: len(reader.records) == 6, "the topic that came")
+    await reader.stop()
+
+
 async def positions_are_sought(cluster: Cluster) -> None:
     await a_topic(cluster, "sought", 1, 50)
     tp = TopicPartition("sought", 0)
@@ -347,6 +355,7 @@ ALL = (
     a_dead_member_is_replaced,
     a_static_member_comes_back,
     a_pattern_finds_topics_that_come,
+    a_topic_is_read_that_comes_after_its_readers,
     positions_are_sought,
     commits_by_hand,
     what_is_worked_on_is_not_committed,

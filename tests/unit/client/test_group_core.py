@@ -387,6 +387,20 @@ def test_only_the_leader_answers_for_topics_that_grow() -> None:
     assert take(leader, GiveBack)
 
 
+def test_the_leader_answers_for_topics_that_come_after_they_were_assigned() -> None:
+    leader = a_core()
+    join(leader, 1, leader="me")
+    take(leader, Count)
+    leader.counted({})
+    sync(leader)
+    leader.adopted(take(leader, Adopt))
+    assert leader.watched_topics == {"t"}
+    leader.topics_seen({})
+    assert leader.step(0) is None
+    leader.topics_seen({"t": 1})
+    assert take(leader, Join)
+
+
 def test_topics_that_cannot_be_asked_for_give_the_round_up() -> None:
     core = a_core()
     join(core, 1, leader="me")
