@@ -38,6 +38,7 @@ NO_MEMBERSHIP = GroupMembership(NO_GENERATION, "")
 
 _FIRST_VERSION_WITH_MANY_GROUPS = 8
 _FIRST_VERSION_WITH_REQUIRE_STABLE = 7
+_UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 _MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 _Topics = Iterable[OffsetFetchResponseTopic | OffsetFetchResponseTopics]
@@ -65,7 +66,8 @@ async def commit_offsets(
     Repeats what passes by itself until `timeout_ms` (the request time-out by default), then raises
     the last ApiError or ClientError. UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION mean that the group
     has members of which we are none (any more), REBALANCE_IN_PROGRESS that it is just being shared
-    out anew.
+    out anew. A topic that does not exist is UNKNOWN_TOPIC_OR_PARTITION at once, when the others'
+    offsets are committed.
     """
     by_topic: dict[str, list[OffsetCommitRequestPartition]] = defaultdict(list)
     for tp, committed in offsets.items():
@@ -88,18 +90,23 @@ async def commit_offsets(
         ],
     )
 
-    async def attempt(left_ms: int) -> None:
+    async def attempt(left_ms: int) -> frozenset[TopicPartition]:
         response: OffsetCommitResponse = await _ask_coordinator(cluster, group_id, request, left_ms)
-        for topic in response.topics:
-            for partition in topic.partitions:
-                _raise_for_group(
-                    cluster,
-                    group_id,
-                    partition.error_code,
-                    f"commit of {topic.name}-{partition.partition_index} for group {group_id!r}",
-                )
+        codes = {
+            TopicPartition(topic.name, partition.partition_index): partition.error_code
+            for topic in response.topics
+            for partition in topic.partitions
+        }
+        unknown = [tp for tp, code in codes.items() if code == _UNKNOWN]
+        gone = await _without_doubt_gone(cluster, unknown, left_ms)
+        for tp, code in codes.items():
+            if tp not in gone:
+                what = f"commit of {tp} for group {group_id!r}"
+                _raise_for_group(cluster, group_id, code, what)
+        return gone
 
-    await cluster.repeat(attempt, timeout_ms)
+    for tp in await cluster.repeat(attempt, timeout_ms):
+        _raise_for_group(cluster, group_id, _UNKNOWN, f"commit of {tp} for group {group_id!r}")
 
 
 async def fetch_offsets(
@@ -213,6 +220,20 @@ async def _ask_coordinator(
     except ClientError:
         cluster.forget_coordinator(group_id)
         raise
+
+
+async def _without_doubt_gone(
+    cluster: "Cluster", tps: Collection[TopicPartition], timeout_ms: int
+) -> frozenset[TopicPartition]:
+    """Those of which fresh metadata knows nothing either: no waiting brings them back.
+
+    The coordinator alone may have missed a topic that is new.
+    """
+    if not tps:
+        return frozenset()
+    topics = {tp.topic for tp in tps}
+    current = await cluster.metadata(topics, refresh=True, timeout_ms=timeout_ms)
+    return frozenset(tp for tp in tps if current.error_of(tp) == _UNKNOWN)
 
 
 def _raise_for_group(cluster: "Cluster", group_id: str, code: int, what: str) -> None:

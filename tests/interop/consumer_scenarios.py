@@ -245,6 +245,22 @@ async def a_topic_is_read_that_comes_after_its_readers(cluster: Cluster) -> None
     await reader.stop()
 
 
+async def a_topic_that_is_deleted_holds_nobody_up(cluster: Cluster) -> None:
+    await a_topic(cluster, "deleted", 1, 3)
+    await a_topic(cluster, "kept", 1, 3)
+    reader = await Reader(cluster, "deleted", topics_check_ms=300).start("deleted", "kept")
+    await until(lambda: len(reader.records) == 6, "both topics")
+    await Admin(cluster).delete_topics(["deleted"])
+    kept = partitions_of("kept", 1)
+    # Giving back begins with a commit, also for the partition that is no more.
+    await until(lambda: reader.told[-1] == ("assigned", kept), "the round without it", 10.0)
+    await produce(cluster, "kept", 1, range(3))
+    await until(lambda: len(reader.records) == 9, "more of the topic that stayed")
+    await a_topic(cluster, "deleted", 1, 2)
+    await until(lambda: len(reader.records) == 11, "the topic that came back")
+    await reader.stop()
+
+
 async def positions_are_sought(cluster: Cluster) -> None:
     await a_topic(cluster, "sought", 1, 50)
     tp = TopicPartition("sought", 0)
@@ -356,6 +372,7 @@ ALL = (
     a_static_member_comes_back,
     a_pattern_finds_topics_that_come,
     a_topic_is_read_that_comes_after_its_readers,
+    a_topic_that_is_deleted_holds_nobody_up,
     positions_are_sought,
     commits_by_hand,
     what_is_worked_on_is_not_committed,

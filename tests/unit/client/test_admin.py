@@ -187,6 +187,24 @@ def test_a_group_with_members_refuses_at_once() -> None:
     administrating(test)
 
 
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_commit_is_repeated_only_for_a_topic_that_others_know(exists: bool) -> None:
+    async def test(cluster: Cluster, broker: Broker) -> None:
+        unknown = committed(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        broker.answers[ApiKey.OFFSET_COMMIT] = [unknown, committed(ErrorCode.NONE)]
+        if exists:
+            await commit_offsets(cluster, "g", {TP: OffsetAndMetadata(1)})
+            return
+        gone = metadata({1: broker.port}, {"t": {}})
+        gone.topics[0].error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        broker.answers[ApiKey.METADATA] = [gone]
+        with pytest.raises(ApiError, match="commit of t-0 for group 'g'"):
+            await commit_offsets(cluster, "g", {TP: OffsetAndMetadata(1)})
+        assert len(broker.answers[ApiKey.OFFSET_COMMIT]) == 1
+
+    administrating(test)
+
+
 def test_offsets_of_a_forbidden_group_do_not_hide_the_others() -> None:
     async def test(cluster: Cluster, broker: Broker) -> None:
         code = ErrorCode.GROUP_AUTHORIZATION_FAILED
