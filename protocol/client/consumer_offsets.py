@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Mapping
 from protocol.client.admin_types import OffsetAt
 from protocol.client.cluster import Cluster
 from protocol.client.consumer_settings import ConsumerSettings, OffsetReset
-from protocol.client.errors import ClientError, NoCommittedOffset, is_transient
+from protocol.client.errors import ClientClosed, ClientError, NoCommittedOffset, is_transient
 from protocol.client.fetch_core import IsolationLevel
 from protocol.client.fetcher import Fetcher
 from protocol.client.group import (
@@ -63,6 +63,7 @@ class ConsumerOffsets:
         self._asking: asyncio.Task[_Beginnings] | None = None
         self._asked: set[TopicPartition] = set()
         """Those of which the answer to come is of use."""
+        self._is_closed = False
         self._before: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
 
@@ -97,7 +98,8 @@ class ConsumerOffsets:
         self._fetcher.add({tp: offset})
 
     async def close(self) -> None:
-        """Stop asking."""
+        """Stop asking; whoever waits for a beginning gets ClientClosed."""
+        self._is_closed = True
         if self._asking is not None:
             self._asking.cancel()
             await asyncio.gather(self._asking, return_exceptions=True)
@@ -109,9 +111,10 @@ class ConsumerOffsets:
     ) -> None:
         """Settle where partitions begin, as far as that can be known within the time.
 
-        The question itself goes on beyond it. Raises NoCommittedOffset without a policy, and what
-        no repetition would change.
+        The question itself goes on beyond it. Raises NoCommittedOffset without a policy, what no
+        repetition would change, and ClientClosed.
         """
+        self._check_open()
         wanted = self._beginning.difference(except_for)
         if not wanted:
             return
@@ -122,17 +125,25 @@ class ConsumerOffsets:
             self._asked = set(wanted)
             self._asking = asyncio.create_task(self.committed(wanted))
             self._asking.add_done_callback(lambda _: self._fetcher.wake())
-        await asyncio.wait((self._asking,), timeout=timeout_ms / 1000)
-        if not self._asking.done():
+        asking = self._asking
+        await asyncio.wait((asking,), timeout=timeout_ms / 1000)
+        # `close` cancels the question, which must not look as if whoever waits were cancelled.
+        self._check_open()
+        if not asking.done() or asking is not self._asking:
+            # Not answered yet, or somebody else who waited has taken the answer already.
             return
-        asked, self._asking = self._asking, None
+        self._asking = None
         try:
-            found = asked.result()
+            found = asking.result()
         except (ApiError, ClientError) as error:
             if not is_transient(error):
                 raise
             return
         self._settle({tp: at for tp, at in found.items() if tp in self._asked})
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClientClosed("the consumer was closed")
 
     def _settle(self, found: _Beginnings) -> None:
         policy = OffsetReset(self._settings.offset_reset)

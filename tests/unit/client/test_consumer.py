@@ -334,6 +334,39 @@ def test_a_partition_that_comes_back_begins_where_the_group_is_by_then() -> None
     consuming(test, group_id="g", auto_commit=False)
 
 
+def test_positions_may_be_asked_for_side_by_side() -> None:
+    async def test(consumer: Consumer, leaders: Leaders) -> None:
+        leaders.committed = {0: 2, 1: 5}
+        consumer.assign([ZERO, ONE])
+        asked = await asyncio.gather(
+            consumer.position(ZERO), consumer.position(ONE), consumer.position(ZERO)
+        )
+        assert list(asked) == [2, 5, 2]
+
+    consuming(test, group_id="g", auto_commit=False)
+
+
+@pytest.mark.parametrize("waits", ["getone", "position"])
+@pytest.mark.parametrize("asks", ["the group", "the leader"])
+def test_whoever_waits_for_a_beginning_is_told_of_the_end(waits: str, asks: str) -> None:
+    async def test(consumer: Consumer, leaders: Leaders) -> None:
+        if asks == "the group":
+            leaders.commits_gate = asyncio.Event()
+        else:
+            leaders.look_up_gate = asyncio.Event()
+        consumer.assign([ZERO])
+        waiting = asyncio.create_task(
+            consumer.getone() if waits == "getone" else consumer.position(ZERO)
+        )
+        while not (leaders.commits_asked if asks == "the group" else leaders.look_ups_asked):
+            await asyncio.sleep(0.001)
+        await consumer.close()
+        with pytest.raises(ClientClosed):
+            await waiting
+
+    consuming(test, group_id="g", auto_commit=False)
+
+
 def test_settings_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ValueError, match="assignors"):
         ConsumerSettings(assignors=("fair",))

@@ -62,6 +62,8 @@ class Leaders:
         self.fetches: list[tuple[int, dict[int, int]]] = []
         """For each Fetch the node that got it and the offsets asked for."""
         self.look_up_code = ErrorCode.NONE
+        self.look_ups_asked = 0
+        self.look_up_gate: asyncio.Event | None = None
         self.committed: dict[int, int] = {}
         """What the group has committed, if there is one."""
         self.commits_asked = 0
@@ -77,6 +79,9 @@ class Leaders:
                 leaders = {index: (id_, id_) for index, id_ in self.leader_ids.items()}
                 return metadata(nodes, {"t": leaders})
             if isinstance(message, ListOffsetsRequest):
+                self.look_ups_asked += 1
+                if self.look_up_gate is not None:
+                    await self.look_up_gate.wait()
                 return self._offsets(message)
             if isinstance(message, FindCoordinatorRequest):
                 return self._coordinator(message)
