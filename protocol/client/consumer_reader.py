@@ -77,16 +77,18 @@ class ConsumerReader:
         """Up to `count_max` records, by partition, waited for at most `timeout_ms`."""
         self.check_open()
         self.check_assigned(partitions)
-        if self._core is not None:
-            self._core.poll_began(self._cluster.now_ms())
+        # `unsubscribe` puts another in its place: each hears of the end of what it saw begin.
+        core = self._core
+        if core is not None:
+            core.poll_began(self._cluster.now_ms())
         self._wake_member()
         found: dict[TopicPartition, list[ConsumerRecord]] = {}
         try:
             async with self._reading:
                 found = await self._read_alone(frozenset(partitions), timeout_ms, count_max)
         finally:
-            if self._core is not None:
-                self._core.poll_ended(self._cluster.now_ms())
+            if core is not None:
+                core.poll_ended(self._cluster.now_ms())
             if not found:
                 await _let_others_run()
         return found

@@ -15,6 +15,7 @@ from protocol.errors import ApiError, ErrorCode
 from protocol.types import EARLIEST_TIMESTAMP, TopicPartition
 from tests.unit.client.scripted_server import ScriptedServer
 from tests.unit.client.test_fetcher import Leaders
+from tests.unit.client.test_group_core import stable
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -278,6 +279,22 @@ def test_a_transaction_s_membership_is_the_one_its_records_were_read_under() -> 
         assert consumer.membership == GroupMembership(2, "me")
         await consumer.unsubscribe()
         assert consumer.membership is None
+
+    consuming(test, group_id="g", auto_commit=False)
+
+
+def test_a_poll_that_outlasts_its_membership_does_not_count_for_the_next() -> None:
+    async def test(consumer: Consumer, leaders: Leaders) -> None:
+        polling = asyncio.create_task(consumer.getmany(timeout_ms=100))
+        await asyncio.sleep(0)
+        await consumer.unsubscribe()
+        assert await polling == {}
+        core = consumer._core
+        assert core is not None
+        core.subscribe(["t"])
+        stable(core, ZERO)
+        assert core.next_deadline_ms() is not None, "when it leaves because nobody polls"
+        core.member_id, core.generation_id = "", -1
 
     consuming(test, group_id="g", auto_commit=False)
 
