@@ -189,11 +189,12 @@ class Fetcher:
         deadline = self._cluster.now_ms() + max_wait_ms
         self._is_woken = False
         while True:
-            if self._is_closed:
-                raise ClientClosed("the fetcher was closed")
+            self._check_open()
             left_ms = deadline - self._cluster.now_ms()
             self._start_look_up()
             await self._find_leaders(max(1, left_ms))
+            # A question that leaves after `close` would be nobody's, and its connection too.
+            self._check_open()
             self._send(max_wait_ms)
             batches = self._collect()
             if batches:
@@ -206,6 +207,10 @@ class Fetcher:
             if left_ms <= 0 or self._is_woken:
                 return []
             await self._wait(left_ms)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClientClosed("the fetcher was closed")
 
     async def _wait(self, left_ms: int) -> None:
         """Return when an answer is there or something can be asked, at the latest at the end."""

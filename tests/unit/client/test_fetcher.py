@@ -62,6 +62,8 @@ class Leaders:
         self.fetches: list[tuple[int, dict[int, int]]] = []
         """For each Fetch the node that got it and the offsets asked for."""
         self.look_up_code = ErrorCode.NONE
+        self.metadata_asked = 0
+        self.metadata_gate: asyncio.Event | None = None
         self.look_ups_asked = 0
         self.look_up_gate: asyncio.Event | None = None
         self.committed: dict[int, int] = {}
@@ -75,6 +77,9 @@ class Leaders:
         async def answer(request: Received) -> Answer:
             message = request.message
             if request.api_key == ApiKey.METADATA:
+                self.metadata_asked += 1
+                if self.metadata_gate is not None:
+                    await self.metadata_gate.wait()
                 nodes = {id_: server.port for id_, server in self.servers.items()}
                 leaders = {index: (id_, id_) for index, id_ in self.leader_ids.items()}
                 return metadata(nodes, {"t": leaders})
@@ -333,6 +338,25 @@ def test_closed_means_closed() -> None:
             await fetcher.poll(10)
         with pytest.raises(KeyError):
             fetcher.seek(ONE, 0)
+
+    reading(test)
+
+
+def test_a_poll_that_was_closed_asks_nobody_any_more() -> None:
+    async def test(fetcher: Fetcher, leaders: Leaders) -> None:
+        leaders.metadata_gate = asyncio.Event()
+        leaders.metadata_asked = 0
+        fetcher.assign({ZERO: 0})
+        fetcher._cluster.forget_leader(ZERO)
+        polling = asyncio.create_task(fetcher.poll(10_000))
+        async with asyncio.timeout(5):
+            while not leaders.metadata_asked:
+                await asyncio.sleep(0.001)
+        await fetcher.close()
+        leaders.metadata_gate.set()
+        with pytest.raises(ClientClosed):
+            await polling
+        assert leaders.fetches == []
 
     reading(test)
 
