@@ -209,7 +209,7 @@ class Consumer:
     async def __anext__(self) -> ConsumerRecord:
         if not self._reader.is_open:
             raise StopAsyncIteration
-        return await self.getone()
+        return await self._reader.one(())
 
     # --- positions ----------------------------------------------------------------------------
 

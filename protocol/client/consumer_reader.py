@@ -13,7 +13,6 @@ from protocol.client.consumer_offsets import ConsumerOffsets
 from protocol.client.consumer_settings import ConsumerRecord, ConsumerSettings, consumer_records
 from protocol.client.errors import ClientClosed
 from protocol.client.fetcher import Fetcher
-from protocol.client.group_core import GroupCore
 from protocol.client.group_steps import GroupMembership
 from protocol.client.record_buffer import RecordBuffer
 from protocol.types import TopicPartition
@@ -78,7 +77,7 @@ class ConsumerReader:
         self.check_open()
         self.check_assigned(partitions)
         # `unsubscribe` puts another in its place: each hears of the end of what it saw begin.
-        core = self._core
+        core = self._offsets.core
         if core is not None:
             core.poll_began(self._cluster.now_ms())
         self._wake_member()
@@ -93,10 +92,6 @@ class ConsumerReader:
                 await _let_others_run()
         return found
 
-    @property
-    def _core(self) -> GroupCore | None:
-        return self._offsets.core
-
     async def _read_alone(
         self, wanted: frozenset[TopicPartition], timeout_ms: int, count_max: int
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
@@ -104,8 +99,9 @@ class ConsumerReader:
         deadline = self._cluster.now_ms() + timeout_ms
         while True:
             self.check_open()
-            if self._core is not None and self._core.failure is not None:
-                raise self._core.failure
+            core = self._offsets.core
+            if core is not None and core.failure is not None:
+                raise core.failure
             if found := self._take(wanted, count_max):
                 return found
             left_ms = max(0, deadline - self._cluster.now_ms())
@@ -126,12 +122,13 @@ class ConsumerReader:
         self.check_assigned(partitions)
         if self._reading.locked():
             return {}
-        if self._core is not None:
-            if self._core.failure is not None:
-                raise self._core.failure
-            if self._core.is_idle:
+        core = self._offsets.core
+        if core is not None:
+            if core.failure is not None:
+                raise core.failure
+            if core.is_idle:
                 return {}
-            self._core.polled(self._cluster.now_ms())
+            core.polled(self._cluster.now_ms())
         self._offsets.all_worked_off()
         return self._take(frozenset(partitions), 1)
 
@@ -144,7 +141,8 @@ class ConsumerReader:
             return not wanted or tp in wanted
 
         found: dict[TopicPartition, list[ConsumerRecord]] = {}
-        membership = None if self._core is None else self._core.membership
+        core = self._offsets.core
+        membership = None if core is None else core.membership
         if self._offsets.is_subscribed and membership is None:
             # Thrown out a moment ago: what is still here is lost, and may be read by others.
             return found
