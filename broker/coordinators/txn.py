@@ -71,6 +71,14 @@ class TxnShard:
         if transactional_id in self._pending:
             raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
 
+    def _refuse_one_more(self) -> None:
+        known, pending = self.transactions, self._pending
+        if len(known) + len(pending) < self._id_count_max:
+            return
+        # Most of those that are pending are known as well, and counted already.
+        if len(known) + sum(one not in known for one in pending) >= self._id_count_max:
+            raise ApiError(ErrorCode.POLICY_VIOLATION, "too many transactional ids")
+
     # A producer begins.
 
     def refuse_timeout(self, timeout_ms: int) -> None:
@@ -106,8 +114,7 @@ class TxnShard:
         self._refuse_pending(transactional_id)
         known = self.transactions.get(transactional_id)
         if known is None:
-            if len(self.transactions) + len(self._pending) >= self._id_count_max:
-                raise ApiError(ErrorCode.POLICY_VIOLATION, "too many transactional ids")
+            self._refuse_one_more()
             known = Transaction(
                 transactional_id,
                 new_producer_id,

@@ -15,6 +15,7 @@ from protocol.types import TopicPartition
 from tests.unit.broker.txn_kit import (
     EXPIRATION_MS,
     ID,
+    ID_COUNT_MAX,
     TIMEOUT_MS,
     A,
     B,
@@ -138,6 +139,18 @@ def test_a_first_producer_whose_record_could_not_be_written_leaves_nothing() -> 
     ledger.shard.withdraw([ID])
     assert not ledger.shard.transactions
     assert ledger.begin().producer_epoch == 0
+
+
+def test_an_id_counts_once_for_the_limit_whatever_becomes_of_it() -> None:
+    ledger = Ledger()
+    names = [f"id-{number}" for number in range(ID_COUNT_MAX - 2)]
+    known = [ledger.begin(transactional_id=name) for name in names]
+    for one in known:
+        ledger.shard.add_partitions(*identity(one), [A], 1)
+    ledger.shard.init_producer_id("under way", TIMEOUT_MS, None, 5, 1)
+    ledger.begin(transactional_id="last")
+    code = refused(lambda: ledger.begin(transactional_id="one more"))
+    assert code is ErrorCode.POLICY_VIOLATION
 
 
 # Its end.
