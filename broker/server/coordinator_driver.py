@@ -46,6 +46,10 @@ LOAD_BYTES = 64 << 10
 MARKER_ATTRIBUTES = 0x30
 """Transactional and control."""
 
+OFFSETS_SEQUENCE = 0
+"""The first sequence of every batch that is written in a producer's name. Nobody checks it, but it
+is what Kafka writes there, and what DescribeProducers counts from."""
+
 S = TypeVar("S", bound=Shard)
 
 Reply = Callable[[Any], None]
@@ -209,6 +213,7 @@ class CoordinatorDriver(Generic[S]):
             [NewRecord(one.key, one.value, now_ms) for one in outcome.records],
             producer_id=producer_id,
             producer_epoch=producer_epoch,
+            base_sequence=NO_SEQUENCE if producer is None else OFFSETS_SEQUENCE,
             is_transactional=producer is not None,
         )
         if len(batch) > log.config.max_message_bytes:

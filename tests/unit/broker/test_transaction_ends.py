@@ -26,6 +26,7 @@ from protocol.messages.transactions import (
     WriteTxnMarkersRequest,
 )
 from protocol.types import TopicPartition
+from protocol.wire.records import iterate_batches
 from tests.unit.broker.rig import Rig
 from tests.unit.broker.txn_rig import (
     ABORT_CHECK_MS,
@@ -346,6 +347,23 @@ def test_the_offsets_topic_is_made_for_the_first_group_of_all() -> None:
     assert producer.add_offsets("g") is ErrorCode.NONE
     assert OFFSETS_TOPIC in rig.broker.services.metadata.image.topics
     rig.stop()
+
+
+def test_offsets_carry_sequences_as_kafka_writes_them(rig: Rig, producer: TxnProducer) -> None:
+    """Each commit begins at 0: nobody sends one of them twice, so nobody counts on."""
+    producer.add_offsets("g")
+    partition = rig.broker.services.groups.find("g").partition
+    topic = TopicRequest(name=OFFSETS_TOPIC, partition_indexes=[partition.index])
+    for offsets in ({A: 1, B: 1}, {A: 2}):
+        assert set(producer.commit_offsets("g", offsets)) == {ErrorCode.NONE}
+        log = partition.log
+        (described,) = rig.ask(DescribeProducersRequest(topics=[topic]), 0).topics[0].partitions
+        (one,) = described.active_producers
+        assert (one.producer_id, one.last_sequence) == (producer.producer_id, len(offsets) - 1)
+        found = log.read(log.log_end_offset - 1, 1 << 20, log.log_end_offset).region
+        assert found is not None
+        ((header, _),) = iterate_batches(found.read())
+        assert (header.base_sequence, header.record_count) == (0, len(offsets))
 
 
 # Administration.
