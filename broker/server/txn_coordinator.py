@@ -20,6 +20,7 @@ from broker.coordinators.txn_state import Transaction, TxnState
 from broker.server.coordinator_driver import CoordinatorDriver, LoadedShard, Refused
 from broker.server.replica_manager import Partition
 from broker.server.txn_markers import TxnMarker
+from broker.server.txn_outages import Outages
 from broker.storage.errors import DiskError
 from protocol.errors import ApiError, ErrorCode
 from protocol.log import fields
@@ -67,6 +68,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
             ErrorCode.UNKNOWN_SERVER_ERROR,
         )
         self._endings: dict[Ending, None] = {}
+        self._outages = Outages()
 
     def on_loaded(self, loaded: LoadedShard[TxnShard], shard: TxnShard) -> None:
         """Finish what was decided before the last stop: a decision is a promise."""
@@ -125,6 +127,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         self._write_markers(ending)
 
     def _write_markers(self, ending: Ending) -> None:
+        now_ms = self._services.clock.monotonic_ms()
         for topic_partition in sorted(ending.unwritten):
             ending.unwritten.discard(topic_partition)
             # Counted first: the marker may be committed before `write` returns.
@@ -133,8 +136,10 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
                 self._write_marker(ending, topic_partition)
             except ApiError as error:
                 ending.waiting_count -= 1
-                if not self._is_settled_by(topic_partition, error):
+                if not self._is_settled_by(topic_partition, error, now_ms):
                     ending.unwritten.add(topic_partition)
+                    continue
+            self._outages.over(topic_partition, now_ms)
         self._complete_if_written(ending)
 
     def _write_marker(self, ending: Ending, topic_partition: TopicPartition) -> None:
@@ -148,17 +153,20 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         )
         self._services.markers.write(partition, marker, partial(self._marker_committed, ending))
 
-    def _is_settled_by(self, topic_partition: TopicPartition, error: ApiError) -> bool:
+    def _is_settled_by(self, topic_partition: TopicPartition, error: ApiError, now_ms: int) -> bool:
         """Whether a refused marker need not be written at all."""
         if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             # A topic may have been made again with fewer partitions.
             topic = self._services.metadata.image.topics.get(topic_partition.topic)
             return topic is None or topic_partition.partition >= len(topic.partitions)
-        logger.warning(
-            "transaction marker refused", extra=fields(partition=topic_partition, error=error)
-        )
-        # Somebody newer has ended it there already.
-        return error.code in FENCED
+        if error.code in FENCED:
+            # Somebody newer has ended it there already.
+            logger.warning(
+                "transaction marker fenced", extra=fields(partition=topic_partition, error=error)
+            )
+            return True
+        self._outages.refused(topic_partition, error, now_ms)
+        return False
 
     def _marker_committed(self, ending: Ending) -> None:
         ending.waiting_count -= 1

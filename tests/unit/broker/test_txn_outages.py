@@ -1,0 +1,73 @@
+"""What is said of partitions that refuse the markers of decided transactions."""
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from broker.server.txn_outages import REMINDER_MS
+from protocol.errors import ErrorCode
+from protocol.messages.topics import DeleteTopicsRequest
+from tests.unit.broker.rig import Rig
+from tests.unit.broker.txn_rig import A, B, TxnProducer, read_stable, settle, txn_rig
+
+REFUSED = "transaction markers are refused"
+OVER = "transaction markers are refused no longer"
+HOUR_MS = 3_600_000
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What has been said of markers."""
+    records = caplog.get_records("setup") + caplog.get_records("call")
+    return [one.getMessage() for one in records if "marker" in one.getMessage()]
+
+
+def turn(rig: Rig, by_ms: int) -> None:
+    rig.advance(by_ms)
+    settle(rig)
+
+
+@pytest.fixture
+def rig(caplog: pytest.LogCaptureFixture) -> Iterator[Rig]:
+    """A broker whose partition 0 has refused the markers of two transactions."""
+    caplog.set_level(logging.INFO)
+    with txn_rig() as rig:
+        producers = [TxnProducer(rig, name).ready() for name in ("one", "two")]
+        for producer in producers:
+            producer.add(A, B)
+            assert [producer.put(one, b"x") for one in (A, B)] == [ErrorCode.NONE] * 2
+        rig.disk.refuses = lambda path, operation: operation == "write" and "/t-0/" in path
+        for producer in producers:
+            assert producer.end() is ErrorCode.NONE
+        settle(rig)
+        yield rig
+
+
+def test_an_outage_is_told_once_whoever_waits_for_it(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(20):
+        turn(rig, 2_000)
+    assert said(caplog) == [REFUSED]
+
+
+def test_a_long_outage_is_told_again_from_time_to_time(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(HOUR_MS // 10_000):
+        turn(rig, 10_000)
+    assert said(caplog) == [REFUSED] * (1 + HOUR_MS // REMINDER_MS)
+
+
+def test_the_end_of_an_outage_is_told(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        rig.disk.refuses = None
+        turn(rig, 2_000)
+    assert said(caplog) == [REFUSED, OVER]
+    assert read_stable(rig, "t") == [b"x"] * 2
+
+
+def test_an_outage_ends_with_its_topic(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    rig.ask(DeleteTopicsRequest(topic_names=["t"]), 5)
+    turn(rig, 2_000)
+    assert said(caplog) == [REFUSED, OVER]
