@@ -296,9 +296,12 @@ class ReplicaManager:
         def finish(made: list[Made]) -> None:
             now = current()
             for one in made:
-                # The topic may have gone meanwhile, or be another of the same name.
+                # The topic may have gone meanwhile, or be another of the same name. While it is
+                # being deleted it is out of service, and the image does not say so yet.
                 topic = now.topics.get(one.topic.name)
-                if topic is not None and topic.topic_id == one.topic.topic_id:
+                if topic is None or topic.topic_id != one.topic.topic_id:
+                    continue
+                if topic.name in self._topics:
                     self._adopt(Made(topic, one.logs, one.refused), now)
             done()
 

@@ -9,7 +9,8 @@ from broker.controller.outcome import AllocateProducerIds
 from broker.server.status import BrokerStatus
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.messages.topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest
+from tests.harness.wire import batch_of, produce_request
 from tests.unit.broker.cluster import create_request
 from tests.unit.broker.rig import HeldWorker, Rig
 
@@ -72,6 +73,34 @@ def test_an_answer_without_records_waits_for_the_commit_that_is_being_applied() 
     assert first.answer.topics[0].error_code == ErrorCode.NONE
     assert again.answer.topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
     assert named.answer.topics[0].error_code == ErrorCode.NONE
+    rig.stop()
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_a_topic_that_is_being_deleted_is_not_made_any_more(is_full: bool) -> None:
+    """Its partitions would be served for ever, from folders that are gone."""
+    worker = HeldWorker()
+    rig = Rig(worker=worker)
+    services = rig.broker.services
+    rig.disk.refuses = lambda path, operation: operation == "write" and "/t-0/" in path
+    rig.send(create_request("t"), 7)
+    rig.flusher.sync()
+    worker.work()
+    assert services.replicas.unmade
+    if not is_full:
+        rig.disk.refuses = None
+    services.replicas.retry(lambda: services.metadata.image, lambda: None)
+    deleting = rig.send(DeleteTopicsRequest(topic_names=["t"]), 5)
+    rig.flusher.sync()
+    # The try is under way, and the deletion is in line behind it.
+    assert len(worker.held) == 2
+    worker.work()
+    assert deleting.answer.responses[0].error_code == ErrorCode.NONE
+    assert not services.replicas.unmade
+    batch = batch_of([b"x"], producer_id=7, producer_epoch=0, base_sequence=0)
+    answer = rig.send(produce_request("t", batch), 9).answer.responses[0]
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert answer.partition_responses[0].error_code == unknown
     rig.stop()
 
 
