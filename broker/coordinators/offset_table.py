@@ -31,8 +31,8 @@ class OffsetTable:
         self.groups: dict[str, dict[TopicPartition, CommittedOffset]] = {}
         self._pending: dict[int, dict[Place, CommittedOffset]] = {}
         """Producer id -> what its open transaction has committed."""
-        self._unstable: Counter[Place] = Counter()
-        """In how many open transactions a place is."""
+        self._unstable: dict[str, Counter[TopicPartition]] = {}
+        """Group -> partition -> in how many open transactions it is."""
 
     # Replaying.
 
@@ -47,7 +47,8 @@ class OffsetTable:
         """An offset that counts when its transaction is committed."""
         pending = self._pending.setdefault(producer_id, {})
         if place not in pending:
-            self._unstable[place] += 1
+            counts = self._unstable.setdefault(place.group_id, Counter())
+            counts[place.partition] += 1
         pending[place] = committed
 
     def remove(self, place: Place, log_offset: int) -> None:
@@ -61,22 +62,27 @@ class OffsetTable:
             offsets.pop(place.partition, None)
             if not offsets:
                 del self.groups[place.group_id]
-        if place in self._unstable:
+        if self.is_unstable(*place):
             for pending in self._pending.values():
                 if place in pending and pending[place].log_offset <= log_offset:
                     del pending[place]
-                    self._unstable[place] -= 1
-            if not self._unstable[place]:
-                del self._unstable[place]
+                    self._settle(place)
 
     def resolve(self, producer_id: int, *, is_commit: bool) -> None:
         """A producer's transaction has ended in this partition."""
         for place, committed in self._pending.pop(producer_id, {}).items():
-            self._unstable[place] -= 1
-            if not self._unstable[place]:
-                del self._unstable[place]
+            self._settle(place)
             if is_commit:
                 self.put(place, committed)
+
+    def _settle(self, place: Place) -> None:
+        """A place is in one open transaction less."""
+        counts = self._unstable[place.group_id]
+        counts[place.partition] -= 1
+        if not counts[place.partition]:
+            del counts[place.partition]
+        if not counts:
+            del self._unstable[place.group_id]
 
     # Asking.
 
@@ -91,25 +97,39 @@ class OffsetTable:
 
     def is_unstable(self, group_id: str, partition: TopicPartition) -> bool:
         """Whether an open transaction has committed this partition, and may yet."""
-        return bool(self._unstable) and Place(group_id, partition) in self._unstable
+        return partition in self._unstable.get(group_id, ())
 
     def has_pending(self, group_id: str) -> bool:
         """Whether an open transaction has committed anything of a group."""
-        return bool(self._unstable) and any(one.group_id == group_id for one in self._unstable)
+        return group_id in self._unstable
 
     def has(self, group_id: str) -> bool:
         """Whether anything is known of a group."""
-        return group_id in self.groups or self.has_pending(group_id)
+        return group_id in self.groups or group_id in self._unstable
 
     def group_ids(self) -> set[str]:
         """Every group that anything is known of."""
-        return self.groups.keys() | {place.group_id for place in self._unstable}
+        return self.groups.keys() | self._unstable.keys()
+
+    def is_full(self, group_count_max: int) -> bool:
+        """Whether so many groups are known, if only by an open transaction."""
+        if len(self.groups) + len(self._unstable) < group_count_max:
+            return False
+        return len(self.group_ids()) >= group_count_max
 
     def places(self) -> Iterator[Place]:
         """Every place with an offset, committed or pending."""
-        for group_id, offsets in self.groups.items():
-            for partition in offsets:
+        for group_id in self.groups:
+            yield from self.places_of(group_id)
+        for group_id in self._unstable:
+            if group_id not in self.groups:
+                yield from self.places_of(group_id)
+
+    def places_of(self, group_id: str) -> Iterator[Place]:
+        """The same of one group."""
+        committed = self.of_group(group_id)
+        for partition in committed:
+            yield Place(group_id, partition)
+        for partition in self._unstable.get(group_id, ()):
+            if partition not in committed:
                 yield Place(group_id, partition)
-        for place in self._unstable:
-            if self.get(*place) is None:
-                yield place

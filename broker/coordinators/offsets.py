@@ -214,8 +214,7 @@ class GroupShard:
         return self._room_for(group_id)
 
     def _room_for(self, group_id: str) -> ErrorCode:
-        is_full = len(self.offsets.groups) >= self._group_count_max
-        if is_full and group_id not in self.offsets.groups:
+        if not self.offsets.has(group_id) and self.offsets.is_full(self._group_count_max):
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         return ErrorCode.NONE
 
@@ -300,9 +299,7 @@ class GroupShard:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND)
         if state is not GroupState.EMPTY:
             raise ApiError(ErrorCode.NON_EMPTY_GROUP)
-        tombstones = self._tombstones(
-            place for place in self.offsets.places() if place.group_id == group_id
-        )
+        tombstones = self._tombstones(self.offsets.places_of(group_id))
         return tombstones + self._tombstone_of(group_id)
 
     def _tombstone_of(self, group_id: str) -> list[CoordinatorRecord]:

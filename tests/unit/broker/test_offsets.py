@@ -1,5 +1,6 @@
 """Committed offsets of groups without members: what is taken, given back, and forgotten."""
 
+from collections.abc import Iterator
 from random import Random
 
 import pytest
@@ -13,6 +14,7 @@ from broker.coordinators.group_records import (
 )
 from broker.coordinators.group_state import GroupState
 from broker.coordinators.group_terms import GroupLimits, Moment
+from broker.coordinators.offset_table import OffsetTable, Place
 from broker.coordinators.offsets import GroupShard, shard_of
 from broker.coordinators.outcome import CoordinatorRecord
 from protocol.errors import CorruptBatch, ErrorCode
@@ -20,6 +22,11 @@ from protocol.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+)
+from protocol.messages.transactions import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
 )
 from protocol.types import TopicPartition
 
@@ -142,6 +149,50 @@ def test_a_shard_has_a_limit_of_groups() -> None:
     shard.offsets.groups = {f"g{number}": {} for number in range(GROUP_COUNT_MAX)}
     assert commit(shard, request(group_id="one more")) is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert commit(shard, request(group_id="g7")) is ErrorCode.NONE
+
+
+def commit_in_transaction(shard: GroupShard, group_id: str, log_offset: int) -> ErrorCode:
+    partition = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=5)
+    wanted = TxnOffsetCommitRequest(
+        group_id=group_id,
+        topics=[TxnOffsetCommitRequestTopic(name="logs", partitions=[partition])],
+    )
+    outcome = shard.commit_in_transaction(wanted, 100, has_partition)
+    for record in outcome.records:
+        shard.replay(record.key, record.value, log_offset, 1000)
+    return ErrorCode(outcome.reply.topics[0].partitions[0].error_code)
+
+
+def test_groups_that_only_a_transaction_knows_count_for_the_limit() -> None:
+    shard = new_shard()
+    commit(shard, request(group_id="g0"))
+    names = [f"g{number}" for number in range(GROUP_COUNT_MAX)]
+    for log_offset, name in enumerate([*names, *names]):
+        assert commit_in_transaction(shard, name, log_offset) is ErrorCode.NONE
+    full = ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert commit_in_transaction(shard, "one more", 99) is full
+    assert commit(shard, request(group_id="one more")) is full
+    assert commit(shard, request(group_id="g7")) is ErrorCode.NONE
+    shard.offsets.resolve(1000, is_commit=False)
+    assert commit_in_transaction(shard, "one more", 100) is ErrorCode.NONE
+
+
+class OneByOne(OffsetTable):
+    """Refuses to be gone through as a whole."""
+
+    def places(self) -> Iterator[Place]:
+        raise AssertionError("all places are looked at for the sake of one group")
+
+
+def test_deleting_a_group_does_not_look_at_the_others() -> None:
+    """A request may delete every group of a shard, and would look at all for each of them."""
+    shard = new_shard()
+    shard.offsets = OneByOne()
+    commit(shard, request(partition=1))
+    commit_in_transaction(shard, "g", 1)
+    commit(shard, request(group_id="other"))
+    keys = {record.key for record in shard.delete_group("g")}
+    assert keys == {encode_offset_key("g", "logs", partition) for partition in (0, 1)}
 
 
 def test_pitfall_08_an_unknown_group_has_nothing_and_is_dead() -> None:
