@@ -143,7 +143,9 @@ class GroupShard:
         place = Place(name.group, TopicPartition(name.topic, name.partition))
         if value is None:
             self.offsets.remove(place, log_offset)
-            self._voided.pop(place, None)
+            # A tombstone from before says nothing of what stands between it and the topic's end.
+            if log_offset >= self._voided.get(place, log_offset):
+                self._voided.pop(place, None)
         elif log_offset < self._voided.get(place, log_offset):
             # It was under way when its topic was removed.
             return

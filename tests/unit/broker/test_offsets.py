@@ -231,6 +231,23 @@ def test_pitfall_45_offsets_of_a_deleted_topic_are_void() -> None:
     assert committed(shard) is None
 
 
+def test_what_was_under_way_behind_an_older_tombstone_goes_with_its_topic() -> None:
+    """An offset was deleted and committed anew, and before that was on the disk its topic went."""
+    shard = new_shard()
+    (record,) = shard.commit(request(), at(100), has_partition).records
+    tombstone = CoordinatorRecord(record.key, None)
+    shard.replay(record.key, record.value, 4)
+    shard.void([tombstone], 7)
+    shard.replay(record.key, None, 5)
+    shard.replay(record.key, record.value, 6)
+    assert committed(shard) is None
+    assert shard.voided() == [tombstone]
+    shard.replay(record.key, None, 7)
+    assert shard.voided() == []
+    shard.replay(record.key, record.value, 8)
+    assert committed(shard) is not None
+
+
 def test_groups_are_listed_by_state_whatever_the_case() -> None:
     shard = new_shard()
     commit(shard, request())
