@@ -83,6 +83,10 @@ class LimitKeys:
         "max.pending.metadata.orders", Kind.INT, 1_000, "orders", low=1,
         why="what is to be made or changed waits for the disk, also when its client is gone",
     )  # fmt: skip
+    max_pending_metadata_orders_per_ip: int = setting(
+        "max.pending.metadata.orders.per.ip", Kind.INT, 500, "orders", low=1,
+        why="of these, what one host may have waiting, so that there is a place for the others",
+    )  # fmt: skip
     max_producers_per_partition: int = setting(
         "max.producers.per.partition", Kind.INT, 25_000, "producers", low=1,
         why="idempotent producers a partition remembers; beyond it the silent ones are forgotten",

@@ -129,6 +129,7 @@ class Broker:
             self._on_image,
             services.write_failed,
             self.config.max_pending_metadata_orders,
+            self.config.max_pending_metadata_orders_per_ip,
         )
         services.metadata.load()
         controller.config = services.config = self._config_in_force()

@@ -7,7 +7,7 @@ committed; it moves when the partitions of a commit are in service, and then the
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -59,6 +59,7 @@ class MetadataDriver:
         on_image: Callable[[MetadataDelta], None],
         write_failed: Callable[[TopicPartition, DiskError, int], None],
         pending_max: int,
+        pending_max_per_host: int,
     ) -> None:
         """`apply` brings the partitions of a commit into service and then calls its last argument;
         `on_image` comes when the image has moved, before the reply; `write_failed` hears what the
@@ -74,8 +75,11 @@ class MetadataDriver:
         self._on_image = on_image
         self._write_failed = write_failed
         self._pending_max = pending_max
+        self._pending_max_per_host = pending_max_per_host
         self._decided = self.image
         self._pending: deque[tuple[MetadataDelta, MetadataImage, Callable[[], None]]] = deque()
+        self._pending_of: Counter[str] = Counter()
+        """Host -> how many of the pending orders it has given."""
         self._is_applying = False
         self._is_committing = False
 
@@ -99,12 +103,18 @@ class MetadataDriver:
         self.image = self._decided = delta.image()
         self._log.advance_high_watermark(end_offset)
 
-    def submit(self, order: ControllerInput, reply: Reply, refused: Refused) -> None:
+    def submit(
+        self, order: ControllerInput, reply: Reply, refused: Refused, host: str | None = None
+    ) -> None:
         """Decide, and call `reply` once it is committed and in force, or `refused` if it cannot be
-        written, or too many wait already. Either may be called before this returns."""
-        if len(self._pending) >= self._pending_max:
-            # A connection has one order under way, but what is decided stays in line when its
-            # connection ends, and folders are made one after the other.
+        written, or too many wait already. Either may be called before this returns. `host` has
+        given the order; None for the broker itself."""
+        # A connection has one order under way, but what is decided stays in line when its
+        # connection ends, and folders are made one after the other.
+        is_full = len(self._pending) >= self._pending_max
+        if host is not None and self._pending_of[host] >= self._pending_max_per_host:
+            is_full = True
+        if is_full:
             refused(ApiError(ErrorCode.REQUEST_TIMED_OUT, "too many orders wait; try again"))
             return
         now_ms = self._clock.now_ms()
@@ -123,7 +133,20 @@ class MetadataDriver:
             reply(outcome.reply)
             return
         # Also an answer without records may rest on what is not committed, or not in force, yet.
-        self._pending.append((delta, self._decided, lambda: reply(outcome.reply)))
+        if host is not None:
+            self._pending_of[host] += 1
+
+        def done() -> None:
+            if host is not None:
+                self._leave(host)
+            reply(outcome.reply)
+
+        self._pending.append((delta, self._decided, done))
+
+    def _leave(self, host: str) -> None:
+        self._pending_of[host] -= 1
+        if not self._pending_of[host]:
+            del self._pending_of[host]
 
     def submit_now(self, order: ControllerInput) -> Any:
         """Before the loop runs: decide, write, sync and replay in one go; returns the reply."""

@@ -73,6 +73,7 @@ def delete_topics(services: Services, call: Call, request: DeleteTopicsRequest) 
         request,
         lambda response: call.answer(adapt(response)),
         lambda error: call.answer(refused(error)),
+        call.connection.peer_host,
     )
 
 
@@ -93,4 +94,9 @@ def create_partitions(services: Services, call: Call, request: CreatePartitionsR
 
 
 def _submit(services: Services, call: Call, order: ControllerInput, refused: Any) -> None:
-    services.metadata.submit(order, call.answer, lambda error: call.answer(refused(error)))
+    services.metadata.submit(
+        order,
+        call.answer,
+        lambda error: call.answer(refused(error)),
+        call.connection.peer_host,
+    )

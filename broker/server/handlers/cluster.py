@@ -99,6 +99,7 @@ def metadata(services: Services, call: Call, request: MetadataRequest) -> Metada
             CreateOwnTopic(name),
             partial(finished, name),
             partial(not_written, name),
+            call.connection.peer_host,
         )
     return None
 
@@ -237,7 +238,7 @@ def find_coordinator(
     def answer() -> None:
         call.answer(_coordinators(call, [_coordinator(services, call, key, find) for key in keys]))
 
-    with_topic(services, topic, answer)
+    with_topic(services, call, topic, answer)
     return None
 
 

@@ -36,7 +36,7 @@ def alter_configs(services: Services, call: Call, request: AlterConfigsRequest) 
     def refused(error: ApiError) -> None:
         call.answer(AlterConfigsResponse(responses=_not_written(request.resources, error)))
 
-    services.metadata.submit(request, call.answer, refused)
+    services.metadata.submit(request, call.answer, refused, call.connection.peer_host)
 
 
 def incremental_alter_configs(
@@ -48,7 +48,7 @@ def incremental_alter_configs(
         responses = _not_written(request.resources, error)
         call.answer(IncrementalAlterConfigsResponse(responses=responses))
 
-    services.metadata.submit(request, call.answer, refused)
+    services.metadata.submit(request, call.answer, refused, call.connection.peer_host)
 
 
 def _not_written(

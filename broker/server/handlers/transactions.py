@@ -213,16 +213,21 @@ def add_offsets_to_txn(
         )
 
     # A group that has never committed may be the first one of all.
-    with_topic(services, OFFSETS_TOPIC, add)
+    with_topic(services, call, OFFSETS_TOPIC, add)
     return None
 
 
-def with_topic(services: Services, name: str, then: Callable[[], None]) -> None:
+def with_topic(services: Services, call: Call, name: str, then: Callable[[], None]) -> None:
     """Go on once an internal topic is there; it is made when there is none yet."""
     if name in services.metadata.image.topics:
         then()
     else:
-        services.metadata.submit(CreateOwnTopic(name), lambda _: then(), lambda _: then())
+        services.metadata.submit(
+            CreateOwnTopic(name),
+            lambda _: then(),
+            lambda _: then(),
+            call.connection.peer_host,
+        )
 
 
 def end_txn(services: Services, call: Call, request: EndTxnRequest) -> None:

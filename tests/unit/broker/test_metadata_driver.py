@@ -12,7 +12,7 @@ from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest
 from tests.harness.wire import batch_of, produce_request
 from tests.unit.broker.cluster import create_request
-from tests.unit.broker.rig import HeldWorker, Rig
+from tests.unit.broker.rig import Asked, HeldWorker, Rig
 
 PENDING_MAX = 3_000
 
@@ -55,6 +55,31 @@ def test_what_waits_has_a_limit(rig: Rig) -> None:
     rig.turn()
     assert len(replies) == PENDING_MAX
     rig.create("t")
+
+
+def test_one_host_cannot_take_every_place() -> None:
+    rig = Rig(max_pending_metadata_orders=6, max_pending_metadata_orders_per_ip=4)
+
+    def create(host: str, name: str) -> Asked:
+        asked = Asked(create_request(name), 7, "HOST")
+        asked.connection.peer_host = host
+        rig.start_request(asked)
+        return asked
+
+    def code_of(asked: Asked) -> ErrorCode:
+        return ErrorCode(asked.answer.topics[0].error_code)
+
+    for _ in range(2):
+        # What changes nothing waits for what does, and takes a place as well.
+        mine = [create("a", name) for name in ("t", "t", "u", "v", "w")]
+        assert code_of(mine.pop()) is ErrorCode.REQUEST_TIMED_OUT
+        others = [create(host, f"{host}0") for host in ("b", "c", "d")]
+        assert code_of(others.pop()) is ErrorCode.REQUEST_TIMED_OUT
+        assert not any(one.is_answered() for one in [*mine, *others])
+        rig.flusher.sync()
+        assert all(one.is_answered() for one in [*mine, *others])
+        rig.ask(DeleteTopicsRequest(topic_names=["t", "u", "v", "b0", "c0"]), 5)
+    rig.stop()
 
 
 def test_an_answer_without_records_waits_for_the_commit_that_is_being_applied() -> None:
