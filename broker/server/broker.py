@@ -271,9 +271,12 @@ class Broker:
         self.services.timer.stop()
         for connection in list(self.connections.open):
             connection.close("the broker stops", is_logged=False)
-        self.worker.stop()
+        is_synced = self.worker.stop() and self.flusher.stop()
         self.warmer.stop()
-        self.flusher.stop()
+        if not is_synced:
+            # Their reports cannot be heard any more, and the marker would vouch for all data.
+            self._die("a sync has failed, or did not end, while the broker stopped")
+            return
         if self._logs is not None:
             self._logs.close_clean()
             logger.info("stopped cleanly", extra=fields(log_dir=self.config.log_dir))

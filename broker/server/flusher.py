@@ -18,6 +18,9 @@ from broker.storage.log import Log
 
 FLUSH_THREADS = 4
 
+STOP_S_MAX = 5.0
+"""How long a stop waits for a sync that hangs."""
+
 
 class Flusher:
     """Syncs marked logs. `on_flushed(log)` comes in the loop after `log.recovery_point` has moved;
@@ -39,7 +42,8 @@ class Flusher:
         self._in_flight: set[Log] = set()
         self._forgotten: set[Log] = set()
         """Logs under way whose sync need not succeed any more."""
-        self._idle = [Worker(loop, f"flush-{number}") for number in range(FLUSH_THREADS)]
+        self._workers = [Worker(loop, f"flush-{number}") for number in range(FLUSH_THREADS)]
+        self._idle = list(self._workers)
         self._is_scheduled = False
 
     @property
@@ -101,7 +105,10 @@ class Flusher:
 
         worker.run(job, done, self._on_failed)
 
-    def stop(self) -> None:
-        """End the threads; call when idle."""
-        for worker in self._idle:
-            worker.stop()
+    def stop(self) -> bool:
+        """End the threads; whether everything they had begun has been synced.
+
+        What failed, or hangs, must not be synced again: the kernel tells of a failure once.
+        """
+        ended = [worker.stop(STOP_S_MAX) for worker in self._workers]
+        return all(ended)

@@ -35,6 +35,8 @@ class Worker:
         self._on_final = on_final
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._has_failed = False
+        """Whether the disk has refused something for good."""
 
     def run(
         self,
@@ -48,12 +50,18 @@ class Worker:
             self._thread.start()
         self._jobs.put((job, done, failed))  # type: ignore[arg-type]  # done takes what job gives
 
-    def stop(self) -> None:
-        """Finish what is queued and end the thread; its results may not be seen any more."""
+    def stop(self, timeout_s: float | None = None) -> bool:
+        """Finish what is queued and end the thread; its results may not be seen any more.
+
+        Returns whether it has ended, within this time, without the disk failing for good.
+        """
         if self._thread is not None:
             self._jobs.put(None)
-            self._thread.join()
+            self._thread.join(timeout_s)
+            if self._thread.is_alive():
+                return False
             self._thread = None
+        return not self._has_failed
 
     def _work(self) -> None:
         while (entry := self._jobs.get()) is not None:
@@ -62,6 +70,7 @@ class Worker:
                 result = job()
             except (CorruptionError, DiskError, FolderError, OSError) as error:
                 is_final = isinstance(error, DiskError) and error.is_final
+                self._has_failed |= is_final
                 self._report((is_final and self._on_final) or failed, error)
             else:
                 self._report(done, result)

@@ -67,8 +67,8 @@ class InlineWorker(Worker):
         else:
             done(result)
 
-    def stop(self) -> None:
-        pass
+    def stop(self, timeout_s: float | None = None) -> bool:
+        return True
 
 
 class HeldWorker(InlineWorker):
@@ -108,8 +108,8 @@ class HeldFlusher(Flusher):
     def forget(self, log: Log) -> None:
         self.marked.pop(log, None)
 
-    def stop(self) -> None:
-        pass
+    def stop(self) -> bool:
+        return True
 
     def begin(self) -> list[tuple[Log, FlushTarget]]:
         """Start a sync of everything marked; what is written later is not part of it."""

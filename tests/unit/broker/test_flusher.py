@@ -67,6 +67,46 @@ def runner() -> Iterator[asyncio.Runner]:
         yield runner
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_stop_hears_how_the_syncs_under_way_have_ended(
+    runner: asyncio.Runner, fails: bool
+) -> None:
+    """The loop hears no report any more, and a second sync of the same file would succeed."""
+
+    async def run() -> None:
+        bench = Bench(asyncio.get_running_loop())
+        log = FakeLog()
+        log.end = 1
+        log.error = DiskError("f", "fdatasync") if fails else None
+        bench.flusher.mark(log)
+        async with asyncio.timeout(20):
+            while not log.syncs:
+                await asyncio.sleep(0)
+        threading.Timer(0.05, log.may_end.set).start()
+        assert bench.flusher.stop() is not fails
+
+    runner.run(run())
+
+
+def test_a_stop_does_not_wait_for_ever(
+    runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.server.flusher.STOP_S_MAX", 0.05)
+
+    async def run() -> None:
+        bench = Bench(asyncio.get_running_loop())
+        log = FakeLog()
+        log.end = 1
+        bench.flusher.mark(log)
+        async with asyncio.timeout(20):
+            while not log.syncs:
+                await asyncio.sleep(0)
+        assert not bench.flusher.stop()
+        log.may_end.set()
+
+    runner.run(run())
+
+
 def test_what_is_written_during_a_sync_shares_the_next(runner: asyncio.Runner) -> None:
     async def run() -> None:
         bench = Bench(asyncio.get_running_loop())

@@ -157,6 +157,20 @@ def test_a_failed_disk_ends_the_broker(rig: Rig) -> None:
         rig.send(produce_request("t", batch_of([b"x"])), 9)
 
 
+def test_a_stop_vouches_for_nothing_when_a_sync_has_failed_beside_it(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.ask(produce_request("t", batch_of([b"x"])), 9)
+    rig.broker.stop_serving()
+    monkeypatch.setattr(rig.flusher, "stop", lambda: False)
+    with pytest.raises(AssertionError, match="would end: a sync has failed"):
+        rig.broker.close()
+    assert ".kafka_cleanshutdown" not in rig.disk.list_folder("/data")
+    monkeypatch.undo()
+    rig.broker.close()
+    assert ".kafka_cleanshutdown" in rig.disk.list_folder("/data")
+
+
 def test_time_out_and_deletion_end_the_wait(rig: Rig) -> None:
     late = rig.send(produce_request("t", batch_of([b"x"]), timeout_ms=1_500), 9)
     rig.advance(1_499)
