@@ -85,7 +85,7 @@ class BrokerKeys(LimitKeys):
     )  # fmt: skip
     offset_metadata_max_bytes: int = setting(
         "offset.metadata.max.bytes", Kind.INT, 4096, "bytes", low=0,
-        why="the longest note a reader may leave beside an offset",
+        why="the longest note a reader may leave beside an offset, in units of UTF-16 as in Kafka",
     )  # fmt: skip
     offsets_retention_check_interval_ms: int = setting(
         "offsets.retention.check.interval.ms", Kind.LONG, 600_000, "ms", low=1,

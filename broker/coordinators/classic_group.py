@@ -345,7 +345,8 @@ class ClassicGroup(Rebalancing):
         self, member_id: str, group_instance_id: str | None, generation_id: int
     ) -> ErrorCode:
         """The same for TxnOffsetCommit, which named no member before version 3 (KIP-447)."""
-        if generation_id < 0 and member_id == NO_MEMBER and group_instance_id is None:
+        is_nobody = member_id == NO_MEMBER and group_instance_id is None
+        if generation_id < 0 and (is_nobody or self.state is GroupState.EMPTY):
             return ErrorCode.NONE
         return self._check_generation(member_id, group_instance_id, generation_id)
 

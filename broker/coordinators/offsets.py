@@ -112,7 +112,7 @@ class GroupShard:
         self.offsets = OffsetTable()
         self.members = Membership(limits, random)
         self._group_count_max = limits.group_count_max
-        self._metadata_bytes_max = metadata_bytes_max
+        self._metadata_max = metadata_bytes_max
         self._retention_ms = retention_ms
         self._stored: dict[str, GroupMetadataValue] | None = {}
         """The last generation of each group while the log is being loaded; None from then on."""
@@ -253,8 +253,6 @@ class GroupShard:
                 request.member_id, request.group_instance_id, request.generation_id
             )
         if request.generation_id >= 0:
-            return ErrorCode.ILLEGAL_GENERATION
-        if request.member_id or request.group_instance_id is not None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         return self._room_for(request.group_id)
 
@@ -264,7 +262,8 @@ class GroupShard:
         if not has_partition(topic, partition.partition_index):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         metadata = partition.committed_metadata
-        if metadata is not None and len(metadata.encode()) > self._metadata_bytes_max:
+        # Kafka's limit speaks of bytes and counts what Java counts: units of UTF-16.
+        if metadata is not None and len(metadata.encode("utf-16-le")) > 2 * self._metadata_max:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
         return ErrorCode.NONE
 

@@ -343,7 +343,7 @@ def test_a_transactional_commit_fences_zombies_of_the_group() -> None:
     scene, a = Scene(), Client("a", instance="i1")
     stranger = Client("x", member_id="stranger", generation=1)
     assert judged(scene.shard, transactional(Client("nobody"))) is ErrorCode.NONE
-    assert judged(scene.shard, transactional(stranger)) is ErrorCode.ILLEGAL_GENERATION
+    assert judged(scene.shard, transactional(stranger)) is ErrorCode.UNKNOWN_MEMBER_ID
     scene.join(a)
     assert judged(scene.shard, transactional(a)) is ErrorCode.NONE, "also before it is stable"
     assert judged(scene.shard, transactional(stranger)) is ErrorCode.UNKNOWN_MEMBER_ID
@@ -353,3 +353,14 @@ def test_a_transactional_commit_fences_zombies_of_the_group() -> None:
     assert judged(scene.shard, transactional(old)) is ErrorCode.ILLEGAL_GENERATION
     assert judged(scene.shard, transactional(Client("nobody"))) is ErrorCode.NONE
     assert judged(scene.shard, transactional(a, "")) is ErrorCode.INVALID_GROUP_ID
+
+
+def test_an_empty_group_takes_transactional_commits_of_anybody_without_a_generation() -> None:
+    """A reader that assigns its partitions itself may still have an instance id (Java does)."""
+    scene, a = Scene(), Client("a")
+    alone = Client("x", instance="i1", member_id="x", generation=-1)
+    assert judged(scene.shard, transactional(alone)) is ErrorCode.NONE
+    scene.join(a)
+    assert judged(scene.shard, transactional(alone)) is ErrorCode.UNKNOWN_MEMBER_ID
+    scene.leave(a)
+    assert judged(scene.shard, transactional(alone)) is ErrorCode.NONE

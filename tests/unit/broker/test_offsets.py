@@ -31,13 +31,13 @@ from protocol.messages.transactions import (
 from protocol.types import TopicPartition
 
 RETENTION_MS = 10_000
-NOTE_BYTES_MAX = 8
+NOTE_MAX = 8
 GROUP_COUNT_MAX = 9
 
 
 def new_shard() -> GroupShard:
     limits = GroupLimits(0, 10, 1, 1000, GROUP_COUNT_MAX, 10, 1_000)
-    shard = GroupShard(limits, NOTE_BYTES_MAX, RETENTION_MS, Random(1))
+    shard = GroupShard(limits, NOTE_MAX, RETENTION_MS, Random(1))
     shard.loaded(at(0))
     return shard
 
@@ -99,6 +99,7 @@ def test_pitfall_30_metadata_and_leader_epoch_come_back_unchanged() -> None:
     shard = new_shard()
     assert commit(shard, request(5, metadata="ä|x", leader_epoch=7)) is ErrorCode.NONE
     assert committed(shard) == CommittedOffset(5, 7, "ä|x", 100)
+    assert commit(shard, request(6, metadata="ä" * NOTE_MAX)) is ErrorCode.NONE
 
 
 def test_a_commit_is_visible_only_when_replayed() -> None:
@@ -122,7 +123,7 @@ def test_no_metadata_is_empty_metadata() -> None:
     [
         (request(topic="none"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (request(partition=3), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        (request(metadata="ääääx"), ErrorCode.OFFSET_METADATA_TOO_LARGE),
+        (request(metadata="🌊🌊🌊🌊x"), ErrorCode.OFFSET_METADATA_TOO_LARGE),
         (request(generation_id=4, member_id="m"), ErrorCode.UNKNOWN_MEMBER_ID),
         (request(group_id="new", generation_id=0, member_id="m"), ErrorCode.ILLEGAL_GENERATION),
     ],
