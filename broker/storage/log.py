@@ -3,9 +3,8 @@
 Floor: storage. Synchronous, over the `Disk` passed in; it never reads a clock. Of the offsets,
 always `log_start_offset <= log_end_offset` and `recovery_point <= log_end_offset`: readable from,
 next to be given, and below it everything is on the disk. A batch passes through three calls:
-`append` judges and stages it, `write_staged` hands everything staged to the page cache with one
-`writev`, and `flush_target` / `flushed` move the recovery point past it. The staged views must
-stay untouched until `write_staged`.
+`append` judges and stages it, `write_staged` writes everything staged with one `writev`, and
+`flush_target` / `flushed` move the recovery point past it. Staged views must stay untouched.
 """
 
 from __future__ import annotations
@@ -410,6 +409,7 @@ class Log:
         if not count or self._cleaning is not None:
             return None
         paths, held = self.segments.drop_oldest(count)
+        self._producer_files.dropped_below(self.segments.start_offset)
         due_ms = now_ms + self._config.file_delete_delay_ms
         return DroppedFiles(self._disk, paths, held=held, due_ms=due_ms)
 

@@ -157,3 +157,9 @@ class ProducerFiles:
     def dropped(self, segment: Segment) -> None:
         """The segment is out of service."""
         self._incomplete.pop(segment, None)
+
+    def dropped_below(self, offset: int) -> None:
+        """The segments below are out of service: their files would come back without a log."""
+        for segment in [one for one in self._incomplete if one.base_offset < offset]:
+            del self._incomplete[segment]
+        self._snapshots = [one for one in self._snapshots if one.offset >= offset]

@@ -298,3 +298,21 @@ def test_a_producer_whose_batches_were_dropped_survives_a_power_cut() -> None:
         assert node.log.segments.start_offset == 1
         (retry,) = node.put(batch(b"of the producer", producer=(7, 0, 0)))
         assert retry.is_duplicate, seed
+
+
+def test_what_retention_has_dropped_is_not_waited_for() -> None:
+    """The transaction index of a dropped segment, or a snapshot below the start, is nobody's."""
+    node = Node(SMALL, topic={"retention.bytes": "0"})
+    node.sim.refuses = lambda path, operation: ".txnindex" in path
+    lived(node)
+    for _ in range(8):
+        node.put(batch(b"x" * 200))
+    node.log.advance_high_watermark(EVERYTHING)
+    assert retain(node, NOW) is not None
+    node.sim.refuses = None
+    node.flush()
+    assert node.log.flush_target() is None
+    bases = {f"{one.base_offset:020d}" for one in node.log.segments}
+    assert {name.partition(".")[0] for name in files(node, ".txnindex", ".snapshot")} <= bases
+    node.restart()
+    assert len(files(node, ".snapshot")) == 1
