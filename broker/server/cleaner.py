@@ -40,7 +40,6 @@ class Cleaner:
         self._unlink = unlink
         self._is_busy = False
         self._left_alone: set[Partition] = set()
-        self.cleaned_count = 0
 
     def look(self) -> None:
         """Begin with the dirtiest partition, if one is dirty enough."""
@@ -98,7 +97,6 @@ class Cleaner:
             self._failed(partition, job, error, is_over=True)
             return
         self._is_busy = False
-        self.cleaned_count += 1
         logger.info(
             "partition cleaned",
             extra=fields(

@@ -75,8 +75,6 @@ class CleaningJob:
         self._steps = self._run()
         self.done: list[CleanedGroup] = []
         """Groups that came out smaller or otherwise changed, oldest first."""
-        self.read_bytes = 0
-        self.written_bytes = 0
 
     @property
     def end_offset(self) -> int:
@@ -191,7 +189,6 @@ class CleaningJob:
                     file.write(left, position)
                 yield False
         aborted, rules.transactions.kept = rules.transactions.kept, []
-        self.written_bytes += new.size_bytes
         if not is_changed:
             unlink_if_there(self._disk, new.log_path + CLEANED_SUFFIX)
             return
@@ -224,9 +221,7 @@ class CleaningJob:
                 batches = self._whole(segment, file, position, head.size_bytes)
             if not batches:
                 raise CorruptionError(segment.log_path, position, "a batch is cut short")
-            read_bytes = sum(len(batch) for _, batch in batches)
-            position += read_bytes
-            self.read_bytes += read_bytes
+            position += sum(len(batch) for _, batch in batches)
             yield batches
 
     def _whole(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from itertools import islice
 from operator import lt
 
@@ -43,12 +43,6 @@ class OffsetIndex:
         """The last known batch boundary not beyond `position`; 0 when none is known."""
         found = bisect_right(self.positions, position)
         return self.positions[found - 1] if found else 0
-
-    def truncate_to(self, size_bytes: int) -> None:
-        """Keep the entries of batches that start below `size_bytes`."""
-        count = bisect_left(self.positions, size_bytes)
-        del self.offsets[count:]
-        del self.positions[count:]
 
     def encode(self, first: int = 0) -> bytes:
         """The entries from number `first` on, as they stand in the file."""

@@ -65,8 +65,8 @@ def _forget_empty(disk: Disk, txn_index_path: str) -> None:
         return
 
 
-def finish_swaps(disk: Disk, folder: str) -> bool:
-    """At a start, finish the swaps that were begun and remove what was not; whether any was.
+def finish_swaps(disk: Disk, folder: str) -> None:
+    """At a start, finish the swaps that were begun and remove what was not.
 
     Raises CorruptionError for a new segment that is not whole: it was on the disk when it got its
     name.
@@ -81,7 +81,6 @@ def finish_swaps(disk: Disk, folder: str) -> bool:
         _finish(disk, folder, int(name[:BASE_DIGITS]))
     if swaps:
         disk.sync_folder(folder)
-    return bool(swaps)
 
 
 def _finish(disk: Disk, folder: str, base_offset: int) -> None:

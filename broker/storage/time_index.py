@@ -40,12 +40,6 @@ class TimeIndex:
         found = bisect_left(self.timestamps, timestamp_ms)
         return self.offsets[found - 1] if found else 0
 
-    def truncate_to(self, relative_offset: int) -> None:
-        """Keep the entries below `relative_offset`."""
-        count = bisect_left(self.offsets, relative_offset)
-        del self.timestamps[count:]
-        del self.offsets[count:]
-
     def encode(self, first: int = 0) -> bytes:
         """The entries from number `first` on, as they stand in the file."""
         pairs = zip(self.timestamps[first:], self.offsets[first:], strict=True)

@@ -47,14 +47,6 @@ def test_a_boundary_is_the_last_one_not_beyond_the_position() -> None:
     assert [index.boundary_at_most(at) for at in (0, 4199, 4200, 9000)] == [0, 0, 4200, 8500]
 
 
-def test_cutting_the_file_drops_the_entries_behind_the_cut() -> None:
-    index = offset_index((9, 4200), (19, 8500))
-    index.truncate_to(8500)
-    assert list(index.offsets) == [9]
-    index.truncate_to(4200)
-    assert len(index) == 0
-
-
 def test_a_time_entry_is_added_only_when_it_is_newer() -> None:
     index = time_index((100, 5), (100, 9), (90, 12), (101, 15))
     assert list(zip(index.timestamps, index.offsets, strict=True)) == [(100, 5), (101, 15)]
@@ -64,12 +56,6 @@ def test_records_older_than_a_timestamp_end_before_its_first_record() -> None:
     index = time_index((100, 5), (200, 9))
     # At exactly 100 the record may be anywhere up to offset 5, so nothing can be skipped.
     assert [index.offset_before(at) for at in (50, 100, 101, 200, 201)] == [0, 0, 5, 5, 9]
-
-
-def test_a_time_index_is_cut_by_offset() -> None:
-    index = time_index((100, 5), (200, 9))
-    index.truncate_to(9)
-    assert list(index.timestamps) == [100]
 
 
 @pytest.mark.parametrize(
