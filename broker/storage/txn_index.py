@@ -8,13 +8,16 @@ no file.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from struct import Struct
 from typing import NamedTuple
 
 ENTRY_BYTES = 34
 VERSION = 0
 _ENTRY = Struct(">hqqqq")
+_LAST_OFFSET = attrgetter("last_offset")
 
 
 class AbortedTransaction(NamedTuple):
@@ -61,20 +64,24 @@ def decode(data: bytes, base_offset: int, next_offset: int) -> list[AbortedEntry
 
 
 def overlapping(
-    indexes: Iterable[Iterable[AbortedEntry]], start_offset: int, end_offset: int
+    indexes: Iterable[Sequence[AbortedEntry]], start_offset: int, end_offset: int
 ) -> list[AbortedTransaction]:
     """The aborted transactions with a batch in [start, end), by first offset.
 
     `indexes` are those of the segments from the one that holds the start on; no more of them are
-    asked for than needed.
+    asked for than needed. The order of the markers tells where to begin, the last stable offset
+    of an entry where to stop.
     """
     found = []
-    is_complete = False
     for entries in indexes:
-        for entry in entries:
-            if entry.last_offset >= start_offset and entry.first_offset < end_offset:
+        for number in range(bisect_left(entries, start_offset, key=_LAST_OFFSET), len(entries)):
+            entry = entries[number]
+            if entry.first_offset < end_offset:
                 found.append(AbortedTransaction(entry.producer_id, entry.first_offset))
-            is_complete = is_complete or entry.last_stable_offset >= end_offset
-        if is_complete:
-            break
+            if entry.last_stable_offset >= end_offset:
+                return _by_first_offset(found)
+    return _by_first_offset(found)
+
+
+def _by_first_offset(found: list[AbortedTransaction]) -> list[AbortedTransaction]:
     return sorted(found, key=lambda one: (one.first_offset, one.producer_id))
