@@ -6,8 +6,10 @@ batch is opened, decompressed if need be.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from broker.storage.segment import Segment
 from broker.storage.walk import BatchWalk
@@ -73,9 +75,16 @@ def largest_timestamp(
 
 
 def _largest_between(segment: Segment, start_offset: int, limit_offset: int) -> tuple[int, int]:
-    """Largest timestamp in a part of a segment, and the last offset of its batch or its own."""
-    largest = -1, -1
-    walk = BatchWalk(segment.file, segment.locate(start_offset), segment.size_bytes)
+    """Largest timestamp in a part of a segment, and the last offset of its batch or its own.
+
+    Whoever asks while the active segment grows asks for a part of it, so the headers are read from
+    the last place on where a time entry told of everything before it. Only where all such batches
+    lie below the start, in the segment that the log begins in, are they read from the start on.
+    """
+    largest, position = _known_largest(segment, limit_offset)
+    if segment.base_offset < start_offset and not _begins_within(segment, largest, start_offset):
+        largest, position = (-1, -1), segment.locate(start_offset)
+    walk = BatchWalk(segment.file, position, segment.size_bytes)
     for header in walk:
         if header.base_offset >= limit_offset:
             break
@@ -90,6 +99,34 @@ def _largest_between(segment: Segment, start_offset: int, limit_offset: int) -> 
         if found[0] > largest[0]:
             largest = found
     return largest
+
+
+def _known_largest(segment: Segment, limit_offset: int) -> tuple[tuple[int, int], int]:
+    """What is known of the largest timestamp below the limit, and from where to read on.
+
+    A time entry is made with an offset entry and tells of every batch up to that one. So what is
+    newer than one entry and comes before the next begins behind the last offset entry but one.
+    """
+    base_offset, times, index = segment.base_offset, segment.time_index, segment.index
+    if segment.largest_timestamp_offset < limit_offset:
+        known = segment.largest_timestamp_ms, segment.largest_timestamp_offset
+        return known, segment.size_bytes
+    count = bisect_left(times.offsets, limit_offset - base_offset)
+    known = -1, -1
+    if count:
+        known = times.timestamps[count - 1], base_offset + times.offsets[count - 1]
+    newer = segment.largest_timestamp_offset - base_offset
+    if count < len(times):
+        newer = times.offsets[count]
+    return known, index.position_before(newer - 1)
+
+
+def _begins_within(segment: Segment, largest: tuple[int, int], start_offset: int) -> bool:
+    """Whether the batch that is known to be the newest has no record below the start."""
+    if largest[1] < start_offset:
+        return False
+    walk = BatchWalk(segment.file, segment.locate(largest[1]), segment.size_bytes)
+    return any(header.base_offset >= start_offset for header in islice(walk, 1))
 
 
 def _places(segment: Segment, position: int, header: BatchHeader) -> Iterator[Place]:

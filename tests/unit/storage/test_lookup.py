@@ -96,11 +96,61 @@ def test_any_time_and_limit_agree_with_a_search_through_everything() -> None:
     node.flush()
     node.log.advance_log_start(chance.randint(0, 20))
     assert len(batches_of(node.log)) > 50
-    for again in range(2):
+    for again in range(3):
         for _ in range(60):
             at = NOW + chance.randint(-5, 620)
             limit = chance.randint(0, node.log.log_end_offset + 3)
             found = node.log.offset_for_timestamp(at, limit)
             assert pair(found) == first_by_hand(node, at, limit), (again, at, limit)
             assert pair(node.log.max_timestamp_record(limit)) == largest_by_hand(node, limit)
+        node.log.advance_log_start(chance.randint(node.log.log_start_offset, 60))
         node.restart()
+
+
+def test_the_newest_record_between_any_start_and_limit_of_one_segment() -> None:
+    chance = seeded("any start and limit of one segment")
+    for _ in range(20):
+        node = Node({"log.index.interval.bytes": chance.choice([0, 150, 400])})
+        spread = chance.choice([1, 5, 60])
+        for number in range(60):
+            stamps = [
+                max(NOW * chance.choice([0, 1, 1]) + number + chance.randint(-spread, spread), -1)
+                for _ in range(chance.randint(1, 3))
+            ]
+            node.put(batch(*[b"v" * chance.randint(0, 60)] * len(stamps), timestamps=stamps))
+        node.flush()
+        for start in sorted(chance.sample(range(100), 8)):
+            node.log.advance_log_start(min(start, node.log.high_watermark))
+            for limit in range(node.log.log_end_offset + 2):
+                found = node.log.max_timestamp_record(limit)
+                assert pair(found) == largest_by_hand(node, limit), (start, limit)
+            if chance.random() < 0.3:
+                node.restart()
+
+
+@pytest.mark.parametrize("order", ["rising", "falling", "level", "newest in the middle"])
+def test_the_newest_record_below_a_limit_costs_the_same_in_any_part_of_a_segment(
+    order: str,
+) -> None:
+    node = Node()
+    count = 60
+    stamps = {
+        "rising": list(range(count)),
+        "falling": list(range(count, 0, -1)),
+        "level": [5] * count,
+        "newest in the middle": [*range(count // 2), count, *range(count // 2 - 1)],
+    }[order]
+    for stamp in stamps:
+        node.put(batch(b"x" * 65_000, timestamp_ms=NOW + stamp))
+    reads = [0]
+
+    def counted(path: str, operation: str) -> bool:
+        reads[0] += operation == "read" and path.endswith(".log")
+        return False
+
+    for limit in (count, count - 1, count // 2 + 2, 7):
+        node.sim.refuses = None
+        expected = largest_by_hand(node, limit)
+        node.sim.refuses, reads[0] = counted, 0
+        assert pair(node.log.max_timestamp_record(limit)) == expected
+        assert reads[0] <= 5, limit
