@@ -16,8 +16,12 @@ from broker.storage.jobs import unlink_if_there
 from broker.storage.outcomes import NOTHING, LogRead, Staged
 from broker.storage.segment import DELETED_SUFFIX, Segment, State
 
-WARM_SEGMENTS = 2
-"""Closed segments per log that keep descriptor and index in memory after they were read."""
+WARM_SEGMENTS_MAX = 3
+"""Closed segments per log that keep descriptor and indexes in memory, those used last.
+
+Enough for readers that lag at three places. Few, for the indexes of 1 GiB take 5 MiB, and a log
+that rolls keeps as many, read or not.
+"""
 
 Standing = tuple[int, int, State]
 """Where the row stands: number of segments, bytes in the closed ones, state of the active one."""
@@ -45,6 +49,7 @@ class Segments:
         self._row = row
         self._base_offsets = [segment.base_offset for segment in row]
         self._warm: list[Segment] = []
+        """Closed segments that stay loaded, the one used last at the end."""
         self._repairs: dict[str, int] = {}
         """Files that a failed write has left: the size to cut them to, -1 if they must go."""
         self.active = row[-1]
@@ -210,7 +215,6 @@ class Segments:
         Returns the new names and the files that are still open. Stops where the disk refuses. The
         log file goes first and decides: an index without its log is removed at the next start.
         """
-        self._warm.clear()
         paths: list[str] = []
         held: list[DiskFile] = []
         for _ in range(min(count, len(self._row) - 1)):
@@ -225,6 +229,8 @@ class Segments:
                 paths.append(path + DELETED_SUFFIX)
             del self._row[0], self._base_offsets[0]
             self.closed_bytes -= oldest.size_bytes
+            if oldest in self._warm:
+                self._warm.remove(oldest)
             if (file := oldest.let_go()) is not None:
                 held.append(file)
         return paths, held
@@ -245,7 +251,7 @@ class Segments:
 
     def _keep_warm(self, segment: Segment) -> None:
         if segment in self._warm:
-            return
+            self._warm.remove(segment)
         self._warm.append(segment)
-        if len(self._warm) > WARM_SEGMENTS:
+        if len(self._warm) > WARM_SEGMENTS_MAX:
             self._warm.pop(0).unload()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker.storage.segments import WARM_SEGMENTS_MAX
 from protocol.errors import ApiError, ErrorCode
 from protocol.wire.records import check_crc, iterate_batches, read_header
 from tests.unit.storage.kit import (
@@ -329,8 +330,43 @@ def test_reading_old_segments_leaves_few_files_open() -> None:
     node.log.offset_for_timestamp(NOW, EVERYTHING)
     node.log.max_timestamp_record(EVERYTHING)
     assert len(node.log.segments) > 10
-    assert sum(segment.is_loaded for segment in node.log.segments) <= 3
+    assert sum(one.is_loaded for one in node.log.segments) <= WARM_SEGMENTS_MAX + 1
     assert values_of(node.log, 30) == values_of(node.log)[30:]
+
+
+def test_readers_of_old_segments_do_not_take_each_others_indexes_away() -> None:
+    """A segment read all the time stays loaded, however many others are read once."""
+    node = Node({"log.index.interval.bytes": 100}, topic=SMALL)
+    many(node, 60)
+    bases = [segment.base_offset for segment in node.log.segments.closed()]
+    assert len(bases) > 15
+    opened: list[str] = []
+
+    def noted(path: str, operation: str) -> bool:
+        if operation == "open" or not path.endswith(".log"):
+            opened.append(path)
+        return False
+
+    node.sim.refuses = noted
+    for _ in range(5):
+        for base_offset in bases[:3]:
+            node.log.read(base_offset + 1, 1, EVERYTHING)
+    assert len(opened) == len(set(opened)) == 6
+    for base_offset in bases[3:]:
+        for reader in (bases[0], bases[1], base_offset):
+            node.log.read(reader + 1, 1, EVERYTHING)
+    assert len(opened) == len(set(opened)) == 2 * len(bases)
+
+
+def test_a_segment_that_is_read_stays_loaded_while_older_ones_are_dropped() -> None:
+    node = Node(topic={**SMALL, "retention.bytes": "1200"})
+    many(node, 30)
+    node.flush()
+    held = node.log.segments.closed()[-2]
+    node.log.read(held.base_offset, 1, EVERYTHING)
+    assert retain(node, NOW) is not None
+    node.log.max_timestamp_record(EVERYTHING)
+    assert held.is_loaded
 
 
 @pytest.mark.parametrize("damage", [None, b"", b"odd", b"\xff" * 24])
