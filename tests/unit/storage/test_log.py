@@ -314,8 +314,11 @@ def test_an_epoch_ends_at_the_log_end_or_where_the_next_began() -> None:
     assert node.log.end_offset_for_epoch(4) == (-1, -1)
 
 
-def test_own_batches_may_be_control_batches() -> None:
-    node = Node()
+def test_own_batches_are_not_held_to_the_rules_for_clients() -> None:
+    node = Node(topic={"cleanup.policy": "compact"})
+    with pytest.raises(ApiError) as refusal:
+        node.put(batch(b"a"))
+    assert refusal.value.code is ErrorCode.INVALID_RECORD
     view = batch(b"a")
     node.log.append_own(view, read_header(view), 0, NOW)
     node.log.write_staged(NOW)
