@@ -1,17 +1,14 @@
 """All logs of a node: one folder, one lock, one identity, one set of checkpoints.
 
 Floor: storage. Synchronous, over the `Disk` passed in. A partition's folder is `topic-partition`;
-one that is being deleted is renamed to `topic-partition.<unique>-delete` first. The four
-checkpoint files say, for every partition, up to where the data is on the disk, from where it is
-readable, what all replicas hold, and up to where it was ever cleaned. They may lag: a recovery
-point that lags costs a longer check after a crash, nothing else.
+one that is being deleted is renamed to `topic-partition.<unique>-delete` first. What is
+known of the logs beside their own files stands in the checkpoints (`node_checkpoints`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from threading import Lock
 from uuid import UUID, uuid4
 
 from broker.config import BrokerConfig, LogConfig
@@ -22,17 +19,13 @@ from broker.storage.errors import CorruptionError, DiskError, FolderError
 from broker.storage.folder import check_identity, folder_name, parse_folder_name
 from broker.storage.jobs import DroppedFiles
 from broker.storage.log import Log
-from broker.storage.reserve import Reserve
+from broker.storage.node_checkpoints import Checkpoint, NodeCheckpoints, Offsets
 from protocol.types import TopicPartition
 
 DELETE_SUFFIX = "-delete"
 LOCK_FILE = ".lock"
 DELETE_STEM_MAX = 200
 """Characters of a folder's name that its new name keeps, so that it stays below 255 bytes."""
-
-Offsets = dict[TopicPartition, int]
-Epochs = dict[str, tuple[int, list[tuple[int, int]]]]
-"""Partition folder -> change count and entries of its leader epochs."""
 
 
 @dataclass(slots=True)
@@ -46,35 +39,6 @@ class OpenReport:
     """Torn tails that were cut: partition, bytes, what was wrong with the first of them."""
     offline: dict[TopicPartition, str] = field(default_factory=dict)
     """Partitions whose data is damaged below the durable floor, with the reason."""
-
-
-class Checkpoint:
-    """The node's checkpoints as of one moment, to be written and synced in a thread.
-
-    An older one never overwrites a newer one, whatever order threads perform them in.
-    """
-
-    __slots__ = ("_epochs", "_frees_room", "_manager", "_number", "_offsets")
-
-    def __init__(
-        self,
-        manager: LogManager,
-        number: int,
-        offsets: dict[str, Offsets],
-        epochs: Epochs,
-        *,
-        frees_room: bool,
-    ) -> None:
-        self._manager = manager
-        self._number = number
-        self._offsets = offsets
-        self._epochs = epochs
-        self._frees_room = frees_room
-
-    def perform(self) -> None:
-        self._manager.write_checkpoint(
-            self._number, self._offsets, self._epochs, frees_room=self._frees_room
-        )
 
 
 class LogManager:
@@ -93,14 +57,7 @@ class LogManager:
         self._folder = config.log_dir.rstrip("/") or "/"
         disk.make_folder(self._folder)
         self._lock = disk.lock(f"{self._folder}/{LOCK_FILE}")
-        self._writing = Lock()
-        self._reserve = Reserve(disk, self._folder)
-        self._checkpoint_number = 0
-        self._written_number: dict[str, int] = {}
-        self._written: dict[str, Offsets] = {}
-        """What the offset checkpoints hold, by name; missing until the first one of this run."""
-        self._found: dict[str, Offsets] = {}
-        self._written_epochs: dict[str, int] = {}
+        self._checkpoints = NodeCheckpoints(disk, self._folder)
         try:
             check_identity(disk, self._folder, config)
         except BaseException:
@@ -115,16 +72,10 @@ class LogManager:
         CorruptionError, for without them damage cannot be told from a torn tail.
         """
         report = OpenReport(self._take_clean_marker())
-        points = self._read_offsets(checkpoint.RECOVERY_POINTS)
-        starts = self._read_offsets(checkpoint.LOG_START_OFFSETS)
-        high_watermarks = self._read_offsets(checkpoint.HIGH_WATERMARKS)
-        cleaned = self._read_offsets(checkpoint.CLEANED_OFFSETS)
-        self._found = {
-            checkpoint.RECOVERY_POINTS: points,
-            checkpoint.LOG_START_OFFSETS: starts,
-            checkpoint.HIGH_WATERMARKS: high_watermarks,
-            checkpoint.CLEANED_OFFSETS: cleaned,
-        }
+        found = self._checkpoints.read()
+        points, starts = found[checkpoint.RECOVERY_POINTS], found[checkpoint.LOG_START_OFFSETS]
+        high_watermarks = found[checkpoint.HIGH_WATERMARKS]
+        cleaned = found[checkpoint.CLEANED_OFFSETS]
         dropped: list[str] = []
         for name in self._disk.list_folder(self._folder):
             path = f"{self._folder}/{name}"
@@ -142,7 +93,7 @@ class LogManager:
                 rules = recovery.LoadRules(
                     log_start_offset=starts.get(topic_partition, 0),
                     recovery_point=points.get(topic_partition, 0),
-                    epochs=self._read_epochs(path),
+                    epochs=self._checkpoints.read_epochs(path),
                     interval_bytes=self._config.log_config().index_interval_bytes,
                     expiration_ms=self._config.producer_id_expiration_ms,
                     producer_count_max=self._config.max_producers_per_partition,
@@ -261,7 +212,7 @@ class LogManager:
 
         Returns those that must wait until the disk takes it that it is gone.
         """
-        known = self._known().values()
+        known = self._checkpoints.known().values()
         named = [tp for tp in absent if any(offsets.get(tp) for offsets in known)]
         try:
             if named:
@@ -330,7 +281,7 @@ class LogManager:
             self._disk.rename(f"{self._folder}/{name}", target)
         self.logs.pop(topic_partition, None)
         self.offline.pop(topic_partition, None)
-        self._written_epochs.pop(f"{self._folder}/{name}", None)
+        self._checkpoints.forget_folder(f"{self._folder}/{name}")
         self._disk.sync_folder(self._folder)
         held = log.let_go() if log is not None else []
         return DroppedFiles(self._disk, folders=[target], held=held)
@@ -340,77 +291,12 @@ class LogManager:
 
         `frees_room`: files may go once it is written, so on a full disk it may use the reserve.
         """
-        return self._checkpoint(None, frees_room)
+        return self._checkpoints.take(self.logs, self.offline, frees_room=frees_room)
 
     def checkpoint_points(self) -> Checkpoint:
         """Only the recovery points, and the leader epochs they vouch for: little to write."""
-        return self._checkpoint(checkpoint.RECOVERY_POINTS, False)
-
-    def _checkpoint(self, only: str | None, frees_room: bool) -> Checkpoint:
-        self._checkpoint_number += 1
-        logs = self.logs
-        offsets = {
-            checkpoint.RECOVERY_POINTS: {tp: log.recovery_point for tp, log in logs.items()},
-            checkpoint.LOG_START_OFFSETS: {
-                tp: log.log_start_offset for tp, log in logs.items() if log.log_start_offset
-            },
-            checkpoint.HIGH_WATERMARKS: {tp: log.high_watermark for tp, log in logs.items()},
-            checkpoint.CLEANED_OFFSETS: {
-                tp: log.cleaned_offset for tp, log in logs.items() if log.cleaned_offset >= 0
-            },
-        }
-        # What is offline keeps its place in the files: it is the evidence of what was there.
-        for name, known in self._known().items():
-            offsets[name].update({tp: known[tp] for tp in self.offline if tp in known})
-        if only is not None:
-            offsets = {only: offsets[only]}
-        epochs = {
-            log.folder: (log.leader_epochs.change_count, log.leader_epochs.entries.copy())
-            for log in logs.values()
-            if log.leader_epochs.change_count != self._written_epochs.get(log.folder, 0)
-        }
-        return Checkpoint(self, self._checkpoint_number, offsets, epochs, frees_room=frees_room)
-
-    def write_checkpoint(
-        self, number: int, offsets: dict[str, Offsets], epochs: Epochs, *, frees_room: bool
-    ) -> None:
-        """Write the files of one `Checkpoint`; called by its `perform`, from any thread."""
-        with self._writing:
-            # Epochs first: a recovery point promises that nobody looks for them below it.
-            for folder, (change_count, entries) in epochs.items():
-                if change_count < self._written_epochs.get(folder, 0):
-                    continue
-                self._write_epochs(folder, entries, frees_room)
-                self._written_epochs[folder] = change_count
-            for name, values in offsets.items():
-                if number < self._written_number.get(name, 0):
-                    continue
-                self._written_number[name] = number
-                if self._written.get(name) == values:
-                    continue
-                data = checkpoint.encode_offsets(values)
-                self._replace(f"{self._folder}/{name}", data, frees_room)
-                self._written[name] = values
-            self._reserve.refill()
-
-    def _replace(self, path: str, data: bytes, frees_room: bool) -> None:
-        if frees_room:
-            self._reserve.replace(path, data)
-        else:
-            self._disk.replace(path, data, is_durable=True)
-
-    def _known(self) -> dict[str, Offsets]:
-        """What the checkpoints hold: as written last, else as found at the start."""
-        return self._found | self._written
-
-    def _write_epochs(self, folder: str, entries: list[tuple[int, int]], frees_room: bool) -> None:
-        path = f"{folder}/{checkpoint.LEADER_EPOCHS}"
-        try:
-            self._replace(path, checkpoint.encode_epochs(entries), frees_room)
-        except DiskError:
-            # A deletion may have renamed the folder meanwhile.
-            if self._disk.exists(folder):
-                raise
+        only = checkpoint.RECOVERY_POINTS
+        return self._checkpoints.take(self.logs, self.offline, only=only)
 
     def clean(self, log: Log, job: CleaningJob) -> bool:
         """Do one slice of a cleaning, in the thread that also deletes logs; True when committed.
@@ -423,7 +309,7 @@ class LogManager:
         if not job.perform():
             return False
         # A start that finds offsets missing must know that this is no damage, and no torn tail.
-        known = self._known()
+        known = self._checkpoints.known()
         if topic_partition not in known.get(checkpoint.CLEANED_OFFSETS, {}):
             self.checkpoint().perform()
         elif known.get(checkpoint.RECOVERY_POINTS, {}).get(topic_partition, 0) < job.end_offset:
@@ -460,25 +346,6 @@ class LogManager:
         self._disk.unlink(path)
         self._disk.sync_folder(self._folder)
         return True
-
-    def _read_offsets(self, name: str) -> Offsets:
-        path = f"{self._folder}/{name}"
-        if not self._disk.exists(path):
-            return {}
-        try:
-            return checkpoint.decode_offsets(self._disk.read_all(path))
-        except ValueError as error:
-            reason = f"not a checkpoint ({error}); remove it, and every batch is checked"
-            raise CorruptionError(path, 0, reason) from error
-
-    def _read_epochs(self, path: str) -> list[tuple[int, int]] | None:
-        try:
-            return checkpoint.decode_epochs(
-                self._disk.read_all(f"{path}/{checkpoint.LEADER_EPOCHS}")
-            )
-        except (DiskError, ValueError):
-            # Made anew from the headers of all batches.
-            return None
 
     def _read_topic_id(self, path: str) -> UUID | None:
         """The topic's id; None for a folder whose making was interrupted before it held data."""

@@ -1,0 +1,177 @@
+"""The node's checkpoints: taken in the loop, written in a thread, read at the start.
+
+Floor: storage. The four offset files say, for every partition, up to where the data is on the disk,
+from where it is readable, what all replicas hold, and up to where it was ever cleaned; each folder
+has a file of its leader epochs. They may lag: a recovery point that lags costs a longer check after
+a crash, nothing else. `broker/storage/checkpoint` knows what the files look like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from threading import Lock
+
+from broker.storage import checkpoint
+from broker.storage.disk import Disk
+from broker.storage.errors import CorruptionError, DiskError
+from broker.storage.log import Log
+from broker.storage.reserve import Reserve
+from protocol.types import TopicPartition
+
+Offsets = dict[TopicPartition, int]
+Epochs = dict[str, tuple[int, list[tuple[int, int]]]]
+"""Partition folder -> change count and entries of its leader epochs."""
+
+OFFSET_CHECKPOINTS = (
+    checkpoint.RECOVERY_POINTS,
+    checkpoint.LOG_START_OFFSETS,
+    checkpoint.HIGH_WATERMARKS,
+    checkpoint.CLEANED_OFFSETS,
+)
+
+
+class Checkpoint:
+    """The node's checkpoints as of one moment, to be written and synced in a thread.
+
+    An older one never overwrites a newer one, whatever order threads perform them in.
+    """
+
+    __slots__ = ("_epochs", "_files", "_frees_room", "_number", "_offsets")
+
+    def __init__(
+        self,
+        files: NodeCheckpoints,
+        number: int,
+        offsets: dict[str, Offsets],
+        epochs: Epochs,
+        *,
+        frees_room: bool,
+    ) -> None:
+        self._files = files
+        self._number = number
+        self._offsets = offsets
+        self._epochs = epochs
+        self._frees_room = frees_room
+
+    def perform(self) -> None:
+        self._files.write(self._number, self._offsets, self._epochs, frees_room=self._frees_room)
+
+
+class NodeCheckpoints:
+    """The checkpoint files of a data folder, and what they hold."""
+
+    def __init__(self, disk: Disk, folder: str) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._writing = Lock()
+        self._reserve = Reserve(disk, folder)
+        self._number = 0
+        self._written_number: dict[str, int] = {}
+        self._written: dict[str, Offsets] = {}
+        """What the offset checkpoints hold, by name; missing until the first one of this run."""
+        self._found: dict[str, Offsets] = {}
+        self._written_epochs: dict[str, int] = {}
+
+    def known(self) -> dict[str, Offsets]:
+        """What the offset checkpoints hold: as written last, else as found at the start."""
+        return self._found | self._written
+
+    def read(self) -> dict[str, Offsets]:
+        """Read the offset checkpoints, by name; CorruptionError for one that is damaged."""
+        self._found = {name: self._read_offsets(name) for name in OFFSET_CHECKPOINTS}
+        return self._found
+
+    def _read_offsets(self, name: str) -> Offsets:
+        path = f"{self._folder}/{name}"
+        if not self._disk.exists(path):
+            return {}
+        try:
+            return checkpoint.decode_offsets(self._disk.read_all(path))
+        except ValueError as error:
+            reason = f"not a checkpoint ({error}); remove it, and every batch is checked"
+            raise CorruptionError(path, 0, reason) from error
+
+    def read_epochs(self, folder: str) -> list[tuple[int, int]] | None:
+        """The leader epochs of a partition folder; None when its file is of no use."""
+        try:
+            return checkpoint.decode_epochs(
+                self._disk.read_all(f"{folder}/{checkpoint.LEADER_EPOCHS}")
+            )
+        except (DiskError, ValueError):
+            # Made anew from the headers of all batches.
+            return None
+
+    def take(
+        self,
+        logs: Mapping[TopicPartition, Log],
+        offline: Iterable[TopicPartition],
+        *,
+        only: str | None = None,
+        frees_room: bool = False,
+    ) -> Checkpoint:
+        """The checkpoints of these logs as they are, or `only` one of the four with the epochs.
+
+        What is offline keeps its place in the files: it is the evidence of what was there.
+        """
+        self._number += 1
+        offsets = {
+            checkpoint.RECOVERY_POINTS: {tp: log.recovery_point for tp, log in logs.items()},
+            checkpoint.LOG_START_OFFSETS: {
+                tp: log.log_start_offset for tp, log in logs.items() if log.log_start_offset
+            },
+            checkpoint.HIGH_WATERMARKS: {tp: log.high_watermark for tp, log in logs.items()},
+            checkpoint.CLEANED_OFFSETS: {
+                tp: log.cleaned_offset for tp, log in logs.items() if log.cleaned_offset >= 0
+            },
+        }
+        for name, known in self.known().items():
+            offsets[name].update({tp: known[tp] for tp in offline if tp in known})
+        if only is not None:
+            offsets = {only: offsets[only]}
+        epochs = {
+            log.folder: (log.leader_epochs.change_count, log.leader_epochs.entries.copy())
+            for log in logs.values()
+            if log.leader_epochs.change_count != self._written_epochs.get(log.folder, 0)
+        }
+        return Checkpoint(self, self._number, offsets, epochs, frees_room=frees_room)
+
+    def write(
+        self, number: int, offsets: dict[str, Offsets], epochs: Epochs, *, frees_room: bool
+    ) -> None:
+        """Write the files of one `Checkpoint`; called by its `perform`, from any thread."""
+        with self._writing:
+            # Epochs first: a recovery point promises that nobody looks for them below it.
+            for folder, (change_count, entries) in epochs.items():
+                if change_count < self._written_epochs.get(folder, 0):
+                    continue
+                self._write_epochs(folder, entries, frees_room)
+                self._written_epochs[folder] = change_count
+            for name, values in offsets.items():
+                if number < self._written_number.get(name, 0):
+                    continue
+                self._written_number[name] = number
+                if self._written.get(name) == values:
+                    continue
+                data = checkpoint.encode_offsets(values)
+                self._replace(f"{self._folder}/{name}", data, frees_room)
+                self._written[name] = values
+            self._reserve.refill()
+
+    def forget_folder(self, folder: str) -> None:
+        """A partition's folder is gone; one of the same name may come, with epochs of its own."""
+        self._written_epochs.pop(folder, None)
+
+    def _replace(self, path: str, data: bytes, frees_room: bool) -> None:
+        if frees_room:
+            self._reserve.replace(path, data)
+        else:
+            self._disk.replace(path, data, is_durable=True)
+
+    def _write_epochs(self, folder: str, entries: list[tuple[int, int]], frees_room: bool) -> None:
+        path = f"{folder}/{checkpoint.LEADER_EPOCHS}"
+        try:
+            self._replace(path, checkpoint.encode_epochs(entries), frees_room)
+        except DiskError:
+            # A deletion may have renamed the folder meanwhile.
+            if self._disk.exists(folder):
+                raise
