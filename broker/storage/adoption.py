@@ -48,11 +48,11 @@ def _first_damage(disk: Disk, folder: str, bases: Sequence[int], limit: int) -> 
     """Base offset of the first segment whose transaction index is no index, else the limit."""
     for number, base_offset in enumerate(bases):
         segment = Segment(disk, folder, base_offset, 0, 0)
-        if base_offset >= limit or not disk.exists(segment.txn_index_path):
+        if base_offset >= limit or not disk.exists(segment.txn_index.path):
             continue
         next_base = bases[number + 1] if number + 1 < len(bases) else limit
         try:
-            data = disk.read_all(segment.txn_index_path)
+            data = disk.read_all(segment.txn_index.path)
             if not data:
                 raise ValueError("an index without entries has no file")
             txn_index.decode(data, base_offset, next_base)

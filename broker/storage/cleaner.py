@@ -193,7 +193,7 @@ class CleaningJob:
             unlink_if_there(self._disk, new.log_path + CLEANED_SUFFIX)
             return
         for entry in aborted:
-            new.add_aborted(entry)
+            new.txn_index.add(entry)
         self._finish(new, file)
         self.done.append(CleanedGroup(group, new))
 

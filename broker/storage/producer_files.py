@@ -95,10 +95,10 @@ class ProducerFiles:
         self._state = state
         self._staged: list[AbortedEntry] = []
         self._incomplete = dict.fromkeys(
-            segment for segment in segments if segment.unwritten_aborted() is not None
+            segment for segment in segments if segment.txn_index.unwritten() is not None
         )
         self._snapshots: list[ProducerSnapshot] = []
-        self.has_aborted = any(segment.aborted_count for segment in segments)
+        self.has_aborted = any(segment.txn_index.count for segment in segments)
         """Whether there is any aborted transaction to be found."""
 
     def rolls(self, offset: int) -> None:
@@ -114,7 +114,7 @@ class ProducerFiles:
         """What was staged is written: the aborted transactions can be found from here on."""
         for entry in self._staged:
             segment = segments.at(entry.last_offset)
-            segment.add_aborted(entry)
+            segment.txn_index.add(entry)
             self._incomplete[segment] = None
             self.has_aborted = True
         self._staged.clear()
@@ -130,16 +130,16 @@ class ProducerFiles:
             return None
         tails = []
         for segment in self._incomplete:
-            if (tail := segment.unwritten_aborted()) is not None:
-                tails.append((segment, segment.txn_index_path, *tail))
+            if (tail := segment.txn_index.unwritten()) is not None:
+                tails.append((segment, segment.txn_index.path, *tail))
         snapshots, self._snapshots = self._snapshots, []
         return ProducerFilesJob(self._disk, self._folder, tails, snapshots)
 
     def done(self, job: ProducerFilesJob) -> None:
         """Take a performed job into account."""
         for segment, size_bytes in job.reached:
-            segment.aborted_file_reaches(size_bytes)
-            if segment.unwritten_aborted() is None:
+            segment.txn_index.file_reaches(size_bytes)
+            if segment.txn_index.unwritten() is None:
                 self._incomplete.pop(segment, None)
 
     def close(self, log_end_offset: int) -> None:

@@ -256,7 +256,7 @@ class _Loading:
         self.producers.transactions.keep()
         if is_recalled:
             # The snapshot vouches for the file; what comes behind it is appended.
-            segment.recall_aborted(self.known_below)
+            segment.txn_index.recall(self.known_below, segment.next_offset)
         if walk.fault and end_of_data(segment.file, walk.position, size_bytes) > walk.position:
             return walk.fault
         if not is_last:
@@ -287,7 +287,7 @@ class _Loading:
             now_ms,
         )
         if ended is not None and not marker.is_commit:
-            segment.add_aborted(AbortedEntry(header.producer_id, *ended))
+            segment.txn_index.add(AbortedEntry(header.producer_id, *ended))
 
     def _cut(self, fault: str, later: Sequence[int]) -> None:
         """Cut a torn tail, or raise when what is wrong had been vouched for."""
@@ -316,7 +316,7 @@ class _Loading:
             if segment.was_walked:
                 segment.shrink_file()
                 segment.compare_index_files()
-                segment.replace_txn_index()
+                segment.txn_index.replace_file()
             if not is_last:
                 segment.unload()
         if not is_vouched_for:

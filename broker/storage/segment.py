@@ -1,4 +1,4 @@
-"""One stretch of a log: a `.log` file of batches and its two indexes.
+"""One stretch of a log: a `.log` file of batches and its indexes.
 
 Floor: storage. Positions are bytes in the file, offsets are the log's. `next_offset` and
 `size_bytes` are where the written batches end; bytes behind are left-overs of a failed write, or
@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from struct import Struct
 
-from broker.storage import txn_index
 from broker.storage.disk import Buffer, Disk, DiskFile
 from broker.storage.errors import CorruptionError, DiskError
 from broker.storage.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
@@ -21,6 +20,7 @@ from broker.storage.offset_index import OffsetIndex
 from broker.storage.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from broker.storage.time_index import TimeIndex
 from broker.storage.txn_index import AbortedEntry
+from broker.storage.txn_index_file import TxnIndexFile
 from broker.storage.walk import BatchWalk
 
 LOG_SUFFIX = ".log"
@@ -57,8 +57,6 @@ class Segment:
     """A segment; the last of a log is the active one and the only one written."""
 
     __slots__ = (
-        "_aborted",
-        "_aborted_written",
         "_bytes_since_entry",
         "_disk",
         "_file",
@@ -69,7 +67,6 @@ class Segment:
         "_stem",
         "_time_entries_written",
         "_time_index",
-        "aborted_count",
         "base_offset",
         "created_ms",
         "first_timestamp_ms",
@@ -78,6 +75,7 @@ class Segment:
         "largest_timestamp_offset",
         "next_offset",
         "size_bytes",
+        "txn_index",
         "was_walked",
     )
 
@@ -108,9 +106,7 @@ class Segment:
         self._time_entries_written = 0
         self._bytes_since_entry = 0
         self._marks: dict[int, int] = {}
-        self._aborted: list[AbortedEntry] | None = []
-        self._aborted_written = 0
-        self.aborted_count = 0
+        self.txn_index = TxnIndexFile(disk, self._stem + TXN_INDEX_SUFFIX, base_offset)
 
     # Opening and letting go.
 
@@ -153,7 +149,7 @@ class Segment:
             self._file is not None
             or self._index is not None
             or self._time_index is not None
-            or (self._aborted is not None and self.aborted_count > 0)
+            or self.txn_index.is_loaded
         )
 
     def unload(self) -> None:
@@ -164,8 +160,7 @@ class Segment:
             self._index = None
         if self._time_index is not None and self._time_entries_written == len(self._time_index):
             self._time_index = None
-        if self._aborted_written == self.aborted_count:
-            self._aborted = None
+        self.txn_index.unload()
 
     def let_go(self) -> DiskFile | None:
         """Give up the file to the caller, whose reference decides when it closes."""
@@ -187,8 +182,7 @@ class Segment:
         self.size_bytes, self.next_offset = self._disk.size_bytes(self.log_path), end_offset
         self._read_index()
         self._read_time_index()
-        self._aborted = self._read_aborted()
-        self.aborted_count = self._aborted_written = len(self._aborted)
+        self.txn_index.adopt(end_offset)
         self.was_walked = False
 
     def adopted(
@@ -299,7 +293,7 @@ class Segment:
         assert self._index is not None and self._time_index is not None
         self._index_entries_written = len(self._index)
         self._time_entries_written = len(self._time_index)
-        self._aborted_written = self.aborted_count
+        self.txn_index.written()
 
     def compare_index_files(self) -> bool:
         """Whether the files hold exactly the entries made by walking; if not, write them anew."""
@@ -316,69 +310,9 @@ class Segment:
             self.write_indexes()
         return is_same
 
-    # Aborted transactions.
-
-    @property
-    def txn_index_path(self) -> str:
-        return self._stem + TXN_INDEX_SUFFIX
-
     def aborted(self) -> Sequence[AbortedEntry]:
         """The aborted transactions whose marker lies here, in the order of the markers."""
-        if self._aborted is None:
-            self._aborted = self._read_aborted() if self.aborted_count else []
-        return self._aborted
-
-    def add_aborted(self, entry: AbortedEntry) -> None:
-        """Note one whose marker has been written; the file follows with the next flush."""
-        self.aborted()
-        assert self._aborted is not None
-        self._aborted.append(entry)
-        self.aborted_count += 1
-
-    def unwritten_aborted(self) -> tuple[int, bytes] | None:
-        """What the index file lacks and at which byte; None when it is complete."""
-        if self._aborted_written == self.aborted_count:
-            return None
-        position = self._aborted_written * txn_index.ENTRY_BYTES
-        return position, txn_index.encode(self.aborted()[self._aborted_written :])
-
-    def aborted_file_reaches(self, size_bytes: int) -> None:
-        """The index file holds so many bytes, on the disk."""
-        self._aborted_written = max(self._aborted_written, size_bytes // txn_index.ENTRY_BYTES)
-
-    def recall_aborted(self, end_offset: int) -> None:
-        """Take those below `end_offset` from the file; CorruptionError when it is damaged."""
-        recalled = [one for one in self._read_aborted() if one.last_offset < end_offset]
-        self._aborted = [*recalled, *self.aborted()]
-        self.aborted_count = len(self._aborted)
-
-    def replace_txn_index(self) -> None:
-        """Make the file what walking has found, durably; without room the next flush does it."""
-        data = txn_index.encode(self.aborted())
-        path = self.txn_index_path
-        is_there = self._disk.exists(path)
-        is_same = self._disk.read_all(path) == data if is_there else not data
-        try:
-            if not is_same and data:
-                self._disk.replace(path, data, is_durable=True)
-            elif not is_same:
-                self._disk.unlink(path)
-        except DiskError as error:
-            if not error.is_full:
-                raise
-            self._aborted_written = 0
-        else:
-            self._aborted_written = self.aborted_count
-
-    def _read_aborted(self) -> list[AbortedEntry]:
-        path = self.txn_index_path
-        if not self._disk.exists(path):
-            return []
-        data = self._disk.read_all(path)
-        try:
-            return txn_index.decode(data, self.base_offset, self.next_offset)
-        except ValueError as error:
-            raise CorruptionError(path, 0, str(error)) from error
+        return self.txn_index.entries(self.next_offset)
 
     # Taking back.
 

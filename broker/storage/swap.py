@@ -39,7 +39,7 @@ def swap(disk: Disk, old: Sequence[Segment], new: Segment) -> list[str]:
     except DiskError:
         _undo(disk, done)
         raise
-    if not new.aborted_count:
+    if not new.txn_index.count:
         _forget_empty(disk, txn_index_path)
     return [target for _, target in done if target.endswith(DELETED_SUFFIX)]
 
