@@ -1,10 +1,11 @@
-"""The log of one partition: ordered segments behind one write position.
+"""The log of one partition: what may be appended, read, dropped and cleaned, between its offsets.
 
 Floor: storage. Synchronous, over the `Disk` passed in; it never reads a clock. Of the offsets,
 always `log_start_offset <= log_end_offset` and `recovery_point <= log_end_offset`: readable from,
 next to be given, and below it everything is on the disk. A batch passes through three calls:
-`append` judges and stages it, `write_staged` writes everything staged with one `writev`, and
-`flush_target` / `flushed` move the recovery point past it. Staged views must stay untouched.
+`append` judges it and has it staged (`log_writer`), `write_staged` writes everything staged with
+one `writev`, and `flush_target` / `flushed` move the recovery point past it. The staged views must
+stay untouched until `write_staged`.
 """
 
 from __future__ import annotations
@@ -16,22 +17,21 @@ from broker.storage import lookup, recovery, txn_index
 from broker.storage.cleaner import CleaningJob
 from broker.storage.compaction import Dirt, dirt_of, plan_of
 from broker.storage.disk import Disk, DiskFile
-from broker.storage.errors import DiskError
 from broker.storage.jobs import DroppedFiles, FlushTarget
+from broker.storage.log_writer import LogWriter
 from broker.storage.lookup import TimestampOffset
 from broker.storage.markers import build_marker
-from broker.storage.outcomes import NOTHING, Appended, LogRead, Staged
+from broker.storage.outcomes import NOTHING, Appended, LogRead
 from broker.storage.producer_files import ProducerFiles
 from broker.storage.producer_state import ActiveProducer, LastMarker
 from broker.storage.retention import expired_count
-from broker.storage.segments import Segments, Standing
+from broker.storage.segments import Segments
 from broker.storage.swap import swap
-from broker.storage.tail import Tail, segment_ms_of
 from broker.storage.txn_index import AbortedEntry, AbortedTransaction
 from broker.storage.validation import check_client_batch, check_own_batch
 from protocol.errors import ApiError, ErrorCode
 from protocol.types import TopicPartition
-from protocol.wire.records import BatchHeader, patch, read_header, stamp_log_append_time
+from protocol.wire.records import BatchHeader, read_header
 
 
 class Log:
@@ -60,23 +60,24 @@ class Log:
         self._cleaning: CleaningJob | None = None
         self._truncation_count = 0
         self._unflushed_since_ms = -1
-        self._staged: list[Staged] = []
-        self._staged_rolls = False
 
     def _adopt(self, loaded: recovery.Loaded) -> None:
         self.segments = Segments(self._disk, self.folder, loaded.segments)
-        self.segments.stretches = self._config.flush_messages == 1
         self.leader_epochs = loaded.leader_epochs
         self.producer_state = loaded.producer_state
         self.log_start_offset = loaded.log_start_offset
-        self.log_end_offset = self.written_end_offset
-        """Counts what is staged; readers see only what is written."""
         self.recovery_point = loaded.recovery_point
         self._synced_roll_count = 0
         self._producer_files = ProducerFiles(
             self._disk, self.folder, self.producer_state, loaded.segments
         )
-        self._tail = Tail(self.segments.active, self._config)
+        self._writer = LogWriter(
+            self._config,
+            self.segments,
+            self.leader_epochs,
+            self.producer_state,
+            self._producer_files,
+        )
 
     @property
     def config(self) -> LogConfig:
@@ -86,13 +87,16 @@ class Log:
     @config.setter
     def config(self, config: LogConfig) -> None:
         self._config = config
-        self.segments.active.interval_bytes = config.index_interval_bytes
-        self.segments.stretches = config.flush_messages == 1
-        self._tail.segment_ms = segment_ms_of(config)
+        self._writer.use(config)
 
     @property
     def size_bytes(self) -> int:
         return self.segments.closed_bytes + self.segments.active.size_bytes
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset of the next batch. Counts what is staged; readers see what is written."""
+        return self._writer.end_offset
 
     @property
     def written_end_offset(self) -> int:
@@ -112,7 +116,7 @@ class Log:
         """
         check_client_batch(batch, header, self._config, now_ms)
         if header.producer_id < 0:
-            return self._stage(batch, header, leader_epoch, now_ms)
+            return self._writer.stage(batch, header, leader_epoch, now_ms)
         state = self.producer_state
         known = state.check(header)
         if known is not None:
@@ -120,7 +124,7 @@ class Log:
             return Appended(known[2], known[3], True, known[4] if is_stamped else -1)
         if state.transactions.open:
             state.check_transaction(header)
-        appended = self._stage(batch, header, leader_epoch, now_ms)
+        appended = self._writer.stage(batch, header, leader_epoch, now_ms)
         stamp_ms = header.max_timestamp if appended.log_append_time_ms < 0 else now_ms
         state.update(header, appended.base_offset, stamp_ms, now_ms)
         return appended
@@ -135,11 +139,11 @@ class Log:
         """
         check_own_batch(batch, header, self._config)
         if header.producer_id < 0:
-            return self._stage(batch, header, leader_epoch, now_ms)
+            return self._writer.stage(batch, header, leader_epoch, now_ms)
         state = self.producer_state
         state.check_epoch(header.producer_id, header.producer_epoch)
         state.check_transaction(header)
-        appended = self._stage(batch, header, leader_epoch, now_ms)
+        appended = self._writer.stage(batch, header, leader_epoch, now_ms)
         state.update(header, appended.base_offset, header.max_timestamp, now_ms)
         return appended
 
@@ -167,7 +171,7 @@ class Log:
             coordinator_epoch=coordinator_epoch,
             now_ms=now_ms,
         )
-        appended = self._stage(batch, read_header(batch), leader_epoch, now_ms)
+        appended = self._writer.stage(batch, read_header(batch), leader_epoch, now_ms)
         marker = LastMarker(coordinator_epoch, now_ms)
         offset = appended.base_offset
         ended = state.end_transaction(producer_id, producer_epoch, offset, marker, now_ms)
@@ -175,33 +179,6 @@ class Log:
             entry = AbortedEntry(producer_id, ended.first_offset, offset, ended.last_stable_offset)
             self._producer_files.stage_abort(entry)
         return appended
-
-    def _stage(
-        self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int
-    ) -> Appended:
-        if leader_epoch < self.leader_epochs.latest:
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "a newer leader has written here")
-        base_offset = self.log_end_offset
-        last_offset = base_offset + header.last_offset_delta
-        max_timestamp_ms, log_append_time_ms = header.max_timestamp, -1
-        config = self._config
-        if config.message_timestamp_type == LOG_APPEND_TIME:
-            stamp_log_append_time(batch, now_ms)
-            max_timestamp_ms = log_append_time_ms = now_ms
-        patch(batch, base_offset, leader_epoch)
-        size_bytes = len(batch)
-        tail = self._tail
-        rolls = tail.must_roll(size_bytes, max_timestamp_ms, last_offset, config, now_ms)
-        if not rolls and not self._staged:
-            rolls = self.segments.active.is_index_full(config.segment_index_bytes)
-        if rolls:
-            self._staged_rolls = True
-            tail.roll(base_offset, now_ms)
-            self._producer_files.rolls(base_offset)
-        tail.add(size_bytes, max_timestamp_ms)
-        self._staged.append((batch, last_offset, size_bytes, max_timestamp_ms, leader_epoch, rolls))
-        self.log_end_offset = last_offset + 1
-        return Appended(base_offset, last_offset, False, log_append_time_ms)
 
     # Writing what was staged.
 
@@ -212,43 +189,8 @@ class Log:
         as before, and every staged append of this call must be answered with
         KAFKA_STORAGE_ERROR. The log may be appended to again.
         """
-        staged = self._staged
-        if not staged:
-            return
-        segments = self.segments
-        standing = segments.standing()
-        try:
-            segments.repair()
-            if self._staged_rolls:
-                segments.write_runs(staged, self._config.index_interval_bytes, now_ms)
-            else:
-                segments.write_run(staged)
-        except DiskError:
-            self._take_back(standing)
-            raise
-        epochs = self.leader_epochs
-        if staged[-1][4] > epochs.latest:
-            self._note_epochs(staged, standing[2][0])
-        if self._unflushed_since_ms < 0:
+        if self._writer.write(now_ms) and self._unflushed_since_ms < 0:
             self._unflushed_since_ms = now_ms
-        self.producer_state.keep()
-        self._producer_files.written(segments)
-        self._staged_rolls = False
-        staged.clear()
-
-    def _note_epochs(self, staged: list[Staged], base_offset: int) -> None:
-        for one in staged:
-            self.leader_epochs.assign(one[4], base_offset)
-            base_offset = one[1] + 1
-
-    def _take_back(self, standing: Standing) -> None:
-        self.segments.take_back(standing)
-        self.producer_state.roll_back()
-        self._staged.clear()
-        self._staged_rolls = False
-        self.log_end_offset = self.written_end_offset
-        self._producer_files.take_back(self.log_end_offset)
-        self._tail = Tail(self.segments.active, self._config)
 
     # Reading.
 
@@ -393,13 +335,10 @@ class Log:
         count = expired_count(
             self.segments, self._config, self.log_start_offset, self.high_watermark, now_ms
         )
-        if not count or self._staged or self._cleaning is not None:
+        if not count or self._writer.has_staged or self._cleaning is not None:
             return False
         if count == len(self.segments):
-            self.segments.repair()
-            self._producer_files.rolls(self.log_end_offset)
-            self.segments.roll(self._config.index_interval_bytes, now_ms)
-            self._tail = Tail(self.segments.active, self._config)
+            self._writer.roll(now_ms)
         self._start_at(max(self.log_start_offset, self.segments.base_of(count)))
         return True
 
@@ -474,7 +413,7 @@ class Log:
         Nothing may be staged and no flush under way. The caller checkpoints afterwards, for the
         recovery point falls.
         """
-        assert not self._staged, "staged batches would be lost"
+        assert not self._writer.has_staged, "staged batches would be lost"
         assert self._cleaning is None, "what is being cleaned must stay"
         if offset >= self.log_end_offset:
             return

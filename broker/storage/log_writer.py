@@ -1,0 +1,142 @@
+"""The write position of a log: batches are staged there one by one and written together.
+
+Floor: storage. A batch gets its offset when it is staged, and readers see it when it is written;
+when that fails, all that was staged is taken back, from the segments, from the producers and from
+what they leave in files. The staged views must stay untouched until `write`.
+"""
+
+from __future__ import annotations
+
+from broker.config import LOG_APPEND_TIME, LogConfig
+from broker.storage.errors import DiskError
+from broker.storage.leader_epochs import LeaderEpochs
+from broker.storage.outcomes import Appended, Staged
+from broker.storage.producer_files import ProducerFiles
+from broker.storage.producer_state import ProducerState
+from broker.storage.segments import Segments, Standing
+from broker.storage.tail import Tail, segment_ms_of
+from protocol.errors import ApiError, ErrorCode
+from protocol.wire.records import BatchHeader, patch, stamp_log_append_time
+
+
+class LogWriter:
+    """Writes behind the last batch of the segments it is given."""
+
+    __slots__ = (
+        "_config",
+        "_leader_epochs",
+        "_producer_files",
+        "_producer_state",
+        "_segments",
+        "_staged",
+        "_staged_rolls",
+        "_tail",
+        "end_offset",
+    )
+
+    def __init__(
+        self,
+        config: LogConfig,
+        segments: Segments,
+        leader_epochs: LeaderEpochs,
+        producer_state: ProducerState,
+        producer_files: ProducerFiles,
+    ) -> None:
+        self._segments = segments
+        self._leader_epochs = leader_epochs
+        self._producer_state = producer_state
+        self._producer_files = producer_files
+        self._staged: list[Staged] = []
+        self._staged_rolls = False
+        self._tail = Tail(segments.active, config)
+        self.end_offset = segments.active.next_offset
+        """Of the next batch: behind all that is written or staged."""
+        self.use(config)
+
+    def use(self, config: LogConfig) -> None:
+        """Follow these settings of the topic from the next batch on."""
+        self._config = config
+        self._segments.active.interval_bytes = config.index_interval_bytes
+        self._segments.stretches = config.flush_messages == 1
+        self._tail.segment_ms = segment_ms_of(config)
+
+    @property
+    def has_staged(self) -> bool:
+        return bool(self._staged)
+
+    def stage(
+        self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int
+    ) -> Appended:
+        """Give a batch that was found good its offset and epoch, in place, and stage it."""
+        if leader_epoch < self._leader_epochs.latest:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "a newer leader has written here")
+        base_offset = self.end_offset
+        last_offset = base_offset + header.last_offset_delta
+        max_timestamp_ms, log_append_time_ms = header.max_timestamp, -1
+        config = self._config
+        if config.message_timestamp_type == LOG_APPEND_TIME:
+            stamp_log_append_time(batch, now_ms)
+            max_timestamp_ms = log_append_time_ms = now_ms
+        patch(batch, base_offset, leader_epoch)
+        size_bytes = len(batch)
+        tail = self._tail
+        rolls = tail.must_roll(size_bytes, max_timestamp_ms, last_offset, config, now_ms)
+        if not rolls and not self._staged:
+            rolls = self._segments.active.is_index_full(config.segment_index_bytes)
+        if rolls:
+            self._staged_rolls = True
+            tail.roll(base_offset, now_ms)
+            self._producer_files.rolls(base_offset)
+        tail.add(size_bytes, max_timestamp_ms)
+        self._staged.append((batch, last_offset, size_bytes, max_timestamp_ms, leader_epoch, rolls))
+        self.end_offset = last_offset + 1
+        return Appended(base_offset, last_offset, False, log_append_time_ms)
+
+    def write(self, now_ms: int) -> bool:
+        """Write everything staged; returns whether there was anything.
+
+        On DiskError nothing of it remains, and the next batch stands where the first of it did.
+        """
+        staged = self._staged
+        if not staged:
+            return False
+        segments = self._segments
+        standing = segments.standing()
+        try:
+            segments.repair()
+            if self._staged_rolls:
+                segments.write_runs(staged, self._config.index_interval_bytes, now_ms)
+            else:
+                segments.write_run(staged)
+        except DiskError:
+            self._take_back(standing)
+            raise
+        epochs = self._leader_epochs
+        if staged[-1][4] > epochs.latest:
+            self._note_epochs(staged, standing[2][0])
+        self._producer_state.keep()
+        self._producer_files.written(segments)
+        self._staged_rolls = False
+        staged.clear()
+        return True
+
+    def roll(self, now_ms: int) -> None:
+        """Go on in a new segment though nothing asks for it; nothing may be staged."""
+        self._segments.repair()
+        self._producer_files.rolls(self.end_offset)
+        self._segments.roll(self._config.index_interval_bytes, now_ms)
+        self._tail = Tail(self._segments.active, self._config)
+
+    def _note_epochs(self, staged: list[Staged], base_offset: int) -> None:
+        for one in staged:
+            self._leader_epochs.assign(one[4], base_offset)
+            base_offset = one[1] + 1
+
+    def _take_back(self, standing: Standing) -> None:
+        self._segments.take_back(standing)
+        self._producer_state.roll_back()
+        self._staged.clear()
+        self._staged_rolls = False
+        self.end_offset = self._segments.active.next_offset
+        self._producer_files.take_back(self.end_offset)
+        self._tail = Tail(self._segments.active, self._config)
