@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from protocol.wire.records import iterate_batches
+from broker.storage.disk import OsDisk
+from broker.storage.walk import BatchWalk
 from tests.harness.broker import BrokerProcess
 from tests.harness.tools import warnings_of
 
@@ -48,12 +49,10 @@ def kcat(broker: BrokerProcess, *arguments: str, stdin: str = "", says: str = ""
 
 
 def codecs_on_disk(broker: BrokerProcess, topic: str) -> set[int]:
-    """The codecs of the batches as they lie in the log."""
-    files = sorted((broker.log_dir / f"{topic}-0").glob("*.log"))
+    """The codecs of the batches in the log, whose file may be longer (decision 0012)."""
+    files = [OsDisk().open(str(path)) for path in (broker.log_dir / f"{topic}-0").glob("*.log")]
     return {
-        header.attributes & 7
-        for file in files
-        for header, _ in iterate_batches(memoryview(file.read_bytes()))
+        header.attributes & 7 for file in files for header in BatchWalk(file, 0, file.size_bytes())
     }
 
 

@@ -119,7 +119,11 @@ def test_a_dead_broker_is_down_and_its_lag_unknown_until_it_is_back(
     broker.kill9()
     wait_until(lambda: monitor.lag() == [("end_unknown", None, 20)], 20, "lag unknown")
     assert [b["alive"] for b in monitor.get("/api/v1/brokers")["data"]] == [False]
-    assert [p["health"] for p in monitor.get("/api/v1/parts")["data"]] == ["down"]
+    wait_until(
+        lambda: [p["health"] for p in monitor.get("/api/v1/parts")["data"]] == ["down"],
+        20,
+        "its status has not answered either",
+    )
     assert monitor.get("/api/v1/lag")["errors"]
     broker.restart()
     wait_until(lambda: monitor.lag() == [("ok", 20, 20)], 20, "lag known again")
