@@ -1,7 +1,8 @@
 """What the offsets topic says of a group, read over the wire, and what must be true of it.
 
 The log is the one witness that every member shares: it holds each generation with all its shares,
-and every commit, in the order in which they came into force.
+and every commit, in the order in which they came into force. What the members were given is theirs
+to say: a broker could store one share and answer with another.
 """
 
 from collections.abc import Iterator
@@ -30,6 +31,14 @@ class Committed(NamedTuple):
 
     partition: TopicPartition
     offset: int | None
+
+
+class Given(NamedTuple):
+    """A share as the member has seen it that got it."""
+
+    member_id: str
+    generation: int
+    partitions: frozenset[int]
 
 
 def group_log(bootstrap: str, group_id: str) -> list[GroupMetadataValue | Committed]:
@@ -114,3 +123,26 @@ def check_group_log(log: list[GroupMetadataValue | Committed]) -> Checked:
         assert len(owned) == len(set(owned)), f"owned twice in generation {generation}: {owned}"
         assert event.leader is None or event.leader in {one.member_id for one in event.members}
     return Checked(generations, commits)
+
+
+def check_given(given: list[Given], log: list[GroupMetadataValue | Committed]) -> int:
+    """Fail unless every share is one that was stored, and nothing was given twice; how many.
+
+    For one topic, and for protocols that give whole shares. A generation of -1 is none: the member
+    was out of the group again before it could look.
+    """
+    stored: dict[tuple[int, str], set[frozenset[int]]] = {}
+    for event in log:
+        if not isinstance(event, Committed):
+            for member in event.members:
+                share = frozenset(index for _, index in assigned_partitions(member.assignment))
+                stored.setdefault((event.generation, member.member_id), set()).add(share)
+    owners: dict[tuple[int, int], str] = {}
+    seen = [one for one in given if one.generation >= 0]
+    for one in seen:
+        shares = stored.get((one.generation, one.member_id), set())
+        assert one.partitions in shares, f"{one} is not what was stored: {shares}"
+        for partition in one.partitions:
+            owner = owners.setdefault((one.generation, partition), one.member_id)
+            assert owner == one.member_id, f"{partition} was given to {owner} too: {one}"
+    return len(seen)

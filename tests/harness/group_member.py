@@ -2,14 +2,16 @@
 
     python -m tests.harness.group_member FAMILY BOOTSTRAP GROUP TOPIC OUT [--count N] [--assignor A]
 
-Each member reads, notes in the file OUT which offsets it has been given, and commits them by hand.
-SIGTERM lets all of them leave the group; SIGKILL does not. One line per batch, as JSON.
+Each member reads, notes in the file OUT which partitions each generation has given it and which
+offsets it has read, and commits them by hand. SIGTERM lets all of them leave the group; SIGKILL
+does not. One line per share and per batch, as JSON.
 """
 
 import argparse
 import asyncio
 import json
 import signal
+import sys
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
@@ -21,6 +23,8 @@ SESSION_MS = 6_000
 HEARTBEAT_MS = 1_000
 POLL_S = 0.2
 POLL_COUNT = 500
+
+_METADATA_HEAD = b"CGMDv2:"
 
 
 class Notes:
@@ -36,6 +40,11 @@ class Notes:
         for partition, offset in offsets:
             spans.setdefault(partition, []).append(offset)
         self._write({"member": member, "read": [[p, *_spans(o)] for p, o in spans.items()]})
+
+    def given(self, member_id: str, generation: int, partitions: Iterable[Any]) -> None:
+        """Note what a generation gives a member; of a cooperative one, what it gives anew."""
+        share = sorted(one.partition for one in partitions)
+        self._write({"given": share, "generation": generation, "id": member_id})
 
     def failed(self, member: str, error: object) -> None:
         """Note an error that the client has reported."""
@@ -58,6 +67,14 @@ def _spans(offsets: list[int]) -> list[list[int]]:
     return spans
 
 
+def membership(metadata: bytes) -> tuple[str, int]:
+    """Member id and generation out of what librdkafka says of a membership for a transaction."""
+    size = len(_METADATA_HEAD) + 4
+    assert metadata[: size - 4] == _METADATA_HEAD, metadata
+    _, member_id, _ = metadata[size:].split(b"\0", 2)
+    return member_id.decode(), int.from_bytes(metadata[size - 4 : size], sys.byteorder, signed=True)
+
+
 def run_confluent(args: argparse.Namespace, number: int, notes: Notes, stop: Any) -> None:
     """One librdkafka consumer until `stop` is set."""
     from confluent_kafka import Consumer, KafkaException
@@ -74,7 +91,11 @@ def run_confluent(args: argparse.Namespace, number: int, notes: Notes, stop: Any
             "partition.assignment.strategy": args.assignor,
         }
     )
-    consumer.subscribe([args.topic])
+
+    def assigned(_: Consumer, partitions: list[Any]) -> None:
+        notes.given(*membership(consumer.consumer_group_metadata()), partitions)
+
+    consumer.subscribe([args.topic], on_assign=assigned)
     while not stop.is_set():
         read = []
         for message in consumer.consume(POLL_COUNT, POLL_S):
@@ -95,7 +116,7 @@ def run_confluent(args: argparse.Namespace, number: int, notes: Notes, stop: Any
 
 def run_kafka_python(args: argparse.Namespace, number: int, notes: Notes, stop: Any) -> None:
     """One consumer of kafka-python until `stop` is set."""
-    from kafka import KafkaConsumer
+    from kafka import ConsumerRebalanceListener, KafkaConsumer
     from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
     from kafka.coordinator.assignors.range import RangePartitionAssignor
     from kafka.errors import KafkaError
@@ -104,7 +125,6 @@ def run_kafka_python(args: argparse.Namespace, number: int, notes: Notes, stop: 
                  "cooperative-sticky": CooperativeStickyAssignor}  # fmt: skip
     make = partial(
         KafkaConsumer,
-        args.topic,
         bootstrap_servers=args.bootstrap,
         group_id=args.group,
         client_id=f"kafka-python-{number}",
@@ -114,11 +134,21 @@ def run_kafka_python(args: argparse.Namespace, number: int, notes: Notes, stop: 
         heartbeat_interval_ms=HEARTBEAT_MS,
         partition_assignment_strategy=[assignors[args.assignor]],
     )
-    consumer = None
+
+    class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has no types
+        def on_partitions_revoked(self, revoked: Any) -> None:
+            """Nothing is kept of them."""
+
+        def on_partitions_assigned(self, assigned: Any) -> None:
+            member = consumer.group_metadata()
+            notes.given(member.member_id, member.generation_id, assigned)
+
+    consumer: Any = None
     while consumer is None:
         # The first connection is not tried again by the client itself.
         with suppress(KafkaError):
             consumer = make()
+    consumer.subscribe([args.topic], listener=Listener())
     while not stop.is_set():
         found = consumer.poll(timeout_ms=int(POLL_S * 1000), max_records=POLL_COUNT)
         read = [(tp.partition, one.offset) for tp, records in found.items() for one in records]
@@ -133,12 +163,23 @@ def run_kafka_python(args: argparse.Namespace, number: int, notes: Notes, stop: 
 
 async def run_aiokafka(args: argparse.Namespace, notes: Notes, stop: asyncio.Event) -> None:
     """All consumers of aiokafka of this process, until `stop` is set."""
-    from aiokafka import AIOKafkaConsumer
+    from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
     from aiokafka.errors import KafkaError
 
+    class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has no types
+        def __init__(self, consumer: AIOKafkaConsumer) -> None:
+            self._consumer = consumer
+
+        def on_partitions_revoked(self, revoked: Any) -> None:
+            """Nothing is kept of them."""
+
+        def on_partitions_assigned(self, assigned: Any) -> None:
+            # It tells nobody its generation but its own coordinator.
+            member = self._consumer._coordinator
+            notes.given(member.member_id, member.generation, assigned)
+
     def new(number: int) -> AIOKafkaConsumer:
-        return AIOKafkaConsumer(
-            args.topic,
+        consumer = AIOKafkaConsumer(
             bootstrap_servers=args.bootstrap,
             group_id=args.group,
             client_id=f"aiokafka-{number}",
@@ -149,6 +190,8 @@ async def run_aiokafka(args: argparse.Namespace, notes: Notes, stop: asyncio.Eve
             # Its own default assignor is the round robin alone, which the others need not know.
             partition_assignment_strategy=[_aiokafka_range()],
         )
+        consumer.subscribe([args.topic], listener=Listener(consumer))
+        return consumer
 
     async def run(number: int) -> None:
         is_started = False

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.harness.broker import ROOT, BrokerProcess
+from tests.harness.group_log import Given
 
 
 class Members:
@@ -44,6 +45,14 @@ class Members:
                 for first, last in spans:
                     found.update((partition, offset) for offset in range(first, last + 1))
         return found
+
+    def given(self) -> list[Given]:
+        """Every share that any member was given."""
+        return [
+            Given(line["id"], line["generation"], frozenset(line["given"]))
+            for line in self._lines()
+            if "given" in line
+        ]
 
     def errors(self) -> list[str]:
         return [line["error"] for line in self._lines() if "error" in line]

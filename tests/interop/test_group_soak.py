@@ -1,7 +1,8 @@
 """Fifty consumers of three client families in one group, which come, leave and die.
 
-Every record must be read at least once; the offsets topic must show that no partition was owned
-twice in one generation and that no committed offset went back. Members end by whole processes of
+Every record must be read at least once; the offsets topic, of which nothing is cleaned away, must
+show that no partition was owned twice in one generation and that no committed offset went back; and
+the members must say that they were given what stands there. Members end by whole processes of
 five, by SIGTERM (they leave) or SIGKILL (they must be missed); once the broker itself is killed.
 """
 
@@ -18,7 +19,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from protocol.messages.group import DescribeGroupsRequest
 from tests.harness.broker import BrokerProcess
-from tests.harness.group_log import assigned_partitions, check_group_log, group_log
+from tests.harness.group_log import assigned_partitions, check_given, check_group_log, group_log
 from tests.harness.group_processes import Members
 from tests.harness.seed import seeded
 from tests.harness.tally import tell
@@ -34,6 +35,12 @@ CONSUMERS = 50
 ROUNDS = int(os.environ.get("MILLRACE_SOAK_ROUNDS", "12"))
 ROUND_RECORDS = 3_000
 DEADLINE_S = 180.0
+
+# The log is the witness, so nothing of it may go.
+SETTINGS: dict[str, object] = {
+    "group.initial.rebalance.delay.ms": 1_000,
+    "log.cleaner.enable": False,
+}
 
 
 def shared_by(bootstrap: str) -> frozenset[str]:
@@ -58,7 +65,7 @@ def others_than(bootstrap: str, known: frozenset[str]) -> frozenset[str]:
 
 def test_fifty_consumers_of_three_families(tmp_path: Path) -> None:
     chance = seeded("group soak")
-    with BrokerProcess(tmp_path / "broker", {"group.initial.rebalance.delay.ms": 1_000}) as broker:
+    with BrokerProcess(tmp_path / "broker", SETTINGS) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         admin.create_topics([NewTopic("soak", PARTITIONS, 1)])["soak"].result(30)
         producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 20,
@@ -102,10 +109,13 @@ def test_fifty_consumers_of_three_families(tmp_path: Path) -> None:
             members.close()
         log = group_log(broker.bootstrap, "soak")
         checked = check_group_log(log)
+        shares = check_given(members.given(), log)
         tell(
             f"group soak: {written} records, {kills} kills of {PER_PROCESS} members, "
             f"{ends} times they left: 0 lost; "
-            f"{checked.generations} generations, {checked.commits} commits"
+            f"{checked.generations} generations, {shares} shares given as they are stored, "
+            f"{checked.commits} commits"
         )
+        assert shares >= CONSUMERS
         assert checked.generations >= ROUNDS / 2
         assert "Traceback" not in broker.log_text()

@@ -21,7 +21,7 @@ from confluent_kafka.cimpl import NewTopic
 from protocol.errors import ErrorCode
 from protocol.messages.group import HeartbeatRequest
 from tests.harness.broker import BrokerProcess
-from tests.harness.group_log import check_group_log, group_log
+from tests.harness.group_log import check_given, check_group_log, group_log
 from tests.harness.group_processes import Members
 from tests.harness.wait import wait_until
 from tests.interop.group_plays import Stage, beat, prepare, settle
@@ -280,8 +280,11 @@ def test_members_of_a_family_or_of_several_share_a_topic(
         members.close()
     assert not members.errors()
     assert [line for line in members.said() if REBALANCES not in line] == []
-    checked = check_group_log(group_log(broker.bootstrap, name))
+    log = group_log(broker.bootstrap, name)
+    checked = check_group_log(log)
     assert checked.generations >= 2 and checked.commits
+    if assignor == "range":
+        assert check_given(members.given(), log) >= 2 * len(families) - 1
 
 
 def test_a_join_that_waits_holds_back_what_comes_behind_it(broker: BrokerProcess) -> None:
