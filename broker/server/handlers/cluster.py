@@ -45,6 +45,7 @@ GROUP_KEY = 0
 TRANSACTION_KEY = 1
 BATCHED_SINCE = 4
 TOPIC_IDS_SINCE = 12
+LISTENERS_SINCE = 6
 BROKER_ENDPOINTS = 1
 
 # Without an authoriser everybody may do everything: the bits of Kafka's operations per resource.
@@ -139,11 +140,11 @@ def _metadata(
     wants_all = request.topics is None or (call.version == 0 and not request.topics)
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else None
     if wants_all:
-        topics = [describe_topic(topic) for topic in image.topics.values()]
+        topics = [_describe_topic(topic, image, call) for topic in image.topics.values()]
     else:
         # Each once: a request may not make an answer of many times its size.
         asked = {(one.name, one.topic_id): one for one in request.topics or []}
-        topics = [_asked_topic(image, one, refusals) for one in asked.values()]
+        topics = [_asked_topic(image, call, one, refusals) for one in asked.values()]
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=rack)
@@ -162,19 +163,22 @@ def _metadata(
 
 
 def _asked_topic(
-    image: MetadataImage, asked: MetadataRequestTopic, refusals: dict[str, ErrorCode]
+    image: MetadataImage,
+    call: Call,
+    asked: MetadataRequestTopic,
+    refusals: dict[str, ErrorCode],
 ) -> MetadataResponseTopic:
     """One topic by name, or by id from version 12 on."""
     if asked.topic_id != ZERO_UUID:
         found = image.topic_by_id(asked.topic_id)
         if found is not None:
-            return describe_topic(found)
+            return _describe_topic(found, image, call)
         return MetadataResponseTopic(
             error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=asked.name, topic_id=asked.topic_id
         )
     found = image.topics.get(asked.name or "")
     if found is not None:
-        return describe_topic(found)
+        return _describe_topic(found, image, call)
     code = refusals.get(asked.name or "", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     try:
         check_topic_name(asked.name)
@@ -186,29 +190,38 @@ def _asked_topic(
     return MetadataResponseTopic(error_code=code, name=asked.name or "")
 
 
-def describe_topic(topic: TopicImage) -> MetadataResponseTopic:
-    """A topic as Metadata shows it."""
-    return MetadataResponseTopic(
+def _describe_topic(topic: TopicImage, image: MetadataImage, call: Call) -> MetadataResponseTopic:
+    described = MetadataResponseTopic(
         error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
-        partitions=[
+    )
+    for index, partition in enumerate(topic.partitions):
+        code = leader_refusal(image, call.listener_name, partition.leader)
+        if code is ErrorCode.LISTENER_NOT_FOUND and call.version < LISTENERS_SINCE:
+            code = ErrorCode.LEADER_NOT_AVAILABLE
+        described.partitions.append(
             MetadataResponsePartition(
-                error_code=(
-                    ErrorCode.LEADER_NOT_AVAILABLE
-                    if partition.leader == NO_NODE
-                    else ErrorCode.NONE
-                ),
+                error_code=code,
                 partition_index=index,
-                leader_id=partition.leader,
+                leader_id=NO_NODE if code else partition.leader,
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=list(partition.replicas),
                 isr_nodes=list(partition.in_sync_replicas),
             )
-            for index, partition in enumerate(topic.partitions)
-        ],
-    )
+        )
+    return described
+
+
+def leader_refusal(image: MetadataImage, listener: str, leader: int) -> ErrorCode:
+    """Why clients of a listener cannot be sent to this leader; NONE when they can."""
+    broker = image.brokers.get(leader)
+    if broker is None or broker.is_fenced:
+        return ErrorCode.LEADER_NOT_AVAILABLE
+    if listener not in broker.listeners:
+        return ErrorCode.LISTENER_NOT_FOUND
+    return ErrorCode.NONE
 
 
 def brokers_on(image: MetadataImage, listener: str) -> list[tuple[int, str, int, str | None]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from broker.controller.image import MetadataImage, TopicImage
 from broker.controller.topics import check_topic_name
 from broker.server.connection import Call
-from broker.server.handlers.cluster import TOPIC_OPERATIONS
+from broker.server.handlers.cluster import TOPIC_OPERATIONS, leader_refusal
 from broker.server.services import Services
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.metadata import (
@@ -50,7 +50,7 @@ def describe_topic_partitions(
         if not left:
             response.next_cursor = Cursor(topic_name=name, partition_index=first)
             break
-        page = _page(topic, image, first, left)
+        page = _page(topic, image, call.listener_name, first, left)
         response.topics.append(page)
         left -= len(page.partitions)
         reached = first + len(page.partitions)
@@ -70,36 +70,34 @@ def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
 
 
 def _page(
-    topic: TopicImage, image: MetadataImage, first: int, count_max: int
+    topic: TopicImage, image: MetadataImage, listener: str, first: int, count_max: int
 ) -> DescribeTopicPartitionsResponseTopic:
     """A stretch of one topic's partitions.
 
     The lists of eligible leaders stay empty: none ever leaves the in-sync replicas here, and null
     breaks Java clients.
     """
-    return DescribeTopicPartitionsResponseTopic(
+    page = DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
         topic_authorized_operations=TOPIC_OPERATIONS,
-        partitions=[
+    )
+    for index, partition in list(enumerate(topic.partitions))[first : first + count_max]:
+        code = leader_refusal(image, listener, partition.leader)
+        page.partitions.append(
             DescribeTopicPartitionsResponsePartition(
-                error_code=(
-                    ErrorCode.LEADER_NOT_AVAILABLE
-                    if partition.leader == NO_NODE
-                    else ErrorCode.NONE
-                ),
+                error_code=code,
                 partition_index=index,
-                leader_id=partition.leader,
+                leader_id=NO_NODE if code else partition.leader,
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=list(partition.replicas),
                 isr_nodes=list(partition.in_sync_replicas),
                 offline_replicas=[
                     node_id
                     for node_id in partition.replicas
-                    if node_id not in image.brokers or image.brokers[node_id].is_fenced
+                    if leader_refusal(image, listener, node_id)
                 ],
             )
-            for index, partition in list(enumerate(topic.partitions))[first : first + count_max]
-        ],
-    )
+        )
+    return page

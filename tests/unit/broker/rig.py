@@ -9,9 +9,12 @@ import random
 from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
+from unittest.mock import patch
 
+from broker.server import broker as broker_module
 from broker.server.broker import Broker
 from broker.server.flusher import Flusher
+from broker.server.listener import ClientListener
 from broker.server.pipeline import Slot, is_produce_frame
 from broker.server.workers import Worker
 from broker.storage.disk import FileRegion
@@ -28,6 +31,11 @@ from tests.unit.storage.kit import NOW, broker_config
 
 T = TypeVar("T")
 
+LISTENERS = {
+    name: {"host": name.lower(), "port": 1, "advertised_host": name.lower(), "advertised_port": 1}
+    for name in ("HOST", "MILL", "BROKER")
+}
+"""What the broker says of itself; nobody listens there."""
 
 KAFKAS_NULLS = {"PartitionData.aborted_transactions"}
 """Arrays that are null in answers of Kafka too (pitfall 23); clients take no other null."""
@@ -130,6 +138,10 @@ class HeldFlusher(Flusher):
         self.finish(self.begin())
 
 
+async def _opened(_: ClientListener) -> None:
+    """No socket is needed for it."""
+
+
 class FakeListener:
     """Only its name matters here."""
 
@@ -206,13 +218,15 @@ class Rig:
 
     def start(self) -> None:
         self.loop = asyncio.new_event_loop()
-        config = broker_config(self.settings)
-        self.broker = Broker(config, self.clock, self.disk, self.loop, self._die)
+        config = broker_config(self.settings, listeners=LISTENERS)
+        with patch.object(broker_module, "bind"):
+            self.broker = Broker(config, self.clock, self.disk, self.loop, self._die)
         self.flusher = HeldFlusher(self.broker.on_flushed)
         self.broker.flusher = self.flusher
         self.broker.worker = self._worker or InlineWorker(self.broker.disk_failed)
         report = self.broker.recover()
-        self.loop.run_until_complete(self.broker.start(report))
+        with patch.object(ClientListener, "open", _opened):
+            self.loop.run_until_complete(self.broker.start(report))
 
     def power_cut(self, chance: random.Random) -> None:
         """Everything that was not synced may be gone; then the broker starts again."""
