@@ -1,7 +1,9 @@
 """The settings that bound what clients may do to the node: frames, counts, connections, memory.
 
 Ground floor. Pure. Everything a peer can make longer, larger or more of has its limit here, with
-Kafka's key where Kafka has one. Tests reach every one of them.
+Kafka's key where Kafka has one. Tests reach every one of them. The limits on new connections count
+those of the listeners MILL and BROKER apart from all others, as Kafka keeps places for the listener
+between its brokers: whatever clients do, the mill's own parts get in.
 """
 
 from __future__ import annotations
@@ -45,15 +47,15 @@ class LimitKeys:
     )  # fmt: skip
     max_connection_creation_rate: int = setting(
         "max.connection.creation.rate", Kind.INT, INT_MAX, "connections a second", low=1,
-        why="beyond it a new connection is closed at once, so that a flood costs little",
+        why="one more is closed at once: a flood costs little; MILL and BROKER are counted apart",
     )  # fmt: skip
     max_connections: int = setting(
         "max.connections", Kind.INT, 10_000, "connections", is_dynamic=True, low=1,
-        why="each holds a buffer; beyond the limit a new one is closed at once",
+        why="each holds a buffer; as many again may come in by MILL and BROKER together",
     )  # fmt: skip
     max_connections_per_ip: int = setting(
         "max.connections.per.ip", Kind.INT, 2_000, "connections", is_dynamic=True, low=1,
-        why="one host, which may be all of a network behind a gateway, cannot take every place",
+        why="one host or gateway cannot take every place; MILL and BROKER are counted apart",
     )  # fmt: skip
     max_decompressed_batch_bytes: int = setting(
         "max.decompressed.batch.bytes", Kind.INT, 20_971_520, "bytes", low=1024,
@@ -113,7 +115,7 @@ class LimitKeys:
     )  # fmt: skip
     max_silent_connections: int = setting(
         "max.silent.connections", Kind.INT, 1_000, "connections", low=1,
-        why="connections that have not sent a byte yet, and may never do so",
+        why="those that have not sent a byte yet, and may never; MILL and BROKER are counted apart",
     )  # fmt: skip
     max_topics: int = setting(
         "max.topics", Kind.INT, 1_000, "topics", low=1,

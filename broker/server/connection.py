@@ -160,7 +160,7 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if not self.has_spoken:
             self.has_spoken = True
-            self.listener.spoke()
+            self.listener.spoke(self)
         self.last_active_ms = self.listener.services.clock.monotonic_ms()
         self._take_frames(nbytes)
 

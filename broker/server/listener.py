@@ -108,9 +108,9 @@ class ClientListener:
             self.services.metrics.connections_total += 1
         return refusal
 
-    def spoke(self) -> None:
+    def spoke(self, connection: Connection) -> None:
         """A connection has sent its first byte."""
-        self._connections.spoke()
+        self._connections.spoke(connection)
 
     def account(self, added_bytes: int) -> str:
         """Note a change in what one connection holds; else the limit that it breaks."""

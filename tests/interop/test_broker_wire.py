@@ -230,6 +230,9 @@ def test_connections_have_a_limit_per_host(tmp_path_factory: pytest.TempPathFact
         with WireClient(few.bootstrap) as refused:
             assert refused.is_hung_up()
         assert "max.connections.per.ip 3 is reached" in few.log_text()
+        # The mill's own parts come from the same host.
+        with WireClient(few.mill_bootstrap) as own:
+            assert own.ask(ApiVersionsRequest(), 0).error_code == 0
         kept.pop().close()
 
         def comes_in() -> bool:

@@ -90,8 +90,8 @@ class World:
     def account(self, added_bytes: int) -> str:
         return self.connections.account(added_bytes)
 
-    def spoke(self) -> None:
-        self.connections.spoke()
+    def spoke(self, connection: Connection) -> None:
+        self.connections.spoke(connection)
 
     def released(self, connection: Connection) -> None:
         self.connections.release(connection)

@@ -1,6 +1,9 @@
 """How many connections are taken in: each limit is met, and a place given back is a place."""
 
+from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from broker.server.connections import Connections
 from tests.unit.storage.kit import broker_config
@@ -11,13 +14,14 @@ def connections(**settings: object) -> Connections:
 
 
 class Peer:
-    def __init__(self, host: str) -> None:
+    def __init__(self, host: str, listener: str) -> None:
         self.peer_host = host
+        self.listener = SimpleNamespace(name=listener)
         self.has_spoken = False
 
 
-def connection(host: str = "1.1.1.1") -> Any:
-    return Peer(host)
+def connection(host: str = "1.1.1.1", listener: str = "HOST") -> Any:
+    return Peer(host, listener)
 
 
 def test_all_together_have_a_limit() -> None:
@@ -53,7 +57,7 @@ def test_those_that_say_nothing_have_a_limit() -> None:
     assert [kept.admit(one, 0) for one in (first, second)] == ["", ""]
     assert kept.admit(connection(), 0) == "max.silent.connections 2 is reached"
     first.has_spoken = True
-    kept.spoke()
+    kept.spoke(first)
     assert kept.admit(connection(), 0) == ""
     kept.release(second)
     assert kept.admit(connection(), 0) == ""
@@ -68,4 +72,29 @@ def test_a_refused_connection_leaves_nothing() -> None:
     refused = connection("b")
     assert kept.admit(refused, 0)
     kept.release(refused)
-    assert (len(kept.open), kept.silent_count) == (1, 1)
+    assert (len(kept.open), kept.tally("HOST").silent_count) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [
+        "max_connections",
+        "max_connections_per_ip",
+        "max_connection_creation_rate",
+        "max_silent_connections",
+    ],
+)
+@pytest.mark.parametrize("own", ["MILL", "BROKER"])
+def test_clients_take_no_place_of_our_own_parts(limit: str, own: str) -> None:
+    kept = connections(**{limit: 1})
+    assert kept.admit(connection(), 0) == ""
+    assert kept.admit(connection(), 0) != ""
+    inside = connection(listener=own)
+    assert kept.admit(inside, 0) == ""
+    # They have the same limits among themselves.
+    assert kept.admit(connection(listener=own), 0) == f"{limit.replace('_', '.')} 1 is reached"
+    kept.release(inside)
+    assert kept.admit(connection(listener=own), 2_000) == ""
+    assert kept.admit(connection(), 2_000) == (
+        "" if limit == "max_connection_creation_rate" else f"{limit.replace('_', '.')} 1 is reached"
+    )
