@@ -53,7 +53,8 @@ class Bench:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.flushed: list[Log] = []
         self.failed: list[Exception] = []
-        self.flusher = Flusher(loop, self.flushed.append, self.failed.append)
+        self.took_ns: list[int] = []
+        self.flusher = Flusher(loop, self.flushed.append, self.failed.append, self.took_ns.append)
 
     async def until(self, count: int) -> None:
         async with asyncio.timeout(20):
@@ -123,6 +124,7 @@ def test_what_is_written_during_a_sync_shares_the_next(runner: asyncio.Runner) -
         log.may_end.set()
         await bench.until(2)
         assert log.syncs == 2
+        assert len(bench.took_ns) == 2 and min(bench.took_ns) > 0
         assert log.recovery_point == 4
         assert bench.flusher.is_idle
         bench.flusher.stop()
