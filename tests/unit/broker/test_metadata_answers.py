@@ -8,6 +8,8 @@ import pytest
 
 from broker.controller.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from protocol.errors import ErrorCode
+from protocol.messages.api import ApiKey
+from protocol.messages.headers import decode_response_header
 from protocol.messages.metadata import (
     DescribeTopicPartitionsRequest,
     MetadataRequest,
@@ -17,6 +19,7 @@ from protocol.messages.metadata import (
 )
 from tests.unit.broker.rig import Rig
 from tests.unit.broker.txn_rig import make_coordinators
+from tests.unit.protocol.test_oracle_kafka_python import their_class, to_theirs
 
 VERSIONS = range(13)
 CONSENT_SINCE = 4
@@ -125,3 +128,39 @@ def test_pitfall_16_the_internal_topics_are_flagged_page_by_page(rig: Rig) -> No
     page = rig.ask(DescribeTopicPartitionsRequest(topics=names), 0)
     found = {one.name: one.is_internal for one in page.topics}
     assert found == {"a": False, OFFSETS_TOPIC: True, TRANSACTIONS_TOPIC: True}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("version", range(9, 13))
+def test_pitfall_42_another_client_reads_our_flexible_answers_to_the_byte(
+    rig: Rig, version: int
+) -> None:
+    """kafka-python has compiled Kafka's own schema; it must find what we have, and nothing else."""
+    make_coordinators(rig)
+    asked = rig.send(MetadataRequest(topics=None), version)
+    frame = b"".join(bytes(chunk) for chunk in asked.slot.answer or ())[4:]  # type: ignore[call-overload]  # bytes-like
+    _, position = decode_response_header(frame, ApiKey.METADATA, version)
+    target = their_class(MetadataResponse)
+    read = target.decode(frame[position:], version=version)
+    written = to_theirs(asked.answer, target, version).encode(version=version)
+    assert bytes(written) == frame[position:]
+    services = rig.broker.services
+    image = services.metadata.image
+    assert [(one.node_id, one.host, one.port, one.rack) for one in read.brokers] == [
+        (1, "host", 1, None)
+    ]
+    assert (read.cluster_id, read.controller_id) == (services.config.cluster_id, 1)
+    assert len(read.topics) == 4
+    for topic in read.topics:
+        known = image.topics[topic.name]
+        assert (topic.error_code, topic.is_internal) == (0, known.is_internal)
+        assert version < 10 or topic.topic_id == known.topic_id
+        found = [
+            (one.error_code, one.partition_index, one.leader_id, one.leader_epoch,
+             list(one.replica_nodes), list(one.isr_nodes), list(one.offline_replicas))
+            for one in topic.partitions
+        ]  # fmt: skip
+        assert found == [
+            (0, index, 1, one.leader_epoch, [1], [1], [])
+            for index, one in enumerate(known.partitions)
+        ]

@@ -74,10 +74,11 @@ class Peer:
         ours, self.socket = socket.socketpair()
         ours.setblocking(False)
         self.socket.setblocking(False)
-        self.transport: Any = Transport(ours)
+        transport: Any = Transport(ours)
+        self.transport = transport
         (listener,) = [one for one in rig.broker.listeners if one.name == "HOST"]
         self.connection = Connection(listener)
-        self.connection.connection_made(self.transport)
+        self.connection.connection_made(transport)
 
     def stuff(self) -> None:
         """Leave no room for answers."""
