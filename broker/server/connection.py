@@ -5,6 +5,12 @@ Records of a Produce are views of the read buffer; they are written before that 
 request that cannot be answered at once is parked by whoever serves it and answered by
 `Call.answer`; answers that become ready outside of a read leave in the next turn of the loop, so
 that many of them share one send.
+
+Nothing is read while whole frames are left in the buffer: so it never holds more than one read or
+one frame, and what comes behind, the peer's end too, waits in the kernel. A peer that ends, by a
+close or a reset, takes back nothing of what it has sent: as in Kafka's Selector every whole request
+is worked off, and the connection counts until that is done. The answers leave if somebody takes
+them; where Kafka gives up what follows an answer that cannot be sent, it is done here.
 """
 
 from __future__ import annotations
@@ -39,6 +45,13 @@ FAULT = "a fault of the broker"
 
 TURN_NS_MAX = 20_000_000
 """Requests of one connection that take longer together let the others have a turn in between."""
+
+TURN_GAP_NS = 2_000_000
+"""A read that follows so soon belongs to the same turn: libuv reads one socket many times in a row.
+
+A read that merely seems to follow costs a pause; one taken for a new turn would cost the others 20
+ms each time.
+"""
 
 
 class Call:
@@ -124,9 +137,17 @@ class Connection(asyncio.BufferedProtocol):
         self._counted_bytes = 0
         self._is_busy = False
         self._turn_end_ns = 0
+        self._worked_until_ns = -TURN_GAP_NS
+        self._is_turn_over = False
+        self._has_frames = False
+        """Whether whole frames may be left in the buffer: the line was full, or the turn over."""
         self._is_scheduled = False
         self._is_paused = False
         self._is_stopping = False
+        self._has_ended = False
+        """Whether the peer has said its last word."""
+        self._is_mute = False
+        """Whether no further answers leave: nobody takes them, or one in the middle is missing."""
         self._transport: asyncio.Transport | None = None
         self._output: Output | None = None
 
@@ -165,30 +186,42 @@ class Connection(asyncio.BufferedProtocol):
         self._take_frames(nbytes)
 
     def eof_received(self) -> bool:
-        return False
+        if not self.is_closed:
+            self._end()
+        return not self.is_closed
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._finish()
+        self._transport = None
+        if not self.is_closed:
+            # A reset takes back no more than an end does, only nobody takes the answers.
+            self._fall_mute()
+            self._end()
 
     # Reading.
 
     def _take_frames(self, count: int) -> None:
         """Work off what has been read; with a count of 0 what an earlier pause has left."""
+        output = self._output
+        assert output is not None
         self._is_busy = True
-        self._turn_end_ns = perf_counter_ns() + TURN_NS_MAX
+        self._is_turn_over = False
+        now_ns = perf_counter_ns()
+        if not count or now_ns - self._worked_until_ns >= TURN_GAP_NS:
+            self._turn_end_ns = now_ns + TURN_NS_MAX
         self.frame_since_ms = self.frame_since_ms or self.last_active_ms
         try:
-            for frame in self._frames.received(count):
-                self.frame_since_ms = self.last_active_ms
-                self._arrived(frame)
-                if self.is_closed:
-                    return
-                if self._pipeline.is_full:
-                    self._pause()
-                    break
-                if perf_counter_ns() > self._turn_end_ns:
-                    self.answered_later()
-                    break
+            frames = self._frames.received(count)
+            if not self._has_frames or self._makes_room():
+                for frame in frames:
+                    self.frame_since_ms = self.last_active_ms
+                    self._arrived(frame)
+                    if self.is_closed:
+                        return
+                    if self._pipeline.is_full or perf_counter_ns() > self._turn_end_ns:
+                        self._has_frames = True
+                        break
+                else:
+                    self._has_frames = False
             if self.has_staged:
                 self._settle()
             self._advance()
@@ -211,6 +244,41 @@ class Connection(asyncio.BufferedProtocol):
         held_bytes = self._frames.capacity_bytes + self._pipeline.waiting_bytes
         if held_bytes != self._counted_bytes and not self.is_closed:
             self._count(held_bytes)
+        if self._has_frames or self._is_turn_over or not output.is_empty:
+            self._hold()
+        elif self._is_paused:
+            self._read_on()
+
+    def _makes_room(self) -> bool:
+        """Let the answers leave that have become ready since the pause; whether more may start."""
+        self._advance()
+        return not (
+            self.is_closed or self._is_turn_over or self._pipeline.is_full or self.is_stalled
+        )
+
+    def _hold(self) -> None:
+        """Read no more until what is there has been worked off, and see to it that it is."""
+        if self.is_closed:
+            return
+        self._pause()
+        # Otherwise an answer that becomes ready, or the output when it is empty, goes on.
+        if self._is_turn_over or not (self._pipeline.is_full or self.is_stalled):
+            self.answered_later()
+
+    def _read_on(self) -> None:
+        """Nothing is left to be worked off: read again, or end if there is nothing to be read."""
+        if self.is_closed:
+            return
+        if self._has_ended:
+            if self._pipeline.is_idle:
+                self.close("", is_logged=False)
+        elif not self._is_stopping:
+            self._is_paused = False
+            if self.frame_since_ms:
+                # What is left of a request may come only from here on.
+                self.frame_since_ms = self.listener.services.clock.monotonic_ms()
+            if self._transport is not None:
+                self._transport.resume_reading()
 
     def _arrived(self, frame: memoryview) -> None:
         lane = self.lane
@@ -269,7 +337,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_scheduled = False
         if self.is_closed:
             return
-        # Also goes through frames that were left when the line was full.
+        # Also goes through frames that were left when the line was full or the turn over.
         self._take_frames(0)
 
     def _advance(self) -> None:
@@ -277,11 +345,14 @@ class Connection(asyncio.BufferedProtocol):
         pipeline, output = self._pipeline, self._output
         assert output is not None
         while True:
+            if self._has_ended and self.parked_fetch is not None:
+                self._drop_fetch(self.parked_fetch)
             answers = pipeline.take_answers()
-            if answers:
+            if answers and not self._is_mute:
                 output.push(answers)
-            if perf_counter_ns() > self._turn_end_ns and not pipeline.is_idle:
-                self.answered_later()
+            now_ns = self._worked_until_ns = perf_counter_ns()
+            if now_ns > self._turn_end_ns:
+                self._is_turn_over = True
                 break
             frame = pipeline.next_waiting()
             if frame is None:
@@ -298,26 +369,12 @@ class Connection(asyncio.BufferedProtocol):
         # Also for what was there before the fetch was parked, if that has waited in the line too.
         if self.parked_fetch is not None and pipeline.holds_other_than_fetch:
             self.listener.services.fetches.hasten(self.parked_fetch)
-        output.send()
+        try:
+            output.send()
+        except ConnectionError as error:
+            self._broken(error)
         if pipeline.leaving and output.is_empty:
             self._note_sent()
-        if self._is_paused and not pipeline.is_full and output.is_empty:
-            self._resume()
-        elif not output.is_empty:
-            # A peer that does not take its answers gets no more of them made.
-            self._pause()
-
-    def _resume(self) -> None:
-        if self._is_stopping:
-            return
-        self._is_paused = False
-        if self.frame_since_ms:
-            # What is left of a request may come only from here on.
-            self.frame_since_ms = self.listener.services.clock.monotonic_ms()
-        if self._transport is not None:
-            self._transport.resume_reading()
-        if self._frames.pending_bytes:
-            self.answered_later()
 
     def answered_later(self) -> None:
         """Look at the frames that are left in the buffer in the next turn."""
@@ -340,7 +397,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_idle(self) -> bool:
         """Whether nothing is under way: then only the idle limit applies."""
-        return self._pipeline.is_idle and (self._output is None or self._output.is_empty)
+        return self._pipeline.is_idle and not self.is_stalled and not self._has_frames
 
     @property
     def is_paused(self) -> bool:
@@ -362,6 +419,27 @@ class Connection(asyncio.BufferedProtocol):
         self._is_stopping = True
         self._pause()
 
+    def _end(self) -> None:
+        """The peer sends no more: work off what it has sent; then, maybe at once, close."""
+        self._has_ended = self._is_paused = True
+        self._take_frames(0)
+
+    def _drop_fetch(self, parked: ParkedFetch) -> None:
+        """A Fetch that waits for data would only keep the connection of a peer that has ended.
+
+        The next answer would be taken for this one, so none follows.
+        """
+        self.parked_fetch = None
+        self.listener.services.fetches.forget(parked)
+        parked.call.answer_nothing()
+        self._is_mute = True
+
+    def _fall_mute(self) -> None:
+        """Nobody takes answers any more: forget those there are, and those to come."""
+        self._is_mute = True
+        if self._output is not None:
+            self._output.close()
+
     def close(self, reason: str, *, is_logged: bool = True) -> None:
         """End the connection from our side."""
         if self.is_closed:
@@ -373,9 +451,13 @@ class Connection(asyncio.BufferedProtocol):
         self._finish()
 
     def _broken(self, error: Exception) -> None:
-        """The socket refuses: the peer has gone, or its segment has."""
-        if not isinstance(error, ConnectionError | BrokenPipeError):
-            logger.warning("connection broken", extra=fields(peer=self.peer, reason=repr(error)))
+        """The socket takes no answers: the peer has gone, or their segment has."""
+        if isinstance(error, ConnectionError):
+            # What the peer has sent before it went is still in the kernel, and its end behind that.
+            self._fall_mute()
+            self.answered_later()
+            return
+        logger.warning("connection broken", extra=fields(peer=self.peer, reason=repr(error)))
         self.close("", is_logged=False)
 
     def _finish(self) -> None:

@@ -115,6 +115,7 @@ class World:
     def arrive(self, data: bytes) -> None:
         """One read of the loop."""
         while data:
+            assert self.is_reading(), "nothing is read from who is paused"
             room = self.connection.get_buffer(-1)
             count = min(len(room), len(data))
             room[:count] = data[:count]
@@ -307,8 +308,10 @@ def test_a_connection_with_much_to_do_lets_others_have_their_turn(
     world.arrive(b"".join(frame(PRODUCE, number) for number in range(5)))
     # Twenty milliseconds are over after the second; what is left comes in later turns.
     assert len(world.started) == 2
+    assert not world.is_reading()
+    world.turn()
+    assert [number for _, number in world.started] == [0, 1, 2, 3, 4]
     world.arrive(frame(PRODUCE, 5))
-    assert len(world.started) == 4
     world.turn()
     assert [number for _, number in world.started] == [0, 1, 2, 3, 4, 5]
     # The same for what has waited behind another request.
