@@ -87,7 +87,8 @@ class ErrorCode(IntEnum):
     """Kafka's error codes, with what a client may do about each.
 
     `retriable`: the same request may succeed later. `refreshes_metadata`: retriable, and the
-    client must ask for metadata first. `description`: one line for people.
+    client must ask for metadata first. `description`: one line for people,
+    in Kafka's own words where scripts look for them.
     """
 
     retriable: bool
@@ -115,7 +116,7 @@ class ErrorCode(IntEnum):
     NONE = 0, "", "no error"
     OFFSET_OUT_OF_RANGE = 1, "", "the offset lies outside the partition's log"
     CORRUPT_MESSAGE = 2, "R", "a record batch failed its CRC, size or format check"
-    UNKNOWN_TOPIC_OR_PARTITION = 3, "M", "this server does not know the topic or partition"
+    UNKNOWN_TOPIC_OR_PARTITION = 3, "M", "This server does not host this topic-partition."
     INVALID_FETCH_SIZE = 4, "", "the requested fetch size is invalid"
     LEADER_NOT_AVAILABLE = 5, "M", "the partition has no leader at the moment"
     NOT_LEADER_OR_FOLLOWER = 6, "M", "this broker does not lead (or hold) the partition"
@@ -216,7 +217,7 @@ class ErrorCode(IntEnum):
     PRINCIPAL_DESERIALIZATION_FAILURE = 97, "", "the forwarded principal cannot be read"
     SNAPSHOT_NOT_FOUND = 98, "", "there is no such snapshot"
     POSITION_OUT_OF_RANGE = 99, "", "the position lies outside the snapshot"
-    UNKNOWN_TOPIC_ID = 100, "M", "this server does not know the topic id"
+    UNKNOWN_TOPIC_ID = 100, "M", "This server does not host this topic ID."
     DUPLICATE_BROKER_REGISTRATION = 101, "", "a broker of this id is registered already"
     BROKER_ID_NOT_REGISTERED = 102, "", "no broker of this id is registered"
     INCONSISTENT_TOPIC_ID = 103, "M", "the log belongs to another topic id"
@@ -245,7 +246,7 @@ class ApiError(Exception):
     """A refusal by the rules: raised by cores before they change anything.
 
     Only the dispatcher and the per-partition helpers catch it and write `code` into the answer;
-    `detail` goes into the answer's error message where it has one.
+    `message` goes into the answer where that has a place for it; our logs show the code as well.
     """
 
     def __init__(self, code: ErrorCode, detail: str = "") -> None:
@@ -253,6 +254,14 @@ class ApiError(Exception):
         self.code = code
         self.detail = detail
 
+    @property
+    def message(self) -> str:
+        """What an answer says beside the code: the detail, or else what the code means."""
+        return _clipped(self.detail or self.code.description)
+
     def __str__(self) -> str:
-        text = f"{self.code.name}: {self.detail or self.code.description}"
-        return text if len(text) <= TEXT_CHARS_MAX else text[: TEXT_CHARS_MAX - 1] + "…"
+        return _clipped(f"{self.code.name}: {self.detail or self.code.description}")
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= TEXT_CHARS_MAX else text[: TEXT_CHARS_MAX - 1] + "…"

@@ -128,7 +128,7 @@ def _alter(
                 raise ApiError(target.fault_code, _fault_text(faults))
             records.extend(_differences(kind, name, target.settings, new))
         except ApiError as error:
-            response.error_code, response.error_message = error.code, str(error)
+            response.error_code, response.error_message = error.code, error.message
         responses.append(response)
     return records, responses
 

@@ -174,7 +174,7 @@ def _describe(
                 f"resource type {resource.resource_type} has no settings here",
             )
     except ApiError as error:
-        result.error_code, result.error_message = error.code, str(error)
+        result.error_code, result.error_message = error.code, error.message
     return result
 
 

@@ -166,7 +166,7 @@ def create_topics(
         except ApiError as error:
             results.append(
                 CreatableTopicResult(
-                    name=topic.name, error_code=error.code, error_message=str(error), configs=[]
+                    name=topic.name, error_code=error.code, error_message=error.message, configs=[]
                 )
             )
             continue
@@ -234,7 +234,7 @@ def _creation(
     if name == METADATA_TOPIC:
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{METADATA_TOPIC} is not a topic")
     if name in image.topics:
-        raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic '{name}' exists already")
+        raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     settings = dict(own_settings or {}) | _stated_settings(topic, budget)
     replicas = _replicas(topic, image, config, budget)
     return Creation(name, new_topic_id(), replicas, settings)
@@ -323,7 +323,7 @@ def delete_topics(
             records.append(RemoveTopicRecord(topic_id=topic.topic_id))
             result.name, result.topic_id = topic.name, topic.topic_id
         except ApiError as error:
-            result.error_code, result.error_message = error.code, str(error)
+            result.error_code, result.error_message = error.code, error.message
         results.append(result)
     return Outcome(records, DeleteTopicsResponse(responses=results))
 
@@ -364,7 +364,7 @@ def create_partitions(
             if not request.validate_only:
                 records.extend(new)
         except ApiError as error:
-            result.error_code, result.error_message = error.code, str(error)
+            result.error_code, result.error_message = error.code, error.message
         results.append(result)
     return Outcome(records, CreatePartitionsResponse(results=results))
 

@@ -99,5 +99,5 @@ def refusal(api_key: int, error: ApiError) -> Message:
     assert "error_code" in names, f"{cls.__name__} has no place for a refusal of the whole"
     values: dict[str, Any] = {"error_code": error.code}
     if "error_message" in names:
-        values["error_message"] = str(error)
+        values["error_message"] = error.message
     return cls(**values)

@@ -54,4 +54,4 @@ class ProducerIds:
         waiting, self._waiting = self._waiting, deque()
         for _, refused in waiting:
             # Retriable for every client, unlike the storage error, which some take as fatal here.
-            refused(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)))
+            refused(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message))

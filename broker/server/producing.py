@@ -350,7 +350,7 @@ def refuse(answer: PartitionProduceResponse, error: ApiError | WireError) -> Non
     answer.base_offset = -1
     answer.log_append_time_ms = -1
     answer.log_start_offset = -1
-    answer.error_message = str(error)
+    answer.error_message = error.message if isinstance(error, ApiError) else str(error)
     if isinstance(error, ApiError):
         answer.error_code = error.code
     elif isinstance(error, UnsupportedMagic):

@@ -47,7 +47,7 @@ def refuse_outsider(
         )
     except ApiError as error:
         if error.code is ErrorCode.PRODUCER_FENCED:
-            raise ApiError(ErrorCode.INVALID_PRODUCER_EPOCH, str(error)) from error
+            raise ApiError(ErrorCode.INVALID_PRODUCER_EPOCH, error.message) from error
         if error.code in NOT_YET:
-            raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, str(error)) from error
+            raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, error.message) from error
         raise

@@ -34,7 +34,7 @@ def create_topics(services: Services, call: Call, request: CreateTopicsRequest) 
         return CreateTopicsResponse(
             topics=[
                 CreatableTopicResult(
-                    name=topic.name, error_code=TIMED_OUT, error_message=str(error), configs=[]
+                    name=topic.name, error_code=TIMED_OUT, error_message=error.message, configs=[]
                 )
                 for topic in request.topics
             ]
@@ -56,7 +56,7 @@ def delete_topics(services: Services, call: Call, request: DeleteTopicsRequest) 
                     name=names.get(topic.topic_id) if topic.name is None else topic.name,
                     topic_id=topic.topic_id,
                     error_code=TIMED_OUT,
-                    error_message=str(error),
+                    error_message=error.message,
                 )
                 for topic in asked
             ]
@@ -84,7 +84,7 @@ def create_partitions(services: Services, call: Call, request: CreatePartitionsR
         return CreatePartitionsResponse(
             results=[
                 CreatePartitionsTopicResult(
-                    name=topic.name, error_code=TIMED_OUT, error_message=str(error)
+                    name=topic.name, error_code=TIMED_OUT, error_message=error.message
                 )
                 for topic in request.topics
             ]

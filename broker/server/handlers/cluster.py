@@ -264,7 +264,7 @@ def _coordinator(
     except ApiError as error:
         # While the shard loads its place is known already.
         if error.code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
+            return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
     for node_id, host, port, _ in brokers_on(services.metadata.image, call.listener_name):
         if node_id == services.config.node_id:
             return Coordinator(

@@ -58,7 +58,7 @@ def _not_written(
     return [
         AlterConfigsResourceResponse(
             error_code=ErrorCode.REQUEST_TIMED_OUT,
-            error_message=str(error),
+            error_message=error.message,
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
         )

@@ -144,7 +144,9 @@ def elect_leaders(
                 continue
             result = results.setdefault(topic, ReplicaElectionResult(topic=topic))
             result.partition_result.append(
-                PartitionResult(partition_id=index, error_code=error.code, error_message=str(error))
+                PartitionResult(
+                    partition_id=index, error_code=error.code, error_message=error.message
+                )
             )
     return ElectLeadersResponse(replica_election_results=list(results.values()))
 
@@ -185,7 +187,7 @@ def alter_partition_reassignments(
             try:
                 _reassign(image, topic.name, asked)
             except ApiError as error:
-                one.error_code, one.error_message = error.code, str(error)
+                one.error_code, one.error_message = error.code, error.message
             answer.partitions.append(one)
         response.responses.append(answer)
     return response

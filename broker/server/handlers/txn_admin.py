@@ -98,7 +98,7 @@ def _producers(services: Services, topic: str, index: int) -> PartitionResponse:
         log = services.replicas.find(topic, index).log
     except ApiError as error:
         answer.error_code = error.code
-        answer.error_message = str(error)
+        answer.error_message = error.message
         return answer
     answer.active_producers = [
         ProducerState(

@@ -21,6 +21,7 @@ from broker.storage.disk import FileRegion
 from broker.storage.errors import CorruptionError, DiskError, FolderError
 from broker.storage.jobs import FlushTarget
 from broker.storage.log import Log
+from protocol.errors import ErrorCode
 from protocol.messages.api import response_class
 from protocol.messages.headers import decode_response_header, encode_request
 from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -53,6 +54,24 @@ def null_arrays(value: object) -> set[str]:
         is_null = field.kind == "array" and inner is None
         found |= {f"{type(value).__name__}.{field.name}"} if is_null else null_arrays(inner)
     return found
+
+
+def texts(value: object) -> set[str]:
+    """Every error message anywhere in an answer."""
+    if isinstance(value, list):
+        return set().union(*(texts(one) for one in value))
+    if not isinstance(value, Struct):
+        return set()
+    found: set[str] = set()
+    for field in value.fields:
+        inner: Any = getattr(value, field.name)
+        found |= {inner} if field.name == "error_message" and inner else texts(inner)
+    return found
+
+
+def repeats_a_code(text: str) -> bool:
+    """Whether a text begins with the name of an error code, which clients show beside it."""
+    return text.partition(":")[0] in ErrorCode.__members__
 
 
 class InlineWorker(Worker):
@@ -209,6 +228,7 @@ class Asked:
         answer = response_class(self._api_key).decode(frame, self._version, position)[0]
         # Pitfall 7: a schema allows more nulls than clients have ever seen.
         assert null_arrays(answer) <= KAFKAS_NULLS
+        assert not [text for text in texts(answer) if repeats_a_code(text)]
         return answer
 
 

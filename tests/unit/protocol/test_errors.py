@@ -1,7 +1,7 @@
 """Error codes, their flags, and the trees of exceptions."""
 
 from protocol import errors
-from protocol.errors import ApiError, ErrorCode, WireError
+from protocol.errors import TEXT_CHARS_MAX, ApiError, ErrorCode, WireError
 
 
 def test_flags() -> None:
@@ -31,6 +31,13 @@ def test_api_errors_carry_code_and_detail() -> None:
     assert (error.code, error.detail) == (40, "retention.ms: found x")
     assert str(error) == "INVALID_CONFIG: retention.ms: found x"
     assert "not the controller" in str(ApiError(ErrorCode.NOT_CONTROLLER))
+
+
+def test_an_answer_says_what_is_wrong_and_not_the_code_again() -> None:
+    assert ApiError(ErrorCode.INVALID_CONFIG, "no value").message == "no value"
+    unknown = ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert unknown.message == "This server does not host this topic-partition."
+    assert len(ApiError(ErrorCode.INVALID_CONFIG, "x" * 5_000).message) == TEXT_CHARS_MAX
 
 
 def test_what_peers_do_wrong_is_one_tree_and_our_own_bugs_are_not_in_it() -> None:
