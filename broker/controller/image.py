@@ -35,6 +35,10 @@ METADATA_TOPIC = "__cluster_metadata"
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, METADATA_TOPIC})
 
 
+class ImpossibleRecord(Exception):
+    """A record that does not fit those before it: nothing has changed but the offset."""
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerImage:
     """One broker as registered: `listeners` maps a listener's name to its advertised address."""
@@ -116,13 +120,13 @@ class MetadataDelta:
         self._partitions: dict[Uuid, list[PartitionImage]] = {}
 
     def replay_all(self, records: Iterable[MetadataRecord]) -> MetadataDelta:
-        """Take in records in the order of the log."""
+        """Take in records in the order of the log; ends with ImpossibleRecord at the first."""
         for record in records:
             self.replay(record)
         return self
 
     def replay(self, record: MetadataRecord) -> None:
-        """Take in the next record of the log."""
+        """Take in the next record of the log, or raise ImpossibleRecord and be as without it."""
         self._count += 1
         match record:
             case PartitionRecord():
@@ -130,9 +134,7 @@ class MetadataDelta:
             case PartitionChangeRecord():
                 self._change_partition(record)
             case TopicRecord():
-                self._topics[record.name] = TopicImage(record.name, record.topic_id, ())
-                self._topic_names[record.topic_id] = record.name
-                self.touched.add(record.name)
+                self._add_topic(record)
             case RemoveTopicRecord():
                 self._remove_topic(record)
             case ConfigRecord():
@@ -164,7 +166,26 @@ class MetadataDelta:
             next_producer_id=self._next_producer_id,
         )
 
+    def _add_topic(self, record: TopicRecord) -> None:
+        name, topic_id = record.name, record.topic_id
+        if name in self._topics or topic_id in self._topic_names:
+            raise ImpossibleRecord(f"topic '{name}' with id {topic_id} is there already")
+        self._topics[name] = TopicImage(name, topic_id, ())
+        self._topic_names[topic_id] = name
+        self.touched.add(name)
+
+    def _name_of(self, topic_id: Uuid) -> str:
+        name = self._topic_names.get(topic_id)
+        if name is None:
+            raise ImpossibleRecord(f"there is no topic with id {topic_id}")
+        return name
+
+    def _partition_count(self, topic_id: Uuid) -> int:
+        name = self._name_of(topic_id)
+        return len(self._partitions.get(topic_id, self._topics[name].partitions))
+
     def _partitions_of(self, topic_id: Uuid) -> list[PartitionImage]:
+        """The topic's partitions, to be changed."""
         partitions = self._partitions.get(topic_id)
         if partitions is None:
             name = self._topic_names[topic_id]
@@ -173,8 +194,13 @@ class MetadataDelta:
         return partitions
 
     def _add_partition(self, record: PartitionRecord) -> None:
+        count = self._partition_count(record.topic_id)
+        if record.partition_id != count:
+            name = self._topic_names[record.topic_id]
+            raise ImpossibleRecord(
+                f"partition {record.partition_id} of topic '{name}' cannot follow its first {count}"
+            )
         partitions = self._partitions_of(record.topic_id)
-        assert record.partition_id == len(partitions), "partitions are recorded in their order"
         partitions.append(
             PartitionImage(
                 replicas=tuple(record.replicas),
@@ -186,6 +212,9 @@ class MetadataDelta:
         )
 
     def _change_partition(self, record: PartitionChangeRecord) -> None:
+        if not 0 <= record.partition_id < self._partition_count(record.topic_id):
+            name = self._topic_names[record.topic_id]
+            raise ImpossibleRecord(f"topic '{name}' has no partition {record.partition_id}")
         partitions = self._partitions_of(record.topic_id)
         old = partitions[record.partition_id]
         is_elected = record.leader != LEADER_UNCHANGED
@@ -198,7 +227,8 @@ class MetadataDelta:
         )
 
     def _remove_topic(self, record: RemoveTopicRecord) -> None:
-        name = self._topic_names.pop(record.topic_id)
+        name = self._name_of(record.topic_id)
+        del self._topic_names[record.topic_id]
         del self._topics[name]
         self._partitions.pop(record.topic_id, None)
         self._configs.pop((TOPIC_RESOURCE, name), None)
@@ -208,6 +238,9 @@ class MetadataDelta:
             self.removed.append(known)
 
     def _set_config(self, record: ConfigRecord) -> None:
+        if record.resource_type == TOPIC_RESOURCE and record.resource_name not in self._topics:
+            # A topic of this name that comes later would begin with it.
+            raise ImpossibleRecord(f"{record.name} is set for an unknown '{record.resource_name}'")
         key = (record.resource_type, record.resource_name)
         settings = dict(self._configs.get(key, NO_SETTINGS))
         if record.value is None:

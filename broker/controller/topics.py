@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from broker.config import BrokerConfig, check_topic_settings
+from broker.config import TOPIC_ROWS, BrokerConfig, check_topic_settings
 from broker.controller.configs import created_configs
 from broker.controller.image import (
     METADATA_TOPIC,
@@ -54,7 +54,7 @@ TOPIC_NAME_LENGTH_MAX = 249
 SUGGESTION_COUNT_MAX = 20
 """In the refusals of one request: looking for the setting that was meant takes long."""
 
-K = TypeVar("K")
+Named = TypeVar("Named", CreatableTopic, CreatePartitionsTopic)
 
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z")
 
@@ -159,7 +159,7 @@ def create_topics(
     results = []
     named = Counter(topic.name for topic in request.topics)
     budget = Budget.of(image, config)
-    for topic in request.topics:
+    for topic in _each_once(request.topics):
         try:
             _refuse_repeated(named, topic.name)
             creation = _creation(topic, image, config, budget, new_topic_id)
@@ -253,11 +253,17 @@ def _stated_settings(topic: CreatableTopic, budget: Budget) -> dict[str, str]:
         budget.suggestions -= 1
         raise ApiError(
             ErrorCode.INVALID_CONFIG,
-            "; ".join(
-                f"{key}: found {found!r}, expected {wanted}" for key, found, wanted in faults
-            ),
+            "; ".join(_fault_text(*fault) for fault in faults),
         )
     return settings
+
+
+def _fault_text(key: str, found: object, wanted: str) -> str:
+    if key in TOPIC_ROWS:
+        return f"{key}: found {found!r}, expected {wanted}"
+    # Scripts look for Kafka's words; the setting that may have been meant stands behind them.
+    _, separator, meant = wanted.partition("; ")
+    return f"Unknown topic config name: {key}{separator}{meant}"
 
 
 def _replicas(
@@ -310,18 +316,33 @@ def live_brokers(image: MetadataImage) -> list[int]:
 def delete_topics(
     request: DeleteTopicsRequest, image: MetadataImage, config: BrokerConfig
 ) -> Outcome[DeleteTopicsResponse]:
-    """DeleteTopics by name or, from version 6 on, by id."""
-    asked = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
-    named = Counter(topic.name or topic.topic_id for topic in asked)
+    """DeleteTopics by name or, from version 6 on, by id.
+
+    What is asked for twice stays and is answered once, as Kafka does it: a topic given both by its
+    name and by its id has its refusal under the name.
+    """
+    states = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
+    asked = Counter((state.name, state.topic_id) for state in states)
+    named = {
+        image.topics[name].topic_id
+        for (name, topic_id), count in asked.items()
+        if name is not None and name in image.topics and topic_id == ZERO_UUID and count == 1
+    }
     records: list[MetadataRecord] = []
     results = []
-    for state in asked:
-        result = DeletableTopicResult(name=state.name, topic_id=state.topic_id)
+    for (name, topic_id), count in asked.items():
+        if name is None and topic_id in named and count == 1 and config.delete_topic_enable:
+            continue
+        result = DeletableTopicResult(name=name, topic_id=topic_id)
         try:
-            _refuse_repeated(named, state.name or state.topic_id)
-            topic = _topic_to_delete(state, image, config)
-            records.append(RemoveTopicRecord(topic_id=topic.topic_id))
+            topic = _topic_to_delete(name, topic_id, count, image, config)
             result.name, result.topic_id = topic.name, topic.topic_id
+            if name is not None and (None, topic.topic_id) in asked:
+                raise ApiError(
+                    ErrorCode.INVALID_REQUEST,
+                    "The provided topic name maps to an ID that was already supplied.",
+                )
+            records.append(RemoveTopicRecord(topic_id=topic.topic_id))
         except ApiError as error:
             result.error_code, result.error_message = error.code, error.message
         results.append(result)
@@ -329,18 +350,25 @@ def delete_topics(
 
 
 def _topic_to_delete(
-    state: DeleteTopicState, image: MetadataImage, config: BrokerConfig
+    name: str | None, topic_id: Uuid, count: int, image: MetadataImage, config: BrokerConfig
 ) -> TopicImage:
-    if (state.name is None) == (state.topic_id == ZERO_UUID):
-        raise ApiError(ErrorCode.INVALID_REQUEST, "a topic is named either by name or by id")
     if not config.delete_topic_enable:
         raise ApiError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
-    if state.name is None:
-        found = image.topic_by_id(state.topic_id)
+    if name is None and topic_id == ZERO_UUID:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+    if name is not None and topic_id != ZERO_UUID:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id."
+        )
+    if count > 1:
+        kind = "id" if name is None else "name"
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Duplicate topic {kind}.")
+    if name is None:
+        found = image.topic_by_id(topic_id)
         if found is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
     else:
-        found = image.topics.get(state.name)
+        found = image.topics.get(name)
         if found is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if found.is_internal:
@@ -351,12 +379,13 @@ def _topic_to_delete(
 def create_partitions(
     request: CreatePartitionsRequest, image: MetadataImage, config: BrokerConfig
 ) -> Outcome[CreatePartitionsResponse]:
-    """CreatePartitions: a topic grows to `count` partitions. Every topic asked for is answered."""
+    """CreatePartitions: a topic grows to `count` partitions. Every topic asked for is answered,
+    and once."""
     named = Counter(topic.name for topic in request.topics)
     budget = Budget.of(image, config)
     records: list[MetadataRecord] = []
     results = []
-    for topic in request.topics:
+    for topic in _each_once(request.topics):
         result = CreatePartitionsTopicResult(name=topic.name, error_code=ErrorCode.NONE)
         try:
             _refuse_repeated(named, topic.name)
@@ -380,10 +409,13 @@ def _growth(
             ErrorCode.INVALID_REQUEST, f"{known.name} is internal: its keys are spread for ever"
         )
     old_count = len(known.partitions)
-    if topic.count <= old_count:
+    if topic.count == old_count:
+        raise ApiError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {old_count} partition(s).")
+    if topic.count < old_count:
         raise ApiError(
             ErrorCode.INVALID_PARTITIONS,
-            f"the topic has {old_count} partitions; {topic.count} would not be more",
+            f"The topic {topic.name} currently has {old_count} partition(s); "
+            f"{topic.count} would not be an increase.",
         )
     added = topic.count - old_count
     broker_ids = live_brokers(image)
@@ -408,6 +440,11 @@ def _growth(
     ]
 
 
-def _refuse_repeated(named: Mapping[K, int], key: K) -> None:
-    if named[key] > 1:
-        raise ApiError(ErrorCode.INVALID_REQUEST, "the topic is named more than once")
+def _each_once(topics: Sequence[Named]) -> Iterable[Named]:
+    """One topic of every name: Kafka answers a name once, and Java's client looks it up by that."""
+    return {topic.name: topic for topic in topics}.values()
+
+
+def _refuse_repeated(named: Mapping[str, int], name: str) -> None:
+    if named[name] > 1:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")

@@ -1,12 +1,14 @@
 """The metadata log of a quorum of one: decided, written, synced, replayed, and only then answered.
 
 Floor: server. Orders are decided one after the other against the image that includes everything
-decided before (`_decided`), written at once and synced together. `image` is what has been
-committed; it moves when the partitions of a commit are in service, and then the replies leave.
+decided before (`_decided`), replayed, written at once and synced together: what cannot be replayed
+never reaches the disk. `image` is what has been committed; it moves when the partitions of a commit
+are in service, and then the replies leave.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -14,7 +16,12 @@ from typing import Any
 
 from broker.clock import Clock
 from broker.controller.controller import Controller, ControllerInput
-from broker.controller.image import METADATA_TOPIC, MetadataDelta, MetadataImage
+from broker.controller.image import (
+    METADATA_TOPIC,
+    ImpossibleRecord,
+    MetadataDelta,
+    MetadataImage,
+)
 from broker.controller.records import (
     MetadataRecord,
     RemoveTopicRecord,
@@ -25,6 +32,7 @@ from broker.server.flusher import Flusher
 from broker.storage.errors import DiskError
 from broker.storage.log import Log
 from protocol.errors import ApiError, ErrorCode
+from protocol.log import fields
 from protocol.types import TopicPartition, Uuid
 from protocol.wire.records import (
     NewRecord,
@@ -33,6 +41,8 @@ from protocol.wire.records import (
     iterate_records,
     read_header,
 )
+
+logger = logging.getLogger(__name__)
 
 METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
 METADATA_TOPIC_ID = Uuid(int=1)
@@ -84,7 +94,11 @@ class MetadataDriver:
         self._is_committing = False
 
     def load(self) -> None:
-        """Replay the log from its start; raises UnknownMetadataRecord for one we cannot read."""
+        """Replay the log from its start; raises UnknownMetadataRecord for one we cannot read.
+
+        One that can be read and does not fit is left out with a warning: earlier versions wrote
+        them, and the image without it is the one they went on with.
+        """
         delta = MetadataDelta(self.image)
         offset = self._log.log_start_offset
         end_offset = self._log.log_end_offset
@@ -95,9 +109,19 @@ class MetadataDriver:
                 offset = header.last_offset + 1
                 if header.is_control:
                     continue
-                for one in iterate_records(batch):
+                for index, one in enumerate(iterate_records(batch)):
                     record = decode_record(one.value)
-                    delta.replay(record)
+                    try:
+                        delta.replay(record)
+                    except ImpossibleRecord as error:
+                        logger.warning(
+                            "metadata record skipped",
+                            extra=fields(
+                                offset=header.base_offset + index,
+                                record=type(record).__name__,
+                                reason=str(error),
+                            ),
+                        )
                     if isinstance(record, RemoveTopicRecord):
                         self.removed_ids.add(record.topic_id)
         self.image = self._decided = delta.image()
@@ -121,13 +145,14 @@ class MetadataDriver:
         outcome = self._controller.handle(order, self._decided, now_ms)
         delta = MetadataDelta(self._decided)
         if outcome.records:
+            decided = delta.replay_all(outcome.records).image()
             try:
                 self._append(outcome.records, now_ms)
             except DiskError as error:
                 self._write_failed(METADATA_PARTITION, error, now_ms)
                 refused(ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
                 return
-            self._decided = delta.replay_all(outcome.records).image()
+            self._decided = decided
             self._flusher.mark(self._log)
         elif not self._pending and not self._is_applying:
             reply(outcome.reply)
@@ -151,13 +176,14 @@ class MetadataDriver:
     def submit_now(self, order: ControllerInput) -> Any:
         """Before the loop runs: decide, write, sync and replay in one go; returns the reply."""
         outcome = self._controller.handle(order, self.image, self._clock.now_ms())
+        decided = MetadataDelta(self.image).replay_all(outcome.records).image()
         self._append(outcome.records, self._clock.now_ms())
         target = self._log.flush_target()
         if target is not None:
             target.perform()
             self._log.flushed(target)
         self._log.advance_high_watermark(self._log.recovery_point)
-        self.image = self._decided = MetadataDelta(self.image).replay_all(outcome.records).image()
+        self.image = self._decided = decided
         return outcome.reply
 
     def _append(self, records: Sequence[MetadataRecord], now_ms: int) -> None:

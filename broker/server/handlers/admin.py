@@ -34,9 +34,9 @@ def create_topics(services: Services, call: Call, request: CreateTopicsRequest) 
         return CreateTopicsResponse(
             topics=[
                 CreatableTopicResult(
-                    name=topic.name, error_code=TIMED_OUT, error_message=error.message, configs=[]
+                    name=name, error_code=TIMED_OUT, error_message=error.message, configs=[]
                 )
-                for topic in request.topics
+                for name in dict.fromkeys(topic.name for topic in request.topics)
             ]
         )
 
@@ -47,18 +47,19 @@ def delete_topics(services: Services, call: Call, request: DeleteTopicsRequest) 
     """DeleteTopics: answered when the topics are out of service."""
 
     def refused(error: ApiError) -> Message:
-        asked = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
+        states = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
+        asked = dict.fromkeys((state.name, state.topic_id) for state in states)
         names = services.metadata.image.topic_names
         return DeleteTopicsResponse(
             responses=[
                 DeletableTopicResult(
                     # Only an id stands for a name: one without letters is still what was asked for.
-                    name=names.get(topic.topic_id) if topic.name is None else topic.name,
-                    topic_id=topic.topic_id,
+                    name=names.get(topic_id) if name is None else name,
+                    topic_id=topic_id,
                     error_code=TIMED_OUT,
                     error_message=error.message,
                 )
-                for topic in asked
+                for name, topic_id in asked
             ]
         )
 
@@ -84,9 +85,9 @@ def create_partitions(services: Services, call: Call, request: CreatePartitionsR
         return CreatePartitionsResponse(
             results=[
                 CreatePartitionsTopicResult(
-                    name=topic.name, error_code=TIMED_OUT, error_message=error.message
+                    name=name, error_code=TIMED_OUT, error_message=error.message
                 )
-                for topic in request.topics
+                for name in dict.fromkeys(topic.name for topic in request.topics)
             ]
         )
 

@@ -238,6 +238,23 @@ def test_a_deletion_that_is_put_off_is_answered_under_the_names_it_gave(version:
     rig.stop()
 
 
+def test_a_name_given_twice_is_answered_once_also_when_the_order_is_put_off() -> None:
+    rig = Rig(max_pending_metadata_orders=1)
+    rig.create("logs")
+    rig.send(create_request(), 7)
+    topic = create_request().topics[0]
+    grown = CreatePartitionsTopic(name="logs", count=2)
+    answers = [
+        rig.ask(CreateTopicsRequest(topics=[topic, topic]), 7).topics,
+        rig.ask(CreatePartitionsRequest(topics=[grown, grown]), 3).results,
+        rig.ask(DeleteTopicsRequest(topic_names=["logs", "logs"]), 5).responses,
+    ]
+    assert [[one.error_code for one in answer] for answer in answers] == [
+        [ErrorCode.REQUEST_TIMED_OUT]
+    ] * 3
+    rig.stop()
+
+
 @pytest.mark.parametrize(
     ("version", "code"),
     [(1, ErrorCode.INVALID_REQUEST), (2, ErrorCode.INVALID_REQUEST)]

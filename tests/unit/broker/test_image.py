@@ -1,8 +1,10 @@
 """The image is what the records say, nothing more; and old images stay as they were."""
 
+from dataclasses import replace
+
 import pytest
 
-from broker.controller.image import MetadataDelta, MetadataImage
+from broker.controller.image import ImpossibleRecord, MetadataDelta, MetadataImage
 from broker.controller.outcome import RegisterBroker
 from broker.controller.records import (
     TOPIC_RESOURCE,
@@ -92,6 +94,35 @@ def test_a_delta_names_the_topics_it_touches_and_those_it_removes() -> None:
     delta.replay(RemoveTopicRecord(topic_id=TOPIC_ID))
     assert delta.touched == {"new"}
     assert [topic.topic_id for topic in delta.removed] == [TOPIC_ID]
+
+
+OTHER_ID = Uuid(int=9)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        RemoveTopicRecord(topic_id=OTHER_ID),
+        TopicRecord(name="logs", topic_id=OTHER_ID),
+        TopicRecord(name="new", topic_id=TOPIC_ID),
+        PartitionRecord(partition_id=0, topic_id=OTHER_ID),
+        PartitionRecord(partition_id=0, topic_id=TOPIC_ID),
+        PartitionRecord(partition_id=2, topic_id=TOPIC_ID),
+        PartitionChangeRecord(partition_id=0, topic_id=OTHER_ID),
+        PartitionChangeRecord(partition_id=1, topic_id=TOPIC_ID),
+        PartitionChangeRecord(partition_id=-1, topic_id=TOPIC_ID),
+        ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name="b", name="segment.ms", value="5"),
+    ],
+    ids=str,
+)
+def test_a_record_that_does_not_fit_changes_nothing_but_the_offset(record: MetadataRecord) -> None:
+    image = image_of_topic()
+    delta = MetadataDelta(image)
+    with pytest.raises(ImpossibleRecord):
+        delta.replay(record)
+    assert delta.touched == set()
+    assert delta.removed == []
+    assert delta.image() == replace(image, end_offset=image.end_offset + 1)
 
 
 def test_pitfall_45_a_topic_made_again_is_another_topic() -> None:

@@ -1,20 +1,38 @@
 """Commits of the metadata log, in order, and answers that wait for what they rest on."""
 
 import errno
+import random
 from collections.abc import Iterator
 
 import pytest
 
-from broker.controller.outcome import AllocateProducerIds
+from broker.controller.image import ImpossibleRecord
+from broker.controller.outcome import AllocateProducerIds, Outcome
+from broker.controller.records import (
+    TOPIC_RESOURCE,
+    ConfigRecord,
+    MetadataRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+)
 from broker.server.status import BrokerStatus
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.messages.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest
+from protocol.messages.topics import (
+    CreatableTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
+from protocol.types import Uuid
 from tests.harness.wire import batch_of, produce_request
 from tests.unit.broker.cluster import create_request
 from tests.unit.broker.rig import Asked, HeldWorker, Rig
 
 PENDING_MAX = 3_000
+
+NOBODY = Uuid(int=99)
 
 
 @pytest.fixture
@@ -149,3 +167,86 @@ def test_a_failed_disk_ends_the_broker(rig: Rig) -> None:
     rig.disk.refusal = errno.EIO
     with pytest.raises(AssertionError, match="the broker would end: the disk has failed"):
         rig.send(create_request("t"), 7)
+
+
+def restart(rig: Rig) -> None:
+    """Begin again with what is on the disk."""
+    rig.flusher.sync()
+    rig.power_cut(random.Random(0))
+
+
+def test_the_broker_starts_again_after_a_topic_was_deleted_by_name_and_id_at_once(rig: Rig) -> None:
+    rig.create("t")
+    rig.create("kept")
+    topic_id = rig.broker.services.metadata.image.topics["t"].topic_id
+    both = [DeleteTopicState(name="t"), DeleteTopicState(topic_id=topic_id)]
+    (refused,) = rig.ask(DeleteTopicsRequest(topics=both), 6).responses
+    assert (refused.name, refused.topic_id) == ("t", topic_id)
+    assert ErrorCode(refused.error_code) is ErrorCode.INVALID_REQUEST
+    restart(rig)
+    assert sorted(rig.broker.services.metadata.image.topics) == ["kept", "t"]
+
+
+def impossible_records() -> list[MetadataRecord]:
+    """One of each kind that speaks of a topic, of one that is not there."""
+    setting = ConfigRecord(
+        resource_type=TOPIC_RESOURCE, resource_name="gone", name="retention.ms", value="1"
+    )
+    return [
+        RemoveTopicRecord(topic_id=NOBODY),
+        PartitionChangeRecord(partition_id=0, topic_id=NOBODY, leader=1),
+        PartitionRecord(partition_id=0, topic_id=NOBODY, replicas=[1], isr=[1], leader=1),
+        setting,
+    ]
+
+
+def test_records_of_topics_that_are_gone_do_not_keep_the_broker_from_its_start(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig.create("kept")
+    metadata = rig.broker.services.metadata
+    end_offset = metadata.image.end_offset
+    records = impossible_records()
+    # As an earlier version wrote them, which did not replay before it wrote.
+    metadata._append(records, rig.clock.now_ms())
+    rig.flusher.mark(metadata._log)
+    restart(rig)
+    image = rig.broker.services.metadata.image
+    assert list(image.topics) == ["kept"]
+    assert not image.configs
+    # The offsets go on: the next record, of this start, stands behind those that were skipped.
+    assert image.brokers[1].broker_epoch == end_offset + len(records)
+    skipped = [one for one in caplog.records if "skipped" in one.message]
+    assert len(skipped) == len(records)
+    rig.create("later")
+
+
+@pytest.mark.parametrize("record", impossible_records(), ids=lambda one: type(one).__name__)
+def test_what_cannot_be_replayed_does_not_reach_the_disk(
+    rig: Rig, record: MetadataRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metadata = rig.broker.services.metadata
+    before = metadata._log.log_end_offset
+    with monkeypatch.context() as faulty:
+        faulty.setattr(metadata._controller, "handle", lambda *_: Outcome([record], None))
+        with pytest.raises(ImpossibleRecord):
+            order_ids(rig, 1)
+        with pytest.raises(ImpossibleRecord):
+            metadata.submit_now(AllocateProducerIds(1, 0))
+    assert metadata._log.log_end_offset == before
+    rig.create("later")
+    restart(rig)
+    assert "later" in rig.broker.services.metadata.image.topics
+
+
+def test_an_order_that_could_not_be_written_is_not_built_upon(rig: Rig) -> None:
+    rig.disk.refuses = is_metadata_write
+    replies, refusals = order_ids(rig, 1)
+    assert [error.code for error in refusals] == [ErrorCode.KAFKA_STORAGE_ERROR]
+    rig.disk.refuses = None
+    first = rig.broker.services.metadata.image.next_producer_id
+    replies, refusals = order_ids(rig, 1)
+    rig.flusher.sync()
+    rig.turn()
+    assert replies == [range(first, first + 1_000)]
+    assert refusals == []

@@ -80,7 +80,7 @@ def test_pitfall_14_a_wrong_setting_is_invalid_config_and_names_every_fault() ->
     result = Cluster().create("logs", retention_ms="soon", nonsense="1")
     assert code_of(result) is ErrorCode.INVALID_CONFIG
     assert "retention.ms" in result.error_message
-    assert "nonsense" in result.error_message
+    assert "Unknown topic config name: nonsense" in result.error_message
 
 
 @pytest.mark.parametrize(
@@ -143,11 +143,10 @@ def test_one_refusal_leaves_the_others_of_a_request_alone() -> None:
         for name in ("old", "twice", "twice", "new")
     ]
     reply = cluster.submit(CreateTopicsRequest(topics=topics))
-    assert [code_of(one) for one in reply.topics] == [
-        ErrorCode.TOPIC_ALREADY_EXISTS,
-        ErrorCode.INVALID_REQUEST,
-        ErrorCode.INVALID_REQUEST,
-        ErrorCode.NONE,
+    assert [(one.name, code_of(one), one.error_message) for one in reply.topics] == [
+        ("old", ErrorCode.TOPIC_ALREADY_EXISTS, "Topic 'old' already exists."),
+        ("twice", ErrorCode.INVALID_REQUEST, "Duplicate topic name."),
+        ("new", ErrorCode.NONE, None),
     ]
     assert sorted(cluster.image.topics) == ["new", "old"]
 
@@ -274,6 +273,67 @@ def test_topics_are_deleted_by_name_and_by_id() -> None:
     assert not cluster.image.topics
 
 
+TWICE_NAMED = ("t", "0", ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+TWICE_BY_ID = (None, "id", ErrorCode.INVALID_REQUEST, "Duplicate topic id.")
+DELETED = ("t", "id", ErrorCode.NONE, None)
+NAMED_TOO = (
+    "t",
+    "id",
+    ErrorCode.INVALID_REQUEST,
+    "The provided topic name maps to an ID that was already supplied.",
+)
+
+
+@pytest.mark.parametrize(
+    ("asked", "answers"),
+    [
+        ("n", [DELETED]),
+        ("i", [DELETED]),
+        ("nn", [TWICE_NAMED]),
+        ("nnn", [TWICE_NAMED]),
+        ("ii", [TWICE_BY_ID]),
+        ("ni", [NAMED_TOO]),
+        ("in", [NAMED_TOO]),
+        ("nii", [NAMED_TOO, TWICE_BY_ID]),
+        ("iin", [TWICE_BY_ID, NAMED_TOO]),
+        ("nni", [TWICE_NAMED, DELETED]),
+        ("nnii", [TWICE_NAMED, TWICE_BY_ID]),
+    ],
+)
+def test_a_topic_is_deleted_once_however_it_is_named(asked: str, answers: list[Any]) -> None:
+    """As ControllerApis of Kafka 3.5 answers; `n` is the topic by name, `i` by id."""
+    cluster = Cluster()
+    cluster.create("kept")
+    topic_id = cluster.create("t").topic_id
+    states = {"n": DeleteTopicState(name="t"), "i": DeleteTopicState(topic_id=topic_id)}
+    request = DeleteTopicsRequest(topics=[states[one] for one in asked])
+    reply = cluster.submit(request)
+    shown = {ZERO_UUID: "0", topic_id: "id"}
+    assert [
+        (one.name, shown[one.topic_id], code_of(one), one.error_message) for one in reply.responses
+    ] == answers
+    assert ("t" in cluster.image.topics) is (DELETED not in answers)
+
+
+def test_a_topic_is_deleted_by_a_name_or_an_id() -> None:
+    cluster = Cluster()
+    topic_id = cluster.create("t").topic_id
+    asked = [
+        DeleteTopicState(name="t", topic_id=topic_id),
+        DeleteTopicState(),
+        DeleteTopicState(name="none"),
+        DeleteTopicState(topic_id=Uuid(int=99)),
+    ]
+    reply = cluster.submit(DeleteTopicsRequest(topics=asked))
+    assert [(code_of(one), one.error_message) for one in reply.responses] == [
+        (ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id."),
+        (ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified."),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."),
+        (ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID."),
+    ]
+    assert "t" in cluster.image.topics
+
+
 def test_deleting_may_be_switched_off_and_internal_topics_stay() -> None:
     cluster = Cluster()
     cluster.submit(CreateOwnTopic(OFFSETS_TOPIC))
@@ -308,6 +368,25 @@ def test_pitfall_31_growing_answers_for_every_topic_asked() -> None:
     ]
     assert len(cluster.image.topics["a"].partitions) == 5
     assert [one.leader_epoch for one in cluster.image.topics["a"].partitions] == [0] * 5
+
+
+def test_growing_answers_a_repeated_name_once() -> None:
+    cluster = Cluster()
+    cluster.create("a", 2)
+    topics = [
+        CreatePartitionsTopic(name=name, count=count, assignments=None)
+        for name, count in (("a", 3), ("a", 4), ("b", 2))
+    ]
+    reply = cluster.submit(CreatePartitionsRequest(topics=topics))
+    assert [(one.name, code_of(one), one.error_message) for one in reply.results] == [
+        ("a", ErrorCode.INVALID_REQUEST, "Duplicate topic name."),
+        (
+            "b",
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            "This server does not host this topic-partition.",
+        ),
+    ]
+    assert len(cluster.image.topics["a"].partitions) == 2
 
 
 def test_growing_by_hand_must_name_all_new_partitions() -> None:
