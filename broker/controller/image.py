@@ -39,6 +39,11 @@ class ImpossibleRecord(Exception):
     """A record that does not fit those before it: nothing has changed but the offset."""
 
 
+def normalised(name: str) -> str:
+    """A topic's name as names of metrics have it: there a dot and an underscore are the same."""
+    return name.replace(".", "_")
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerImage:
     """One broker as registered: `listeners` maps a listener's name to its advertised address."""
@@ -83,12 +88,18 @@ class MetadataImage:
     brokers: Mapping[int, BrokerImage] = field(default_factory=dict)
     topics: Mapping[str, TopicImage] = field(default_factory=dict)
     topic_names: Mapping[Uuid, str] = field(default_factory=dict)
+    normalised_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Normalised name -> the topics that have it: one, but an older log may hold several."""
     configs: Mapping[tuple[int, str], Mapping[str, str]] = field(default_factory=dict)
     next_producer_id: int = 0
 
     def topic_by_id(self, topic_id: Uuid) -> TopicImage | None:
         name = self.topic_names.get(topic_id)
         return None if name is None else self.topics[name]
+
+    def colliding(self, name: str) -> tuple[str, ...]:
+        """The topics whose names differ from this one at most in dots and underscores."""
+        return self.normalised_names.get(normalised(name), ())
 
     def settings(self, resource_type: int, name: str) -> Mapping[str, str]:
         """What is set for a resource itself, by Kafka's key."""
@@ -115,6 +126,7 @@ class MetadataDelta:
         self._brokers = dict(base.brokers)
         self._topics = dict(base.topics)
         self._topic_names = dict(base.topic_names)
+        self._normalised_names = dict(base.normalised_names)
         self._configs = dict(base.configs)
         self._next_producer_id = base.next_producer_id
         self._partitions: dict[Uuid, list[PartitionImage]] = {}
@@ -162,6 +174,7 @@ class MetadataDelta:
             brokers=self._brokers,
             topics=topics,
             topic_names=self._topic_names,
+            normalised_names=self._normalised_names,
             configs=self._configs,
             next_producer_id=self._next_producer_id,
         )
@@ -172,6 +185,8 @@ class MetadataDelta:
             raise ImpossibleRecord(f"topic '{name}' with id {topic_id} is there already")
         self._topics[name] = TopicImage(name, topic_id, ())
         self._topic_names[topic_id] = name
+        key = normalised(name)
+        self._normalised_names[key] = (*self._normalised_names.get(key, ()), name)
         self.touched.add(name)
 
     def _name_of(self, topic_id: Uuid) -> str:
@@ -230,6 +245,10 @@ class MetadataDelta:
         name = self._name_of(record.topic_id)
         del self._topic_names[record.topic_id]
         del self._topics[name]
+        key = normalised(name)
+        others = tuple(one for one in self._normalised_names.pop(key) if one != name)
+        if others:
+            self._normalised_names[key] = others
         self._partitions.pop(record.topic_id, None)
         self._configs.pop((TOPIC_RESOURCE, name), None)
         self.touched.discard(name)

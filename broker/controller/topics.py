@@ -10,17 +10,19 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from broker.config import TOPIC_ROWS, BrokerConfig, check_topic_settings
 from broker.controller.configs import created_configs
 from broker.controller.image import (
+    INTERNAL_TOPICS,
     METADATA_TOPIC,
     OFFSETS_TOPIC,
     TRANSACTIONS_TOPIC,
     MetadataImage,
     TopicImage,
+    normalised,
 )
 from broker.controller.outcome import CreateOwnTopic, Outcome
 from broker.controller.placement import check_assignment, check_replication_factor, place
@@ -80,13 +82,16 @@ def check_topic_name(name: str | None) -> str:
 
 @dataclass(slots=True)
 class Budget:
-    """How many topics and partitions may still come; taken from as a request is worked off."""
+    """What may still come: topics and partitions by number, and names; kept as a request is worked
+    off."""
 
     topics: int
     partitions: int
     config: BrokerConfig
     suggestions: int = SUGGESTION_COUNT_MAX
     """How many more wrong settings are compared with the right ones."""
+    made: dict[str, str] = field(default_factory=dict)
+    """The topics that this request makes, by their normalised names."""
 
     @classmethod
     def of(cls, image: MetadataImage, config: BrokerConfig) -> Budget:
@@ -235,9 +240,23 @@ def _creation(
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{METADATA_TOPIC} is not a topic")
     if name in image.topics:
         raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    if name not in INTERNAL_TOPICS:
+        # The broker's own topics must come, whatever names clients have taken before.
+        _refuse_collision(name, image, budget)
     settings = dict(own_settings or {}) | _stated_settings(topic, budget)
     replicas = _replicas(topic, image, config, budget)
+    budget.made[normalised(name)] = name
     return Creation(name, new_topic_id(), replicas, settings)
+
+
+def _refuse_collision(name: str, image: MetadataImage, budget: Budget) -> None:
+    """Two topics would share their metrics, in Kafka and in tools that were written for it."""
+    for other in (*image.colliding(name), budget.made.get(normalised(name))):
+        if other is not None:
+            raise ApiError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"Topic '{name}' collides with existing topic: {other}",
+            )
 
 
 def _stated_settings(topic: CreatableTopic, budget: Budget) -> dict[str, str]:

@@ -125,6 +125,19 @@ def test_a_record_that_does_not_fit_changes_nothing_but_the_offset(record: Metad
     assert delta.image() == replace(image, end_offset=image.end_offset + 1)
 
 
+def test_names_that_differ_only_in_dots_and_underscores_are_found() -> None:
+    image = replayed(image_of_topic(), TopicRecord(name="a.b_c", topic_id=Uuid(int=11)))
+    image = replayed(image, TopicRecord(name="a_b.c", topic_id=Uuid(int=12)))
+    assert image.colliding("a.b.c") == ("a.b_c", "a_b.c")
+    assert image.colliding("a-b.c") == ()
+    assert image.colliding("lo.gs") == ()
+    image = replayed(image, RemoveTopicRecord(topic_id=Uuid(int=11)))
+    assert image.colliding("a.b.c") == ("a_b.c",)
+    image = replayed(image, RemoveTopicRecord(topic_id=Uuid(int=12)))
+    assert image.colliding("a.b.c") == ()
+    assert "a_b_c" not in image.normalised_names
+
+
 def test_pitfall_45_a_topic_made_again_is_another_topic() -> None:
     cluster = Cluster()
     first = cluster.create("logs").topic_id

@@ -88,6 +88,14 @@ def test_no_topic_is_made_where_the_node_does_not_allow_it(version: int) -> None
     rig.stop()
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_no_topic_is_made_whose_name_collides_with_another(rig: Rig, version: int) -> None:
+    rig.create("a.b")
+    (topic,) = ask(rig, version, "a_b").topics
+    assert (topic.name, topic.error_code) == ("a_b", ErrorCode.INVALID_TOPIC_EXCEPTION)
+    assert not exists(rig, "a_b")
+
+
 def test_no_topic_is_made_by_asking_for_all(rig: Rig) -> None:
     assert names_in(rig.ask(MetadataRequest(topics=None), 9)) == ["a", "b"]
     assert names_in(rig.ask(MetadataRequest(topics=[]), 0)) == ["a", "b"]

@@ -151,6 +151,43 @@ def test_one_refusal_leaves_the_others_of_a_request_alone() -> None:
     assert sorted(cluster.image.topics) == ["new", "old"]
 
 
+def creatable(*names: str) -> list[CreatableTopic]:
+    return [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names]
+
+
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_names_that_differ_only_in_dots_and_underscores_collide(validate_only: bool) -> None:
+    cluster = Cluster()
+    cluster.create("a.b")
+    topics = creatable("a_b", "a-b", "new_one", "new.one", "a.b")
+    reply = cluster.submit(CreateTopicsRequest(topics=topics, validate_only=validate_only))
+    collides = ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert [(one.name, code_of(one), one.error_message) for one in reply.topics] == [
+        ("a_b", collides, "Topic 'a_b' collides with existing topic: a.b"),
+        ("a-b", ErrorCode.NONE, None),
+        ("new_one", ErrorCode.NONE, None),
+        ("new.one", collides, "Topic 'new.one' collides with existing topic: new_one"),
+        ("a.b", ErrorCode.TOPIC_ALREADY_EXISTS, "Topic 'a.b' already exists."),
+    ]
+    assert cluster.submit(CreateOwnTopic("a_b")) is collides
+    cluster.submit(DeleteTopicsRequest(topic_names=["a.b"]))
+    assert code_of(cluster.create("a_b")) is ErrorCode.NONE
+
+
+def test_a_refused_topic_keeps_no_name_from_the_others_of_its_request() -> None:
+    topics = creatable("a.b", "a_b")
+    topics[0].num_partitions = 0
+    reply = Cluster().submit(CreateTopicsRequest(topics=topics))
+    codes = [code_of(one) for one in reply.topics]
+    assert codes == [ErrorCode.INVALID_PARTITIONS, ErrorCode.NONE]
+
+
+def test_no_name_a_client_chooses_keeps_the_broker_from_its_own_topics() -> None:
+    cluster = Cluster()
+    assert code_of(cluster.create("_.consumer_offsets")) is ErrorCode.NONE
+    assert cluster.submit(CreateOwnTopic(OFFSETS_TOPIC)) is ErrorCode.NONE
+
+
 def test_pitfall_05_created_settings_have_real_sources() -> None:
     cluster = Cluster(log_retention_hours=24)
     configs = {one.name: one for one in cluster.create("logs", segment_ms="5000").configs}
