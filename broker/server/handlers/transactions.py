@@ -61,6 +61,8 @@ def init_producer_id(
         call.answer(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
 
     try:
+        if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
+            raise ApiError(ErrorCode.INVALID_REQUEST, "a producer id and its epoch go together")
         if request.transactional_id is None:
             services.producer_ids.take(given, refused)
         else:
@@ -83,7 +85,7 @@ def _begin(
     if expected == (NO_PRODUCER_ID, NO_PRODUCER_EPOCH):
         expected = None
     elif min(request.producer_id, request.producer_epoch) < 0:
-        raise ApiError(ErrorCode.INVALID_REQUEST, "a producer id and its epoch go together")
+        raise ApiError(ErrorCode.INVALID_REQUEST, "a producer id and its epoch are not negative")
 
     def moved(transactions: Sequence[Transaction]) -> None:
         (one,) = transactions

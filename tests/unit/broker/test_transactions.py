@@ -83,6 +83,27 @@ def test_a_producer_id_without_its_epoch_is_refused(rig: Rig, identity: tuple[in
     assert producer.init(resumes=True) is ErrorCode.INVALID_REQUEST
 
 
+@pytest.mark.parametrize("version", [3, 4])
+@pytest.mark.parametrize(
+    ("identity", "code"),
+    [
+        ((5, -1), ErrorCode.INVALID_REQUEST),
+        ((-1, 5), ErrorCode.INVALID_REQUEST),
+        ((5, 5), ErrorCode.NONE),
+        ((-1, -1), ErrorCode.NONE),
+    ],
+)
+def test_so_it_is_without_a_transactional_id(
+    rig: Rig, identity: tuple[int, int], code: ErrorCode, version: int
+) -> None:
+    request = InitProducerIdRequest(
+        transactional_id=None, producer_id=identity[0], producer_epoch=identity[1]
+    )
+    answer = rig.ask(request, version)
+    assert ErrorCode(answer.error_code) is code
+    assert (answer.producer_id >= 0) is (code is ErrorCode.NONE)
+
+
 def test_transactional_and_idempotent_producers_share_no_id(rig: Rig) -> None:
     ids = [TxnProducer(rig, f"id-{number}").ready().producer_id for number in range(3)]
     ids.append(rig.ask(InitProducerIdRequest(transactional_id=None), 4).producer_id)
