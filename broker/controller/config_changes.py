@@ -21,6 +21,7 @@ from broker.config import (
 )
 from broker.controller.configs import topic_layers, topic_value
 from broker.controller.image import MetadataImage
+from broker.controller.names import check_topic_name
 from broker.controller.outcome import Outcome
 from broker.controller.records import (
     BROKER_RESOURCE,
@@ -154,8 +155,11 @@ def _target(kind: int, name: str, image: MetadataImage, config: BrokerConfig) ->
 
 
 def _topic_target(name: str, image: MetadataImage, config: BrokerConfig) -> Target:
-    if name not in image.topics:
-        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic '{name}'")
+    if not name:
+        # For brokers the empty name stands for all of them; topics have their defaults there.
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+    if check_topic_name(name) not in image.topics:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
     settings = image.settings(TOPIC_RESOURCE, name)
 
     def row_of(key: str) -> Setting:
@@ -163,7 +167,7 @@ def _topic_target(name: str, image: MetadataImage, config: BrokerConfig) -> Targ
         if known is None:
             raise ApiError(
                 ErrorCode.INVALID_CONFIG,
-                f"there is no topic setting '{key}'{nearest(key, TOPIC_ROWS)}",
+                f"Unknown topic config name: {key}{nearest(key, TOPIC_ROWS)}",
             )
         return known[1]
 

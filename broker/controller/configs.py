@@ -13,6 +13,7 @@ from enum import IntEnum
 
 from broker.config import BROKER_ROWS, TOPIC_ROWS, BrokerConfig
 from broker.controller.image import MetadataImage
+from broker.controller.names import check_topic_name
 from broker.controller.records import BROKER_RESOURCE, TOPIC_RESOURCE
 from broker.settings import Setting, Synonym, Value, scaled, text
 from protocol.errors import ApiError, ErrorCode
@@ -179,8 +180,8 @@ def _describe(
 
 
 def _overrides(name: str, image: MetadataImage) -> Mapping[str, str]:
-    if name not in image.topics:
-        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic '{name}'")
+    if check_topic_name(name) not in image.topics:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return image.settings(TOPIC_RESOURCE, name)
 
 

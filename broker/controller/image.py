@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from broker.controller.names import normalised
 from broker.controller.records import (
     BROKER_RESOURCE,
     LEADER_UNCHANGED,
@@ -37,11 +38,6 @@ INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, METADATA_TOPIC})
 
 class ImpossibleRecord(Exception):
     """A record that does not fit those before it: nothing has changed but the offset."""
-
-
-def normalised(name: str) -> str:
-    """A topic's name as names of metrics have it: there a dot and an underscore are the same."""
-    return name.replace(".", "_")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ request cannot pass a limit by asking twice.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,8 +21,8 @@ from broker.controller.image import (
     TRANSACTIONS_TOPIC,
     MetadataImage,
     TopicImage,
-    normalised,
 )
+from broker.controller.names import check_topic_name, normalised
 from broker.controller.outcome import CreateOwnTopic, Outcome
 from broker.controller.placement import check_assignment, check_replication_factor, place
 from broker.controller.records import (
@@ -51,33 +50,10 @@ from protocol.messages.topics import (
 )
 from protocol.types import ZERO_UUID, Uuid
 
-TOPIC_NAME_LENGTH_MAX = 249
-
 SUGGESTION_COUNT_MAX = 20
 """In the refusals of one request: looking for the setting that was meant takes long."""
 
 Named = TypeVar("Named", CreatableTopic, CreatePartitionsTopic)
-
-_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z")
-
-
-def check_topic_name(name: str | None) -> str:
-    """The name, if it is one that can be a folder's; else INVALID_TOPIC_EXCEPTION."""
-    if not name:
-        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "a topic's name must not be empty")
-    if name in (".", ".."):
-        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "a topic's name cannot be '.' or '..'")
-    if len(name) > TOPIC_NAME_LENGTH_MAX:
-        raise ApiError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"a topic's name has at most {TOPIC_NAME_LENGTH_MAX} characters, not {len(name)}",
-        )
-    if not _TOPIC_NAME.match(name):
-        raise ApiError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION,
-            "a topic's name has only ASCII letters, digits, '.', '_' and '-'",
-        )
-    return name
 
 
 @dataclass(slots=True)

@@ -12,8 +12,8 @@ from broker.controller.image import (
     MetadataImage,
     TopicImage,
 )
+from broker.controller.names import check_topic_name
 from broker.controller.outcome import CreateOwnTopic
-from broker.controller.topics import check_topic_name
 from broker.server.connection import Call
 from broker.server.handlers.transactions import with_topic
 from broker.server.services import Services

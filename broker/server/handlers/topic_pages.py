@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.controller.image import MetadataImage, TopicImage
-from broker.controller.topics import check_topic_name
+from broker.controller.names import check_topic_name
 from broker.server.connection import Call
 from broker.server.handlers.cluster import TOPIC_OPERATIONS, leader_refusal
 from broker.server.services import Services

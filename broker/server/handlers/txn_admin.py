@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.controller.names import check_topic_name
 from broker.coordinators.txn_state import Transaction, TxnState
 from broker.server.connection import Call
 from broker.server.services import Services
@@ -95,6 +96,7 @@ def describe_producers(
 def _producers(services: Services, topic: str, index: int) -> PartitionResponse:
     answer = PartitionResponse(partition_index=index)
     try:
+        check_topic_name(topic)
         log = services.replicas.find(topic, index).log
     except ApiError as error:
         answer.error_code = error.code

@@ -11,6 +11,9 @@ from broker.controller.configs import describe_configs
 from protocol.errors import ErrorCode
 from protocol.messages.configs import (
     AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsRequestConfig,
+    AlterConfigsRequestResource,
     AlterConfigsResource,
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -152,6 +155,56 @@ def test_an_unknown_topic_has_no_settings(cluster: Cluster) -> None:
     assert describe(cluster, name="none").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     code = alter(cluster, ("retention.ms", Operation.SET, "1"), name="none")
     assert code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("a b", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ],
+)
+def test_a_name_no_topic_can_have_is_told_from_one_that_none_has(
+    cluster: Cluster, name: str, code: ErrorCode
+) -> None:
+    assert describe(cluster, name=name).error_code == code
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "text"),
+    [
+        ("", ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed."),
+        ("a b", ErrorCode.INVALID_TOPIC_EXCEPTION, "a topic's name has only ASCII letters"),
+        ("none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The topic 'none' does not exist."),
+    ],
+)
+def test_settings_of_no_topic_cannot_be_changed(
+    cluster: Cluster, name: str, code: ErrorCode, text: str
+) -> None:
+    change = AlterableConfig(name="retention.ms", config_operation=Operation.SET, value="5")
+    resource = AlterConfigsResource(resource_type=TOPIC, resource_name=name, configs=[change])
+    fully = AlterConfigsRequestResource(
+        resource_type=TOPIC,
+        resource_name=name,
+        configs=[AlterConfigsRequestConfig(name="retention.ms", value="5")],
+    )
+    for request in (
+        IncrementalAlterConfigsRequest(resources=[resource]),
+        AlterConfigsRequest(resources=[fully]),
+    ):
+        (refused,) = cluster.submit(request).responses
+        assert ErrorCode(refused.error_code) is code
+        assert refused.error_message.startswith(text)
+
+
+def test_an_unknown_setting_is_refused_in_kafkas_words(cluster: Cluster) -> None:
+    change = AlterableConfig(name="retention.mss", config_operation=Operation.SET, value="5")
+    resource = AlterConfigsResource(resource_type=TOPIC, resource_name="logs", configs=[change])
+    (refused,) = cluster.submit(IncrementalAlterConfigsRequest(resources=[resource])).responses
+    assert ErrorCode(refused.error_code) is ErrorCode.INVALID_CONFIG
+    expected = "Unknown topic config name: retention.mss; did you mean retention.ms?"
+    assert refused.error_message == expected
 
 
 def test_settings_are_set_and_given_back(cluster: Cluster) -> None:

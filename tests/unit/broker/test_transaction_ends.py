@@ -416,10 +416,13 @@ def test_producers_are_described_with_what_they_have_open(rig: Rig, producer: Tx
     topics = [
         TopicRequest(name="t", partition_indexes=[0, 5]),
         TopicRequest(name="none", partition_indexes=[0]),
+        TopicRequest(name="", partition_indexes=[0]),
+        TopicRequest(name="a b", partition_indexes=[0]),
     ]
     answer = rig.ask(DescribeProducersRequest(topics=topics), 0)
     found, *missing = [one for topic in answer.topics for one in topic.partitions]
-    assert {one.error_code for one in missing} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    unknown, invalid = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert [one.error_code for one in missing] == [unknown, unknown, invalid, invalid]
     (one,) = found.active_producers
     assert (one.producer_id, one.producer_epoch) == (producer.producer_id, 0)
     assert (one.last_sequence, one.current_txn_start_offset) == (1, 1)
