@@ -241,7 +241,7 @@ class Connection(asyncio.BufferedProtocol):
             self._is_busy = False
         if not self._frames.pending_bytes:
             self.frame_since_ms = 0
-        held_bytes = self._frames.capacity_bytes + self._pipeline.waiting_bytes
+        held_bytes = self._frames.capacity_bytes + self._pipeline.held_bytes
         if held_bytes != self._counted_bytes and not self.is_closed:
             self._count(held_bytes)
         if self._has_frames or self._is_turn_over or not output.is_empty:
@@ -324,6 +324,16 @@ class Connection(asyncio.BufferedProtocol):
         except Exception:
             logger.exception("connection failed", extra=fields(peer=self.peer))
             self.close(FAULT, is_logged=False)
+
+    def hold(self, slot: Slot) -> None:
+        """Start nothing behind a Produce that goes on in turns, with a copy of its batches."""
+        self._pipeline.hold(slot)
+
+    def let_go(self, slot: Slot) -> None:
+        """It is through: start what waited for it."""
+        if not self.is_closed:
+            self._pipeline.let_go(slot)
+            self.answered_later()
 
     # Answering.
 
@@ -412,7 +422,7 @@ class Connection(asyncio.BufferedProtocol):
     def shrink(self) -> None:
         """Give back the read buffer of a connection that has fallen silent."""
         self._frames.shrink()
-        self._count(self._frames.capacity_bytes + self._pipeline.waiting_bytes)
+        self._count(self._frames.capacity_bytes + self._pipeline.held_bytes)
 
     def stop_reading(self) -> None:
         """Take no more requests: the broker stops."""

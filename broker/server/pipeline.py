@@ -3,7 +3,8 @@
 Floor: server, but pure: no socket, no loop. Answers leave strictly in the order of the requests.
 Produce behind Produce overlaps: both are appended in order of arrival, and answered when durable.
 Any other request starts only when everything before it has its answer; until then it waits here as
-a copy of its frame, and everything behind it with it.
+a copy of its frame, and everything behind it with it. Behind a Produce that takes turns (`opening`)
+nothing starts before all of its batches are appended.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ if TYPE_CHECKING:
 class Slot:
     """The place of one started request in the line of answers."""
 
-    __slots__ = ("answer", "is_produce", "size_bytes", "timing")
+    __slots__ = ("answer", "lets_produce_start", "size_bytes", "timing")
 
     def __init__(self, is_produce: bool, size_bytes: int) -> None:
-        self.is_produce = is_produce
+        self.lets_produce_start = is_produce
+        """Whether a Produce may start behind it: it is one, and its batches are appended."""
         self.size_bytes = size_bytes
         self.answer: Sequence[object] | None = None
         """The chunks to send; empty when the request gets no answer; None while it has none yet."""
@@ -39,9 +41,9 @@ class Pipeline:
         "_line",
         "_size_bytes",
         "_waiting",
+        "held_bytes",
         "leaving",
         "waited_since_ns",
-        "waiting_bytes",
     )
 
     def __init__(self, count_max: int, bytes_max: int) -> None:
@@ -50,8 +52,8 @@ class Pipeline:
         self._line: deque[Slot] = deque()
         self._waiting: deque[tuple[bytes, int]] = deque()
         self._size_bytes = 0
-        self.waiting_bytes = 0
-        """What the copies of waiting frames take."""
+        self.held_bytes = 0
+        """What the copies of waiting frames take, and of batches that are being opened."""
         self.waited_since_ns = 0
         """Since when the frame has waited that `next_waiting` gave last."""
         self.leaving: list[Timing] = []
@@ -75,7 +77,7 @@ class Pipeline:
     def _may_start(self, is_produce: bool) -> bool:
         line = self._line
         # All in line are of one kind: nothing but Produce ever starts behind another.
-        return not line or (is_produce and line[-1].is_produce)
+        return not line or (is_produce and line[-1].lets_produce_start)
 
     def start(self, is_produce: bool, size_bytes: int) -> Slot:
         """Take a place in the line; only for a request that is admitted."""
@@ -84,11 +86,21 @@ class Pipeline:
         self._size_bytes += size_bytes
         return slot
 
+    def hold(self, slot: Slot) -> None:
+        """Let nothing start behind a Produce that has copied its batches and goes on with them."""
+        slot.lets_produce_start = False
+        self.held_bytes += slot.size_bytes
+
+    def let_go(self, slot: Slot) -> None:
+        """Its batches are all appended, or refused."""
+        slot.lets_produce_start = True
+        self.held_bytes -= slot.size_bytes
+
     def wait(self, frame: bytes, now_ns: int = 0) -> None:
         """Keep a frame that is not admitted."""
         self._waiting.append((frame, now_ns))
         self._size_bytes += len(frame)
-        self.waiting_bytes += len(frame)
+        self.held_bytes += len(frame)
 
     @property
     def holds_other_than_fetch(self) -> bool:
@@ -105,7 +117,7 @@ class Pipeline:
         self._waiting.popleft()
         self.waited_since_ns = since_ns
         self._size_bytes -= len(frame)
-        self.waiting_bytes -= len(frame)
+        self.held_bytes -= len(frame)
         return frame
 
     def take_answers(self) -> list[object]:
@@ -125,7 +137,7 @@ class Pipeline:
         self._line.clear()
         self._waiting.clear()
         self.leaving.clear()
-        self._size_bytes = self.waiting_bytes = 0
+        self._size_bytes = self.held_bytes = 0
 
 
 def is_produce_frame(frame: bytes | memoryview) -> bool:

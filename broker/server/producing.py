@@ -2,24 +2,27 @@
 
 Floor: server. `append` judges and stages; `settle`, called at the end of every read, writes each
 touched log once and then answers or parks. With acks=1 and acks=-1 alike the answer waits until the
-high watermark has passed the batches; with `flush=interval` that is at once.
+high watermark has passed the batches; with `flush=interval` that is at once. Where records have to
+be looked at, `opening` says when that goes on; what was appended before is written meanwhile.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
+from broker.config import LogConfig
 from broker.purgatory import Purgatory
 from broker.server.connection import Call
+from broker.server.opening import Openings
 from broker.server.quick_produce import Lane, QuickProduce
 from broker.server.replica_manager import Partition
 from broker.server.txn_checks import TRANSACTIONAL, refuse_outsider
-from broker.storage.errors import DiskError, InvalidRecords
+from broker.storage.errors import DiskError, InvalidRecords, RecordsUnseen
 from broker.storage.outcomes import Appended
 from broker.storage.producer_state import Awaited, note_refused
-from broker.storage.validation import CODEC_BITS
+from broker.storage.validation import CODEC_BITS, look_at_records
 from protocol.errors import ApiError, ErrorCode, UnsupportedMagic, WireError
 from protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -99,25 +102,63 @@ class Produces:
         self._refused_first: dict[tuple[str, int], Awaited] = {}
         """Of partitions that could not be made yet, what they have refused."""
         self._parked: Purgatory[Partition, ParkedProduce | QuickProduce] = Purgatory()
+        self._openings = Openings(services, self.settle)
 
     def append(self, call: Call, request: ProduceRequest) -> None:
         """Stage the batches of one request; the answer follows by `settle`."""
         parked = ParkedProduce(call, request)
-        now_ms = self._now_ms = self._services.clock.now_ms()
+        self._now_ms = self._services.clock.now_ms()
+        call.connection.has_staged = True
+        steps = self._append_all(parked, request)
+        if next(steps, False):
+            self._openings.start(parked, request, steps)
+
+    def _append_all(self, parked: ParkedProduce, request: ProduceRequest) -> Iterator[bool]:
+        """Judge and stage every batch; steps only where records have to be looked at."""
         for topic in request.topic_data:
             answer = TopicProduceResponse(name=topic.name)
-            for data in topic.partition_data:
-                answer.partition_responses.append(
-                    self._append_one(parked, topic.name, data, now_ms)
-                )
             parked.response.responses.append(answer)
+            for data in topic.partition_data:
+                one = PartitionProduceResponse(index=data.index, base_offset=-1)
+                answer.partition_responses.append(one)
+                config = self._append_one(parked, topic.name, data, one)
+                if config is not None:
+                    yield from self._look_and_append(parked, topic.name, data, one, config)
         self._staged.append(parked)
-        call.connection.has_staged = True
+
+    def _look_and_append(
+        self,
+        parked: ParkedProduce,
+        topic: str,
+        data: PartitionProduceData,
+        answer: PartitionProduceResponse,
+        config: LogConfig,
+    ) -> Iterator[bool]:
+        """The same for one batch whose records have to be looked at, step by step."""
+        wanted: LogConfig | None = config
+        while wanted is not None:
+            config = wanted
+            yield True
+            try:
+                # Not in a name of ours: the batch may lie elsewhere when this goes on.
+                for _ in look_at_records(data.records, config, self._services.clock.now_ms()):
+                    yield False
+            except ApiError as error:
+                refuse(answer, error)
+                return
+            self._now_ms = self._services.clock.now_ms()
+            # Once more if the topic's settings have changed meanwhile.
+            wanted = self._append_one(parked, topic, data, answer, config)
 
     def _append_one(
-        self, parked: ParkedProduce, topic: str, data: PartitionProduceData, now_ms: int
-    ) -> PartitionProduceResponse:
-        answer = PartitionProduceResponse(index=data.index, base_offset=-1)
+        self,
+        parked: ParkedProduce,
+        topic: str,
+        data: PartitionProduceData,
+        answer: PartitionProduceResponse,
+        seen_under: LogConfig | None = None,
+    ) -> LogConfig | None:
+        """Stage one batch or refuse it; or say under which settings its records must be seen."""
         try:
             if parked.required_acks not in REQUIRED_ACKS:
                 raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS)
@@ -148,12 +189,14 @@ class Produces:
                 raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd in an old Produce")
             if header.attributes & TRANSACTIONAL:
                 refuse_outsider(self._services, parked.transactional_id, header, partition)
-            appended = log.append(batch, header, partition.leader_epoch, now_ms)
+            appended = log.append(batch, header, partition.leader_epoch, self._now_ms, seen_under)
+        except RecordsUnseen:
+            return log.config
         except (ApiError, WireError) as error:
             refuse(answer, error)
             if answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
                 self._note_refused((topic, data.index), data.records)
-            return answer
+            return None
         answer.base_offset = appended.base_offset
         answer.log_append_time_ms = appended.log_append_time_ms
         answer.log_start_offset = log.log_start_offset
@@ -162,7 +205,7 @@ class Produces:
             self._dirty[partition] = None
             self._services.metrics.appended(len(batch))
             partition.bytes_in += len(batch)
-        return answer
+        return None
 
     def _note_refused(self, place: tuple[str, int], batch: memoryview | None) -> None:
         """A partition that could not be made yet has refused a producer's batch: when it is there,
@@ -191,7 +234,7 @@ class Produces:
     def append_quick(
         self, lane: Lane, batch: memoryview, header: BatchHeader
     ) -> tuple[Partition, Appended] | None:
-        """Stage one batch for `quick_produce`; None, or a refusal, before anything has changed."""
+        """Stage one batch for `quick_produce`; None, or an error, before anything has changed."""
         partition = self._services.replicas.get(lane.topic, lane.index)
         if partition is None or partition.is_internal:
             return None
@@ -232,6 +275,9 @@ class Produces:
                 self._services.write_failed(partition.topic_partition, error, now_ms)
             else:
                 self._services.replicas.written(partition)
+        if failed:
+            for parked in self._openings.parked:
+                self._withdraw(parked, failed)
         for produce in staged:
             if failed:
                 parked = produce.as_parked()
@@ -243,9 +289,10 @@ class Produces:
     def _withdraw(self, parked: ParkedProduce, failed: dict[Partition, DiskError]) -> None:
         kept = []
         for entry in parked.appended:
-            partition, answer, _ = entry
+            partition, answer, end_offset = entry
             error = failed.get(partition)
-            if error is None:
+            # A request that takes turns may have written there before.
+            if error is None or end_offset <= partition.log.log_end_offset:
                 kept.append(entry)
                 continue
             refuse(answer, ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
@@ -296,6 +343,8 @@ class Produces:
                 self._park(parked, missing, deadline_ms)
             else:
                 parked.complete()
+        for unfinished in self._openings.parked:
+            self._refuse(unfinished, {partition}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def expire(self, now_ms: int) -> None:
         """Answer what has waited for its whole time; the data stays in the log."""
@@ -316,10 +365,11 @@ class Produces:
     def _refuse(
         self, parked: ParkedProduce, partitions: Collection[Partition], code: ErrorCode
     ) -> None:
+        """Refuse what a request has appended there, and cannot wait for any more."""
         kept = []
         for entry in parked.appended:
-            partition, answer, _ = entry
-            if partition in partitions:
+            partition, answer, end_offset = entry
+            if partition in partitions and partition.log.high_watermark < end_offset:
                 refuse(answer, ApiError(code))
             else:
                 kept.append(entry)

@@ -18,6 +18,7 @@ from broker.server.connection import Call, Connection
 from broker.server.pipeline import Slot
 from broker.server.times import ApiTimes, Timing
 from broker.server.txn_checks import TRANSACTIONAL
+from broker.storage.errors import RecordsUnseen
 from protocol.errors import ApiError, WireError
 from protocol.messages.api import ApiKey
 from protocol.messages.headers import decode_request_header, encode_response
@@ -196,7 +197,7 @@ class QuickProduces:
             if header.attributes & TRANSACTIONAL:
                 return False
             done = self._produces.append_quick(lane, batch, header)
-        except (ApiError, WireError):
+        except (ApiError, WireError, RecordsUnseen):
             return False
         if done is None:
             return False

@@ -1,9 +1,9 @@
 """What can be wrong below the log: the data at rest, the disk, the folder.
 
-Floor: storage. Data only. Refusals are `ApiError`s of `protocol`; these three are not the client's
-fault: a `CorruptionError` takes one partition offline, a `DiskError` fails what was being written
-(and after a failed flush the process must stop, for a retry may lie), a `FolderError` means the
-broker must not start here at all.
+Floor: storage. Data only. Refusals are `ApiError`s of `protocol`; three are not the client's fault:
+a `CorruptionError` takes one partition offline, a `DiskError` fails what was being written (and
+after a failed flush the process must stop, for a retry may lie), a `FolderError` means the broker
+must not start here at all.
 """
 
 from __future__ import annotations
@@ -76,3 +76,10 @@ class InvalidRecords(ApiError):
     def __init__(self, code: ErrorCode, detail: str, record_errors: list[tuple[int, str]]) -> None:
         super().__init__(code, detail)
         self.record_errors = record_errors
+
+
+class RecordsUnseen(Exception):
+    """No refusal: the batch is fine so far, but its records have to be looked at, which takes time.
+
+    Raised before anything has changed.
+    """

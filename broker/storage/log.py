@@ -106,15 +106,15 @@ class Log:
     # Appending.
 
     def append(
-        self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int
-    ) -> Appended:
+        self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int,
+        seen_under: LogConfig | None = None,
+    ) -> Appended:  # fmt: skip
         """Judge a client's batch, give it its offsets and stage it.
 
-        `batch` must be writable and is everything the request holds for this partition. Refuses by
-        `ApiError` (with `record_errors` when it is an `InvalidRecords`) before anything changes. A
-        duplicate may repeat what is only staged, so it shares the fate of the next write.
+        `batch` is writable and all the request has for this partition. What is raised (`ApiError`,
+        `RecordsUnseen`) has changed nothing. A duplicate of what is only staged shares its fate.
         """
-        check_client_batch(batch, header, self._config, now_ms)
+        check_client_batch(batch, header, self._config, now_ms, seen_under)
         if header.producer_id < 0:
             return self._writer.stage(batch, header, leader_epoch, now_ms)
         state = self.producer_state

@@ -2,20 +2,29 @@
 
 Floor: storage. Pure. Every refusal is raised before anything changes, with the code that Kafka
 gives for that cause. Work per record is done only where a topic's settings ask for it: keys on a
-compacted topic, and timestamps once the header shows that one is out of bounds.
+compacted topic, and timestamps once the header shows that one is out of bounds. It may take a
+hundred times as long as everything else, so `check_client_batch` only says that it is wanted, and
+`look_at_records` does it in small steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 
 from broker.config import LOG_APPEND_TIME, LogConfig
 from broker.settings import LONG_MAX
-from broker.storage.errors import InvalidRecords
+from broker.storage.errors import InvalidRecords, RecordsUnseen
 from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.wire.compression import Codec
 from protocol.wire.record import Place
-from protocol.wire.records import HEADER_BYTES, MAGIC, BatchHeader, check_crc, iterate_places
+from protocol.wire.records import (
+    HEADER_BYTES,
+    MAGIC,
+    BatchHeader,
+    check_crc,
+    iterate_place_runs,
+    read_header,
+)
 
 RECORD_ERRORS_MAX = 100
 """Named records in one refusal; a batch may hold a million bad ones."""
@@ -25,9 +34,17 @@ CODEC_MAX = int(max(Codec))
 
 
 def check_client_batch(
-    batch: memoryview, header: BatchHeader, config: LogConfig, now_ms: int
+    batch: memoryview,
+    header: BatchHeader,
+    config: LogConfig,
+    now_ms: int,
+    seen_under: LogConfig | None = None,
 ) -> None:
-    """Refuse a client's batch that is damaged, too large, or not what a producer may send."""
+    """Refuse a client's batch that is damaged, too large, or not what a producer may send.
+
+    RecordsUnseen when it is none of these, but its records have to be looked at first, and
+    `look_at_records` has not gone through them under these very settings (`seen_under`).
+    """
     size_bytes = len(batch)
     if header.magic != MAGIC:
         raise ApiError(ErrorCode.INVALID_RECORD, f"record format {header.magic} is not supported")
@@ -54,9 +71,12 @@ def check_client_batch(
         _refuse_unowned(header)
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
         raise ApiError(ErrorCode.INVALID_RECORD, "an idempotent batch without a sequence")
-    check_timestamps(batch, header, config, now_ms)
-    if config.is_compacted:
-        _refuse_records(batch, _lacks_key, ErrorCode.INVALID_RECORD, "compacted topic needs keys")
+    if header.is_log_append_time:
+        raise ApiError(ErrorCode.INVALID_TIMESTAMP, "only the log may stamp records as appended")
+    if seen_under is config:
+        return
+    if config.is_compacted or _are_timestamps_wanted(header, config, now_ms):
+        raise RecordsUnseen
 
 
 def check_own_batch(batch: memoryview, header: BatchHeader, config: LogConfig) -> None:
@@ -77,33 +97,16 @@ def check_counts(header: BatchHeader) -> None:
         )
 
 
-def check_timestamps(
-    batch: memoryview, header: BatchHeader, config: LogConfig, now_ms: int
-) -> None:
-    """Refuse timestamps out of the topic's bounds, naming the records.
+def _are_timestamps_wanted(header: BatchHeader, config: LogConfig, now_ms: int) -> bool:
+    """Whether every record's timestamp has to be looked at.
 
-    The header's largest timestamp decides whether the records are looked at for the future; a
-    bound to the past is off by default and costs a look at every record when it is set.
+    The header's largest timestamp decides that for the future; a bound to the past is off by
+    default and costs a look at every record when it is set.
     """
-    if header.is_log_append_time:
-        raise ApiError(ErrorCode.INVALID_TIMESTAMP, "only the log may stamp records as appended")
     if config.message_timestamp_type == LOG_APPEND_TIME:
-        return
+        return False
     newest_ms = now_ms + config.message_timestamp_after_max_ms
-    before_max_ms = config.message_timestamp_before_max_ms
-    if header.max_timestamp <= newest_ms and before_max_ms == LONG_MAX:
-        return
-    oldest_ms = now_ms - before_max_ms
-
-    def is_out_of_bounds(record: Place) -> bool:
-        # -1 stands for "no timestamp" and passes.
-        stamp = record[1]
-        return stamp > newest_ms or -1 < stamp < oldest_ms or stamp < -1
-
-    reason = "timestamp out of the topic's bounds"
-    _refuse_records(batch, is_out_of_bounds, ErrorCode.INVALID_TIMESTAMP, reason)
-    if header.max_timestamp > newest_ms:
-        raise ApiError(ErrorCode.INVALID_TIMESTAMP, reason)
+    return header.max_timestamp > newest_ms or config.message_timestamp_before_max_ms != LONG_MAX
 
 
 def _refuse_unowned(header: BatchHeader) -> None:
@@ -112,17 +115,58 @@ def _refuse_unowned(header: BatchHeader) -> None:
     raise ApiError(ErrorCode.INVALID_RECORD, "a transactional batch without a producer")
 
 
-def _lacks_key(record: Place) -> bool:
-    return record[2] < 0
+def look_at_records(batch: memoryview, config: LogConfig, now_ms: int) -> Iterator[None]:
+    """Refuse a batch for its records, naming them.
 
-
-def _refuse_records(
-    batch: memoryview, is_bad: Callable[[Place], bool], code: ErrorCode, reason: str
-) -> None:
+    The batch is opened here and not needed any more; its records are gone through in the steps of
+    what is given back, each of some milliseconds.
+    """
+    header = read_header(batch)
     try:
-        bad = [number for number, record in enumerate(iterate_places(batch)) if is_bad(record)]
+        runs = iterate_place_runs(batch)
     except WireError as error:
         raise ApiError(ErrorCode.INVALID_RECORD, str(error)) from error
-    if bad:
-        named = [(number, reason) for number in bad[:RECORD_ERRORS_MAX]]
-        raise InvalidRecords(code, f"{len(bad)} records: {reason}", named)
+    bounds = None
+    if _are_timestamps_wanted(header, config, now_ms):
+        newest_ms = now_ms + config.message_timestamp_after_max_ms
+        bounds = now_ms - config.message_timestamp_before_max_ms, newest_ms
+    return _look(runs, bounds, header.max_timestamp, needs_keys=config.is_compacted)
+
+
+def _look(
+    runs: Iterator[list[Place]],
+    bounds: tuple[int, int] | None,
+    max_timestamp: int,
+    *,
+    needs_keys: bool,
+) -> Iterator[None]:
+    untimely: list[int] = []
+    keyless: list[int] = []
+    count = 0
+    try:
+        for run in runs:
+            if bounds is not None:
+                oldest_ms, newest_ms = bounds
+                untimely += [
+                    number
+                    for number, (_, stamp, _) in enumerate(run, count)
+                    # -1 stands for "no timestamp" and passes.
+                    if stamp > newest_ms or -1 < stamp < oldest_ms or stamp < -1
+                ]
+            if needs_keys:
+                keyless += [number for number, one in enumerate(run, count) if one[2] < 0]
+            count += len(run)
+            yield
+    except WireError as error:
+        raise ApiError(ErrorCode.INVALID_RECORD, str(error)) from error
+    if untimely or (bounds is not None and max_timestamp > bounds[1]):
+        _refuse(untimely, ErrorCode.INVALID_TIMESTAMP, "timestamp out of the topic's bounds")
+    if keyless:
+        _refuse(keyless, ErrorCode.INVALID_RECORD, "compacted topic needs keys")
+
+
+def _refuse(numbers: list[int], code: ErrorCode, reason: str) -> None:
+    if not numbers:
+        raise ApiError(code, reason)
+    named = [(number, reason) for number in numbers[:RECORD_ERRORS_MAX]]
+    raise InvalidRecords(code, f"{len(numbers)} records: {reason}", named)

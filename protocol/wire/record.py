@@ -107,14 +107,23 @@ Place = tuple[int, int, int]
 """Of one record: its offset, its timestamp, and its key's size, -1 for null."""
 
 
+RUN_RECORDS = 100
+"""Of `scan_places` at a time."""
+
+RUN_HEADERS = 500
+"""A record with more headers than that is gone through in parts."""
+
+
 def scan_places(
     payload: bytes, count: int, base_offset: int, base_timestamp: int, append_timestamp: int | None
-) -> Iterator[Place]:
+) -> Iterator[list[Place]]:
     """Like `read_records`, with the same checks, for those who need no keys, values or headers.
 
-    A megabyte may hold 150,000 records, and the loop waits for all: so numbers of one byte, and
-    of three as they are usual in large batches, are read in place.
+    A megabyte may hold 150,000 records: numbers of one byte, and of three as they are usual in
+    large batches, are read in place, and the places come in runs, some of them empty, so that
+    whoever has a loop to serve may do so in between. No run takes longer than some milliseconds.
     """
+    places: list[Place] = []
     position = 0
     size = len(payload)
     try:
@@ -137,7 +146,7 @@ def scan_places(
                 position += 4
             else:
                 delta, position = read_varlong(payload, position + 1)
-            timestamp = base_timestamp + delta
+            timestamp = base_timestamp + delta if append_timestamp is None else append_timestamp
             low = payload[position]
             if low < 0x80:
                 delta = low >> 1 ^ -(low & 1)
@@ -147,7 +156,6 @@ def scan_places(
                 position += 3
             else:
                 delta, position = read_varint(payload, position)
-            offset = base_offset + delta
             low = payload[position]
             if low < 0x80:
                 key_size = low >> 1 ^ -(low & 1)
@@ -167,16 +175,24 @@ def scan_places(
             if key_size < -1 or value_size < -1 or position >= end:
                 raise CorruptBatch("a key or value does not fit into its record")
             if payload[position]:
-                _, position = _read_headers(payload, position, end)
+                left, position = _read_header_count(payload, position, end)
+                while left:
+                    left, position = _skip_headers(payload, position, end, left)
+                    if left:
+                        yield []
             else:
                 position += 1
             if position != end:
                 raise CorruptBatch(f"record ends {end - position} bytes off its declared length")
-            yield offset, timestamp if append_timestamp is None else append_timestamp, key_size
+            places.append((base_offset + delta, timestamp, key_size))
+            if len(places) == RUN_RECORDS:
+                yield places
+                places = []
     except IndexError:
         raise CorruptBatch("record batch ends inside a record") from None
     if position != size:
         raise CorruptBatch(f"{size - position} bytes are left behind the last record")
+    yield places
 
 
 def read_records(
@@ -252,18 +268,37 @@ def _read_sized(payload: bytes, position: int, end: int) -> tuple[bytes | None, 
     return payload[position:stop], stop
 
 
-def _read_headers(payload: bytes, position: int, end: int) -> tuple[Headers, int]:
+def _read_header_count(payload: bytes, position: int, end: int) -> tuple[int, int]:
     count, position = read_varint(payload, position)
     if not 0 <= count * 2 <= end - position:
         raise CorruptBatch(f"{count} headers, {end - position} bytes are left")
+    return count, position
+
+
+def _read_headers(payload: bytes, position: int, end: int) -> tuple[Headers, int]:
+    count, position = _read_header_count(payload, position, end)
     headers = []
     for _ in range(count):
-        name, position = _read_sized(payload, position, end)
-        if name is None:
-            raise CorruptBatch("a record header has no name")
+        name, position = _read_header_name(payload, position, end)
         value, position = _read_sized(payload, position, end)
-        try:
-            headers.append((name.decode(), value))
-        except UnicodeDecodeError as error:
-            raise BadString(f"record header: {error}") from None
+        headers.append((name, value))
     return headers, position
+
+
+def _skip_headers(payload: bytes, position: int, end: int, left: int) -> tuple[int, int]:
+    """Pass over some of the headers that are left: twenty megabytes may hold ten million."""
+    count = min(left, RUN_HEADERS)
+    for _ in range(count):
+        _, position = _read_header_name(payload, position, end)
+        _, position = _read_sized(payload, position, end)
+    return left - count, position
+
+
+def _read_header_name(payload: bytes, position: int, end: int) -> tuple[str, int]:
+    name, position = _read_sized(payload, position, end)
+    if name is None:
+        raise CorruptBatch("a record header has no name")
+    try:
+        return name.decode(), position
+    except UnicodeDecodeError as error:
+        raise BadString(f"record header: {error}") from None

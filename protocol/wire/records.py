@@ -17,6 +17,7 @@ timestamps set by the broker, 4 transactional, 5 control. Where records are look
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from struct import Struct as Packed
 from struct import error as StructError
 from typing import NamedTuple
@@ -56,6 +57,7 @@ __all__ = [
     "compress",
     "decompress",
     "iterate_batches",
+    "iterate_place_runs",
     "iterate_places",
     "iterate_records",
     "patch",
@@ -286,6 +288,14 @@ def iterate_records(batch: Buffer, limit_bytes: int | None = None) -> Iterator[R
 
 def iterate_places(batch: Buffer, limit_bytes: int | None = None) -> Iterator[Place]:
     """Offset, timestamp and key size of each record, with all checks of `iterate_records`."""
+    return chain.from_iterable(iterate_place_runs(batch, limit_bytes))
+
+
+def iterate_place_runs(batch: Buffer, limit_bytes: int | None = None) -> Iterator[list[Place]]:
+    """The same in runs of a few, perhaps none, for those who have others to serve in between.
+
+    The batch is opened at once, and not held afterwards.
+    """
     header, payload = _open(batch, limit_bytes)
     return scan_places(
         payload,
@@ -301,11 +311,9 @@ def _open(batch: Buffer, limit_bytes: int | None) -> tuple[BatchHeader, bytes]:
     header = read_header(batch)
     if header.size_bytes != len(batch):
         raise CorruptBatch(f"batch of {header.size_bytes} bytes in a space of {len(batch)}")
-    payload = memoryview(batch)[HEADER_BYTES:]
+    payload: Buffer = memoryview(batch)[HEADER_BYTES:]
     if header.attributes & _CODEC_BITS:
-        payload = memoryview(
-            decompress(header.codec, payload, limit_bytes or LIMITS.decompressed_bytes_max)
-        )
+        payload = decompress(header.codec, payload, limit_bytes or LIMITS.decompressed_bytes_max)
     _check_count(header.record_count, len(payload))
     return header, bytes(payload)
 

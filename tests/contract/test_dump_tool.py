@@ -22,7 +22,7 @@ from protocol.types import TopicPartition
 from protocol.wire.records import Codec, read_header
 from tests.harness.kafka import kafka_jars
 from tests.harness.seed import seeded
-from tests.unit.storage.kit import NOW, TOPIC_ID, TP, batch, broker_config
+from tests.unit.storage.kit import NOW, TOPIC_ID, TP, append, batch, broker_config
 
 pytestmark = pytest.mark.slow
 
@@ -171,7 +171,7 @@ class Writer:
                 codec=self.chance.choice(list(Codec)),
             )
             self.sequences[producer] += size
-            self.log.append(view, read_header(view), 0, NOW + number)
+            append(self.log, view, 0, NOW + number)
             if number % 7 == 6:
                 for ended, is_commit in PRODUCERS.items():
                     self.log.append_marker(ended, 0, is_commit, 3, 0, NOW + number)
@@ -209,7 +209,7 @@ def cleaned(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     writer = Writer(log)
     # Its one batch will lose every record, but not its sequence.
     view = batch(b"silent", key=b"key 0", producer=(9, 0, 0))
-    log.append(view, read_header(view), 0, NOW)
+    append(log, view, 0, NOW)
     for round_number in range(2):
         writer.fill(400)
         assert clean(manager, log, NOW + round_number * 2000) > 0

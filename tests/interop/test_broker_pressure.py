@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
+from protocol.errors import ErrorCode
 from protocol.messages.cluster import ApiVersionsRequest
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -40,6 +41,9 @@ WIDE = 1_000
 FOR_EVER_MS = 2**31 - 1
 
 PACKED = 30
+FULL = 100_000
+"""Records of a batch, as many as are taken."""
+
 PACKED_BYTES = 19 << 20
 """What a batch of a few hundred bytes holds, just below what is opened at all."""
 
@@ -217,3 +221,53 @@ def test_others_are_served_while_times_are_looked_for_in_packed_batches(
     found = client.receive().topics[0].partitions
     assert [(one.partition_index, one.offset) for one in found] == [(n, 0) for n in range(PACKED)]
     assert client.receive().error_code == 0
+
+
+@pytest.mark.parametrize("cause", ["future", "compacted"])
+def test_others_are_served_while_the_batches_of_a_produce_are_opened(
+    broker: BrokerProcess, client: WireClient, cause: str
+) -> None:
+    create(client, cause, cleanup_policy="compact" if cause == "compacted" else "delete")
+    stamp_ms = 2**41 if cause == "future" else 1_700_000_000_000
+    batch = batch_of([b""] * FULL, codec=Codec.ZSTD, timestamp_ms=stamp_ms)
+    data = [PartitionProduceData(index=0, records=bytes(batch)) for _ in range(PACKED)]
+    topic = TopicProduceData(name=cause, partition_data=data)
+    client.socket.settimeout(120)
+    client.send(ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=[topic]), 9)
+    client.send(produce_request(cause, batch_of([b"behind"])), 9)
+    client.send(ApiVersionsRequest(), 0)
+    answer_count = 0
+    with WireClient(broker.bootstrap) as other:
+        while not select.select([client.socket], [], [], 0)[0]:
+            assert other.ask(ApiVersionsRequest(), 0).error_code == 0
+            answer_count += 1
+    # To go through one batch takes more than a turn of the loop.
+    assert answer_count > PACKED
+    parts = client.receive().responses[0].partition_responses
+    if cause == "future":
+        assert {one.error_code for one in parts} == {ErrorCode.INVALID_TIMESTAMP}
+    else:
+        offsets = [(one.error_code, one.base_offset) for one in parts]
+        assert offsets == [(0, number * FULL) for number in range(PACKED)]
+    (behind,) = client.receive().responses[0].partition_responses
+    assert behind.base_offset == (0 if cause == "future" else PACKED * FULL)
+    assert client.receive().error_code == 0
+
+
+def test_a_client_that_goes_while_its_batches_are_opened_leaves_nothing(
+    broker: BrokerProcess, client: WireClient
+) -> None:
+    create(client, "left", cleanup_policy="compact")
+    batch = bytes(batch_of([b""] * FULL, codec=Codec.ZSTD))
+    data = [PartitionProduceData(index=0, records=batch) for _ in range(PACKED)]
+    topic = TopicProduceData(name="left", partition_data=data)
+    before = open_connections(broker)
+    with WireClient(broker.bootstrap) as one:
+        one.send(ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=[topic]), 9)
+        # It is being worked at when a batch of it can be read.
+        fetch = fetch_request("left", 0, max_wait_ms=10_000)
+        assert client.ask(fetch, 12).responses[0].partitions[0].high_watermark > 0
+    wait_until(lambda: open_connections(broker) == before, 20, "it is gone")
+    end = produce(client, "left", b"after it")
+    assert 0 < end < PACKED * FULL
+    assert end % FULL == 0

@@ -187,9 +187,18 @@ class FakeConnection:
         self.parked_fetch: Any = None
         self.lane: Any = None
         self.closed_because = ""
+        self.held: Slot | None = None
+        """The request behind which nothing may start."""
 
     def answered(self) -> None:
         pass
+
+    def hold(self, slot: Slot) -> None:
+        self.held = slot
+
+    def let_go(self, slot: Slot) -> None:
+        assert self.held is slot
+        self.held = None
 
     def attempt(self, work: Callable[[], None]) -> None:
         work()

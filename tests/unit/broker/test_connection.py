@@ -195,6 +195,33 @@ def test_produce_does_not_overtake_what_waits(world: World) -> None:
     assert world.started == [(PRODUCE, 0), (METADATA, 1), (PRODUCE, 2)]
 
 
+def test_a_produce_that_takes_turns_holds_up_its_own_connection(world: World) -> None:
+    world.arrive(frame(PRODUCE, 0))
+    before_bytes = world.connections.buffer_bytes
+    world.connection.hold(world.slots[0])
+    world.arrive(frame(PRODUCE, 1, 5_000))
+    assert world.started == [(PRODUCE, 0)]
+    # The copies of both count.
+    assert world.connections.buffer_bytes == before_bytes + 20 + 5_000
+    world.connection.let_go(world.slots[0])
+    world.turn()
+    assert world.started == [(PRODUCE, 0), (PRODUCE, 1)]
+    assert world.connections.buffer_bytes == before_bytes
+    world.answer(1)
+    assert world.sent() == []
+    world.answer(0)
+    assert world.sent() == [0, 1]
+
+
+def test_a_connection_that_ended_meanwhile_lets_go_of_nothing(world: World) -> None:
+    world.arrive(frame(PRODUCE, 0))
+    world.connection.hold(world.slots[0])
+    world.connection.close("over", is_logged=False)
+    world.connection.let_go(world.slots[0])
+    world.turn()
+    assert world.connections.buffer_bytes == 0
+
+
 @pytest.mark.parametrize(("behind", "count"), [(METADATA, 1), (PRODUCE, 1), (FETCH, 0)])
 def test_a_waiting_fetch_is_hurried_by_anything_but_a_fetch(
     world: World, behind: ApiKey, count: int

@@ -26,6 +26,20 @@ def test_produce_overlaps_produce_and_answers_leave_in_order() -> None:
     assert pipeline.is_idle
 
 
+def test_nothing_starts_behind_a_produce_that_is_held() -> None:
+    pipeline = Pipeline(REQUEST_COUNT_MAX, REQUEST_BYTES_MAX)
+    slot = start(pipeline, is_produce=True)
+    pipeline.hold(slot)
+    assert pipeline.held_bytes == slot.size_bytes
+    assert not pipeline.admits(True)
+    pipeline.wait(PRODUCE)
+    assert pipeline.next_waiting() is None
+    pipeline.let_go(slot)
+    # Its answer may come later: the next is behind it in the logs.
+    assert pipeline.next_waiting() == PRODUCE
+    assert pipeline.held_bytes == 0
+
+
 def test_what_waits_may_be_fetches_only() -> None:
     pipeline = Pipeline(REQUEST_COUNT_MAX, REQUEST_BYTES_MAX)
     start(pipeline, is_produce=False)

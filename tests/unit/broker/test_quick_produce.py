@@ -119,6 +119,19 @@ def test_the_short_way_tells_the_time_that_a_topic_has_stamped(ways: tuple[Way, 
     assert ways[0].short_count == 2
 
 
+def test_batches_that_must_be_opened_take_the_long_way(ways: tuple[Way, Way]) -> None:
+    for way in ways:
+        way.rig.create("keyed", cleanup_policy="compact")
+    for number in range(4):
+        batch = batch_of([b"x"] * 3, key=b"k" if number % 2 else None)
+        frame = framed(produce_request("keyed", batch), 9, number)
+        short, long = (way.outcome(frame, 9) for way in ways)
+        assert short == long
+        code = short[1].responses[0].partition_responses[0].error_code
+        assert code == (ErrorCode.NONE if number % 2 else ErrorCode.INVALID_RECORD)
+    assert ways[0].short_count == 0
+
+
 def random_shape(chance: Random) -> dict[str, Any]:
     """What the requests of one producer have in common."""
     return {

@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 
 from broker.config import BrokerConfig, LogConfig
 from broker.storage.disk import Disk
+from broker.storage.errors import RecordsUnseen
 from broker.storage.jobs import DroppedFiles
 from broker.storage.log import Log
 from broker.storage.log_manager import LogManager, OpenReport
 from broker.storage.outcomes import Appended
+from broker.storage.validation import look_at_records
 from protocol.types import TopicPartition
 from protocol.wire.record import NewRecord, Record
 from protocol.wire.records import build_batch, iterate_batches, iterate_records, read_header
@@ -65,6 +67,17 @@ def batch(
             is_transactional=is_transactional,
         )
     )
+
+
+def append(log: Log, view: memoryview, leader_epoch: int, now_ms: int) -> Appended:
+    """Append one batch, after a look at its records where that is wanted."""
+    header = read_header(view)
+    try:
+        return log.append(view, header, leader_epoch, now_ms)
+    except RecordsUnseen:
+        for _ in look_at_records(view, log.config, now_ms):
+            pass
+        return log.append(view, header, leader_epoch, now_ms, log.config)
 
 
 class Node:
@@ -122,7 +135,7 @@ class Node:
 
     def put(self, *batches: memoryview, leader_epoch: int = 0, now_ms: int = NOW) -> list[Appended]:
         """Append batches and write them together."""
-        done = [self.log.append(one, read_header(one), leader_epoch, now_ms) for one in batches]
+        done = [append(self.log, one, leader_epoch, now_ms) for one in batches]
         self.log.write_staged(now_ms)
         return done
 

@@ -7,8 +7,8 @@ from struct import pack_into
 import pytest
 
 from broker.config import LogConfig
-from broker.storage.errors import InvalidRecords
-from broker.storage.validation import check_client_batch, check_own_batch
+from broker.storage.errors import InvalidRecords, RecordsUnseen
+from broker.storage.validation import check_client_batch, check_own_batch, look_at_records
 from protocol.errors import ApiError, ErrorCode
 from protocol.wire.crc32c import crc32c
 from protocol.wire.records import Codec, read_header
@@ -18,13 +18,24 @@ from tests.unit.storage.kit import NOW, batch
 def refusal(view: memoryview, **topic: str) -> ApiError:
     config = LogConfig.of({key.replace("__", "."): value for key, value in topic.items()})
     with pytest.raises(ApiError) as raised:
-        check_client_batch(view, read_header(view), config, NOW)
+        check(view, config)
     return raised.value
 
 
 def accept(view: memoryview, **topic: str) -> None:
     config = LogConfig.of({key.replace("__", "."): value for key, value in topic.items()})
-    check_client_batch(view, read_header(view), config, NOW)
+    check(view, config)
+
+
+def check(view: memoryview, config: LogConfig) -> None:
+    """All checks of a client's batch, those of its records where they are wanted."""
+    header = read_header(view)
+    try:
+        check_client_batch(view, header, config, NOW)
+    except RecordsUnseen:
+        for _ in look_at_records(view, config, NOW):
+            pass
+        check_client_batch(view, header, config, NOW, config)
 
 
 def changed(at: int, layout: str, value: int) -> memoryview:
