@@ -95,7 +95,7 @@ def main(descriptor: int) -> int:
 def _limit_reading(config: BrokerConfig) -> None:
     """Before the first message is read: the counts go into the readers."""
     LIMITS.tag_count_max = config.max_request_tagged_fields
-    LIMITS.array_count_max = config.max_request_numbers
+    LIMITS.number_count_max = config.max_request_numbers
     LIMITS.element_count_max = config.max_request_elements
     LIMITS.decompressed_bytes_max = config.max_decompressed_batch_bytes
 

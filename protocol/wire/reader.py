@@ -82,12 +82,13 @@ class _ReaderSource:
         self.keep_views = keep_views
         self.scope: dict[str, Any] = {name: getattr(primitives, name) for name in _HELPERS}
         self.scope |= {"new": object.__new__, "unpack_from": unpack_from}
-        self.scope["ARRAY_COUNT_MAX"] = LIMITS.array_count_max
+        self.scope["NUMBER_COUNT_MAX"] = LIMITS.number_count_max
         self.scope["STRING_BYTES_MAX"] = primitives.STRING_BYTES_MAX
         self.scope["ELEMENT_COUNT_MAX"] = LIMITS.element_count_max
         self.lines: list[str] = []
         self.depth = 1
         self.names = 0
+        self.has_numbers = False
         # Fixed-width fields not read yet, (struct code, target), and what to do after reading them.
         self.run: list[tuple[str, str]] = []
         self.after: list[str] = []
@@ -102,7 +103,10 @@ class _ReaderSource:
         target = self.struct_fields(cls)
         self.flush()
         self.line(f"return {target}, pos")
-        return "\n".join(["def read(buf, pos, limit):", *self.lines])
+        begin = ["def read(buf, pos, limit):"]
+        if self.has_numbers:
+            begin.append("    number_room = NUMBER_COUNT_MAX")
+        return "\n".join([*begin, *self.lines])
 
     def line(self, text: str) -> None:
         self.lines.append("    " * self.depth + text)
@@ -230,13 +234,15 @@ class _ReaderSource:
             self.depth += 1
         least = least_size(element, self.version, self.flexible)
         is_numbers = not isinstance(element, type) and element.kind in NUMBER_KINDS
-        count_max = "ARRAY_COUNT_MAX" if is_numbers else "room"
+        count_max = "number_room" if is_numbers else "room"
         self.line(
             f"if not 0 <= {count} <= {count_max} or {count} * {least} > limit - pos: "
             f"fail_count({count}, {count_max}, limit - pos, {what!r})"
         )
         if is_numbers:
             assert not isinstance(element, type)
+            self.has_numbers = True
+            self.line(f"number_room -= {count}")
             self.numbers(FIXED_CODES[element.kind], count, target)
         else:
             self.line(f"room -= {count}")

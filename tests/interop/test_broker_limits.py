@@ -78,7 +78,7 @@ def test_elements_of_a_request(broker: BrokerProcess, client: WireClient) -> Non
     assert refused(broker, frame, "1001 elements, at most 1000")
 
 
-def test_numbers_in_an_array(broker: BrokerProcess, client: WireClient) -> None:
+def test_numbers_of_a_request(broker: BrokerProcess, client: WireClient) -> None:
     def request(count: int) -> OffsetFetchRequest:
         topic = OffsetFetchRequestTopic(name="t", partition_indexes=list(range(count)))
         return OffsetFetchRequest(group_id="g", topics=[topic])

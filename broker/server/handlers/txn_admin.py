@@ -59,7 +59,8 @@ def write_txn_markers(
         result = WritableTxnMarkerResult(producer_id=asked.producer_id)
         for topic in asked.topics:
             of_topic = WritableTxnMarkerTopicResult(name=topic.name)
-            for index in topic.partition_indexes:
+            # A marker is an append: one for each partition, however often it is named.
+            for index in dict.fromkeys(topic.partition_indexes):
                 one = WritableTxnMarkerPartitionResult(partition_index=index)
                 left += 1
                 try:

@@ -35,6 +35,7 @@ from protocol.messages.fetch import (
 )
 from protocol.messages.list_offsets import ListOffsetsRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from protocol.messages.offsets import OffsetFetchRequest, OffsetFetchRequestTopic
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.types import ZERO_UUID
 from protocol.wire.limits import LIMITS
@@ -285,6 +286,16 @@ def test_counts_are_bounded_however_small_the_elements_are() -> None:
     with pytest.raises(BadLength, match="at most"):
         DescribeConfigsRequest.decode(
             DescribeConfigsRequest(resources=[resource] * 26).encode(4), 4
+        )
+
+
+def test_numbers_share_one_allowance_as_well() -> None:
+    topic = OffsetFetchRequestTopic(name="t", partition_indexes=list(range(25_000)))
+    allowed = OffsetFetchRequest(group_id="g", topics=[topic] * 10).encode(5)
+    assert len(OffsetFetchRequest.decode(allowed, 5)[0].topics or []) == 10
+    with pytest.raises(BadLength, match="partition_indexes has 25000 elements, at most 0"):
+        OffsetFetchRequest.decode(
+            OffsetFetchRequest(group_id="g", topics=[topic] * 11).encode(5), 5
         )
 
 
