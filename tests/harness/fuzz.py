@@ -32,7 +32,13 @@ _NAMES = {
 }
 _WAITS = {"max_wait_ms", "timeout_ms", "transaction_timeout_ms", "rebalance_timeout_ms"}
 
+BATCHES_MAX = 30
+"""Of one Produce."""
+
 BOMB_SHARE = 0.003
+SHOWER_SHARE = 0.2
+"""Of the requests with a bomb, those in which every batch is one."""
+
 LENGTHS = (-1, -2, 0, 1, 2**31 - 1, -(2**31), 1 << 20, 1 << 28)
 
 
@@ -137,11 +143,18 @@ class Fuzz:
 
     def _produce(self) -> ProduceRequest:
         pick = self.random
-        batch, name = self._sensible.batch(), pick.choice(TOPICS)
+        count = pick.choice((1, 1, 1, 2, 5, BATCHES_MAX))
+        name = pick.choice(TOPICS)
+        batches = [self._sensible.batch() for _ in range(count)]
         if pick.random() < BOMB_SHARE:
-            batch, name = pick.choice(self._bombs), "fuzz-compacted"
-        data = PartitionProduceData(index=pick.choice((0, 0, 1)), records=batch)
-        topic = TopicProduceData(name=name, partition_data=[data])
+            name = "fuzz-compacted"
+            batches[pick.randrange(count) :] = [pick.choice(self._bombs)]
+            if pick.random() < SHOWER_SHARE:
+                batches = [pick.choice(self._bombs) for _ in range(count)]
+        data = [
+            PartitionProduceData(index=pick.choice((0, 0, 1)), records=batch) for batch in batches
+        ]
+        topic = TopicProduceData(name=name, partition_data=data)
         return ProduceRequest(acks=pick.choice((-1, 1)), timeout_ms=100, topic_data=[topic])
 
     def headed_noise(self) -> bytes:

@@ -45,6 +45,9 @@ TICK_S = 0.02
 LATE_S = 0.1
 """A test that comes so late to its own timer cannot say who was late in that second."""
 
+EXCUSED_SHARE_MAX = 0.5
+"""A run of which more than this could not be judged has shown nothing."""
+
 SETTINGS = {
     # What is made up should be gone before the end.
     "log.retention.bytes": 4 << 20,
@@ -118,6 +121,14 @@ class Watch(Companion):
             if (now_s := time.time()) - began_s > TICK_S + LATE_S:
                 self.late.append((began_s, now_s))
 
+    def excused_share(self) -> float:
+        """What part of the run `blocked_s` cannot judge, for the tester was late around it."""
+        excused_s, end_s = 0.0, -math.inf
+        for began_s, late_s in self.late:
+            excused_s += late_s + 1 - max(began_s - 1, end_s)
+            end_s = late_s + 1
+        return excused_s / (self._times_s[-1] - self._times_s[0] + 2)
+
     def blocked_s(self, start_s: float, end_s: float, late_s: float = math.inf) -> float:
         """What of that time, or of a lateness in it, can only be the broker's own doing."""
         if any(start_s < late[1] + 1 and late[0] - 1 < end_s for late in self.late):
@@ -181,8 +192,10 @@ def check_nobody_waited(steady: Steady, watch: Watch, log: str) -> None:
     print(
         f"others: {steady.answer_count:,} answers, the slowest after {slowest_s:.3f} s, "
         f"the loop late by {latest_s:.3f} s, for its watchdog by {lag_s:.3f} s; "
-        f"the tester itself was late {len(watch.late)} times"
+        f"the tester itself was late {len(watch.late)} times, "
+        f"{watch.excused_share():.0%} of the run are not judged"
     )
+    assert watch.excused_share() < EXCUSED_SHARE_MAX
     assert slowest_s < ANSWER_MAX_S
     assert latest_s < ANSWER_MAX_S
     assert lag_s * 1000 <= LOOP_LAG_MS_MAX
