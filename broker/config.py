@@ -28,6 +28,7 @@ from broker.settings import (
 )
 from broker.topic_keys import CREATE_TIME as CREATE_TIME
 from broker.topic_keys import LOG_APPEND_TIME as LOG_APPEND_TIME
+from broker.topic_keys import PRODUCERS_CODEC as PRODUCERS_CODEC
 from broker.topic_keys import LogConfig as LogConfig
 
 FAULT_COUNT_MAX = 20
@@ -133,7 +134,7 @@ def _synonym_row(synonym: Synonym, row: Setting) -> Setting:
     is_dynamic = synonym.factor == 1
     return Setting(
         synonym.key, row.kind, row.default, unit, row.why, row.low, high, row.choices, (),
-        is_dynamic=is_dynamic,
+        is_dynamic=is_dynamic, pattern=row.pattern, form=row.form,
     )  # fmt: skip
 
 

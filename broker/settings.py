@@ -64,10 +64,18 @@ class Setting:
     synonyms: tuple[Synonym, ...]
     is_dynamic: bool = False
     """Whether it may be changed while the broker runs."""
+    pattern: str = ""
+    """What a text must match as a whole, where there is no list of choices."""
+    form: str = ""
+    """The pattern in words."""
 
     @property
     def expected(self) -> str:
         """What a right value looks like, for the message about a wrong one."""
+        if self.pattern:
+            return self.form
+        if len(self.choices) == 1:
+            return f"{self.choices[0]}: {self.why}"
         if self.kind is Kind.BOOLEAN and not self.choices:
             return "true or false"
         if self.choices:
@@ -108,13 +116,18 @@ def setting(
     choices: tuple[str, ...] = (),
     synonyms: tuple[Synonym, ...] = (),
     is_dynamic: bool = False,
+    pattern: str = "",
+    form: str = "",
 ) -> Any:
     """A dataclass field that is at the same time a row of the table."""
     if kind is Kind.INT and high is None:
         high = INT_MAX
     if kind is Kind.LONG and high is None:
         high = LONG_MAX
-    row = Setting(key, kind, default, unit, why, low, high, choices, synonyms, is_dynamic)
+    row = Setting(
+        key, kind, default, unit, why, low, high, choices, synonyms, is_dynamic,
+        pattern, form,
+    )  # fmt: skip
     return field(default=default, metadata={"setting": row})
 
 
@@ -131,6 +144,8 @@ def parse(row: Setting, given: object) -> Value:
         raise WrongValue(f"at most {VALUE_LENGTH_MAX} characters")
     if row.kind is Kind.BOOLEAN:
         return _parse_boolean(row, given)
+    if row.pattern:
+        return _parse_form(row, given)
     if row.kind is Kind.LIST:
         return _parse_list(row, given)
     if row.kind is Kind.STRING:
@@ -179,6 +194,16 @@ def _parse_list(row: Setting, given: object) -> str:
     if any(word not in row.choices for word in words) or len(set(words)) != len(words):
         raise WrongValue(row.expected)
     return ",".join(sorted(words))
+
+
+def _parse_form(row: Setting, given: object) -> str:
+    """A text, or a list whose items may have blanks around them."""
+    if not isinstance(given, str):
+        raise WrongValue(row.expected)
+    value = ",".join(part.strip() for part in given.split(","))
+    if re.fullmatch(row.pattern, value, re.ASCII) is None:
+        raise WrongValue(row.expected)
+    return value
 
 
 def _parse_number(row: Setting, given: object) -> int | float:

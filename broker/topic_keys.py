@@ -16,6 +16,10 @@ from broker.settings import LONG_MAX, Kind, Synonym, Value, parse, rows, scaled,
 
 CREATE_TIME = "CreateTime"
 LOG_APPEND_TIME = "LogAppendTime"
+PRODUCERS_CODEC = "producer"
+
+_REPLICAS = r"\*|([0-9]+:[0-9]+)?(,([0-9]+:[0-9]+)?)*"
+_REPLICAS_FORM = "* or a list of replicas, each as partition:broker"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +32,10 @@ class LogConfig:
         synonyms=(Synonym("log.cleanup.policy"),),
     )  # fmt: skip
     compression_type: str = setting(
-        "compression.type", Kind.STRING, "producer", choices=("producer",),
-        why="batches are stored as the producer sent them, never repacked",
+        "compression.type", Kind.STRING, PRODUCERS_CODEC,
+        choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", PRODUCERS_CODEC),
+        why="the codec of stored batches: with any but the producer's own the broker opens and "
+        "packs anew what comes in another, which costs it far more than storing does",
         synonyms=(Synonym("compression.type"),),
     )  # fmt: skip
     delete_retention_ms: int = setting(
@@ -52,10 +58,20 @@ class LogConfig:
         why="the longest a record stays only in the page cache when flush.messages is above 1",
         synonyms=(Synonym("log.flush.interval.ms"),),
     )  # fmt: skip
+    follower_replication_throttled_replicas: str = setting(
+        "follower.replication.throttled.replicas", Kind.LIST, "",
+        why="taken because tools set it; it throttles nothing, for there is one copy of a log",
+        pattern=_REPLICAS, form=_REPLICAS_FORM,
+    )  # fmt: skip
     index_interval_bytes: int = setting(
         "index.interval.bytes", Kind.INT, 4096, "bytes", low=0,
         why="one index entry per so many bytes: finer costs memory, coarser costs scanning",
         synonyms=(Synonym("log.index.interval.bytes"),),
+    )  # fmt: skip
+    leader_replication_throttled_replicas: str = setting(
+        "leader.replication.throttled.replicas", Kind.LIST, "",
+        why="taken because tools set it; it throttles nothing, for there is one copy of a log",
+        pattern=_REPLICAS, form=_REPLICAS_FORM,
     )  # fmt: skip
     max_compaction_lag_ms: int = setting(
         "max.compaction.lag.ms", Kind.LONG, LONG_MAX, "ms", low=1,
@@ -67,6 +83,19 @@ class LogConfig:
         why="the largest batch taken; Kafka's 1 MiB and the twelve bytes before its length",
         synonyms=(Synonym("message.max.bytes"),),
     )  # fmt: skip
+    message_downconversion_enable: bool = setting(
+        "message.downconversion.enable", Kind.BOOLEAN, True,
+        why="without effect: batches are never converted to older formats, whatever it says, and "
+        "Fetch begins with the first version that needs no conversion",
+        synonyms=(Synonym("log.message.downconversion.enable"),),
+    )  # fmt: skip
+    message_format_version: str = setting(
+        "message.format.version", Kind.STRING, "3.0-IV1",
+        why="without effect, as in Kafka since 3.0: every batch has format 2",
+        pattern=r"[0-9]+\.[0-9]+(\.[0-9]+)*(-IV[0-9]+)?",
+        form="a version of Kafka, such as 2.8 or 3.0-IV1",
+        synonyms=(Synonym("log.message.format.version"),),
+    )  # fmt: skip
     message_timestamp_after_max_ms: int = setting(
         "message.timestamp.after.max.ms", Kind.LONG, 3_600_000, "ms", low=0,
         why="a record stamped further in the future would hold retention back for as long",
@@ -76,6 +105,12 @@ class LogConfig:
         "message.timestamp.before.max.ms", Kind.LONG, LONG_MAX, "ms", low=0,
         why="old log files are welcome, so there is no limit to the past",
         synonyms=(Synonym("log.message.timestamp.before.max.ms"),),
+    )  # fmt: skip
+    message_timestamp_difference_max_ms: int = setting(
+        "message.timestamp.difference.max.ms", Kind.LONG, LONG_MAX, "ms", low=0,
+        why="the older key of both bounds, message.timestamp.before.max.ms and after.max.ms: it "
+        "holds for either where that is not set itself",
+        synonyms=(Synonym("log.message.timestamp.difference.max.ms"),),
     )  # fmt: skip
     message_timestamp_type: str = setting(
         "message.timestamp.type", Kind.STRING, CREATE_TIME, choices=(CREATE_TIME, LOG_APPEND_TIME),
@@ -96,6 +131,11 @@ class LogConfig:
         "min.insync.replicas", Kind.INT, 1, "replicas", low=1,
         why="fewer in-sync replicas than this refuse acks=all",
         synonyms=(Synonym("min.insync.replicas"),),
+    )  # fmt: skip
+    preallocate: bool = setting(
+        "preallocate", Kind.BOOLEAN, False, choices=("false",),
+        why="files get their room step by step ahead of the writes, never a whole segment at once",
+        synonyms=(Synonym("log.preallocate"),),
     )  # fmt: skip
     retention_bytes: int = setting(
         "retention.bytes", Kind.LONG, -1, "bytes", low=-1,
@@ -120,6 +160,14 @@ class LogConfig:
         "segment.index.bytes", Kind.INT, 10_485_760, "bytes", low=12,
         why="an index of this size closes its segment",
         synonyms=(Synonym("log.index.size.max.bytes"),),
+    )  # fmt: skip
+    segment_jitter_ms: int = setting(
+        "segment.jitter.ms", Kind.LONG, 0, "ms", low=0,
+        why="each segment is closed up to so much earlier, by a share of its own, lest all logs "
+        "that were made at once roll at once",
+        synonyms=(
+            Synonym("log.roll.jitter.ms"), Synonym("log.roll.jitter.hours", 3_600_000),
+        ),
     )  # fmt: skip
     segment_ms: int = setting(
         "segment.ms", Kind.LONG, 604_800_000, "ms", low=1,
@@ -150,6 +198,10 @@ class LogConfig:
                 if broker and (found := broker.get(synonym.key)) is not None:
                     values[attribute] = scaled(found, synonym)
                     break
+        if (bound_ms := values.get("message_timestamp_difference_max_ms")) is not None:
+            # As Kafka 3.6 reads it: the older key speaks where the newer ones are silent.
+            values.setdefault("message_timestamp_before_max_ms", bound_ms)
+            values.setdefault("message_timestamp_after_max_ms", bound_ms)
         return cls(**values)
 
     @property

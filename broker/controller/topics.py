@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from broker.config import TOPIC_ROWS, BrokerConfig, check_topic_settings
+from broker.config import PRODUCERS_CODEC, TOPIC_ROWS, BrokerConfig, check_topic_settings
 from broker.controller.configs import created_configs
 from broker.controller.image import (
     INTERNAL_TOPICS,
@@ -184,6 +184,7 @@ def create_own_topic(
         topic.replication_factor = config.offsets_topic_replication_factor
         settings = {
             "cleanup.policy": "compact",
+            "compression.type": PRODUCERS_CODEC,
             "segment.bytes": str(config.offsets_topic_segment_bytes),
         }
     elif order.name == TRANSACTIONS_TOPIC:
@@ -191,6 +192,7 @@ def create_own_topic(
         topic.replication_factor = config.transaction_state_log_replication_factor
         settings = {
             "cleanup.policy": "compact",
+            "compression.type": PRODUCERS_CODEC,
             "segment.bytes": str(config.transaction_state_log_segment_bytes),
             # Whatever the node's bargain is: a log may survive the power cut that takes its
             # coordinator's memory, and would then hold a transaction open that nobody knows.

@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 BROKER_LISTENER = "BROKER"
+ZSTD = "zstd"
 STORAGE_ERROR_SINCE = 6
+ZSTD_SINCE = 10
+"""The first version of Fetch whose clients know zstd (KIP-110)."""
 
 LISTED_BEYOND_MAX = 100
 """Aborted transactions; with more than this the answer's own end is looked for."""
@@ -137,6 +140,8 @@ class Reading:
                 raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
             partition = self._services.replicas.find(topic, asked.partition)
             partition.check_epoch(asked.current_leader_epoch)
+            if self._call.version < ZSTD_SINCE and partition.log.config.compression_type == ZSTD:
+                raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
             self._read_log(partition, asked, answer)
             self.partitions.append(partition)
         except ApiError as error:

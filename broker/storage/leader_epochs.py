@@ -7,6 +7,9 @@ checkpoints; what it lacks after a crash stands in the batch headers above the r
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
+
+from broker.storage.outcomes import Staged
 
 UNKNOWN = (-1, -1)
 
@@ -29,6 +32,12 @@ class LeaderEpochs:
             return
         self.entries.append((leader_epoch, start_offset))
         self._changed()
+
+    def assign_staged(self, staged: Sequence[Staged], base_offset: int) -> None:
+        """The same for batches that follow each other from the offset on."""
+        for one in staged:
+            self.assign(one[4], base_offset)
+            base_offset = one[1] + 1
 
     def end_offset_for(self, leader_epoch: int, log_end_offset: int) -> tuple[int, int]:
         """The largest epoch not above the one asked for, and where it ended.

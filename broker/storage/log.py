@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from broker.config import LOG_APPEND_TIME, LogConfig
+from broker.config import LOG_APPEND_TIME, PRODUCERS_CODEC, LogConfig
 from broker.storage import lookup, recovery, txn_index
 from broker.storage.cleaner import CleaningJob
 from broker.storage.compaction import Dirt, dirt_of, plan_of
@@ -24,6 +24,7 @@ from broker.storage.markers import build_marker
 from broker.storage.outcomes import NOTHING, Appended, LogRead
 from broker.storage.producer_files import ProducerFiles
 from broker.storage.producer_state import ActiveProducer, LastMarker
+from broker.storage.repacking import repack
 from broker.storage.retention import expired_count
 from broker.storage.segments import Segments
 from broker.storage.swap import swap
@@ -77,6 +78,7 @@ class Log:
             self.leader_epochs,
             self.producer_state,
             self._producer_files,
+            f"{self.topic_id}-{self.topic_partition.partition}",
         )
 
     @property
@@ -114,19 +116,21 @@ class Log:
         `batch` is writable and all the request has for this partition. What is raised (`ApiError`,
         `RecordsUnseen`) has changed nothing. A duplicate of what is only staged shares its fate.
         """
-        check_client_batch(batch, header, self._config, now_ms, seen_under)
-        if header.producer_id < 0:
-            return self._writer.stage(batch, header, leader_epoch, now_ms)
-        state = self.producer_state
-        known = state.check(header)
-        if known is not None:
-            is_stamped = self._config.message_timestamp_type == LOG_APPEND_TIME
-            return Appended(known[2], known[3], True, known[4] if is_stamped else -1)
-        if state.transactions.open:
-            state.check_transaction(header)
+        config, state = self._config, self.producer_state
+        check_client_batch(batch, header, config, now_ms, seen_under)
+        if header.producer_id >= 0:
+            known = state.check(header)
+            if known is not None:
+                is_stamped = config.message_timestamp_type == LOG_APPEND_TIME
+                return Appended(known[2], known[3], True, known[4] if is_stamped else -1)
+            if state.transactions.open:
+                state.check_transaction(header)
+        if config.compression_type != PRODUCERS_CODEC:
+            batch, header = repack(batch, header, config)
         appended = self._writer.stage(batch, header, leader_epoch, now_ms)
-        stamp_ms = header.max_timestamp if appended.log_append_time_ms < 0 else now_ms
-        state.update(header, appended.base_offset, stamp_ms, now_ms)
+        if header.producer_id >= 0:
+            stamp_ms = header.max_timestamp if appended.log_append_time_ms < 0 else now_ms
+            state.update(header, appended.base_offset, stamp_ms, now_ms)
         return appended
 
     def append_own(

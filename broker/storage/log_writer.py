@@ -14,7 +14,7 @@ from broker.storage.outcomes import Appended, Staged
 from broker.storage.producer_files import ProducerFiles
 from broker.storage.producer_state import ProducerState
 from broker.storage.segments import Segments, Standing
-from broker.storage.tail import Tail, segment_ms_of
+from broker.storage.tail import Tail
 from protocol.errors import ApiError, ErrorCode
 from protocol.wire.records import BatchHeader, patch, stamp_log_append_time
 
@@ -41,14 +41,16 @@ class LogWriter:
         leader_epochs: LeaderEpochs,
         producer_state: ProducerState,
         producer_files: ProducerFiles,
+        chance: str,
     ) -> None:
+        """`chance` decides the jitter of segments, and differs from log to log."""
         self._segments = segments
         self._leader_epochs = leader_epochs
         self._producer_state = producer_state
         self._producer_files = producer_files
         self._staged: list[Staged] = []
         self._staged_rolls = False
-        self._tail = Tail(segments.active, config)
+        self._tail = Tail(segments.active, config, chance)
         self.end_offset = segments.active.next_offset
         """Of the next batch: behind all that is written or staged."""
         self.use(config)
@@ -58,7 +60,7 @@ class LogWriter:
         self._config = config
         self._segments.active.interval_bytes = config.index_interval_bytes
         self._segments.stretches = config.flush_messages == 1
-        self._tail.segment_ms = segment_ms_of(config)
+        self._tail.use(config)
 
     @property
     def has_staged(self) -> bool:
@@ -113,7 +115,7 @@ class LogWriter:
             raise
         epochs = self._leader_epochs
         if staged[-1][4] > epochs.latest:
-            self._note_epochs(staged, standing[2][0])
+            epochs.assign_staged(staged, standing[2][0])
         self._producer_state.keep()
         self._producer_files.written(segments)
         self._staged_rolls = False
@@ -125,12 +127,7 @@ class LogWriter:
         self._segments.repair()
         self._producer_files.rolls(self.end_offset)
         self._segments.roll(self._config.index_interval_bytes, now_ms)
-        self._tail = Tail(self._segments.active, self._config)
-
-    def _note_epochs(self, staged: list[Staged], base_offset: int) -> None:
-        for one in staged:
-            self._leader_epochs.assign(one[4], base_offset)
-            base_offset = one[1] + 1
+        self._tail = self._tail.over(self._segments.active, self._config)
 
     def _take_back(self, standing: Standing) -> None:
         self._segments.take_back(standing)
@@ -139,4 +136,4 @@ class LogWriter:
         self._staged_rolls = False
         self.end_offset = self._segments.active.next_offset
         self._producer_files.take_back(self.end_offset)
-        self._tail = Tail(self._segments.active, self._config)
+        self._tail = self._tail.over(self._segments.active, self._config)

@@ -5,29 +5,50 @@ Floor: storage. Pure. While nothing is staged it describes the active segment.
 
 from __future__ import annotations
 
+from random import Random
+
 from broker.config import LogConfig
 from broker.settings import INT_MAX
 from broker.storage.segment import Segment
 
 
-def segment_ms_of(config: LogConfig) -> int:
-    """How long a segment may grow: the cleaner cannot reach what is not closed (KIP-354)."""
+def segment_ms_of(config: LogConfig, chance: str) -> int:
+    """How long a segment may grow: the cleaner cannot reach what is not closed (KIP-354).
+
+    With `segment.jitter.ms` each grows a little shorter, by a share that `chance` decides, so that
+    the logs of a node do not all roll at once.
+    """
+    longest_ms = config.segment_ms
     if config.is_compacted:
-        return min(config.segment_ms, config.max_compaction_lag_ms)
-    return config.segment_ms
+        longest_ms = min(longest_ms, config.max_compaction_lag_ms)
+    jitter_ms = min(config.segment_jitter_ms, longest_ms)
+    return longest_ms - Random(chance).randrange(jitter_ms) if jitter_ms else longest_ms
 
 
 class Tail:
     """The last segment, counting what is staged into it."""
 
-    __slots__ = ("base_offset", "created_ms", "first_timestamp_ms", "segment_ms", "size_bytes")
+    __slots__ = ("_chance", "_config", "base_offset", "created_ms", "first_timestamp_ms",
+                 "segment_ms", "size_bytes")  # fmt: skip
 
-    def __init__(self, active: Segment, config: LogConfig) -> None:
-        self.segment_ms = segment_ms_of(config)
+    def __init__(self, active: Segment, config: LogConfig, chance: str) -> None:
+        """`chance` differs from log to log; the topic's random id is in it."""
+        self._chance = chance
         self.base_offset = active.base_offset
         self.size_bytes = active.size_bytes
         self.first_timestamp_ms = active.first_timestamp_ms
         self.created_ms = active.created_ms
+        self.use(config)
+
+    def over(self, active: Segment, config: LogConfig) -> Tail:
+        """The same log's tail as it stands when nothing is staged."""
+        return Tail(active, config, self._chance)
+
+    def use(self, config: LogConfig) -> None:
+        """The topic's settings have changed. The share is drawn once and for all per segment:
+        neither this nor a restart draws another."""
+        self._config = config
+        self.segment_ms = segment_ms_of(config, f"{self._chance}-{self.base_offset}")
 
     def must_roll(
         self,
@@ -53,6 +74,8 @@ class Tail:
         self.base_offset = base_offset
         self.size_bytes = 0
         self.created_ms = now_ms
+        if self._config.segment_jitter_ms:
+            self.use(self._config)
 
     def add(self, size_bytes: int, max_timestamp_ms: int) -> None:
         if not self.size_bytes:

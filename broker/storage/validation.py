@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from broker.config import LOG_APPEND_TIME, LogConfig
+from broker.config import LOG_APPEND_TIME, PRODUCERS_CODEC, LogConfig
 from broker.settings import LONG_MAX
 from broker.storage.errors import InvalidRecords, RecordsUnseen
 from protocol.errors import ApiError, ErrorCode, WireError
@@ -31,6 +31,15 @@ RECORD_ERRORS_MAX = 100
 
 CODEC_BITS = 0x07
 CODEC_MAX = int(max(Codec))
+
+CODECS = {
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+"""The words of `compression.type`."""
 
 
 def check_client_batch(
@@ -52,13 +61,7 @@ def check_client_batch(
         if HEADER_BYTES <= header.size_bytes < size_bytes:
             raise ApiError(ErrorCode.INVALID_RECORD, "more than one batch for one partition")
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, "the batch's length is wrong")
-    if size_bytes > config.max_message_bytes:
-        raise ApiError(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"a batch of {size_bytes} bytes; max.message.bytes is {config.max_message_bytes}",
-        )
-    if size_bytes > config.segment_bytes:
-        raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, "larger than a segment")
+    check_size(size_bytes, config)
     if not check_crc(batch):
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, "the checksum does not match")
     if header.base_offset != 0:
@@ -75,8 +78,29 @@ def check_client_batch(
         raise ApiError(ErrorCode.INVALID_TIMESTAMP, "only the log may stamp records as appended")
     if seen_under is config:
         return
-    if config.is_compacted or _are_timestamps_wanted(header, config, now_ms):
+    if (
+        config.is_compacted
+        or must_repack(header, config)
+        or _are_timestamps_wanted(header, config, now_ms)
+    ):
         raise RecordsUnseen
+
+
+def must_repack(header: BatchHeader, config: LogConfig) -> bool:
+    """Whether the topic stores the batch in another codec than its own (`compression.type`)."""
+    name = config.compression_type
+    return name != PRODUCERS_CODEC and header.attributes & CODEC_BITS != CODECS[name]
+
+
+def check_size(size_bytes: int, config: LogConfig) -> None:
+    """Refuse a client's batch for its size, as it was sent or as it would be stored."""
+    if size_bytes > config.max_message_bytes:
+        raise ApiError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"a batch of {size_bytes} bytes; max.message.bytes is {config.max_message_bytes}",
+        )
+    if size_bytes > config.segment_bytes:
+        raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, "larger than a segment")
 
 
 def check_own_batch(batch: memoryview, header: BatchHeader, config: LogConfig) -> None:

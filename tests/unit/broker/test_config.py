@@ -100,8 +100,11 @@ def test_policies_are_a_list() -> None:
         ({"num.partitions": None}, "a whole number"),
         ({"auto.create.topics.enable": "maybe"}, "true or false"),
         ({"log.cleanup.policy": "shred"}, "a list of: compact, delete"),
-        ({"compression.type": "zstd"}, "one of: producer"),
-        ({"unclean.leader.election.enable": "true"}, "one of: false"),
+        ({"compression.type": "br"}, "one of: uncompressed, zstd, lz4, snappy, gzip, producer"),
+        ({"unclean.leader.election.enable": "true"}, "false: a replica that may lack"),
+        ({"log.preallocate": True}, "false: files get their room step by step"),
+        ({"log.message.format.version": "new"}, "a version of Kafka"),
+        ({"log.message.downconversion.enable": "no"}, "true or false"),
         ({"log.cleaner.min.cleanable.ratio": 1.1}, "a number from 0 to 1"),
         ({"log.cleaner.min.cleanable.ratio": float("nan")}, "a number from 0 to 1"),
         ({"log.segment.bytes": 2**31}, "from 14 to 2147483647"),
@@ -130,6 +133,50 @@ def test_of_very_many_faults_the_first_are_listed_and_one_gets_a_suggestion() ->
         assert [key for key, _, _ in found] == list(wrong)[:FAULT_COUNT_MAX]
         assert "did you mean" in found[0][2]
         assert not any("did you mean" in want for _, _, want in found[1:])
+
+
+@pytest.mark.parametrize("side", ["leader", "follower"])
+def test_replicas_that_are_throttled_are_named_as_kafka_takes_them(side: str) -> None:
+    key = f"{side}.replication.throttled.replicas"
+    for right in ("*", "", "0:1", "0:1,12:3", "0:1, 12:3", "0:1,"):
+        assert check_topic_settings({key: right}) == []
+    for wrong in ("**", "*,0:1", "0", "0:", "a:1", "0:1;1:1", "none"):
+        ((_, found, want),) = check_topic_settings({key: wrong})
+        assert (found, want) == (wrong, "* or a list of replicas, each as partition:broker")
+    assert check_topic_settings({key: 5}) != []
+
+
+def test_keys_that_change_nothing_here_are_taken_from_scripts_that_state_them() -> None:
+    assert not check_topic_settings(
+        {
+            "message.downconversion.enable": "false",
+            "message.format.version": "2.8-IV1",
+            "preallocate": "false",
+        }
+    )
+    for version in ("2.8", "0.10.2", "3.0-IV1"):
+        assert check_topic_settings({"message.format.version": version}) == []
+    for wrong in ("", "v3", "3", "3.0-IV", "3.0,2.8"):
+        assert check_topic_settings({"message.format.version": wrong}) != []
+
+
+def test_the_older_bound_of_time_holds_where_the_newer_two_are_not_set() -> None:
+    """On whichever floor they are set: Kafka 3.6 compares what each comes to in the end."""
+
+    def bounds(broker: dict[str, object], **topic: str) -> tuple[int, int]:
+        given = {f"log.message.timestamp.{key}.max.ms": value for key, value in broker.items()}
+        own = {f"message.timestamp.{key}.max.ms": value for key, value in topic.items()}
+        merged = BrokerConfig.from_json({**RAW, "settings": given}).log_config(own)
+        return merged.message_timestamp_before_max_ms, merged.message_timestamp_after_max_ms
+
+    assert bounds({}) == (LONG_MAX, 3_600_000)
+    assert bounds({}, difference="5") == (5, 5)
+    assert bounds({"difference": 6}) == (6, 6)
+    assert bounds({"difference": 6}, difference="5") == (5, 5)
+    assert bounds({}, difference="5", before="7") == (7, 5)
+    assert bounds({"after": 8}, difference="5") == (5, 8)
+    assert bounds({"difference": 6}, after="9") == (6, 9)
+    assert bounds({}, difference=str(LONG_MAX)) == (LONG_MAX, LONG_MAX)
 
 
 def test_topic_settings_are_checked_by_their_own_table() -> None:
@@ -173,7 +220,7 @@ def test_every_row_is_whole_and_its_default_passes_its_own_check() -> None:
         if attribute:
             assert parse(row, text(row.default)) == row.default
     for attribute, row in rows(LogConfig):
-        assert row.synonyms, attribute
+        assert row.synonyms or "throttled" in attribute, attribute
         assert getattr(LogConfig.of({}), attribute) == row.default
 
 

@@ -7,6 +7,7 @@ import pytest
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.topics import DeleteTopicsRequest
+from protocol.wire.records import Codec, iterate_batches
 from tests.harness.wire import batch_of, fetch_request, produce_request, read_values
 from tests.unit.broker.rig import Asked, Rig
 
@@ -240,3 +241,23 @@ def test_a_deleted_topic_is_news_to_a_session(rig: Rig) -> None:
     rig.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1_000), 4)
     codes = {one.error_code for one in asked.answer.responses[0].partitions}
     assert codes == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+def test_readers_that_do_not_know_zstd_are_told_so_by_a_topic_of_that_codec(rig: Rig) -> None:
+    """As in Kafka, it is the topic's setting that decides, not what its batches hold."""
+    rig.create("z", compression_type="zstd")
+    rig.ask(produce_request("z", batch_of([b"x"])), 9)
+    wanted = {4: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, 9: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+              10: ErrorCode.NONE, 12: ErrorCode.NONE}  # fmt: skip
+    for version, code in wanted.items():
+        part = rig.ask(fetch_request("z", 0), version).responses[0].partitions[0]
+        assert part.error_code == code
+        if code is ErrorCode.NONE:
+            assert read_values(part.records) == [b"x"]
+            (header,) = [header for header, _ in iterate_batches(part.records)]
+            assert header.codec is Codec.ZSTD
+        else:
+            assert (part.records, part.high_watermark) == (b"", -1)
+    assert (
+        rig.ask(fetch_request("t", 0, max_wait_ms=0), 4).responses[0].partitions[0].error_code == 0
+    )

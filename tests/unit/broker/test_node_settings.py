@@ -12,6 +12,7 @@ from broker.config import BROKER_ROWS, TOPIC_ROWS
 from broker.controller.config_changes import Operation
 from broker.settings import Kind, parse
 from protocol.errors import ErrorCode
+from protocol.messages.cluster import FindCoordinatorRequest
 from protocol.messages.configs import (
     AlterableConfig,
     AlterConfigsRequest,
@@ -123,6 +124,14 @@ def test_a_topic_shows_where_on_the_node_its_value_comes_from(rig: Rig) -> None:
         ("log.retention.ms", 3),
         ("log.retention.hours", 5),
     ]
+
+
+def test_the_brokers_own_topics_keep_the_codec_of_their_writer(rig: Rig) -> None:
+    """Their batches are never opened on the way in, so they must not claim another codec."""
+    put(rig, ALL, "compression.type", "zstd")
+    rig.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 4)
+    found = described(rig, "__consumer_offsets", TOPIC)["compression.type"]
+    assert (found.value, found.config_source) == ("producer", 1)
 
 
 def test_the_number_of_partitions_of_a_topic_that_asks_for_none_follows(rig: Rig) -> None:
@@ -240,7 +249,9 @@ def test_every_setting_is_described_in_every_version(rig: Rig, version: int) -> 
 
 OTHER_VALUES = {
     "log.cleanup.policy": "compact",
-    "compression.type": "producer",
+    "compression.type": "lz4",
+    "log.message.format.version": "2.8",
+    "log.preallocate": "false",
     "unclean.leader.election.enable": "false",
     "log.message.timestamp.type": "LogAppendTime",
     "log.cleaner.min.cleanable.ratio": "0.25",

@@ -19,9 +19,10 @@ from protocol.messages.produce import (
 )
 from protocol.messages.topics import DeleteTopicsRequest
 from protocol.wire.compression import Codec
+from protocol.wire.records import iterate_batches
 from tests.harness.fuzz import mutated
 from tests.harness.seed import seeded
-from tests.harness.wire import batch_of, produce_request
+from tests.harness.wire import batch_of, fetch_request, produce_request, read_values
 from tests.sim.disk import SimDisk
 from tests.unit.broker.rig import FakeConnection, Rig
 
@@ -130,6 +131,27 @@ def test_batches_that_must_be_opened_take_the_long_way(ways: tuple[Way, Way]) ->
         code = short[1].responses[0].partition_responses[0].error_code
         assert code == (ErrorCode.NONE if number % 2 else ErrorCode.INVALID_RECORD)
     assert ways[0].short_count == 0
+
+
+def test_both_ways_store_a_batch_in_its_topics_codec(ways: tuple[Way, Way]) -> None:
+    for way in ways:
+        way.rig.create("packed", compression_type="zstd")
+    for number in range(4):
+        batch = batch_of([b"x" * 90], codec=(Codec.NONE, Codec.GZIP)[number % 2])
+        frame = framed(produce_request("packed", batch), 9, number)
+        short, long = (way.outcome(frame, 9) for way in ways)
+        assert short == long
+        assert short[1].responses[0].partition_responses[0].base_offset == number
+    # The short way opens no batch, and packs none.
+    assert ways[0].short_count == 0
+    stored = []
+    for way in ways:
+        answer = way.rig.ask(fetch_request("packed", 0), 12)
+        records = bytes(answer.responses[0].partitions[0].records)
+        assert [header.codec for header, _ in iterate_batches(records)] == [Codec.ZSTD] * 4
+        assert read_values(records) == [b"x" * 90] * 4
+        stored.append(records)
+    assert stored[0] == stored[1]
 
 
 def random_shape(chance: Random) -> dict[str, Any]:

@@ -129,6 +129,24 @@ def test_bounds_of_time_name_the_records() -> None:
     assert [number for number, _ in error.record_errors] == [0]
 
 
+@pytest.mark.parametrize("key", ["message__timestamp__after__max__ms",
+                                 "message__timestamp__difference__max__ms"])  # fmt: skip
+def test_how_far_ahead_a_record_may_be_is_the_topics_to_say(key: str) -> None:
+    for bound in (50, 7_200_000):
+        topic = {key: str(bound)}
+        accept(batch(b"a", timestamp_ms=NOW + bound), **topic)
+        error = refusal(batch(b"a", b"b", timestamps=[NOW, NOW + bound + 1]), **topic)
+        assert isinstance(error, InvalidRecords)
+        assert error.code is ErrorCode.INVALID_TIMESTAMP
+        assert [number for number, _ in error.record_errors] == [1]
+
+
+def test_the_older_bound_holds_for_the_past_too() -> None:
+    topic = {"message__timestamp__difference__max__ms": "100"}
+    accept(batch(b"a", timestamp_ms=NOW - 100), **topic)
+    assert refusal(batch(b"a", timestamp_ms=NOW - 101), **topic).code is ErrorCode.INVALID_TIMESTAMP
+
+
 def test_a_header_that_overstates_its_time_is_refused_too() -> None:
     assert refusal(changed(35, ">q", 2**60)).code is ErrorCode.INVALID_TIMESTAMP
 

@@ -1,0 +1,173 @@
+"""A topic with a codec of its own: whatever a producer sends is stored in that codec."""
+
+from __future__ import annotations
+
+from struct import pack_into
+
+import pytest
+
+from broker.config import LogConfig
+from broker.storage.repacking import repack
+from broker.storage.validation import must_repack
+from protocol.errors import ApiError, ErrorCode
+from protocol.wire.crc32c import crc32c
+from protocol.wire.records import (
+    BatchHeader,
+    Codec,
+    NewRecord,
+    build_batch,
+    check_batch,
+    check_crc,
+    iterate_records,
+    read_header,
+)
+from tests.unit.storage.kit import NOW, Node, batch, batches_of
+
+NAMES = {
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+
+RECORDS = [
+    NewRecord(b"a", b"value" * 40, NOW, (("name", b"content"), ("empty", None))),
+    NewRecord(None, b"", NOW + 300),
+    NewRecord(b"", None, NOW - 70_000, (("\u00fc", b""),)),
+    NewRecord(b"long" * 100, b"x" * 20_000, NOW + 5),
+]
+
+
+def config_of(**topic: str) -> LogConfig:
+    return LogConfig.of({key.replace("__", "."): value for key, value in topic.items()})
+
+
+def repacked(view: memoryview, **topic: str) -> tuple[memoryview, BatchHeader]:
+    return repack(view, read_header(view), config_of(**topic))
+
+
+def sent(codec: int, *, is_transactional: bool = True) -> memoryview:
+    return memoryview(
+        build_batch(
+            RECORDS,
+            codec=codec,
+            producer_id=7,
+            producer_epoch=3,
+            base_sequence=2**31 - 2,
+            is_transactional=is_transactional,
+        )
+    )
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize("name", list(NAMES))
+def test_every_codec_becomes_every_other_and_nothing_else_changes(codec: Codec, name: str) -> None:
+    before = sent(codec)
+    after, header = repacked(before, compression__type=name)
+    assert check_batch(after) == header
+    assert header.codec is NAMES[name]
+    assert list(iterate_records(after)) == list(iterate_records(before))
+    old = read_header(before)
+    size = {"batch_length": header.batch_length, "crc": header.crc, "attributes": 0x10}
+    assert old._replace(**size) == header._replace(attributes=0x10)
+    assert (header.is_transactional, header.is_control) == (True, False)
+
+
+def test_only_a_topic_with_a_codec_of_its_own_asks_for_it() -> None:
+    header = read_header(sent(Codec.LZ4))
+    assert not must_repack(header, config_of())
+    assert not must_repack(header, config_of(compression__type="lz4"))
+    assert must_repack(header, config_of(compression__type="uncompressed"))
+    same = sent(Codec.LZ4)
+    for name in ("producer", "lz4"):
+        assert repacked(same, compression__type=name)[0] is same
+
+
+def test_the_largest_timestamp_is_that_of_the_records() -> None:
+    """A producer may have written another into the header."""
+    view = sent(Codec.NONE)
+    pack_into(">q", view, 35, NOW + 1)
+    pack_into(">I", view, 17, crc32c(view[21:]))
+    after, header = repacked(view, compression__type="gzip")
+    assert header.max_timestamp == NOW + 300
+    assert check_crc(after)
+
+
+def test_what_no_reader_could_open_is_refused() -> None:
+    broken = sent(Codec.GZIP)
+    broken[80] ^= 0xFF
+    gap = bytearray(sent(Codec.NONE))
+    second = 61 + 2 + (gap[61] >> 1 | gap[62] << 6)
+    # The third byte from the second record's start is its timestamp's end, then its offset delta.
+    at = second + 4
+    assert gap[at] == 2
+    gap[at] = 4
+    for view in (broken, memoryview(gap)):
+        with pytest.raises(ApiError) as raised:
+            repacked(view, compression__type="zstd")
+        assert raised.value.code is ErrorCode.INVALID_RECORD
+
+
+def test_a_batch_must_not_be_too_large_in_the_topics_codec_either() -> None:
+    view = batch(b"x" * 5_000, codec=Codec.GZIP)
+    assert len(view) < 1_000
+    for limit, code in (
+        ("max.message.bytes", ErrorCode.MESSAGE_TOO_LARGE),
+        ("segment.bytes", ErrorCode.RECORD_LIST_TOO_LARGE),
+    ):
+        for name, fits in (("uncompressed", False), ("zstd", True)):
+            config = LogConfig.of({limit: "1000", "compression.type": name})
+            if fits:
+                repack(view, read_header(view), config)
+                continue
+            with pytest.raises(ApiError) as raised:
+                repack(view, read_header(view), config)
+            assert raised.value.code is code
+
+
+@pytest.mark.parametrize("producer", [(-1, -1, -1), (7, 0, 0)])
+def test_the_log_holds_the_topics_codec_alone(producer: tuple[int, int, int]) -> None:
+    """Also a repeated batch is recognised, and the sequence goes on behind it."""
+    node = Node(topic={"compression.type": "lz4"})
+    node.put(batch(b"a", b"b", codec=Codec.GZIP, producer=producer))
+    if producer[0] >= 0:
+        (again,) = node.put(batch(b"a", b"b", codec=Codec.GZIP, producer=producer))
+        assert again.is_duplicate
+        node.put(batch(b"c", producer=(7, 0, 2)))
+    else:
+        node.put(batch(b"c"))
+    stored = batches_of(node.log)
+    assert [read_header(one).codec for one in stored] == [Codec.LZ4] * 2
+    assert [one.value for view in stored for one in iterate_records(view)] == [b"a", b"b", b"c"]
+    assert all(check_crc(one) for one in stored)
+    node.reopen()
+    assert node.log.log_end_offset == 3
+
+
+def test_a_topic_that_stamps_stamps_what_it_has_repacked() -> None:
+    topic = {"compression.type": "snappy", "message.timestamp.type": "LogAppendTime"}
+    node = Node(topic=topic)
+    (done,) = node.put(batch(b"a", timestamp_ms=5, codec=Codec.ZSTD), now_ms=NOW + 9)
+    assert done.log_append_time_ms == NOW + 9
+    (stored,) = batches_of(node.log)
+    header = check_batch(stored)
+    assert (header.codec, header.max_timestamp) == (Codec.SNAPPY, NOW + 9)
+    assert [one.timestamp_ms for one in iterate_records(stored)] == [NOW + 9]
+
+
+def test_a_transaction_and_its_marker() -> None:
+    """The data is repacked, the marker is the broker's own and stays as it is."""
+    node = Node(topic={"compression.type": "gzip"})
+    node.put(batch(b"a", producer=(7, 0, 0), is_transactional=True))
+    node.log.append_marker(7, 0, True, 0, 0, NOW)
+    node.log.write_staged(NOW)
+    data, marker = (read_header(one) for one in batches_of(node.log))
+    assert (data.codec, data.is_transactional) == (Codec.GZIP, True)
+    assert (marker.codec, marker.is_control) == (Codec.NONE, True)
+
+
+def test_the_brokers_default_is_that_of_topics_without_their_own() -> None:
+    node = Node({"compression.type": "zstd"})
+    node.put(batch(b"a"))
+    assert [read_header(one).codec for one in batches_of(node.log)] == [Codec.ZSTD]
