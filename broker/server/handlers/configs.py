@@ -1,4 +1,7 @@
-"""Settings of topics and brokers: described from the image, changed by orders to the controller."""
+"""Settings of topics and brokers: described from the image, changed by orders to the controller.
+
+Beside them the levels of the process's loggers, which no metadata knows of.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Sequence
 
 from broker.controller.configs import describe_configs as describe
 from broker.server.connection import Call
+from broker.server.loggers import LOGGER_RESOURCE, alter_loggers, describe_loggers
 from broker.server.services import Services
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.configs import (
@@ -27,7 +31,18 @@ def describe_configs(
     services: Services, call: Call, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
     """DescribeConfigs, from the image."""
-    return describe(request, services.metadata.image, services.config)
+    response = describe(request, services.metadata.image, services.config)
+    loggers = {
+        one.resource_name: one for one in request.resources if one.resource_type == LOGGER_RESOURCE
+    }
+    if loggers:
+        response.results = [
+            describe_loggers(loggers[one.resource_name], services.config.node_id)
+            if one.resource_type == LOGGER_RESOURCE
+            else one
+            for one in response.results
+        ]
+    return response
 
 
 def alter_configs(services: Services, call: Call, request: AlterConfigsRequest) -> None:
@@ -43,12 +58,26 @@ def incremental_alter_configs(
     services: Services, call: Call, request: IncrementalAlterConfigsRequest
 ) -> None:
     """IncrementalAlterConfigs: answered when the settings are in force."""
+    loggers = [one for one in request.resources if one.resource_type == LOGGER_RESOURCE]
+    others = [one for one in request.resources if one.resource_type != LOGGER_RESOURCE]
+    altered = alter_loggers(loggers, services.config.node_id, validate_only=request.validate_only)
+
+    def answer(responses: list[AlterConfigsResourceResponse]) -> None:
+        parts = {True: iter(altered), False: iter(responses)}
+        in_order = [next(parts[one.resource_type == LOGGER_RESOURCE]) for one in request.resources]
+        call.answer(IncrementalAlterConfigsResponse(responses=in_order))
+
+    def done(response: IncrementalAlterConfigsResponse) -> None:
+        answer(response.responses)
 
     def refused(error: ApiError) -> None:
-        responses = _not_written(request.resources, error)
-        call.answer(IncrementalAlterConfigsResponse(responses=responses))
+        answer(_not_written(others, error))
 
-    services.metadata.submit(request, call.answer, refused, call.connection.peer_host)
+    if loggers and not others:
+        answer([])
+        return
+    order = IncrementalAlterConfigsRequest(resources=others, validate_only=request.validate_only)
+    services.metadata.submit(order, done, refused, call.connection.peer_host)
 
 
 def _not_written(

@@ -21,7 +21,7 @@ from protocol.messages.configs import (
 )
 from tests.unit.broker.cluster import Cluster
 
-TOPIC, BROKER, LOGGER = 2, 4, 8
+TOPIC, BROKER = 2, 4
 
 
 def describe(
@@ -111,7 +111,6 @@ def test_the_broker_describes_itself_and_no_other(cluster: Cluster) -> None:
     assert found["log.roll.hours"].value == "168"
     assert entries(describe(cluster, name="", kind=BROKER)) == {}
     assert describe(cluster, name="2", kind=BROKER).error_code == ErrorCode.INVALID_REQUEST
-    assert describe(cluster, kind=LOGGER).error_code == ErrorCode.INVALID_REQUEST
 
 
 def test_topics_of_one_request_share_what_they_inherit_and_keep_what_is_their_own(

@@ -173,7 +173,7 @@ def test_what_cannot_be_changed_is_refused_with_the_reason(
 
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [(BROKER, "2"), (BROKER, "one"), (LOGGER, SELF), (CLIENT_METRICS, "x"), (0, "")],
+    [(BROKER, "2"), (BROKER, "one"), (LOGGER, "2"), (CLIENT_METRICS, "x"), (0, "")],
 )
 def test_other_resources_have_no_settings_here(rig: Rig, kind: int, name: str) -> None:
     answer = alter(rig, name, ("num.partitions", Operation.SET, "2"), kind=kind)
