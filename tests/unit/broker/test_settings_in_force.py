@@ -16,6 +16,7 @@ from protocol.messages.offsets import (
     OffsetCommitRequestTopic,
 )
 from protocol.messages.topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.transactions import DescribeTransactionsRequest
 from protocol.wire.records import NewRecord, build_batch
 from tests.harness.wire import produce_request
 from tests.unit.broker.group_rig import joining
@@ -119,3 +120,44 @@ def test_nothing_is_cleaned_where_the_node_does_not_want_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     assert cleanings(caplog, 1.0, log_cleaner_enable=False) == 0
+
+
+@pytest.mark.parametrize("interval_ms", [250, 5_000])
+def test_records_of_the_page_cache_are_looked_at_as_often_as_the_node_says(
+    interval_ms: int,
+) -> None:
+    """They are due after a millisecond, but nobody looks before the interval is over."""
+    rig = Rig(log_flush_interval_messages=1_000, log_flush_scheduler_interval_ms=interval_ms)
+    rig.create("t", flush_ms="1")
+    rig.send(produce_request("t", build_batch([NewRecord(None, b"v", rig.clock.now_ms())])), 9)
+    rig.advance(interval_ms - 1)
+    assert not rig.flusher.marked
+    rig.advance(1)
+    assert list(rig.flusher.marked) == [rig.broker.services.replicas.find("t", 0).log]
+    rig.stop()
+
+
+@pytest.mark.parametrize("interval_ms", [2_000, 500_000])
+def test_expired_transactional_ids_go_as_often_as_the_node_looks(
+    interval_ms: int,
+) -> None:
+    rig = Rig(
+        transactional_id_expiration_ms=1_000,
+        transaction_remove_expired_transaction_cleanup_interval_ms=interval_ms,
+    )
+    make_coordinators(rig)
+    assert TxnProducer(rig, "a").init() is ErrorCode.NONE
+    settle(rig)
+
+    def is_known() -> bool:
+        settle(rig)
+        answer = rig.ask(DescribeTransactionsRequest(transactional_ids=["a"]), 0)
+        code = ErrorCode(answer.transaction_states[0].error_code)
+        assert code in (ErrorCode.NONE, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+        return code is ErrorCode.NONE
+
+    rig.advance(interval_ms - 1)
+    assert is_known()
+    rig.advance(1)
+    assert not is_known()
+    rig.stop()
