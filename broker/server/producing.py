@@ -20,7 +20,7 @@ from broker.server.quick_produce import Lane, QuickProduce
 from broker.server.replica_manager import Partition
 from broker.server.txn_checks import TRANSACTIONAL, refuse_outsider
 from broker.storage.errors import DiskError, InvalidRecords, RecordsUnseen
-from broker.storage.outcomes import Appended
+from broker.storage.outcomes import Appended, Seen
 from broker.storage.producer_state import Awaited, note_refused
 from broker.storage.validation import CODEC_BITS, look_at_records
 from protocol.errors import ApiError, ErrorCode, UnsupportedMagic, WireError
@@ -141,14 +141,15 @@ class Produces:
             yield True
             try:
                 # Not in a name of ours: the batch may lie elsewhere when this goes on.
-                for _ in look_at_records(data.records, config, self._services.clock.now_ms()):
-                    yield False
+                seen = yield from look_at_records(
+                    data.records, config, self._services.clock.now_ms()
+                )
             except ApiError as error:
                 refuse(answer, error)
                 return
             self._now_ms = self._services.clock.now_ms()
             # Once more if the topic's settings have changed meanwhile.
-            wanted = self._append_one(parked, topic, data, answer, config)
+            wanted = self._append_one(parked, topic, data, answer, seen)
 
     def _append_one(
         self,
@@ -156,7 +157,7 @@ class Produces:
         topic: str,
         data: PartitionProduceData,
         answer: PartitionProduceResponse,
-        seen_under: LogConfig | None = None,
+        seen: Seen | None = None,
     ) -> LogConfig | None:
         """Stage one batch or refuse it; or say under which settings its records must be seen."""
         try:
@@ -189,7 +190,7 @@ class Produces:
                 raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd in an old Produce")
             if header.attributes & TRANSACTIONAL:
                 refuse_outsider(self._services, parked.transactional_id, header, partition)
-            appended = log.append(batch, header, partition.leader_epoch, self._now_ms, seen_under)
+            appended = log.append(batch, header, partition.leader_epoch, self._now_ms, seen)
         except RecordsUnseen:
             return log.config
         except (ApiError, WireError) as error:

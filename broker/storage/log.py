@@ -21,7 +21,7 @@ from broker.storage.jobs import DroppedFiles, FlushTarget
 from broker.storage.log_writer import LogWriter
 from broker.storage.lookup import TimestampOffset
 from broker.storage.markers import build_marker
-from broker.storage.outcomes import NOTHING, Appended, LogRead
+from broker.storage.outcomes import NOTHING, Appended, LogRead, Seen
 from broker.storage.producer_files import ProducerFiles
 from broker.storage.producer_state import ActiveProducer, LastMarker
 from broker.storage.repacking import repack
@@ -109,7 +109,7 @@ class Log:
 
     def append(
         self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int,
-        seen_under: LogConfig | None = None,
+        seen: Seen | None = None,
     ) -> Appended:  # fmt: skip
         """Judge a client's batch, give it its offsets and stage it.
 
@@ -117,7 +117,7 @@ class Log:
         `RecordsUnseen`) has changed nothing. A duplicate of what is only staged shares its fate.
         """
         config, state = self._config, self.producer_state
-        check_client_batch(batch, header, config, now_ms, seen_under)
+        check_client_batch(batch, header, config, now_ms, seen)
         if header.producer_id >= 0:
             known = state.check(header)
             if known is not None:
@@ -125,8 +125,8 @@ class Log:
                 return Appended(known[2], known[3], True, known[4] if is_stamped else -1)
             if state.transactions.open:
                 state.check_transaction(header)
-        if config.compression_type != PRODUCERS_CODEC:
-            batch, header = repack(batch, header, config)
+        if seen is not None and config.compression_type != PRODUCERS_CODEC:
+            batch, header = repack(batch, header, config, seen.max_timestamp_ms)
         appended = self._writer.stage(batch, header, leader_epoch, now_ms)
         if header.producer_id >= 0:
             stamp_ms = header.max_timestamp if appended.log_append_time_ms < 0 else now_ms

@@ -7,7 +7,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from broker.config import LogConfig
 from broker.storage.disk import FileRegion
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a look at all records of a client's batch has found, which is good."""
+
+    under: LogConfig
+    """The topic's settings by which it was judged."""
+    max_timestamp_ms: int
+    """The largest of the records, whatever the header says; -1 without any."""
 
 
 @dataclass(slots=True)

@@ -14,13 +14,16 @@ from protocol.wire.records import BatchHeader, read_header, recompress
 
 
 def repack(
-    batch: memoryview, header: BatchHeader, config: LogConfig
+    batch: memoryview, header: BatchHeader, config: LogConfig, max_timestamp_ms: int
 ) -> tuple[memoryview, BatchHeader]:
-    """The batch as the topic stores it, itself where it is so already; refuses by ApiError."""
+    """The batch as the topic stores it, itself where it is so already; refuses by ApiError.
+
+    Its records have been looked at, and this is the largest of their timestamps.
+    """
     if not must_repack(header, config):
         return batch, header
     try:
-        packed = recompress(batch, CODECS[config.compression_type])
+        packed = recompress(batch, CODECS[config.compression_type], max_timestamp_ms)
     except WireError as error:
         raise ApiError(ErrorCode.INVALID_RECORD, str(error)) from error
     check_size(len(packed), config)

@@ -9,11 +9,12 @@ hundred times as long as everything else, so `check_client_batch` only says that
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 from broker.config import LOG_APPEND_TIME, PRODUCERS_CODEC, LogConfig
 from broker.settings import LONG_MAX
 from broker.storage.errors import InvalidRecords, RecordsUnseen
+from broker.storage.outcomes import Seen
 from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.wire.compression import Codec
 from protocol.wire.record import Place
@@ -47,12 +48,12 @@ def check_client_batch(
     header: BatchHeader,
     config: LogConfig,
     now_ms: int,
-    seen_under: LogConfig | None = None,
+    seen: Seen | None = None,
 ) -> None:
     """Refuse a client's batch that is damaged, too large, or not what a producer may send.
 
     RecordsUnseen when it is none of these, but its records have to be looked at first, and
-    `look_at_records` has not gone through them under these very settings (`seen_under`).
+    `look_at_records` has not gone through them under these very settings (`seen`).
     """
     size_bytes = len(batch)
     if header.magic != MAGIC:
@@ -76,7 +77,7 @@ def check_client_batch(
         raise ApiError(ErrorCode.INVALID_RECORD, "an idempotent batch without a sequence")
     if header.is_log_append_time:
         raise ApiError(ErrorCode.INVALID_TIMESTAMP, "only the log may stamp records as appended")
-    if seen_under is config:
+    if seen is not None and seen.under is config:
         return
     if (
         config.is_compacted
@@ -139,11 +140,13 @@ def _refuse_unowned(header: BatchHeader) -> None:
     raise ApiError(ErrorCode.INVALID_RECORD, "a transactional batch without a producer")
 
 
-def look_at_records(batch: memoryview, config: LogConfig, now_ms: int) -> Iterator[None]:
+def look_at_records(
+    batch: memoryview, config: LogConfig, now_ms: int
+) -> Generator[bool, None, Seen]:
     """Refuse a batch for its records, naming them.
 
     The batch is opened here and not needed any more; its records are gone through in the steps of
-    what is given back, each of some milliseconds.
+    what is given back, each of some milliseconds. It yields False: the batch is still open.
     """
     header = read_header(batch)
     try:
@@ -154,19 +157,19 @@ def look_at_records(batch: memoryview, config: LogConfig, now_ms: int) -> Iterat
     if _are_timestamps_wanted(header, config, now_ms):
         newest_ms = now_ms + config.message_timestamp_after_max_ms
         bounds = now_ms - config.message_timestamp_before_max_ms, newest_ms
-    return _look(runs, bounds, header.max_timestamp, needs_keys=config.is_compacted)
+    return _look(runs, bounds, header, config)
 
 
 def _look(
     runs: Iterator[list[Place]],
     bounds: tuple[int, int] | None,
-    max_timestamp: int,
-    *,
-    needs_keys: bool,
-) -> Iterator[None]:
+    header: BatchHeader,
+    config: LogConfig,
+) -> Generator[bool, None, Seen]:
     untimely: list[int] = []
     keyless: list[int] = []
     count = 0
+    max_timestamp_ms = -1
     try:
         for run in runs:
             if bounds is not None:
@@ -177,16 +180,21 @@ def _look(
                     # -1 stands for "no timestamp" and passes.
                     if stamp > newest_ms or -1 < stamp < oldest_ms or stamp < -1
                 ]
-            if needs_keys:
+            if config.is_compacted:
                 keyless += [number for number, one in enumerate(run, count) if one[2] < 0]
-            count += len(run)
-            yield
+            end = count + len(run)
+            if [one[0] for one in run] != list(range(count, end)):
+                raise ApiError(ErrorCode.INVALID_RECORD, "the offsets of the records have gaps")
+            max_timestamp_ms = max([max_timestamp_ms, *(one[1] for one in run)])
+            count = end
+            yield False
     except WireError as error:
         raise ApiError(ErrorCode.INVALID_RECORD, str(error)) from error
-    if untimely or (bounds is not None and max_timestamp > bounds[1]):
+    if untimely or (bounds is not None and header.max_timestamp > bounds[1]):
         _refuse(untimely, ErrorCode.INVALID_TIMESTAMP, "timestamp out of the topic's bounds")
     if keyless:
         _refuse(keyless, ErrorCode.INVALID_RECORD, "compacted topic needs keys")
+    return Seen(config, max_timestamp_ms)
 
 
 def _refuse(numbers: list[int], code: ErrorCode, reason: str) -> None:

@@ -308,27 +308,18 @@ def iterate_place_runs(batch: Buffer, limit_bytes: int | None = None) -> Iterato
     )
 
 
-def recompress(batch: Buffer, codec: Codec, limit_bytes: int | None = None) -> bytearray:
-    """One whole batch with its records packed by another codec; they themselves stay as they are.
+def recompress(batch: Buffer, codec: Codec, max_timestamp_ms: int) -> bytearray:
+    """One whole batch with its records packed by another codec; they themselves are not looked at.
 
     Producer, sequence, offsets and the attributes' other bits are kept. The largest timestamp is
-    taken from the records, for a header may name another. The records must be whole and their
-    offsets without gaps: CorruptBatch or another WireError. The CRC is not looked at, but made.
+    the caller's, for a header may name another than the records have. The CRC is made anew.
     """
-    header, payload = _open(batch, limit_bytes)
-    append_timestamp = header.max_timestamp if header.is_log_append_time else None
-    runs = scan_places(payload, header.record_count, 0, header.base_timestamp, append_timestamp)
-    max_timestamp = -1
-    for number, (offset_delta, timestamp, _) in enumerate(chain.from_iterable(runs)):
-        if offset_delta != number:
-            raise CorruptBatch(f"record {number} has offset delta {offset_delta}")
-        if timestamp > max_timestamp:
-            max_timestamp = timestamp
+    header, payload = _open(batch, None)
     packed = compress(codec, payload)
     result = bytearray(memoryview(batch)[:HEADER_BYTES])
     _LENGTH.pack_into(result, _LENGTH_AT, _BATCH_LENGTH_MIN + len(packed))
     _ATTRIBUTES.pack_into(result, _ATTRIBUTES_AT, header.attributes & ~_CODEC_BITS | codec)
-    _MAX_TIMESTAMP.pack_into(result, _MAX_TIMESTAMP_AT, max_timestamp)
+    _MAX_TIMESTAMP.pack_into(result, _MAX_TIMESTAMP_AT, max_timestamp_ms)
     result += packed
     _stamp_crc(result)
     return result

@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from protocol.wire.records import Codec, iterate_batches
 from tests.harness import tools as kafka
 from tests.harness.broker import BrokerProcess
 from tests.harness.tools import KafkaTools, complaints, warnings_of
 from tests.harness.wait import wait_until
+from tests.harness.wire import WireClient, fetch_request
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
@@ -205,6 +207,53 @@ def test_configs_of_brokers(tools: KafkaTools, topic: str) -> None:
     tools.run(kafka.CONFIGS, "--alter", *one, "--delete-config", "log.retention.ms")
     tools.run(kafka.CONFIGS, "--alter", *every, "--delete-config", "num.partitions")
     assert "num.partitions" not in tools.run(kafka.CONFIGS, "--describe", *every)
+
+
+def test_configs_of_a_topic_as_scripts_for_kafka_set_them(tools: KafkaTools) -> None:
+    """What producers send is stored, and read, in the codec of the topic."""
+    topic = f"scripted-{next(_numbers)}"
+    settings = {
+        "compression.type": "zstd",
+        "preallocate": "false",
+        "segment.jitter.ms": "1000",
+    }
+    wanted = [part for pair in settings.items() for part in ("--config", "=".join(pair))]
+    tools.run(kafka.TOPICS, "--create", "--topic", topic, "--partitions", "1", *wanted)
+    entity = ("--entity-type", "topics", "--entity-name", topic)
+    throttle = "leader.replication.throttled.replicas=[0:1]"
+    tools.run(kafka.CONFIGS, "--alter", *entity, "--add-config", throttle)
+    described = tools.run(kafka.CONFIGS, "--describe", *entity)
+    for key, value in {**settings, "leader.replication.throttled.replicas": "0:1"}.items():
+        assert f"{key}={value}" in described
+    tools.run(
+        kafka.PRODUCER_PERF,
+        *("--topic", topic, "--num-records", "500", "--record-size", "100", "--throughput", "-1"),
+        *("--command-property", "acks=all", "compression.type=gzip"),
+    )
+    produce(tools, topic, 20)
+    assert len(consume(tools, topic, 520)) == 520
+    with WireClient(tools.bootstrap) as client:
+        records = client.ask(fetch_request(topic, 0), 12).responses[0].partitions[0].records
+    assert {header.codec for header, _ in iterate_batches(records)} == {Codec.ZSTD}
+
+
+def test_configs_of_loggers(tools: KafkaTools) -> None:
+    entity = ("--entity-type", "broker-loggers", "--entity-name", "1")
+    name = "broker.server.housekeeping"
+    described = tools.run(kafka.CONFIGS, "--describe", *entity)
+    assert f"{name}=INFO sensitive=false" in described
+    assert "root=INFO sensitive=false" in described
+    tools.run(kafka.CONFIGS, "--alter", *entity, "--add-config", f"{name}=DEBUG")
+    assert f"{name}=DEBUG" in tools.run(kafka.CONFIGS, "--describe", *entity)
+    tools.run(kafka.CONFIGS, "--alter", *entity, "--delete-config", name)
+    assert f"{name}=INFO" in tools.run(kafka.CONFIGS, "--describe", *entity)
+    refused = subprocess.run(
+        tools.command(kafka.CONFIGS, "--alter", *entity, "--add-config", f"{name}=LOUD"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "expected one of: FATAL, ERROR, WARN" in refused.stdout + refused.stderr
 
 
 def test_log_dirs(tools: KafkaTools, topic: str, broker: BrokerProcess) -> None:

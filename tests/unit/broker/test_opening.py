@@ -1,6 +1,7 @@
 """Produce requests whose batches must be opened: in turns of the loop, in order, one at a time."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from typing import TypeAlias
 
 import pytest
 
@@ -8,6 +9,7 @@ from broker.config import LogConfig
 from broker.server import opening, producing
 from broker.server.producing import Produces
 from broker.storage.log import Log
+from broker.storage.outcomes import Seen
 from broker.storage.validation import look_at_records
 from protocol.errors import ErrorCode
 from protocol.messages.configs import (
@@ -23,6 +25,8 @@ from protocol.wire.records import build_batch
 from tests.harness.wire import batch_of, fetch_request, produce_request, read_values
 from tests.unit.broker.rig import Asked, Rig
 from tests.unit.storage.kit import NOW
+
+Looking: TypeAlias = Generator[bool, None, Seen]
 
 PARTITIONS = 6
 STEP_NS = 15_000_000
@@ -42,7 +46,7 @@ class Looks:
         self._loop = rig.loop
         self._turn = 0
 
-        def slow(batch: memoryview, config: LogConfig, now_ms: int) -> Iterator[None]:
+        def slow(batch: memoryview, config: LogConfig, now_ms: int) -> Looking:
             steps = look_at_records(batch, config, now_ms)
             return self._slowly(steps)
 
@@ -50,15 +54,15 @@ class Looks:
         monkeypatch.setattr(opening, "perf_counter_ns", lambda: self._now_ns)
         self._count()
 
-    def _slowly(self, steps: Iterator[None]) -> Iterator[None]:
+    def _slowly(self, steps: Looking) -> Looking:
         self.batch_count += 1
         self.open_count += 1
         self.open_count_max = max(self.open_count, self.open_count_max)
         try:
             self._work()
-            yield
+            yield False
             self._work()
-            yield from steps
+            return (yield from steps)
         finally:
             self.open_count -= 1
 

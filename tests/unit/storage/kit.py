@@ -12,7 +12,7 @@ from broker.storage.errors import RecordsUnseen
 from broker.storage.jobs import DroppedFiles
 from broker.storage.log import Log
 from broker.storage.log_manager import LogManager, OpenReport
-from broker.storage.outcomes import Appended
+from broker.storage.outcomes import Appended, Seen
 from broker.storage.validation import look_at_records
 from protocol.types import TopicPartition
 from protocol.wire.record import NewRecord, Record
@@ -75,9 +75,18 @@ def append(log: Log, view: memoryview, leader_epoch: int, now_ms: int) -> Append
     try:
         return log.append(view, header, leader_epoch, now_ms)
     except RecordsUnseen:
-        for _ in look_at_records(view, log.config, now_ms):
-            pass
-        return log.append(view, header, leader_epoch, now_ms, log.config)
+        return log.append(view, header, leader_epoch, now_ms, look(view, log.config, now_ms))
+
+
+def look(view: memoryview, config: LogConfig, now_ms: int) -> Seen:
+    """A look at all records of a batch, in one go."""
+    steps = look_at_records(view, config, now_ms)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            seen: Seen = done.value
+            return seen
 
 
 class Node:

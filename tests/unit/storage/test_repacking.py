@@ -21,7 +21,7 @@ from protocol.wire.records import (
     iterate_records,
     read_header,
 )
-from tests.unit.storage.kit import NOW, Node, batch, batches_of
+from tests.unit.storage.kit import NOW, Node, batch, batches_of, look
 
 NAMES = {
     "uncompressed": Codec.NONE,
@@ -44,7 +44,8 @@ def config_of(**topic: str) -> LogConfig:
 
 
 def repacked(view: memoryview, **topic: str) -> tuple[memoryview, BatchHeader]:
-    return repack(view, read_header(view), config_of(**topic))
+    config = config_of(**topic)
+    return repack(view, read_header(view), config, look(view, config, NOW).max_timestamp_ms)
 
 
 def sent(codec: int, *, is_transactional: bool = True) -> memoryview:
@@ -119,10 +120,10 @@ def test_a_batch_must_not_be_too_large_in_the_topics_codec_either() -> None:
         for name, fits in (("uncompressed", False), ("zstd", True)):
             config = LogConfig.of({limit: "1000", "compression.type": name})
             if fits:
-                repack(view, read_header(view), config)
+                repack(view, read_header(view), config, NOW)
                 continue
             with pytest.raises(ApiError) as raised:
-                repack(view, read_header(view), config)
+                repack(view, read_header(view), config, NOW)
             assert raised.value.code is code
 
 
