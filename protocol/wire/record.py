@@ -117,12 +117,10 @@ RUN_HEADERS = 500
 def scan_places(
     payload: bytes, count: int, base_offset: int, base_timestamp: int, append_timestamp: int | None
 ) -> Iterator[list[Place]]:
-    """Like `read_records`, with the same checks, for those who need no keys, values or headers.
+    """Like `read_records`, with the same checks, without keys, values or headers.
 
-    A megabyte may hold 150,000 records: numbers of one byte, and of three as they are usual in
-    large batches, are read in place, and the places come in runs, some of them empty, so that
-    whoever has a loop to serve may do so in between. No run takes longer than some milliseconds.
-    """
+    Numbers of one byte, and of three as large batches have them, are read in place. The places come
+    in runs of some milliseconds, perhaps empty: who has a loop to serve may do so in between."""
     places: list[Place] = []
     position = 0
     size = len(payload)
@@ -164,14 +162,7 @@ def scan_places(
                 key_size, position = read_varint(payload, position)
             if key_size > 0:
                 position += key_size
-            low = payload[position]
-            if low < 0x80:
-                value_size = low >> 1 ^ -(low & 1)
-                position += 1
-            else:
-                value_size, position = read_varint(payload, position)
-            if value_size > 0:
-                position += value_size
+            value_size, position = _skip_sized(payload, position)
             if key_size < -1 or value_size < -1 or position >= end:
                 raise CorruptBatch("a key or value does not fit into its record")
             if payload[position]:
@@ -266,6 +257,17 @@ def _read_sized(payload: bytes, position: int, end: int) -> tuple[bytes | None, 
             return None, position
         raise CorruptBatch(f"key or value of {size} bytes, {end - position} are left")
     return payload[position:stop], stop
+
+
+def _skip_sized(payload: bytes, position: int) -> tuple[int, int]:
+    """The size of a value, and where it would end; whether that exists is not looked at."""
+    size = payload[position]
+    if size < 0x80:
+        size = size >> 1 ^ -(size & 1)
+        position += 1
+    else:
+        size, position = read_varint(payload, position)
+    return size, position + size if size > 0 else position
 
 
 def _read_header_count(payload: bytes, position: int, end: int) -> tuple[int, int]:
