@@ -49,7 +49,7 @@ def describe_loggers(resource: DescribeConfigsResource, node_id: int) -> Describ
     try:
         _check_name(resource.resource_name, node_id)
     except ApiError as error:
-        result.error_code, result.error_message = error.code, str(error)
+        result.error_code, result.error_message = error.code, error.message
         return result
     wanted = resource.configuration_keys or None
     result.configs = [
@@ -83,7 +83,7 @@ def alter_loggers(
                 raise ApiError(ErrorCode.INVALID_REQUEST, "the resource is named more than once")
             levels = _checked(resource.configs)
         except ApiError as error:
-            response.error_code, response.error_message = error.code, str(error)
+            response.error_code, response.error_message = error.code, error.message
         else:
             for name, level in [] if validate_only else levels:
                 _logger(name).setLevel(level)
