@@ -362,9 +362,9 @@ class Segment:
                 base_offset, length, delta = _PLACE.unpack_from(window, start)
                 if base_offset + delta >= offset:
                     return position + start
-                if length <= 0:
-                    raise CorruptionError(self.log_path, position + start, "not a batch")
-                start += _LENGTH_END + length
+                size = length + _LENGTH_END
+                self._check_extent(position + start, size)
+                start += size
             position += start
         return size_bytes
 
@@ -379,14 +379,20 @@ class Segment:
             if len(head) < _PLACE.size:
                 raise CorruptionError(self.log_path, end, "the file is shorter than it was")
             size_bytes = _PLACE.unpack(head)[1] + _LENGTH_END
-            if size_bytes <= _LENGTH_END:
-                raise CorruptionError(self.log_path, end, "not a batch")
+            self._check_extent(end, size_bytes)
             if end + size_bytes - position > max_bytes:
                 if min_one_batch and end == position:
                     end += size_bytes
                 break
             end += size_bytes
         return end
+
+    def _check_extent(self, position: int, size_bytes: int) -> None:
+        """A length is believed only within the segment: an answer must not announce more bytes
+        than the file will give it."""
+        if not _LENGTH_END < size_bytes <= self.size_bytes - position:
+            reason = f"a batch cannot have {size_bytes} bytes here"
+            raise CorruptionError(self.log_path, position, reason)
 
     def _load_index(self) -> None:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker.storage.errors import CorruptionError
 from broker.storage.lookup import TimestampOffset
 from protocol.wire.records import Codec
 from tests.harness.seed import seeded
@@ -154,3 +155,19 @@ def test_the_newest_record_below_a_limit_costs_the_same_in_any_part_of_a_segment
         node.sim.refuses, reads[0] = counted, 0
         assert pair(node.log.max_timestamp_record(limit)) == expected
         assert reads[0] <= 5, limit
+
+
+@pytest.mark.parametrize("length", [16 << 20, 100_000, 1_000])
+def test_a_batch_that_ends_behind_its_segment_is_damage(length: int) -> None:
+    """An answer that announced more bytes than the file has would never be filled."""
+    node = Node(topic={"flush.messages": str(2**63 - 1)})
+    for number in range(3):
+        node.put(batch(b"%d" % number * 100))
+    second = node.log.segments.active.locate(1)
+    node.sim.contents(node.segment_path())[second + 8 : second + 12] = length.to_bytes(4, "big")
+    for max_bytes in (0, 100, 1_000, 1 << 30):
+        node.log.segments.active._marks.clear()
+        with pytest.raises(CorruptionError):
+            node.log.read(1, max_bytes, 2)
+    with pytest.raises(CorruptionError):
+        node.log.read(2, 1_000, 3)
