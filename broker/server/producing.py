@@ -23,7 +23,7 @@ from broker.storage.errors import DiskError, InvalidRecords, RecordsUnseen
 from broker.storage.outcomes import Appended, Seen
 from broker.storage.producer_state import Awaited, note_refused
 from broker.storage.validation import CODEC_BITS, look_at_records
-from protocol.errors import ApiError, ErrorCode, UnsupportedMagic, WireError
+from protocol.errors import ApiError, BufferUnderflow, ErrorCode, UnsupportedMagic, WireError
 from protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
@@ -404,7 +404,7 @@ def refuse(answer: PartitionProduceResponse, error: ApiError | WireError) -> Non
     answer.error_message = error.message if isinstance(error, ApiError) else str(error)
     if isinstance(error, ApiError):
         answer.error_code = error.code
-    elif isinstance(error, UnsupportedMagic):
+    elif isinstance(error, (UnsupportedMagic, BufferUnderflow)):
         answer.error_code = ErrorCode.INVALID_RECORD
     else:
         answer.error_code = ErrorCode.CORRUPT_MESSAGE

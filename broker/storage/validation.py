@@ -61,7 +61,8 @@ def check_client_batch(
     if header.size_bytes != size_bytes:
         if HEADER_BYTES <= header.size_bytes < size_bytes:
             raise ApiError(ErrorCode.INVALID_RECORD, "more than one batch for one partition")
-        raise ApiError(ErrorCode.CORRUPT_MESSAGE, "the batch's length is wrong")
+        # Not CORRUPT_MESSAGE: the client would repeat for ever what it cuts each time.
+        raise ApiError(ErrorCode.INVALID_RECORD, "the batch is longer than the data")
     check_size(size_bytes, config)
     if not check_crc(batch):
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, "the checksum does not match")

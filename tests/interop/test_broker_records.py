@@ -70,8 +70,8 @@ def test_produce_refusals(client: WireClient) -> None:
     control = batch_of([b"v"])
     assert produced(client, "none", good) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert produced(client, "errors", flipped) is ErrorCode.CORRUPT_MESSAGE
-    assert produced(client, "errors", good[:-1]) is ErrorCode.CORRUPT_MESSAGE
-    assert produced(client, "errors", good[:30]) is ErrorCode.CORRUPT_MESSAGE
+    assert produced(client, "errors", good[:-1]) is ErrorCode.INVALID_RECORD
+    assert produced(client, "errors", good[:30]) is ErrorCode.INVALID_RECORD
     assert produced(client, "errors", old_format) is ErrorCode.INVALID_RECORD
     assert produced(client, "errors", based) is ErrorCode.INVALID_RECORD
     assert produced(client, "errors", good + control) is ErrorCode.INVALID_RECORD

@@ -426,3 +426,18 @@ def test_what_an_unmade_partition_refused_is_bounded_and_goes_with_it(rig: Rig) 
     asked = rig.send(of_sequence("late", 7), 9)
     rig.flusher.sync()
     assert code_of(asked) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize("version", [3, 9])
+@pytest.mark.parametrize("left", [5, 30, 64])
+def test_a_cut_batch_is_refused_for_good(rig: Rig, left: int, version: int) -> None:
+    """CORRUPT_MESSAGE would have the client repeat it for ever."""
+    asked = rig.send(produce_request("t", batch_of([b"x"])[:left]), version)
+    assert code_of(asked) is ErrorCode.INVALID_RECORD
+    assert not ErrorCode.INVALID_RECORD.retriable
+
+
+def test_a_length_beyond_the_data_is_refused_for_good(rig: Rig) -> None:
+    batch = batch_of([b"x"])
+    batch[8:12] = (100_000).to_bytes(4, "big")
+    assert code_of(rig.send(produce_request("t", batch), 9)) is ErrorCode.INVALID_RECORD
