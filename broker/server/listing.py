@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from broker.server.connection import Call
 from broker.server.reading import BROKER_LISTENER
 from broker.storage.errors import CorruptionError, DiskError
-from broker.storage.log import Log
 from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -113,10 +112,10 @@ class Listing:
         leader_epoch = NO_LEADER_EPOCH
         if timestamp == LATEST_TIMESTAMP:
             answer.offset = limit_offset
-            leader_epoch = epoch_of(log, limit_offset - 1)
+            leader_epoch = partition.epoch_at(limit_offset - 1)
         elif timestamp == EARLIEST_TIMESTAMP:
             answer.offset = log.log_start_offset
-            leader_epoch = epoch_of(log, log.log_start_offset)
+            leader_epoch = partition.epoch_at(log.log_start_offset)
         elif timestamp >= 0 or (timestamp == MAX_TIMESTAMP and version >= MAX_TIMESTAMP_SINCE):
             found = (
                 log.max_timestamp_record(limit_offset)
@@ -167,14 +166,3 @@ class Listings:
             if perf_counter_ns() > end_ns:
                 self._services.loop.call_soon(self._turn)
                 return
-
-
-def epoch_of(log: Log, offset: int) -> int:
-    """The leader epoch in which the record at an offset was written; -1 when there is none.
-
-    The epoch of the record, not the current one: on a quiet topic a client that knows an older
-    epoch would take the current one for a truncation and wait for ever.
-    """
-    if not log.log_start_offset <= offset < log.log_end_offset:
-        return NO_LEADER_EPOCH
-    return log.leader_epochs.epoch_of(offset)

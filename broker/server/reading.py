@@ -183,7 +183,7 @@ class Reading:
 
     def _diverges(self, partition: Partition, asked: FetchPartition, answer: PartitionData) -> bool:
         """Whether what the client has read last is not what our log holds there."""
-        epoch, end_offset = partition.log.end_offset_for_epoch(asked.last_fetched_epoch)
+        epoch, end_offset = partition.end_offset_for_epoch(asked.last_fetched_epoch)
         if epoch < 0:
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
         if epoch == asked.last_fetched_epoch and end_offset >= asked.fetch_offset:

@@ -66,6 +66,22 @@ class Partition:
             return self.log.last_stable_offset
         return self.log.high_watermark
 
+    def epoch_at(self, offset: int) -> int:
+        """The leader epoch in which the record at an offset was written.
+
+        The epoch of the record, not the current one: on a quiet topic a client that knows an older
+        epoch would take the current one for a truncation and wait for ever. Where there is no
+        record, the next one there will be of the current epoch.
+        """
+        log = self.log
+        if not log.log_start_offset <= offset < log.log_end_offset:
+            return self.leader_epoch
+        return log.leader_epochs.epoch_of(offset)
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
+        """(largest epoch not above the one asked for, its end offset), or (-1, -1)."""
+        return self.log.end_offset_for_epoch(leader_epoch, self.leader_epoch)
+
     def check_epoch(self, current_leader_epoch: int) -> None:
         """Refuse a client whose metadata is older, or newer, than ours; -1 asks for no check."""
         if current_leader_epoch < 0 or current_leader_epoch == self.leader_epoch:

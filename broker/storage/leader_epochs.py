@@ -39,14 +39,18 @@ class LeaderEpochs:
             self.assign(one[4], base_offset)
             base_offset = one[1] + 1
 
-    def end_offset_for(self, leader_epoch: int, log_end_offset: int) -> tuple[int, int]:
+    def end_offset_for(
+        self, leader_epoch: int, log_end_offset: int, current_epoch: int
+    ) -> tuple[int, int]:
         """The largest epoch not above the one asked for, and where it ended.
 
-        An epoch newer than any here is unknown. One older than all entries ended where the first
-        of them begins.
+        The current one may have no batch yet; one that is newer is unknown. One older than all
+        entries ended where the first of them begins.
         """
-        if leader_epoch < 0 or leader_epoch > self.latest:
+        if leader_epoch < 0 or leader_epoch > max(self.latest, current_epoch):
             return UNKNOWN
+        if leader_epoch == current_epoch:
+            return current_epoch, log_end_offset
         after = bisect_right(self.entries, leader_epoch, key=lambda entry: entry[0])
         end_offset = self.entries[after][1] if after < len(self.entries) else log_end_offset
         return (self.entries[after - 1][0] if after else leader_epoch), end_offset

@@ -233,9 +233,10 @@ class Log:
         self.segments.unload_cold()
         return found
 
-    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
+    def end_offset_for_epoch(self, leader_epoch: int, current_epoch: int) -> tuple[int, int]:
         """(largest epoch not above the one asked for, its end offset), or (-1, -1)."""
-        return self.leader_epochs.end_offset_for(leader_epoch, self.written_end_offset)
+        end_offset = self.written_end_offset
+        return self.leader_epochs.end_offset_for(leader_epoch, end_offset, current_epoch)
 
     # Transactions.
 

@@ -287,7 +287,7 @@ def test_special_timestamps_of_later_versions_are_refused(client: WireClient) ->
 def test_the_epoch_in_list_offsets_is_that_of_the_record(client: WireClient) -> None:
     create(client, "quiet")
     one = client.ask(list_request("quiet", -1), 7).topics[0].partitions[0]
-    assert (one.offset, one.leader_epoch) == (0, -1)
+    assert (one.offset, one.leader_epoch) == (0, 0)
     produce(client, "quiet", b"x")
     one = client.ask(list_request("quiet", -1), 7).topics[0].partitions[0]
     assert (one.offset, one.leader_epoch) == (1, 0)

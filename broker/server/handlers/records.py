@@ -84,7 +84,7 @@ def offset_for_leader_epoch(
             try:
                 partition = services.replicas.find(topic.topic, asked.partition)
                 partition.check_epoch(asked.current_leader_epoch)
-                found = partition.log.end_offset_for_epoch(asked.leader_epoch)
+                found = partition.end_offset_for_epoch(asked.leader_epoch)
                 one.leader_epoch, one.end_offset = found
             except ApiError as error:
                 one.error_code = error.code

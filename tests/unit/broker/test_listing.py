@@ -1,5 +1,6 @@
 """ListOffsets by time: searches are done in turns of the loop, and everything else at once."""
 
+import random
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +13,9 @@ from protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
 )
 from protocol.messages.topics import DeleteTopicsRequest
 from protocol.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
@@ -110,6 +114,30 @@ def test_the_ends_of_logs_are_told_at_once_and_in_their_place(rig: Rig) -> None:
     settle(rig)
     parts = mixed.answer.topics[0].partitions
     assert [(one.partition_index, one.offset) for one in parts] == [(0, 2), (1, 1), (2, 0), (3, 1)]
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_an_empty_log_has_the_current_epoch(*, is_deleted: bool) -> None:
+    """Kafka notes an epoch when it begins, not with its first record."""
+    rig = Rig()
+    rig.create("t")
+    if is_deleted:
+        rig.ask(produce_request("t", batch_of([b"a"], timestamp_ms=NOW)), 9)
+    rig.power_cut(random.Random(1))
+    partition = rig.broker.services.replicas.find("t", 0)
+    log, epoch = partition.log, partition.leader_epoch
+    assert epoch > 0
+    log.advance_log_start(int(is_deleted))
+    assert log.log_start_offset == log.log_end_offset == int(is_deleted)
+    for timestamp in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP):
+        (part,) = rig.ask(listed(timestamp), 7).topics[0].partitions
+        assert part.leader_epoch == epoch
+    ours = OffsetForLeaderPartition(partition=0, leader_epoch=epoch)
+    asked = OffsetForLeaderTopic(topic="t", partitions=[ours])
+    answer = rig.ask(OffsetForLeaderEpochRequest(topics=[asked]), 4)
+    (found,) = answer.topics[0].partitions
+    assert (found.leader_epoch, found.end_offset) == (epoch, log.log_end_offset)
+    rig.stop()
 
 
 def test_nobody_searches_for_a_client_that_has_gone(

@@ -27,11 +27,23 @@ def test_only_a_newer_epoch_adds_an_entry() -> None:
      (5, (-1, -1))],
 )  # fmt: skip
 def test_an_epoch_ends_where_the_next_begins(asked: int, answer: tuple[int, int]) -> None:
-    assert epochs().end_offset_for(asked, 99) == answer
+    assert epochs().end_offset_for(asked, 99, 4) == answer
 
 
-def test_no_entries_know_no_epoch() -> None:
-    assert LeaderEpochs().end_offset_for(0, 5) == (-1, -1)
+@pytest.mark.parametrize(
+    ("asked", "answer"), [(4, (4, 99)), (5, (4, 99)), (7, (7, 99)), (8, (-1, -1))]
+)
+def test_the_current_epoch_is_known_before_anything_is_written_in_it(
+    asked: int, answer: tuple[int, int]
+) -> None:
+    assert epochs().end_offset_for(asked, 99, 7) == answer
+
+
+def test_no_entries_know_the_current_epoch_and_none_that_is_newer() -> None:
+    assert LeaderEpochs().end_offset_for(0, 5, 0) == (0, 5)
+    assert LeaderEpochs().end_offset_for(1, 5, 3) == (1, 5)
+    assert LeaderEpochs().end_offset_for(1, 5, 0) == (-1, -1)
+    assert LeaderEpochs().end_offset_for(-1, 5, 0) == (-1, -1)
     assert LeaderEpochs().latest == -1
     assert LeaderEpochs().epoch_of(0) == -1
 

@@ -308,10 +308,10 @@ def test_an_epoch_ends_at_the_log_end_or_where_the_next_began() -> None:
     node = Node()
     node.put(batch(b"a", b"b"), leader_epoch=1)
     node.put(batch(b"c"), leader_epoch=3)
-    assert node.log.end_offset_for_epoch(1) == (1, 2)
-    assert node.log.end_offset_for_epoch(2) == (1, 2)
-    assert node.log.end_offset_for_epoch(3) == (3, 3)
-    assert node.log.end_offset_for_epoch(4) == (-1, -1)
+    assert node.log.end_offset_for_epoch(1, 3) == (1, 2)
+    assert node.log.end_offset_for_epoch(2, 3) == (1, 2)
+    assert node.log.end_offset_for_epoch(3, 3) == (3, 3)
+    assert node.log.end_offset_for_epoch(4, 3) == (-1, -1)
 
 
 def test_own_batches_are_not_held_to_the_rules_for_clients() -> None:
