@@ -316,7 +316,12 @@ class Log:
         return self.recovery_point
 
     def close(self) -> None:
-        """Write what the start after a clean stop takes as it is; everything must be flushed."""
+        """Write what the start after a clean stop takes as it is; everything must be flushed.
+
+        Raises DiskError when a write that failed has left something that cannot be removed: a
+        start that believed the file would take half a batch for a whole one.
+        """
+        self.segments.repair()
         self.segments.finish_files()
         self._producer_files.close(self.log_end_offset)
 

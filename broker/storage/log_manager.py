@@ -322,12 +322,19 @@ class LogManager:
 
         When the disk refuses, DiskError: there is no marker then, and the next start recovers.
         """
+        refused: DiskError | None = None
         for log in self.logs.values():
             if (target := log.flush_target()) is not None:
                 target.perform()
                 log.flushed(target)
-            log.close()
+            try:
+                log.close()
+            except DiskError as error:
+                # The others may still be stopped as they should be.
+                refused = error
         self.checkpoint().perform()
+        if refused is not None:
+            raise refused
         if not self.offline:
             marker = f"{self._folder}/{checkpoint.CLEAN_SHUTDOWN}"
             self._disk.replace(marker, checkpoint.CLEAN_SHUTDOWN_TEXT, is_durable=True)

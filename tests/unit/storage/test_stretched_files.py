@@ -152,3 +152,47 @@ def test_a_disk_that_refuses_to_cut_zeros_off_does_not_hold_up_a_clean_stop() ->
     assert (report.was_clean, report.truncated, report.offline) == (True, [], {})
     assert values_of(node.log) == values
     assert file_bytes(node) == node.log.size_bytes
+
+
+@pytest.mark.parametrize("rolls", [False, True])
+def test_a_stop_over_half_a_batch_that_cannot_be_cut_off_is_not_clean(*, rolls: bool) -> None:
+    """A start that believed the file would find the batch whole: zeros stand where it ends."""
+    node = synced(3, SMALL if rolls else None)
+    values = values_of(node.log)
+    half_written: list[str] = []
+
+    def refuses(path: str, operation: str) -> bool:
+        """The first write, and then whatever would undo it."""
+        if operation == "write" and path.endswith(".log"):
+            half_written.append(path)
+        is_undone = operation in ("truncate", "unlink") and path in half_written
+        return path.endswith(".log") and (operation == "write" or is_undone)
+
+    node.sim.refuses = refuses
+    with pytest.raises(DiskError):
+        node.put(batch(b"half" * 75))
+    assert half_written == [node.segment_path(3 if rolls else 0)]
+    with pytest.raises(DiskError):
+        node.manager.close_clean()
+    node.sim.refuses = None
+    report = node.reopen()
+    assert (report.was_clean, report.offline) == (False, {})
+    assert values_of(node.log) == values
+    node.put(batch(b"on"))
+    node.flush()
+    assert node.restart().was_clean
+    assert values_of(node.log) == [*values, b"on"]
+
+
+def test_a_stop_cuts_off_what_an_earlier_write_has_left() -> None:
+    node = synced(3)
+    values = values_of(node.log)
+    node.sim.refuses = lambda path, operation: (
+        operation in ("write", "truncate") and path.endswith(".log")
+    )
+    with pytest.raises(DiskError):
+        node.put(batch(b"half" * 75))
+    node.sim.refuses = None
+    report = node.restart()
+    assert (report.was_clean, report.truncated, report.offline) == (True, [], {})
+    assert values_of(node.log) == values
