@@ -10,6 +10,7 @@ import errno
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from broker.storage.claim import FolderClaim
 from broker.storage.disk import Disk, DiskFile
 from broker.storage.errors import DiskError
 
@@ -25,6 +26,7 @@ class FlushTarget:
     """
 
     __slots__ = (
+        "_claim",
         "_disk",
         "_files",
         "_folder",
@@ -37,6 +39,7 @@ class FlushTarget:
     def __init__(
         self,
         disk: Disk,
+        claim: FolderClaim,
         files: Sequence[DiskFile],
         folder: str | None,
         end_offset: int,
@@ -45,6 +48,7 @@ class FlushTarget:
         producer_files: ProducerFilesJob | None = None,
     ) -> None:
         self._disk = disk
+        self._claim = claim
         self._files = files
         self._folder = folder
         self.end_offset = end_offset
@@ -55,12 +59,14 @@ class FlushTarget:
     def perform(self) -> None:
         for file in self._files:
             file.datasync()
-        # They speak of batches that must not be lost when they are not.
-        if self.producer_files is not None:
-            self.producer_files.perform()
-        # The name of a segment made since the last flush must last as long as its content.
-        if self._folder is not None:
-            self._disk.sync_folder(self._folder)
+        # From here on by path, and a deleted log's path may be a namesake's.
+        with self._claim.held() as is_ours:
+            # They speak of batches that must not be lost when they are not.
+            if is_ours and self.producer_files is not None:
+                self.producer_files.perform()
+            # The name of a segment made since the last flush must last as long as its content.
+            if is_ours and self._folder is not None:
+                self._disk.sync_folder(self._folder)
 
 
 class DroppedFiles:

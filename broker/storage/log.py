@@ -14,6 +14,7 @@ from uuid import UUID
 
 from broker.config import LOG_APPEND_TIME, PRODUCERS_CODEC, LogConfig
 from broker.storage import lookup, recovery, txn_index
+from broker.storage.claim import FolderClaim
 from broker.storage.cleaner import CleaningJob
 from broker.storage.compaction import Dirt, dirt_of, plan_of
 from broker.storage.disk import Disk, DiskFile
@@ -51,6 +52,7 @@ class Log:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.folder = folder
+        self.claim = FolderClaim()
         self._config = config
         self._disk = disk
         self._adopt(loaded)
@@ -296,6 +298,7 @@ class Log:
             return None
         return FlushTarget(
             self._disk,
+            self.claim,
             self.segments.files_from(self.recovery_point),
             self.folder if has_rolled else None,
             end_offset,

@@ -13,6 +13,7 @@ from uuid import UUID, uuid4
 
 from broker.config import BrokerConfig, LogConfig
 from broker.storage import checkpoint, recovery
+from broker.storage.claim import FolderClaim
 from broker.storage.cleaner import CleaningJob
 from broker.storage.disk import Disk
 from broker.storage.errors import CorruptionError, DiskError, FolderError
@@ -277,8 +278,10 @@ class LogManager:
             return None
         name = folder_name(topic_partition)
         target = f"{self._folder}/{name[:DELETE_STEM_MAX]}.{uuid4().hex}{DELETE_SUFFIX}"
-        if self._disk.exists(f"{self._folder}/{name}"):
-            self._disk.rename(f"{self._folder}/{name}", target)
+        claim = log.claim if log is not None else FolderClaim()
+        with claim.given_up():
+            if self._disk.exists(f"{self._folder}/{name}"):
+                self._disk.rename(f"{self._folder}/{name}", target)
         self.logs.pop(topic_partition, None)
         self.offline.pop(topic_partition, None)
         self._checkpoints.forget_folder(f"{self._folder}/{name}")
