@@ -10,6 +10,7 @@ stay untouched until `write_staged`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from uuid import UUID
 
 from broker.config import LOG_APPEND_TIME, PRODUCERS_CODEC, LogConfig
@@ -27,6 +28,7 @@ from broker.storage.producer_files import ProducerFiles
 from broker.storage.producer_state import ActiveProducer, LastMarker
 from broker.storage.repacking import repack
 from broker.storage.retention import expired_count
+from broker.storage.segment import Segment
 from broker.storage.segments import Segments
 from broker.storage.swap import swap
 from broker.storage.txn_index import AbortedEntry, AbortedTransaction
@@ -225,14 +227,14 @@ class Log:
         """
         limit = min(limit_offset, self.written_end_offset)
         found = lookup.first_not_older(self.segments, timestamp_ms, self.log_start_offset, limit)
-        self.segments.unload_cold()
+        self.segments.unload_cold(self.segments)
         return found
 
     def max_timestamp_record(self, limit_offset: int) -> TimestampOffset | None:
         """The first record with the largest timestamp (ListOffsets -3)."""
         limit_offset = min(limit_offset, self.written_end_offset)
         found = lookup.largest_timestamp(self.segments, self.log_start_offset, limit_offset)
-        self.segments.unload_cold()
+        self.segments.unload_cold(self.segments)
         return found
 
     def end_offset_for_epoch(self, leader_epoch: int, current_epoch: int) -> tuple[int, int]:
@@ -256,9 +258,15 @@ class Log:
         """Every aborted transaction with data in [start, end), by first offset."""
         if not self._producer_files.has_aborted:
             return []
-        indexes = (segment.aborted() for segment in self.segments.from_offset(start_offset))
-        found = txn_index.overlapping(indexes, start_offset, end_offset)
-        self.segments.unload_cold()
+        searched: list[Segment] = []
+
+        def indexes() -> Iterator[Sequence[AbortedEntry]]:
+            for segment in self.segments.from_offset(start_offset):
+                searched.append(segment)
+                yield segment.aborted()
+
+        found = txn_index.overlapping(indexes(), start_offset, end_offset)
+        self.segments.unload_cold(searched)
         return found
 
     def active_producers(self) -> list[ActiveProducer]:
@@ -385,6 +393,7 @@ class Log:
             return None
         state, folder = self.producer_state, self.folder
         plan = plan_of(folder, self.segments, self._config, dirt, state, map_bytes, now_ms)
+        self.segments.unload_cold(dirt.segments)
         # Trivially true of what was not there; that it is stated allows for missing offsets.
         self.cleaned_offset = max(self.cleaned_offset, dirt.first_dirty_offset)
         self._cleaning = CleaningJob(self._disk, plan)

@@ -7,8 +7,7 @@ was, and remembers which files have to be put right before anything is written a
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
 
 from broker.storage.disk import Disk, DiskFile, FileRegion
 from broker.storage.errors import DiskError
@@ -89,6 +88,8 @@ class Segments:
         while position >= segment.size_bytes and segment is not self.active:
             # A cleaning has left nothing from here to the end of the segment.
             segment, position = self.after(segment), 0
+            if segment is not self.active:
+                self._keep_warm(segment)
         end = segment.locate(limit_offset)
         if end - position > max_bytes:
             end = segment.whole_batches_end(position, max_bytes, min_one_batch=min_one_batch)
@@ -104,7 +105,7 @@ class Segments:
     def from_offset(self, offset: int) -> Iterator[Segment]:
         """That segment and those behind it."""
         first = max(bisect_right(self._base_offsets, offset) - 1, 0)
-        return islice(self._row, first, None)
+        return (self._row[number] for number in range(first, len(self._row)))
 
     def base_of(self, number: int) -> int:
         """The base offset of the segment with this place in the row."""
@@ -130,15 +131,15 @@ class Segments:
 
     def files_from(self, offset: int) -> list[DiskFile]:
         """The open files of all segments with something at or above the offset."""
-        first = max(bisect_right(self._base_offsets, offset) - 1, 0)
-        files = [segment.file for segment in self._row[first:]]
-        self.unload_cold()
+        segments = list(self.from_offset(offset))
+        files = [segment.file for segment in segments]
+        self.unload_cold(segments)
         return files
 
-    def unload_cold(self) -> None:
-        """Close what a search over many segments has opened, but for the active and the warm."""
-        for segment in self._row[:-1]:
-            if segment.is_loaded and segment not in self._warm:
+    def unload_cold(self, searched: Iterable[Segment]) -> None:
+        """Close what a search has opened in these, but for the active and the warm."""
+        for segment in searched:
+            if segment.is_loaded and segment is not self.active and segment not in self._warm:
                 segment.unload()
 
     def roll(self, interval_bytes: int, now_ms: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker.storage.segment import Segment
 from broker.storage.segments import WARM_SEGMENTS_MAX
 from protocol.errors import ApiError, ErrorCode
 from protocol.wire.records import check_crc, iterate_batches, read_header
@@ -335,6 +336,35 @@ def test_reading_old_segments_leaves_few_files_open() -> None:
     assert len(node.log.segments) > 10
     assert sum(one.is_loaded for one in node.log.segments) <= WARM_SEGMENTS_MAX + 1
     assert values_of(node.log, 30) == values_of(node.log)[30:]
+
+
+def test_a_flush_and_a_committed_read_look_only_at_segments_they_need(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    node = Node(topic=SMALL)
+    many(node, 60)
+    node.flush()
+    node.put(batch(b"a", producer=(7, 0, 0), is_transactional=True))
+    node.log.append_marker(7, 0, False, 0, 0, NOW)
+    node.log.write_staged(NOW)
+    asked: list[Segment] = []
+    monkeypatch.setattr(Segment, "is_loaded", property(asked.append))
+    assert node.log.flush_target() is not None
+    assert len(node.log.aborted_transactions(60, 62)) == 1
+    assert len(asked) <= 4 < len(node.log.segments)
+
+
+def test_a_plan_for_a_cleaning_leaves_few_transaction_indexes_in_memory() -> None:
+    node = Node(topic={**SMALL, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"})
+    for number in range(30):
+        view = batch(b"a" * 100, key=b"k", producer=(7, 0, number), is_transactional=True)
+        node.put(view)
+        node.log.append_marker(7, 0, False, 0, 0, NOW)
+        node.log.write_staged(NOW)
+    node.flush()
+    assert len(node.log.segments) > 10
+    assert node.log.plan_cleaning(NOW, 1 << 20) is not None
+    assert sum(one.is_loaded for one in node.log.segments) <= WARM_SEGMENTS_MAX + 1
 
 
 def test_readers_of_old_segments_do_not_take_each_others_indexes_away() -> None:
