@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from uuid import UUID
 
-from broker.config import LOG_APPEND_TIME, PRODUCERS_CODEC, LogConfig
+from broker.config import LOG_APPEND_TIME, LogConfig
 from broker.storage import lookup, recovery, txn_index
 from broker.storage.claim import FolderClaim
 from broker.storage.cleaner import CleaningJob
@@ -26,7 +26,7 @@ from broker.storage.markers import build_marker
 from broker.storage.outcomes import NOTHING, Appended, LogRead, Seen
 from broker.storage.producer_files import ProducerFiles
 from broker.storage.producer_state import ActiveProducer, LastMarker
-from broker.storage.repacking import repack
+from broker.storage.storing import as_stored
 from broker.storage.retention import expired_count
 from broker.storage.segment import Segment
 from broker.storage.segments import Segments
@@ -129,8 +129,8 @@ class Log:
                 return Appended(known[2], known[3], True, known[4] if is_stamped else -1)
             if state.transactions.open:
                 state.check_transaction(header)
-        if seen is not None and config.compression_type != PRODUCERS_CODEC:
-            batch, header = repack(batch, header, config, seen.max_timestamp_ms)
+        if seen is not None:
+            batch, header = as_stored(batch, header, config, seen.max_timestamp_ms)
         appended = self._writer.stage(batch, header, leader_epoch, now_ms)
         if header.producer_id >= 0:
             stamp_ms = header.max_timestamp if appended.log_append_time_ms < 0 else now_ms

@@ -1,10 +1,11 @@
 """Whether a client's batch may enter the log, and as what.
 
 Floor: storage. Pure. Every refusal is raised before anything changes, with the code that Kafka
-gives for that cause. Work per record is done only where a topic's settings ask for it: keys on a
-compacted topic, and timestamps once the header shows that one is out of bounds. It may take a
-hundred times as long as everything else, so `check_client_batch` only says that it is wanted, and
-`look_at_records` does it in small steps.
+gives for that cause. Work per record is done only where a topic's settings ask for it (keys on a
+compacted topic, timestamps that may not be too old, a codec of its own) or the header shows that it
+is needed: its largest timestamp is out of bounds, or cannot be the largest (decision 0015). It may
+take a hundred times as long as everything else, so `check_client_batch` only says that it is
+wanted, and `look_at_records` does it in small steps.
 """
 
 from __future__ import annotations
@@ -126,13 +127,15 @@ def check_counts(header: BatchHeader) -> None:
 def _are_timestamps_wanted(header: BatchHeader, config: LogConfig, now_ms: int) -> bool:
     """Whether every record's timestamp has to be looked at.
 
-    The header's largest timestamp decides that for the future; a bound to the past is off by
-    default and costs a look at every record when it is set.
+    The header's largest timestamp decides that for the future; it cannot show that none is too
+    old. The base timestamp is the first record's, so a smaller largest one is wrong: some clients
+    never set it.
     """
     if config.message_timestamp_type == LOG_APPEND_TIME:
         return False
     newest_ms = now_ms + config.message_timestamp_after_max_ms
-    return header.max_timestamp > newest_ms or config.message_timestamp_before_max_ms != LONG_MAX
+    is_timely = header.base_timestamp <= header.max_timestamp <= newest_ms
+    return not is_timely or config.message_timestamp_before_max_ms != LONG_MAX
 
 
 def _refuse_unowned(header: BatchHeader) -> None:
@@ -158,13 +161,12 @@ def look_at_records(
     if _are_timestamps_wanted(header, config, now_ms):
         newest_ms = now_ms + config.message_timestamp_after_max_ms
         bounds = now_ms - config.message_timestamp_before_max_ms, newest_ms
-    return _look(runs, bounds, header, config)
+    return _look(runs, bounds, config)
 
 
 def _look(
     runs: Iterator[list[Place]],
     bounds: tuple[int, int] | None,
-    header: BatchHeader,
     config: LogConfig,
 ) -> Generator[bool, None, Seen]:
     untimely: list[int] = []
@@ -191,7 +193,7 @@ def _look(
             yield False
     except WireError as error:
         raise ApiError(ErrorCode.INVALID_RECORD, str(error)) from error
-    if untimely or (bounds is not None and header.max_timestamp > bounds[1]):
+    if untimely:
         _refuse(untimely, ErrorCode.INVALID_TIMESTAMP, "timestamp out of the topic's bounds")
     if keyless:
         _refuse(keyless, ErrorCode.INVALID_RECORD, "compacted topic needs keys")
@@ -199,7 +201,5 @@ def _look(
 
 
 def _refuse(numbers: list[int], code: ErrorCode, reason: str) -> None:
-    if not numbers:
-        raise ApiError(code, reason)
     named = [(number, reason) for number in numbers[:RECORD_ERRORS_MAX]]
     raise InvalidRecords(code, f"{len(numbers)} records: {reason}", named)

@@ -65,6 +65,7 @@ __all__ = [
     "read_marker",
     "recompress",
     "stamp_log_append_time",
+    "stamp_max_timestamp",
     "stamp_producer",
 ]
 
@@ -260,6 +261,12 @@ def stamp_log_append_time(batch: bytearray | memoryview, timestamp_ms: int) -> N
     """Mark a batch as timed by the broker in place, and write its CRC anew."""
     (attributes,) = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_AT)
     _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes | _LOG_APPEND_TIME)
+    _MAX_TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_AT, timestamp_ms)
+    _stamp_crc(batch)
+
+
+def stamp_max_timestamp(batch: bytearray | memoryview, timestamp_ms: int) -> None:
+    """Write the largest timestamp of a batch's records into its header, and its CRC anew."""
     _MAX_TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_AT, timestamp_ms)
     _stamp_crc(batch)
 

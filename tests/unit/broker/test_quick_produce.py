@@ -19,12 +19,13 @@ from protocol.messages.produce import (
 )
 from protocol.messages.topics import DeleteTopicsRequest
 from protocol.wire.compression import Codec
-from protocol.wire.records import iterate_batches
+from protocol.wire.records import iterate_batches, read_header, stamp_max_timestamp
 from tests.harness.fuzz import mutated
 from tests.harness.seed import seeded
 from tests.harness.wire import batch_of, fetch_request, produce_request, read_values
 from tests.sim.disk import SimDisk
 from tests.unit.broker.rig import FakeConnection, Rig
+from tests.unit.storage.kit import NOW, batches_of
 
 VERSIONS = range(3, 10)
 
@@ -152,6 +153,22 @@ def test_both_ways_store_a_batch_in_its_topics_codec(ways: tuple[Way, Way]) -> N
         assert read_values(records) == [b"x" * 90] * 4
         stored.append(records)
     assert stored[0] == stored[1]
+
+
+def test_both_ways_write_the_largest_timestamp_that_a_client_has_not_set(
+    ways: tuple[Way, Way],
+) -> None:
+    for number in range(3):
+        batch = batch_of([b"a", b"b"], timestamp_ms=NOW + number)
+        stamp_max_timestamp(batch, -1)
+        frame = framed(produce_request("t", batch), 9, number)
+        short, long = (way.outcome(frame, 9) for way in ways)
+        assert short == long
+    assert ways[0].short_count == 0
+    for way in ways:
+        log = way.rig.broker.services.replicas.find("t", 0).log
+        headers = [read_header(one) for one in batches_of(log)]
+        assert [one.max_timestamp for one in headers] == [NOW + 1, NOW + 2, NOW + 3]
 
 
 def random_shape(chance: Random) -> dict[str, Any]:

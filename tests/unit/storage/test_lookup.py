@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from struct import pack_into
+
 import pytest
 
 from broker.storage.errors import CorruptionError
 from broker.storage.lookup import TimestampOffset
+from protocol.wire.crc32c import crc32c
 from protocol.wire.records import Codec
 from tests.harness.seed import seeded
 from tests.unit.storage.kit import EVERYTHING, NOW, Node, batch, batches_of, records_of
@@ -171,3 +174,14 @@ def test_a_batch_that_ends_behind_its_segment_is_damage(length: int) -> None:
             node.log.read(1, max_bytes, 2)
     with pytest.raises(CorruptionError):
         node.log.read(2, 1_000, 3)
+
+
+def test_a_batch_whose_header_has_no_time_is_found_by_its_records() -> None:
+    node = Node()
+    view = batch(b"a", b"b", timestamps=[NOW, NOW + 10])
+    pack_into(">q", view, 35, -1)
+    pack_into(">I", view, 17, crc32c(view[21:]))
+    node.put(view)
+    found = node.log.offset_for_timestamp(NOW + 1, EVERYTHING)
+    assert found == node.log.max_timestamp_record(EVERYTHING) == TimestampOffset(1, NOW + 10, 0)
+    assert node.log.segments.active.largest_timestamp_ms == NOW + 10

@@ -8,10 +8,11 @@ import pytest
 
 from broker.config import LogConfig
 from broker.storage.errors import InvalidRecords, RecordsUnseen
+from broker.storage.storing import as_stored
 from broker.storage.validation import check_client_batch, check_own_batch
 from protocol.errors import ApiError, ErrorCode
 from protocol.wire.crc32c import crc32c
-from protocol.wire.records import Codec, read_header
+from protocol.wire.records import BatchHeader, Codec, check_crc, read_header
 from tests.unit.storage.kit import NOW, batch, look
 
 
@@ -146,8 +147,70 @@ def test_the_older_bound_holds_for_the_past_too() -> None:
     assert refusal(batch(b"a", timestamp_ms=NOW - 101), **topic).code is ErrorCode.INVALID_TIMESTAMP
 
 
-def test_a_header_that_overstates_its_time_is_refused_too() -> None:
-    assert refusal(changed(35, ">q", 2**60)).code is ErrorCode.INVALID_TIMESTAMP
+def restamped(view: memoryview, max_timestamp: int, **topic: str) -> BatchHeader:
+    """What a batch enters the log as when its header gives this largest timestamp."""
+    pack_into(">q", view, 35, max_timestamp)
+    pack_into(">I", view, 17, crc32c(view[21:]))
+    before = bytes(view)
+    config = LogConfig.of({key.replace("__", "."): value for key, value in topic.items()})
+    header = read_header(view)
+    try:
+        check_client_batch(view, header, config, NOW)
+    except RecordsUnseen:
+        newest_ms = look(view, config, NOW).max_timestamp_ms
+        same, header = as_stored(view, header, config, newest_ms)
+        assert same is view
+    assert check_crc(view)
+    assert header._replace(crc=0) == read_header(view)._replace(crc=0)
+    for kept in (slice(17), slice(21, 35), slice(43, None)):
+        assert view[kept] == before[kept]
+    return header
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+@pytest.mark.parametrize("told", [-1, 0, NOW - 1, NOW + 2**40])
+def test_a_largest_timestamp_that_cannot_be_is_looked_for_in_the_records(
+    told: int, codec: Codec
+) -> None:
+    """Sarama has never set it before 1.45.1; searches by time, and retention, go by it."""
+    view = batch(b"a", b"b", b"c", timestamps=[NOW, NOW + 20, NOW + 10], codec=codec)
+    assert restamped(view, told).max_timestamp == NOW + 20
+
+
+def test_a_largest_timestamp_that_can_be_is_believed() -> None:
+    view = batch(b"a", b"b", timestamps=[NOW, NOW + 20])
+    assert restamped(view, NOW + 7).max_timestamp == NOW + 7
+    with_keys = batch(b"a", b"b", timestamps=[NOW, NOW + 20], key=b"k")
+    # Looked at anyway.
+    assert restamped(with_keys, NOW + 7, cleanup__policy="compact").max_timestamp == NOW + 20
+
+
+def test_records_without_time_leave_their_batch_without() -> None:
+    assert restamped(batch(b"a", b"b", timestamp_ms=-1), -1).max_timestamp == -1
+    assert restamped(batch(b"a", b"b", timestamp_ms=-1), -2).max_timestamp == -1
+
+
+def test_records_out_of_bounds_cannot_hide_behind_a_small_largest_timestamp() -> None:
+    view = batch(b"a", b"b", timestamps=[NOW, NOW * 2])
+    pack_into(">q", view, 35, -1)
+    pack_into(">I", view, 17, crc32c(view[21:]))
+    error = refusal(view)
+    assert isinstance(error, InvalidRecords)
+    assert error.code is ErrorCode.INVALID_TIMESTAMP
+    assert [number for number, _ in error.record_errors] == [1]
+    accept(view, message__timestamp__type="LogAppendTime")
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+def test_a_payload_that_does_not_decode_is_invalid_where_it_is_looked_at(
+    codec: Codec, policy: str
+) -> None:
+    view = batch(b"a" * 100, key=b"k", codec=codec)
+    pack_into(">Q", view, 61, 0x9988776655443322)
+    pack_into(">q", view, 35, NOW if policy == "compact" else -1)
+    pack_into(">I", view, 17, crc32c(view[21:]))
+    assert refusal(view, cleanup__policy=policy).code is ErrorCode.INVALID_RECORD
 
 
 def test_only_the_log_stamps_records_as_appended() -> None:

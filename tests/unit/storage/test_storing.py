@@ -7,7 +7,7 @@ from struct import pack_into
 import pytest
 
 from broker.config import LogConfig
-from broker.storage.repacking import repack
+from broker.storage.storing import as_stored
 from broker.storage.validation import must_repack
 from protocol.errors import ApiError, ErrorCode
 from protocol.wire.crc32c import crc32c
@@ -45,7 +45,7 @@ def config_of(**topic: str) -> LogConfig:
 
 def repacked(view: memoryview, **topic: str) -> tuple[memoryview, BatchHeader]:
     config = config_of(**topic)
-    return repack(view, read_header(view), config, look(view, config, NOW).max_timestamp_ms)
+    return as_stored(view, read_header(view), config, look(view, config, NOW).max_timestamp_ms)
 
 
 def sent(codec: int, *, is_transactional: bool = True) -> memoryview:
@@ -120,10 +120,10 @@ def test_a_batch_must_not_be_too_large_in_the_topics_codec_either() -> None:
         for name, fits in (("uncompressed", False), ("zstd", True)):
             config = LogConfig.of({limit: "1000", "compression.type": name})
             if fits:
-                repack(view, read_header(view), config, NOW)
+                as_stored(view, read_header(view), config, NOW)
                 continue
             with pytest.raises(ApiError) as raised:
-                repack(view, read_header(view), config, NOW)
+                as_stored(view, read_header(view), config, NOW)
             assert raised.value.code is code
 
 
