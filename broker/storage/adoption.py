@@ -89,6 +89,7 @@ def adopt(
     newest_offset = times.offsets[-1] if times.offsets else 0
     walk = BatchWalk(segment.file, start, segment.size_bytes)
     since_entry, next_offset, largest_ms = 0, segment.base_offset, newest_ms
+    has_untimed = False
     for header in walk:
         if index.offsets and not since_entry:
             if header.last_offset != segment.base_offset + index.offsets[-1]:
@@ -99,6 +100,7 @@ def adopt(
             raise CorruptionError(segment.log_path, walk.position, "the epoch file lacks an epoch")
         since_entry += header.size_bytes
         next_offset = header.last_offset + 1
+        has_untimed = has_untimed or header.max_timestamp < 0
         if header.max_timestamp > largest_ms:
             largest_ms = header.max_timestamp
             newest_offset = header.last_offset - segment.base_offset
@@ -109,4 +111,7 @@ def adopt(
     first_ms = -1
     if segment.size_bytes:
         first_ms = next(iter(BatchWalk(segment.file, 0, segment.size_bytes))).max_timestamp
-    segment.adopted(next_offset, first_ms, largest_ms, newest_offset, since_entry)
+        has_untimed = has_untimed or first_ms < 0
+    segment.adopted(
+        next_offset, first_ms, largest_ms, newest_offset, since_entry, has_untimed=has_untimed
+    )

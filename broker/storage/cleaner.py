@@ -169,6 +169,7 @@ class CleaningJob:
             self._plan.interval_bytes,
             group[-1].created_ms,
         )
+        new.written_ms = group[-1].written_ms
         file = self._disk.open(new.log_path + CLEANED_SUFFIX, create=True)
         file.truncate(0)
         is_changed = len(group) > 1

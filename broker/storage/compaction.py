@@ -48,12 +48,9 @@ def dirt_of(
         if segment.next_offset > limit_offset:
             break
         is_dirty = segment.next_offset > first_dirty_offset
-        if is_dirty and config.min_compaction_lag_ms > 0:
-            newest_ms = segment.largest_timestamp_ms
-            if newest_ms < 0:
-                newest_ms = segment.created_ms
-            if newest_ms > now_ms - config.min_compaction_lag_ms:
-                break
+        lag_ms = config.min_compaction_lag_ms
+        if is_dirty and lag_ms > 0 and segment.newest_ms > now_ms - lag_ms:
+            break
         cleanable.append(segment)
         if is_dirty:
             dirty_bytes += segment.size_bytes

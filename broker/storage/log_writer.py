@@ -109,7 +109,7 @@ class LogWriter:
             if self._staged_rolls:
                 segments.write_runs(staged, self._config.index_interval_bytes, now_ms)
             else:
-                segments.write_run(staged)
+                segments.write_run(staged, now_ms)
         except DiskError:
             self._take_back(standing)
             raise

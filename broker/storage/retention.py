@@ -42,8 +42,4 @@ def expired_count(
 def _is_expired(segment: Segment, config: LogConfig, left_bytes: int, now_ms: int) -> bool:
     if 0 <= config.retention_bytes <= left_bytes:
         return True
-    # A segment without any timestamp has the age of its file.
-    newest_ms = segment.largest_timestamp_ms
-    if newest_ms < 0:
-        newest_ms = segment.created_ms
-    return config.retention_ms >= 0 and now_ms - newest_ms > config.retention_ms
+    return config.retention_ms >= 0 and now_ms - segment.newest_ms > config.retention_ms

@@ -50,7 +50,7 @@ _LENGTH_END = 12
 AHEAD_BYTES = 256 * 1024
 """How far a file is stretched beyond what is written, when it is."""
 
-State = tuple[int, int, int, int, int, int, int, int]
+State = tuple[int, int, int, int, int, int, int, int, int]
 
 
 class Segment:
@@ -76,7 +76,9 @@ class Segment:
         "next_offset",
         "size_bytes",
         "txn_index",
+        "untimed_ms",
         "was_walked",
+        "written_ms",
     )
 
     def __init__(
@@ -89,7 +91,11 @@ class Segment:
         self.size_bytes = 0
         self.interval_bytes = interval_bytes
         self.created_ms = created_ms
-        """When it was made or last written before a restart; its age when no record has a time."""
+        """When it was made or last written before a restart; rolling by age counts from it."""
+        self.written_ms = created_ms
+        """When something was last written to it."""
+        self.untimed_ms = -1
+        """When something without timestamps was last written to it, -1 for never."""
         self.first_timestamp_ms = -1
         """The largest timestamp of the first batch: rolling by time counts from it."""
         self.largest_timestamp_ms = -1
@@ -107,6 +113,15 @@ class Segment:
         self._bytes_since_entry = 0
         self._marks: dict[int, int] = {}
         self.txn_index = TxnIndexFile(disk, self._stem + TXN_INDEX_SUFFIX, base_offset)
+
+    @property
+    def newest_ms(self) -> int:
+        """The time of the newest record: where it has none of its own, that of its arrival.
+
+        After a restart the file's last modification stands for all arrivals, as with Kafka.
+        """
+        newest_ms = max(self.largest_timestamp_ms, self.untimed_ms)
+        return newest_ms if newest_ms >= 0 else self.written_ms
 
     # Opening and letting go.
 
@@ -192,6 +207,8 @@ class Segment:
         largest_timestamp_ms: int,
         largest_relative_offset: int,
         bytes_since_entry: int,
+        *,
+        has_untimed: bool,
     ) -> None:
         """What the batches at both ends have told of a segment whose indexes were adopted."""
         self.next_offset = next_offset
@@ -200,6 +217,8 @@ class Segment:
         if largest_timestamp_ms >= 0:
             self.largest_timestamp_offset = self.base_offset + largest_relative_offset
         self._bytes_since_entry = bytes_since_entry
+        if has_untimed:
+            self.untimed_ms = self.written_ms
 
     # Writing.
 
@@ -227,6 +246,8 @@ class Segment:
         if max_timestamp_ms > self.largest_timestamp_ms:
             self.largest_timestamp_ms = max_timestamp_ms
             self.largest_timestamp_offset = last_offset
+        elif max_timestamp_ms < 0:
+            self.untimed_ms = self.written_ms
         if not self.size_bytes:
             self.first_timestamp_ms = max_timestamp_ms
         if self._bytes_since_entry > self.interval_bytes:
@@ -327,6 +348,7 @@ class Segment:
             self._bytes_since_entry,
             len(self.index),
             len(self.time_index),
+            self.untimed_ms,
         )
 
     def restore(self, state: State) -> None:
@@ -335,6 +357,7 @@ class Segment:
         self.next_offset, self.size_bytes = state[0], state[1]
         self.first_timestamp_ms, self.largest_timestamp_ms = state[2], state[3]
         self.largest_timestamp_offset, self._bytes_since_entry = state[4], state[5]
+        self.untimed_ms = state[8]
         index, time_index = self.index, self.time_index
         del index.offsets[state[6] :], index.positions[state[6] :]
         del time_index.offsets[state[7] :], time_index.timestamps[state[7] :]

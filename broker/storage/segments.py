@@ -159,11 +159,12 @@ class Segments:
         self.roll_count += 1
         self._keep_warm(old)
 
-    def write_run(self, run: Sequence[Staged]) -> None:
+    def write_run(self, run: Sequence[Staged], now_ms: int) -> None:
         """Write batches behind the last, with one call of the disk."""
         segment = self.active
         size_bytes = sum(one[2] for one in run)
         segment.write([one[0] for one in run], size_bytes, stretches=self.stretches)
+        segment.written_ms = now_ms
         for _, last_offset, size_bytes, max_timestamp_ms, _, _ in run:
             segment.take(last_offset, size_bytes, max_timestamp_ms)
         segment.mark_end()
@@ -172,10 +173,10 @@ class Segments:
         """The same for batches some of which begin a new segment."""
         starts = [number for number, one in enumerate(staged) if one[5]]
         if starts[0]:
-            self.write_run(staged[: starts[0]])
+            self.write_run(staged[: starts[0]], now_ms)
         for start, end in zip(starts, [*starts[1:], len(staged)], strict=True):
             self.roll(interval_bytes, now_ms)
-            self.write_run(staged[start:end])
+            self.write_run(staged[start:end], now_ms)
 
     def standing(self) -> Standing:
         return len(self._row), self.closed_bytes, self.active.state()

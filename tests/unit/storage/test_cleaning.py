@@ -212,6 +212,16 @@ def test_the_lags_hold_cleaning_back_and_force_it() -> None:
     assert clean(node, NOW + 6000) is not None
 
 
+def test_records_without_time_are_held_back_from_their_arrival_on() -> None:
+    node = node_with(min_compaction_lag_ms="1000")
+    put(node, ("a", "1"), at_ms=NOW - DAY)
+    view = memoryview(build_batch([NewRecord(b"a", b"2", -1)]))
+    node.put(view, now_ms=NOW + 5000)
+    roll(node)
+    assert clean(node, NOW + 5999) is None
+    assert clean(node, NOW + 6001) is not None
+
+
 def test_a_segment_is_rolled_in_time_for_the_greatest_lag() -> None:
     node = node_with(max_compaction_lag_ms="5000", segment_bytes="100000")
     put(node, ("a", "1"), at_ms=NOW)

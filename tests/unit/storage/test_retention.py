@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
+from broker.storage.errors import DiskError
 from broker.storage.jobs import DroppedFiles
 from tests.unit.storage.kit import NOW, Node, batch, retain, values_of
 
@@ -93,6 +96,52 @@ def test_records_without_time_have_the_age_of_their_file() -> None:
     assert run(node, NOW + HOUR) is None
     run(node, NOW + HOUR + 1)
     assert node.log.log_start_offset == 1
+
+
+def run_restarted(node: Node, now_ms: int, *, is_restarted: bool) -> None:
+    if is_restarted:
+        node.restart(now_ms)
+        node.log.advance_high_watermark(node.log.log_end_offset)
+    run(node, now_ms)
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize("has_old", [False, True])
+def test_records_without_time_are_as_old_as_their_arrival(
+    *, has_old: bool, is_restarted: bool
+) -> None:
+    """Not as their segment, which may be of any age, nor as an older record in front of them."""
+    node = Node(topic={"retention.ms": str(HOUR)})
+    first_ms = NOW - 5 * HOUR if has_old else -1
+    node.put(batch(b"first", timestamp_ms=first_ms), now_ms=NOW)
+    node.sim.now_ms = NOW + 3 * HOUR
+    node.put(batch(b"young", timestamp_ms=-1), now_ms=NOW + 3 * HOUR)
+    node.flush()
+    run_restarted(node, NOW + 4 * HOUR, is_restarted=is_restarted)
+    assert values_of(node.log) == [b"first", b"young"]
+    run_restarted(node, NOW + 4 * HOUR + 1, is_restarted=is_restarted)
+    assert values_of(node.log) == []
+
+
+def test_records_with_times_are_as_old_as_these_say_whenever_they_came() -> None:
+    node = Node(topic={"retention.ms": str(HOUR)})
+    node.put(batch(b"old", timestamp_ms=NOW - 5 * HOUR))
+    node.flush()
+    run_restarted(node, NOW, is_restarted=True)
+    assert values_of(node.log) == []
+
+
+def test_a_write_taken_back_leaves_no_age() -> None:
+    node = Node(topic={"retention.ms": str(HOUR), "segment.bytes": "400"})
+    node.put(batch(b"old", timestamp_ms=NOW - 5 * HOUR))
+    node.flush()
+    roll = node.segment_path(2)
+    node.sim.refuses = lambda path, operation: path == roll
+    with pytest.raises(DiskError):
+        node.put(batch(b"a", timestamp_ms=-1), batch(b"b" * 300, timestamp_ms=-1))
+    node.sim.refuses = None
+    run(node, NOW)
+    assert values_of(node.log) == []
 
 
 def test_dropped_files_are_renamed_at_once_and_unlinked_later() -> None:
