@@ -19,6 +19,8 @@ from protocol.messages.list_offsets import (
 )
 from protocol.messages.topics import DeleteTopicsRequest
 from protocol.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
+from protocol.wire.compression import Codec
+from protocol.wire.records import HEADER_BYTES, stamp_max_timestamp
 from tests.harness.wire import batch_of, produce_request
 from tests.unit.broker.rig import Rig
 from tests.unit.storage.kit import NOW
@@ -138,6 +140,23 @@ def test_an_empty_log_has_the_current_epoch(*, is_deleted: bool) -> None:
     (found,) = answer.topics[0].partitions
     assert (found.leader_epoch, found.end_offset) == (epoch, log.log_end_offset)
     rig.stop()
+
+
+def test_a_batch_that_nobody_can_decode_can_be_got_past(rig: Rig) -> None:
+    """Decision 0015: only its header was judged."""
+    damaged = batch_of([b"b" * 100], timestamp_ms=NOW + 10, codec=Codec.GZIP)
+    damaged[HEADER_BYTES:] = bytes(len(damaged) - HEADER_BYTES)
+    stamp_max_timestamp(damaged, NOW + 10)
+    for one in (damaged, batch_of([b"c"], timestamp_ms=NOW + 20)):
+        answer = rig.ask(produce_request("t", one), 9).responses[0].partition_responses[0]
+        assert answer.error_code == ErrorCode.NONE
+    (part,) = rig.ask(listed(NOW + 10), 7).topics[0].partitions
+    assert part.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    (part,) = rig.ask(listed(NOW + 20), 7).topics[0].partitions
+    assert (part.error_code, part.offset) == (ErrorCode.NONE, 3)
+    rig.broker.services.replicas.find("t", 0).log.advance_log_start(3)
+    (part,) = rig.ask(listed(NOW + 10), 7).topics[0].partitions
+    assert (part.error_code, part.offset) == (ErrorCode.NONE, 3)
 
 
 def test_nobody_searches_for_a_client_that_has_gone(
