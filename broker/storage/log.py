@@ -26,10 +26,10 @@ from broker.storage.markers import build_marker
 from broker.storage.outcomes import NOTHING, Appended, LogRead, Seen
 from broker.storage.producer_files import ProducerFiles
 from broker.storage.producer_state import ActiveProducer, LastMarker
-from broker.storage.storing import as_stored
 from broker.storage.retention import expired_count
 from broker.storage.segment import Segment
 from broker.storage.segments import Segments
+from broker.storage.storing import as_stored
 from broker.storage.swap import swap
 from broker.storage.txn_index import AbortedEntry, AbortedTransaction
 from broker.storage.validation import check_client_batch, check_own_batch
