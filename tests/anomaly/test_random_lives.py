@@ -148,6 +148,10 @@ class Life:
     def repeat(self) -> None:
         """A retry of a producer's last batch is recognised, whatever has happened since."""
         found = [one for one in self.model.entries if one.producer in PLAIN]
+        # Of a batch that is gone only snapshots tell, and damage may have taken them.
+        if self.was_damaged:
+            kept = self.node.log.segments.start_offset
+            found = [one for one in found if one.base_offset >= kept]
         if found:
             one = found[-1]
             view = batch(*one.values, keys=one.keys, producer=(one.producer, 0, one.sequence))
