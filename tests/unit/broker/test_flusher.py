@@ -56,6 +56,13 @@ class Bench:
         self.took_ns: list[int] = []
         self.flusher = Flusher(loop, self.flushed.append, self.failed.append, self.took_ns.append)
 
+    async def begin(self, log: FakeLog) -> None:
+        """Have a log synced, and wait until that is under way."""
+        self.flusher.mark(log)
+        async with asyncio.timeout(20):
+            while not log.syncs:
+                await asyncio.sleep(0)
+
     async def until(self, count: int) -> None:
         async with asyncio.timeout(20):
             while len(self.flushed) + len(self.failed) < count:
@@ -79,10 +86,7 @@ def test_a_stop_hears_how_the_syncs_under_way_have_ended(
         log = FakeLog()
         log.end = 1
         log.error = DiskError("f", "fdatasync") if fails else None
-        bench.flusher.mark(log)
-        async with asyncio.timeout(20):
-            while not log.syncs:
-                await asyncio.sleep(0)
+        await bench.begin(log)
         threading.Timer(0.05, log.may_end.set).start()
         assert bench.flusher.stop() is not fails
 
@@ -98,10 +102,7 @@ def test_a_stop_does_not_wait_for_ever(
         bench = Bench(asyncio.get_running_loop())
         log = FakeLog()
         log.end = 1
-        bench.flusher.mark(log)
-        async with asyncio.timeout(20):
-            while not log.syncs:
-                await asyncio.sleep(0)
+        await bench.begin(log)
         assert not bench.flusher.stop()
         log.may_end.set()
 
@@ -113,10 +114,7 @@ def test_what_is_written_during_a_sync_shares_the_next(runner: asyncio.Runner) -
         bench = Bench(asyncio.get_running_loop())
         log = FakeLog()
         log.end = 1
-        bench.flusher.mark(log)
-        async with asyncio.timeout(20):
-            while not log.syncs:
-                await asyncio.sleep(0)
+        await bench.begin(log)
         for end in (2, 3, 4):
             log.end = end
             bench.flusher.mark(log)
@@ -187,10 +185,7 @@ def test_a_forgotten_log_may_be_refused_and_is_synced_no_more(runner: asyncio.Ru
         log = FakeLog()
         log.end = 1
         log.error = DiskError("log", "sync folder")
-        bench.flusher.mark(log)
-        async with asyncio.timeout(20):
-            while not log.syncs:
-                await asyncio.sleep(0)
+        await bench.begin(log)
         log.end = 2
         bench.flusher.mark(log)
         bench.flusher.forget(log)
