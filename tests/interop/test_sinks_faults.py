@@ -18,8 +18,8 @@ from sinks.store import Outcome, Sinks
 from tests.harness import worked
 from tests.harness.mysql import MySqlServer
 from tests.harness.redis import RedisServer
-from tests.harness.wait import wait_until
 from tests.harness.seed import seeded
+from tests.harness.wait import wait_until
 
 pytestmark = pytest.mark.live
 
