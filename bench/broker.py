@@ -153,8 +153,8 @@ class _Turns:
     def flushed(self, row: Row, case: cases.Case) -> Iterator[Measurement]:
         """A row of both kinds of flushing, the peer's runs between them."""
         measures = [partial(case, self._ours, settings) for settings in FLUSH.values()]
-        peers = None if self._peer is None else partial(case, self._peer, {})
-        return _by_flush(self._bench, row, measures, self._peer_name, peers)
+        peers = None if self._peer is None else (self._peer.name, partial(case, self._peer, {}))
+        return _by_flush(self._bench, row, measures, peers)
 
     def plain(self, row: Row, case: cases.Case) -> Measurement:
         """A row that has nothing to do with flushing."""
@@ -172,14 +172,15 @@ def _by_flush(
     bench: Bench,
     row: Row,
     ours: Sequence[Callable[[], Figures]],
-    peer_name: str | None,
-    peers: Callable[[], Figures] | None,
+    peers: tuple[str, Callable[[], Figures]] | None,
 ) -> Iterator[Measurement]:
-    """Ours, one for each kind of flushing, with the peer's runs between them."""
-    measures = [*ours[:1], *([] if peers is None else [peers]), *ours[1:]]
+    """Ours, one for each kind of flushing, with the runs of the peer, if any, between them."""
+    measures = list(ours)
+    if peers is not None:
+        measures.insert(1, peers[1])
     rounds = bench.in_rounds(row.work, measures)
     runs = list(rounds.runs)
-    peer = None if peers is None or peer_name is None else Peer(peer_name, runs.pop(1))
+    peer = None if peers is None else Peer(peers[0], runs.pop(1))
     for kind, found in zip(FLUSH, runs, strict=True):
         goals = row.goals_for(kind)
         yield Measurement(PART, row.case(kind), found, peer, goals, rounds.discarded)
@@ -223,8 +224,7 @@ def _starts(bench: Bench) -> Iterator[Measurement]:
         bench,
         START,
         [partial(ours, settings) for settings in FLUSH.values()],
-        f"kafka {VERSION}" if has_peer else None,
-        peers if has_peer else None,
+        (f"kafka {VERSION}", peers) if has_peer else None,
     )
 
 

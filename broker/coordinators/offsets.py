@@ -107,12 +107,13 @@ class GroupShard:
     """The groups whose facts lie in one partition of the offsets topic."""
 
     def __init__(
-        self, limits: GroupLimits, metadata_bytes_max: int, retention_ms: int, random: Random
+        self, limits: GroupLimits, metadata_units_max: int, retention_ms: int, random: Random
     ) -> None:
+        """`metadata_units_max`: how long an offset's note may be, in UTF-16 units as in Kafka."""
         self.offsets = OffsetTable()
         self.members = Membership(limits, random)
         self._group_count_max = limits.group_count_max
-        self._metadata_max = metadata_bytes_max
+        self._metadata_units_max = metadata_units_max
         self._retention_ms = retention_ms
         self._stored: dict[str, GroupMetadataValue] | None = {}
         """The last generation of each group while the log is being loaded; None from then on."""
@@ -263,7 +264,10 @@ class GroupShard:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         metadata = partition.committed_metadata
         # Kafka's limit speaks of bytes and counts what Java counts: units of UTF-16.
-        if metadata is not None and len(metadata.encode("utf-16-le")) > 2 * self._metadata_max:
+        if (
+            metadata is not None
+            and len(metadata.encode("utf-16-le")) > 2 * self._metadata_units_max
+        ):
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
         return ErrorCode.NONE
 

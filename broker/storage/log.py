@@ -119,6 +119,7 @@ class Log:
 
         `batch` is writable and all the request has for this partition. What is raised (`ApiError`,
         `RecordsUnseen`) has changed nothing. A duplicate of what is only staged shares its fate.
+        `seen` is what a look at the records has found, which RecordsUnseen asks for.
         """
         config, state = self._config, self.producer_state
         check_client_batch(batch, header, config, now_ms, seen)

@@ -120,7 +120,8 @@ def scan_places(
     """Like `read_records`, with the same checks, without keys, values or headers.
 
     Numbers of one byte, and of three as large batches have them, are read in place. The places come
-    in runs of some milliseconds, perhaps empty: who has a loop to serve may do so in between."""
+    in runs of some milliseconds, perhaps empty: who has a loop to serve may do so in between.
+    """
     places: list[Place] = []
     position = 0
     size = len(payload)
@@ -154,14 +155,7 @@ def scan_places(
                 position += 3
             else:
                 delta, position = read_varint(payload, position)
-            low = payload[position]
-            if low < 0x80:
-                key_size = low >> 1 ^ -(low & 1)
-                position += 1
-            else:
-                key_size, position = read_varint(payload, position)
-            if key_size > 0:
-                position += key_size
+            key_size, position = _skip_sized(payload, position)
             value_size, position = _skip_sized(payload, position)
             if key_size < -1 or value_size < -1 or position >= end:
                 raise CorruptBatch("a key or value does not fit into its record")
@@ -260,7 +254,7 @@ def _read_sized(payload: bytes, position: int, end: int) -> tuple[bytes | None, 
 
 
 def _skip_sized(payload: bytes, position: int) -> tuple[int, int]:
-    """The size of a value, and where it would end; whether that exists is not looked at."""
+    """The size of a key or value, and where it would end; whether that exists is not looked at."""
     size = payload[position]
     if size < 0x80:
         size = size >> 1 ^ -(size & 1)
