@@ -16,6 +16,7 @@ from broker.storage.errors import DiskError
 
 if TYPE_CHECKING:
     from broker.storage.producer_files import ProducerFilesJob
+    from broker.storage.segment import Segment
 
 
 class FlushTarget:
@@ -30,6 +31,7 @@ class FlushTarget:
         "_disk",
         "_files",
         "_folder",
+        "closed",
         "end_offset",
         "producer_files",
         "roll_count",
@@ -41,6 +43,7 @@ class FlushTarget:
         disk: Disk,
         claim: FolderClaim,
         files: Sequence[DiskFile],
+        closed: Sequence[Segment],
         folder: str | None,
         end_offset: int,
         roll_count: int,
@@ -51,6 +54,8 @@ class FlushTarget:
         self._claim = claim
         self._files = files
         self._folder = folder
+        self.closed = closed
+        """The segments whose index files are among the files."""
         self.end_offset = end_offset
         self.roll_count = roll_count
         self.truncation_count = truncation_count

@@ -305,10 +305,13 @@ class Log:
         producer_files = self._producer_files.job()
         if self.recovery_point >= end_offset and not has_rolled and producer_files is None:
             return None
+        closed = self.segments.closed_since_sync()
+        indexes = [file for segment in closed for file in segment.unsynced_indexes()]
         return FlushTarget(
             self._disk,
             self.claim,
-            self.segments.files_from(self.recovery_point),
+            self.segments.files_from(self.recovery_point) + indexes,
+            closed,
             self.folder if has_rolled else None,
             end_offset,
             roll_count,
@@ -321,21 +324,24 @@ class Log:
         if target.truncation_count == self._truncation_count:
             if target.producer_files is not None:
                 self._producer_files.done(target.producer_files)
+            self.segments.indexes_synced(target.closed)
             self._synced_roll_count = max(self._synced_roll_count, target.roll_count)
             self.recovery_point = max(self.recovery_point, target.end_offset)
             if self.recovery_point >= self.written_end_offset:
                 self._unflushed_since_ms = -1
         return self.recovery_point
 
-    def close(self) -> None:
+    def close(self) -> list[DiskFile]:
         """Write what the start after a clean stop takes as it is; everything must be flushed.
 
-        Raises DiskError when a write that failed has left something that cannot be removed: a
-        start that believed the file would take half a batch for a whole one.
+        Returns the files that must be synced before that start may believe them. Raises DiskError
+        when a write that failed has left something that cannot be removed: a start that believed
+        the file would take half a batch for a whole one.
         """
         self.segments.repair()
-        self.segments.finish_files()
+        files = self.segments.finish_files()
         self._producer_files.close(self.log_end_offset)
+        return files
 
     def is_flush_due(self, now_ms: int) -> bool:
         """Whether `flush.messages` or `flush.ms` asks for a flush of what is written."""

@@ -15,7 +15,7 @@ from broker.config import BrokerConfig, LogConfig
 from broker.storage import checkpoint, recovery
 from broker.storage.claim import FolderClaim
 from broker.storage.cleaner import CleaningJob
-from broker.storage.disk import Disk
+from broker.storage.disk import Disk, DiskFile
 from broker.storage.errors import CorruptionError, DiskError, FolderError
 from broker.storage.folder import check_identity, folder_name, parse_folder_name
 from broker.storage.jobs import DroppedFiles
@@ -27,6 +27,8 @@ DELETE_SUFFIX = "-delete"
 LOCK_FILE = ".lock"
 DELETE_STEM_MAX = 200
 """Characters of a folder's name that its new name keeps, so that it stays below 255 bytes."""
+UNSYNCED_MAX = 256
+"""Index files that a stop keeps open until they are synced together."""
 
 
 @dataclass(slots=True)
@@ -326,15 +328,20 @@ class LogManager:
         When the disk refuses, DiskError: there is no marker then, and the next start recovers.
         """
         refused: DiskError | None = None
+        unsynced: list[DiskFile] = []
         for log in self.logs.values():
             if (target := log.flush_target()) is not None:
                 target.perform()
                 log.flushed(target)
             try:
-                log.close()
+                unsynced += log.close()
             except DiskError as error:
                 # The others may still be stopped as they should be.
                 refused = error
+            if len(unsynced) >= UNSYNCED_MAX:
+                self._disk.sync_many(unsynced, ())
+                unsynced.clear()
+        self._disk.sync_many(unsynced, ())
         self.checkpoint().perform()
         if refused is not None:
             raise refused

@@ -318,6 +318,9 @@ class _Loading:
                 segment.compare_index_files()
                 segment.txn_index.replace_file()
             if not is_last:
+                for file in segment.unsynced_indexes():
+                    file.datasync()
+                segment.has_unsynced_indexes = False
                 segment.unload()
         if not is_vouched_for:
             self.disk.sync_folder(self.folder)

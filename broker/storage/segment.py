@@ -5,6 +5,8 @@ Floor: storage. Positions are bytes in the file, offsets are the log's. `next_of
 the zeros of a file that was stretched ahead of its batches (decision 0012). A segment that is not
 read costs no descriptor and no index in memory: both come back by `load`, which the first read does
 by itself. The index files are an aid for the next start, so failing to write them fails nothing.
+The time index is written first: a short offset index betrays itself at the next start, a short
+time index behind a whole one does not.
 """
 
 from __future__ import annotations
@@ -70,6 +72,7 @@ class Segment:
         "base_offset",
         "created_ms",
         "first_timestamp_ms",
+        "has_unsynced_indexes",
         "interval_bytes",
         "largest_timestamp_ms",
         "largest_timestamp_offset",
@@ -110,6 +113,8 @@ class Segment:
         self._time_index: TimeIndex | None = TimeIndex()
         self._index_entries_written = 0
         self._time_entries_written = 0
+        self.has_unsynced_indexes = False
+        """Whether index files were written that a power cut could still shorten."""
         self._bytes_since_entry = 0
         self._marks: dict[int, int] = {}
         self.txn_index = TxnIndexFile(disk, self._stem + TXN_INDEX_SUFFIX, base_offset)
@@ -290,14 +295,9 @@ class Segment:
         index, time_index = self._index, self._time_index
         if index is None or time_index is None:
             return
+        if len(index) or len(time_index):
+            self.has_unsynced_indexes = True
         try:
-            file = self._disk.open(self._stem + INDEX_SUFFIX, create=True)
-            file.write(
-                [index.encode(self._index_entries_written)],
-                self._index_entries_written * OFFSET_ENTRY_BYTES,
-            )
-            file.truncate(len(index) * OFFSET_ENTRY_BYTES)
-            self._index_entries_written = len(index)
             file = self._disk.open(self._stem + TIME_INDEX_SUFFIX, create=True)
             file.write(
                 [time_index.encode(self._time_entries_written)],
@@ -305,9 +305,23 @@ class Segment:
             )
             file.truncate(len(time_index) * TIME_ENTRY_BYTES)
             self._time_entries_written = len(time_index)
+            file = self._disk.open(self._stem + INDEX_SUFFIX, create=True)
+            file.write(
+                [index.encode(self._index_entries_written)],
+                self._index_entries_written * OFFSET_ENTRY_BYTES,
+            )
+            file.truncate(len(index) * OFFSET_ENTRY_BYTES)
+            self._index_entries_written = len(index)
         except DiskError:
             # They are rebuilt from the batches when they are missing or short.
             return
+
+    def unsynced_indexes(self) -> list[DiskFile]:
+        """The index files that may have lost their ends after a power cut, in order of writing."""
+        if not self.has_unsynced_indexes:
+            return []
+        paths = self._stem + TIME_INDEX_SUFFIX, self._stem + INDEX_SUFFIX
+        return [self._disk.open(path) for path in paths if self._disk.exists(path)]
 
     def indexes_written(self) -> None:
         """All index files hold what is in memory; whoever made the segment has written them."""
@@ -327,6 +341,8 @@ class Segment:
             is_same = False
         self._index_entries_written = len(self.index) if is_same else 0
         self._time_entries_written = len(self.time_index) if is_same else 0
+        # Files that are right may still be of a process that was killed before it synced them.
+        self.has_unsynced_indexes = True
         if not is_same:
             self.write_indexes()
         return is_same

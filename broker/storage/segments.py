@@ -35,6 +35,7 @@ class Segments:
         "_folder",
         "_repairs",
         "_row",
+        "_unsynced",
         "_warm",
         "active",
         "closed_bytes",
@@ -51,6 +52,8 @@ class Segments:
         """Closed segments that stay loaded, the one used last at the end."""
         self._repairs: dict[str, int] = {}
         """Files that a failed write has left: the size to cut them to, -1 if they must go."""
+        self._unsynced: list[Segment] = []
+        """Closed segments whose index files are still to be synced."""
         self.active = row[-1]
         self.closed_bytes = sum(segment.size_bytes for segment in row[:-1])
         self.roll_count = 0
@@ -136,6 +139,16 @@ class Segments:
         self.unload_cold(segments)
         return files
 
+    def closed_since_sync(self) -> list[Segment]:
+        """The closed segments whose index files a flush has to sync; `indexes_synced` follows."""
+        return list(self._unsynced)
+
+    def indexes_synced(self, segments: Sequence[Segment]) -> None:
+        """The index files of these are on the disk."""
+        for segment in segments:
+            segment.has_unsynced_indexes = False
+        self._unsynced = [one for one in self._unsynced if one.has_unsynced_indexes]
+
     def unload_cold(self, searched: Iterable[Segment]) -> None:
         """Close what a search has opened in these, but for the active and the warm."""
         for segment in searched:
@@ -152,6 +165,7 @@ class Segments:
             self._repairs[new.log_path] = -1
             raise
         old.close_for_writing()
+        self._unsynced.append(old)
         self._row.append(new)
         self._base_offsets.append(new.base_offset)
         self.closed_bytes += old.size_bytes
@@ -191,6 +205,7 @@ class Segments:
             self._repairs.update((path, -1) for path in segment.paths())
         del self._row[count:], self._base_offsets[count:]
         self.active = self._row[-1]
+        self._unsynced = [one for one in self._unsynced if one in self._row[:-1]]
         self.active.restore(state)
         self._repairs[self.active.log_path] = self.active.size_bytes
         if self.active in self._warm:
@@ -237,10 +252,13 @@ class Segments:
                 held.append(file)
         return paths, held
 
-    def finish_files(self) -> None:
-        """Leave every file as the start after a clean stop expects it."""
+    def finish_files(self) -> list[DiskFile]:
+        """Leave every file as the start after a clean stop expects it; returns what to sync."""
+        files: list[DiskFile] = []
         for segment in self._row:
             segment.finish_files()
+            files += segment.unsynced_indexes()
+        return files
 
     def cut(self, offset: int) -> None:
         """Remove everything from `offset` on from the files; the row must then be loaded anew."""
