@@ -111,6 +111,11 @@ class ReadLog:
         self.values.setdefault(place, []).append(value)
         self.keys.setdefault(place, []).append(key)
 
+    def forget(self, place: Place) -> None:
+        """The reader begins a partition again."""
+        for known in (self.offsets, self.values, self.keys):
+            known.pop(place, None)
+
     def records(self, place: Place) -> Iterable[tuple[int, bytes]]:
         """Offsets and values given, moves left out."""
         for offset, value in zip(

@@ -266,7 +266,10 @@ def read_everything(
     name: str = "last",
     is_read_committed: bool = False,
 ) -> ReadLog:
-    """Read every place from its start to its end; nobody writes any more."""
+    """Read every place from its start to its end; nobody writes any more.
+
+    The start may still move, for retention and deletions go on: what is kept is read from there.
+    """
     log = ReadLog(name, is_full=True, is_read_committed=is_read_committed)
     consumer = Consumer(
         {
@@ -282,13 +285,7 @@ def read_everything(
     try:
         open_places = set(places)
         for place in open_places:
-            # A partition that was made on a full disk comes into service a moment later.
-            low, _ = wait_until(
-                partial(consumer.get_watermark_offsets, TopicPartition(*place), 5.0),
-                READ_DEADLINE_S,
-                f"{place} is in service",
-            )
-            log.starts[place] = low
+            log.starts[place] = start_of(consumer, place)
         consumer.assign([TopicPartition(*place, log.starts[place]) for place in open_places])
         end = time.monotonic() + READ_DEADLINE_S
         while open_places:
@@ -297,10 +294,31 @@ def read_everything(
                 error = message.error()
                 if error is None:
                     note(log, message)
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    open_places.discard((message.topic(), message.partition()))
-                else:
-                    raise AssertionError(f"{message.topic()}-{message.partition()}: {error}")
+                    continue
+                topic, partition = message.topic(), message.partition()
+                assert topic is not None and partition is not None, error
+                place = (topic, partition)
+                if error.code() == KafkaError._PARTITION_EOF:
+                    open_places.discard(place)
+                    continue
+                start = start_of(consumer, place)
+                if error.code() != KafkaError._AUTO_OFFSET_RESET or start <= log.starts[place]:
+                    raise AssertionError(f"{place}: {error}")
+                log.forget(place)
+                log.starts[place] = start
+                # A partition that has come to such an end cannot be sought in.
+                consumer.incremental_unassign([TopicPartition(*place)])
+                consumer.incremental_assign([TopicPartition(*place, start)])
     finally:
         consumer.close()
     return log
+
+
+def start_of(consumer: Consumer, place: Place) -> int:
+    """A log's start; one that was made on a full disk comes into service a moment later."""
+    low, _ = wait_until(
+        partial(consumer.get_watermark_offsets, TopicPartition(*place), 5.0),
+        READ_DEADLINE_S,
+        f"{place} is in service",
+    )
+    return int(low)
