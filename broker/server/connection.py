@@ -19,18 +19,16 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, cast
 
+from broker.server.call import FAULT
 from broker.server.output import Output, PeerTooSlow
 from broker.server.pipeline import Pipeline, Slot, is_produce_frame
-from protocol.errors import EncodeError, WireError
+from protocol.errors import WireError
 from protocol.log import fields
-from protocol.messages.api import ApiKey
-from protocol.messages.headers import encode_response, encode_response_chunks
 from protocol.wire.frame import FrameBuffer
-from protocol.wire.schema import Message
 
 if TYPE_CHECKING:
     from broker.server.fetching import ParkedFetch
@@ -38,10 +36,6 @@ if TYPE_CHECKING:
     from broker.server.quick_produce import Lane
 
 logger = logging.getLogger(__name__)
-
-_FETCH = int(ApiKey.FETCH)
-
-FAULT = "a fault of the broker"
 
 TURN_NS_MAX = 20_000_000
 """Requests of one connection that take longer together let the others have a turn in between."""
@@ -52,63 +46,6 @@ TURN_GAP_NS = 2_000_000
 A read that merely seems to follow costs a pause; one taken for a new turn would cost the others 20
 ms each time.
 """
-
-
-class Call:
-    """One started request: whom to answer, and in which version."""
-
-    __slots__ = ("api_key", "client_id", "connection", "correlation_id", "slot", "version")
-
-    def __init__(
-        self,
-        connection: Connection,
-        slot: Slot,
-        api_key: int,
-        version: int,
-        correlation_id: int,
-        client_id: str | None,
-    ) -> None:
-        self.connection = connection
-        self.slot = slot
-        self.api_key = api_key
-        self.version = version
-        self.correlation_id = correlation_id
-        self.client_id = client_id
-
-    @property
-    def listener_name(self) -> str:
-        """The listener the client came in on: answers name brokers as they are known there."""
-        return self.connection.listener.name
-
-    def answer(self, response: Message) -> None:
-        """Give the answer; it leaves when all before it have."""
-        if self.connection.is_closed:
-            return
-        version, correlation_id, api_key = self.version, self.correlation_id, self.api_key
-        if self.slot.timing is not None:
-            self.slot.timing.ready()
-        answer: Sequence[object]
-        try:
-            if api_key == _FETCH:
-                answer = encode_response_chunks(response, version, correlation_id, api_key)
-            else:
-                answer = (encode_response(response, version, correlation_id, api_key),)
-        except EncodeError:
-            # Whoever answers may be a timer or a sync, which serve others as well.
-            logger.exception("no answer", extra=fields(peer=self.connection.peer))
-            self.connection.close(FAULT, is_logged=False)
-            return
-        self.slot.answer = answer
-        self.connection.answered()
-
-    def answer_nothing(self) -> None:
-        """The request is done and gets no answer (Produce with acks=0)."""
-        self.slot.answer = ()
-        self.connection.answered()
-
-    def hang_up(self, reason: str) -> None:
-        """The only way to tell a client of acks=0 that something went wrong."""
-        self.connection.close(reason)
 
 
 class Connection(asyncio.BufferedProtocol):

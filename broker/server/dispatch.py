@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from broker.server.connection import Call, Connection
+from broker.server.call import Call
+from broker.server.connection import Connection
 from broker.server.pipeline import Slot
 from broker.server.quick_produce import QuickProduces, lane_of
 from broker.server.times import ApiTimes, Timing

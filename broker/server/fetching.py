@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from broker.purgatory import Parked, Purgatory
 from broker.replication.fetch_session import FetchSession, FetchSessions
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.server.reading import BROKER_LISTENER, Reading
 from broker.server.replica_manager import READ_COMMITTED, READ_UNCOMMITTED, Partition
 from protocol.errors import ApiError

@@ -12,7 +12,7 @@ from collections import Counter, deque
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.server.reading import BROKER_LISTENER
 from broker.storage.errors import CorruptionError, DiskError
 from protocol.errors import ApiError, ErrorCode, WireError

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
-from broker.server.connection import Call
+from broker.server.call import Call
 from protocol.messages.produce import ProduceRequest
 
 if TYPE_CHECKING:

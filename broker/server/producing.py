@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from broker.config import LogConfig
 from broker.purgatory import Purgatory
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.server.opening import Openings
 from broker.server.quick_produce import Lane, QuickProduce
 from broker.server.replica_manager import Partition

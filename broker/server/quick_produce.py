@@ -14,7 +14,8 @@ from struct import Struct as Packed
 from struct import error as StructError
 from typing import TYPE_CHECKING
 
-from broker.server.connection import Call, Connection
+from broker.server.call import Call
+from broker.server.connection import Connection
 from broker.server.pipeline import Slot
 from broker.server.times import ApiTimes, Timing
 from broker.server.txn_checks import TRANSACTIONAL

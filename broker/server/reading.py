@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from broker.replication.fetch_session import FULL_EPOCH, CachedPartition, FetchSession
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.server.replica_manager import READ_COMMITTED, Partition
 from broker.storage.errors import CorruptionError, DiskError
 from broker.storage.log import Log

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from broker.controller.controller import ControllerInput
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.server.services import Services
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.topics import (

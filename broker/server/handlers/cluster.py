@@ -14,7 +14,7 @@ from broker.controller.image import (
 )
 from broker.controller.names import check_topic_name
 from broker.controller.outcome import CreateOwnTopic
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.server.handlers.transactions import with_topic
 from broker.server.services import Services
 from protocol.errors import ApiError, ErrorCode

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from broker.controller.configs import describe_configs as describe
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.server.loggers import LOGGER_RESOURCE, alter_loggers, describe_loggers
 from broker.server.services import Services
 from protocol.errors import ApiError, ErrorCode

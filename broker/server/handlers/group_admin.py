@@ -9,7 +9,7 @@ from broker.coordinators.classic_group import ClassicGroup
 from broker.coordinators.group_roster import Member
 from broker.coordinators.group_state import GroupState
 from broker.coordinators.outcome import Outcome
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.server.services import Services
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.group import (

@@ -8,7 +8,7 @@ it on its connection, as in Kafka; heartbeats of other members come on other con
 from __future__ import annotations
 
 from broker.coordinators.group_terms import JoinAnswer, Joining, SyncAnswer, Syncing
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.server.services import Services
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.group import (

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from broker.coordinators.group_records import CommittedOffset
 from broker.coordinators.offsets import GroupShard
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.server.services import Services
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.offsets import (

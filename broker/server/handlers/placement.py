@@ -13,7 +13,7 @@ from pathlib import Path
 from broker.controller.image import MetadataImage, PartitionImage
 from broker.controller.placement import check_assignment
 from broker.controller.topics import live_brokers
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.server.services import Services
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.elections import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.server.services import Services
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.list_offsets import (

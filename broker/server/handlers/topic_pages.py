@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker.controller.image import MetadataImage, TopicImage
 from broker.controller.names import check_topic_name
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.server.handlers.cluster import TOPIC_OPERATIONS, leader_refusal
 from broker.server.services import Services
 from protocol.errors import ApiError, ErrorCode

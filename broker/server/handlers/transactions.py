@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from broker.controller.image import OFFSETS_TOPIC
 from broker.controller.outcome import CreateOwnTopic
 from broker.coordinators.txn_state import Expected, Transaction, TxnState
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.server.coordinator_driver import ProducerEpoch
 from broker.server.services import Services
 from protocol.errors import ApiError, ErrorCode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from broker.controller.names import check_topic_name
 from broker.coordinators.txn_state import Transaction, TxnState
-from broker.server.connection import Call
+from broker.server.call import Call
 from broker.server.services import Services
 from broker.server.txn_markers import TxnMarker
 from protocol.errors import ApiError, ErrorCode

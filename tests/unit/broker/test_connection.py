@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from broker.server import connection
-from broker.server.connection import Call, Connection
+from broker.server.call import Call
+from broker.server.connection import Connection
 from broker.server.connections import Connections
 from broker.server.pipeline import Slot
 from protocol.messages.api import ApiKey

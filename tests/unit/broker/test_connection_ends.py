@@ -15,7 +15,8 @@ import pytest
 import uvloop
 
 from broker.server import connection
-from broker.server.connection import Call, Connection
+from broker.server.call import Call
+from broker.server.connection import Connection
 from broker.server.pipeline import Slot
 from protocol.messages.api import ApiKey
 from protocol.wire.frame import READ_BYTES
