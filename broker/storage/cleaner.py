@@ -208,7 +208,8 @@ class CleaningJob:
             index_file.truncate(0)
             index_file.write([content], 0)
             index_file.datasync()
-        new.indexes_written()
+        new.indexes.written()
+        new.txn_index.written()
 
     def _batches(self, segment: Segment) -> Iterator[list[tuple[BatchHeader, memoryview]]]:
         """The whole batches of a segment, checked, some at a time."""

@@ -306,7 +306,7 @@ class Log:
         if self.recovery_point >= end_offset and not has_rolled and producer_files is None:
             return None
         closed = self.segments.closed_since_sync()
-        indexes = [file for segment in closed for file in segment.unsynced_indexes()]
+        indexes = [file for segment in closed for file in segment.indexes.unsynced_files()]
         return FlushTarget(
             self._disk,
             self.claim,

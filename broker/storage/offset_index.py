@@ -34,6 +34,10 @@ class OffsetIndex:
         self.offsets.append(relative_offset)
         self.positions.append(position)
 
+    def cut(self, count: int) -> None:
+        """Keep the first so many entries."""
+        del self.offsets[count:], self.positions[count:]
+
     def position_before(self, relative_offset: int) -> int:
         """A batch boundary at or before the batch that holds the offset."""
         found = bisect_right(self.offsets, relative_offset)

@@ -315,12 +315,12 @@ class _Loading:
                 is_vouched_for = False
             if segment.was_walked:
                 segment.shrink_file()
-                segment.compare_index_files()
+                segment.indexes.compare_files()
                 segment.txn_index.replace_file()
             if not is_last:
-                for file in segment.unsynced_indexes():
+                for file in segment.indexes.unsynced_files():
                     file.datasync()
-                segment.has_unsynced_indexes = False
+                segment.indexes.is_unsynced = False
                 segment.unload()
         if not is_vouched_for:
             self.disk.sync_folder(self.folder)

@@ -3,10 +3,7 @@
 Floor: storage. Positions are bytes in the file, offsets are the log's. `next_offset` and
 `size_bytes` are where the written batches end; bytes behind are left-overs of a failed write, or
 the zeros of a file that was stretched ahead of its batches (decision 0012). A segment that is not
-read costs no descriptor and no index in memory: both come back by `load`, which the first read does
-by itself. The index files are an aid for the next start, so failing to write them fails nothing.
-The time index is written first: a short offset index betrays itself at the next start, a short
-time index behind a whole one does not.
+read costs no descriptor and no index in memory: the first read brings both back by itself.
 """
 
 from __future__ import annotations
@@ -17,6 +14,7 @@ from struct import Struct
 
 from broker.storage.disk import Buffer, Disk, DiskFile
 from broker.storage.errors import CorruptionError, DiskError
+from broker.storage.index_files import INDEX_SUFFIX, TIME_INDEX_SUFFIX, IndexFiles
 from broker.storage.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
 from broker.storage.offset_index import OffsetIndex
 from broker.storage.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
@@ -26,8 +24,6 @@ from broker.storage.txn_index_file import TxnIndexFile
 from broker.storage.walk import BatchWalk
 
 LOG_SUFFIX = ".log"
-INDEX_SUFFIX = ".index"
-TIME_INDEX_SUFFIX = ".timeindex"
 TXN_INDEX_SUFFIX = ".txnindex"
 SNAPSHOT_SUFFIX = ".snapshot"
 DELETED_SUFFIX = ".deleted"
@@ -63,16 +59,12 @@ class Segment:
         "_disk",
         "_file",
         "_file_end",
-        "_index",
-        "_index_entries_written",
         "_marks",
         "_stem",
-        "_time_entries_written",
-        "_time_index",
         "base_offset",
         "created_ms",
         "first_timestamp_ms",
-        "has_unsynced_indexes",
+        "indexes",
         "interval_bytes",
         "largest_timestamp_ms",
         "largest_timestamp_offset",
@@ -109,14 +101,9 @@ class Segment:
         self._file: DiskFile | None = None
         self._file_end = 0
         """How far the file was stretched; it ends at `size_bytes` unless this is more."""
-        self._index: OffsetIndex | None = OffsetIndex()
-        self._time_index: TimeIndex | None = TimeIndex()
-        self._index_entries_written = 0
-        self._time_entries_written = 0
-        self.has_unsynced_indexes = False
-        """Whether index files were written that a power cut could still shorten."""
         self._bytes_since_entry = 0
         self._marks: dict[int, int] = {}
+        self.indexes = IndexFiles(disk, self._stem)
         self.txn_index = TxnIndexFile(disk, self._stem + TXN_INDEX_SUFFIX, base_offset)
 
     @property
@@ -151,35 +138,33 @@ class Segment:
 
     @property
     def index(self) -> OffsetIndex:
-        if self._index is None:
-            self._load_index()
-        assert self._index is not None
-        return self._index
+        index = self.indexes.offset_index
+        if index is None:
+            try:
+                index = self.indexes.read_offset_index(self.size_bytes)
+            except CorruptionError:
+                index = self._rebuild_indexes().index
+        return index
 
     @property
     def time_index(self) -> TimeIndex:
-        if self._time_index is None:
-            self._load_time_index()
-        assert self._time_index is not None
-        return self._time_index
+        index = self.indexes.time_index
+        if index is None:
+            try:
+                index = self.indexes.read_time_index()
+            except CorruptionError:
+                index = self._rebuild_indexes().time_index
+        return index
 
     @property
     def is_loaded(self) -> bool:
-        return (
-            self._file is not None
-            or self._index is not None
-            or self._time_index is not None
-            or self.txn_index.is_loaded
-        )
+        return self._file is not None or self.indexes.is_loaded or self.txn_index.is_loaded
 
     def unload(self) -> None:
         """Let go of the descriptor and of the indexes whose files are complete."""
         self._file = None
         self._marks.clear()
-        if self._index is not None and self._index_entries_written == len(self._index):
-            self._index = None
-        if self._time_index is not None and self._time_entries_written == len(self._time_index):
-            self._time_index = None
+        self.indexes.unload()
         self.txn_index.unload()
 
     def let_go(self) -> DiskFile | None:
@@ -200,8 +185,8 @@ class Segment:
         Raises CorruptionError when a file is missing or cannot belong to this segment.
         """
         self.size_bytes, self.next_offset = self._disk.size_bytes(self.log_path), end_offset
-        self._read_index()
-        self._read_time_index()
+        self.indexes.read_offset_index(self.size_bytes)
+        self.indexes.read_time_index()
         self.txn_index.adopt(end_offset)
         self.was_walked = False
 
@@ -268,8 +253,8 @@ class Segment:
         if len(self._marks) >= MARKS_MAX:
             self._marks.clear()
         self._marks[self.next_offset] = self.size_bytes
-        if len(self.index) - self._index_entries_written >= INDEX_WRITE_ENTRIES:
-            self.write_indexes()
+        if self.indexes.unwritten_count() >= INDEX_WRITE_ENTRIES:
+            self.indexes.write()
 
     def finish_time_index(self) -> None:
         """Enter the largest timestamp, once no more batches can come."""
@@ -284,68 +269,11 @@ class Segment:
 
     def finish_files(self) -> None:
         """Leave the files as a start expects them that finds everything in order."""
-        self.write_indexes()
+        self.indexes.write()
         if self._file_end > self.size_bytes:
             # Should the disk refuse, the next start does it.
             with suppress(DiskError):
                 self.shrink_file()
-
-    def write_indexes(self) -> None:
-        """Bring the index files up to date, as far as the disk lets us."""
-        index, time_index = self._index, self._time_index
-        if index is None or time_index is None:
-            return
-        if len(index) or len(time_index):
-            self.has_unsynced_indexes = True
-        try:
-            file = self._disk.open(self._stem + TIME_INDEX_SUFFIX, create=True)
-            file.write(
-                [time_index.encode(self._time_entries_written)],
-                self._time_entries_written * TIME_ENTRY_BYTES,
-            )
-            file.truncate(len(time_index) * TIME_ENTRY_BYTES)
-            self._time_entries_written = len(time_index)
-            file = self._disk.open(self._stem + INDEX_SUFFIX, create=True)
-            file.write(
-                [index.encode(self._index_entries_written)],
-                self._index_entries_written * OFFSET_ENTRY_BYTES,
-            )
-            file.truncate(len(index) * OFFSET_ENTRY_BYTES)
-            self._index_entries_written = len(index)
-        except DiskError:
-            # They are rebuilt from the batches when they are missing or short.
-            return
-
-    def unsynced_indexes(self) -> list[DiskFile]:
-        """The index files that may have lost their ends after a power cut, in order of writing."""
-        if not self.has_unsynced_indexes:
-            return []
-        paths = self._stem + TIME_INDEX_SUFFIX, self._stem + INDEX_SUFFIX
-        return [self._disk.open(path) for path in paths if self._disk.exists(path)]
-
-    def indexes_written(self) -> None:
-        """All index files hold what is in memory; whoever made the segment has written them."""
-        assert self._index is not None and self._time_index is not None
-        self._index_entries_written = len(self._index)
-        self._time_entries_written = len(self._time_index)
-        self.txn_index.written()
-
-    def compare_index_files(self) -> bool:
-        """Whether the files hold exactly the entries made by walking; if not, write them anew."""
-        try:
-            is_same = (
-                self._disk.read_all(self._stem + INDEX_SUFFIX) == self.index.encode()
-                and self._disk.read_all(self._stem + TIME_INDEX_SUFFIX) == self.time_index.encode()
-            )
-        except DiskError:
-            is_same = False
-        self._index_entries_written = len(self.index) if is_same else 0
-        self._time_entries_written = len(self.time_index) if is_same else 0
-        # Files that are right may still be of a process that was killed before it synced them.
-        self.has_unsynced_indexes = True
-        if not is_same:
-            self.write_indexes()
-        return is_same
 
     def aborted(self) -> Sequence[AbortedEntry]:
         """The aborted transactions whose marker lies here, in the order of the markers."""
@@ -374,11 +302,9 @@ class Segment:
         self.first_timestamp_ms, self.largest_timestamp_ms = state[2], state[3]
         self.largest_timestamp_offset, self._bytes_since_entry = state[4], state[5]
         self.untimed_ms = state[8]
-        index, time_index = self.index, self.time_index
-        del index.offsets[state[6] :], index.positions[state[6] :]
-        del time_index.offsets[state[7] :], time_index.timestamps[state[7] :]
-        self._index_entries_written = min(self._index_entries_written, state[6])
-        self._time_entries_written = min(self._time_entries_written, state[7])
+        self.index.cut(state[6])
+        self.time_index.cut(state[7])
+        self.indexes.were_cut()
         self._marks.clear()
 
     # Finding.
@@ -433,45 +359,15 @@ class Segment:
             reason = f"a batch cannot have {size_bytes} bytes here"
             raise CorruptionError(self.log_path, position, reason)
 
-    def _load_index(self) -> None:
-        try:
-            self._read_index()
-        except CorruptionError:
-            self._rebuild_indexes()
-
-    def _load_time_index(self) -> None:
-        try:
-            self._read_time_index()
-        except CorruptionError:
-            self._rebuild_indexes()
-
-    def _rebuild_indexes(self) -> None:
+    def _rebuild_indexes(self) -> Segment:
         """Make both indexes of a closed segment anew, for their files were lost while it ran."""
-        walked = Segment(
-            self._disk, self._stem[: -BASE_DIGITS - 1], self.base_offset, self.interval_bytes, 0
-        )
+        folder = self._stem[: -BASE_DIGITS - 1]
+        walked = Segment(self._disk, folder, self.base_offset, self.interval_bytes, 0)
         walk = BatchWalk(self.file, 0, self.size_bytes)
         for header in walk:
             walked.take(header.last_offset, header.size_bytes, header.max_timestamp)
         if walk.fault is not None:
             raise CorruptionError(self.log_path, walk.position, walk.fault)
         walked.close_for_writing()
-        self._index, self._time_index = walked.index, walked.time_index
-        self._index_entries_written = walked._index_entries_written
-        self._time_entries_written = walked._time_entries_written
-
-    def _read_index(self) -> None:
-        path = self._stem + INDEX_SUFFIX
-        try:
-            self._index = OffsetIndex.decode(self._disk.read_all(path), self.size_bytes)
-        except (ValueError, DiskError) as error:
-            raise CorruptionError(path, 0, str(error)) from error
-        self._index_entries_written = len(self._index)
-
-    def _read_time_index(self) -> None:
-        path = self._stem + TIME_INDEX_SUFFIX
-        try:
-            self._time_index = TimeIndex.decode(self._disk.read_all(path))
-        except (ValueError, DiskError) as error:
-            raise CorruptionError(path, 0, str(error)) from error
-        self._time_entries_written = len(self._time_index)
+        self.indexes = walked.indexes
+        return walked

@@ -146,8 +146,8 @@ class Segments:
     def indexes_synced(self, segments: Sequence[Segment]) -> None:
         """The index files of these are on the disk."""
         for segment in segments:
-            segment.has_unsynced_indexes = False
-        self._unsynced = [one for one in self._unsynced if one.has_unsynced_indexes]
+            segment.indexes.is_unsynced = False
+        self._unsynced = [one for one in self._unsynced if one.indexes.is_unsynced]
 
     def unload_cold(self, searched: Iterable[Segment]) -> None:
         """Close what a search has opened in these, but for the active and the warm."""
@@ -257,7 +257,7 @@ class Segments:
         files: list[DiskFile] = []
         for segment in self._row:
             segment.finish_files()
-            files += segment.unsynced_indexes()
+            files += segment.indexes.unsynced_files()
         return files
 
     def cut(self, offset: int) -> None:

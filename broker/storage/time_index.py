@@ -35,6 +35,10 @@ class TimeIndex:
             self.timestamps.append(timestamp_ms)
             self.offsets.append(relative_offset)
 
+    def cut(self, count: int) -> None:
+        """Keep the first so many entries."""
+        del self.timestamps[count:], self.offsets[count:]
+
     def offset_before(self, timestamp_ms: int) -> int:
         """A relative offset below which every record is older than the timestamp."""
         found = bisect_left(self.timestamps, timestamp_ms)
