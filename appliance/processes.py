@@ -123,12 +123,15 @@ def port_is_free(host: str, port: int) -> bool:
 
 
 def holder_of(port: int) -> Holder:
-    """Who has a TCP port of this machine: whoever listens, else whoever is connected through it."""
+    """Who has a TCP port of this machine: whoever listens, else whoever is connected through it.
+
+    Several connections may share an own port; one that has ended is the least of them.
+    """
     try:
         found = [c for c in psutil.net_connections(kind="tcp") if c.laddr and c.laddr.port == port]
     except psutil.AccessDenied:
         return Holder(None, "")
-    found.sort(key=lambda connection: connection.status != psutil.CONN_LISTEN)
+    found.sort(key=lambda one: (one.status != psutil.CONN_LISTEN, one.pid is None))
     for connection in found:
         is_listening = connection.status == psutil.CONN_LISTEN
         if connection.pid is not None:

@@ -8,7 +8,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from appliance.processes import (
@@ -123,3 +125,12 @@ def test_a_log_that_is_not_there_has_no_end(tmp_path: Path) -> None:
     assert not rotate(tmp_path / "no.log")
     (tmp_path / "x.log").write_bytes(b"one\ntwo\nthree \xff\n")
     assert tail(tmp_path / "x.log", 2) == ["two", "three \ufffd"]
+
+
+def test_a_connection_that_lives_is_named_before_one_that_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours = SimpleNamespace(laddr=SimpleNamespace(port=7), status="ESTABLISHED", pid=os.getpid())
+    ended = SimpleNamespace(laddr=SimpleNamespace(port=7), status="TIME_WAIT", pid=None)
+    monkeypatch.setattr(psutil, "net_connections", lambda kind: [ended, ours])
+    assert holder_of(7).pid == os.getpid()
