@@ -38,7 +38,8 @@ RATE = 5_000
 TOPIC = "logs.access"
 SIZES_S = (10, 60, 3_600, 0)
 HEALTHY_S = 300.0
-COUNTED_S = 300.0
+STALLED_S = 120.0
+"""Nothing may stand still for so long while there is something to be read or counted."""
 PAUSE_S_MAX = 3.0
 UPON_ANOTHER = 0.25
 """The share of kills that do not wait until the part killed before is back."""
@@ -125,15 +126,22 @@ class Phase:
         with LoadWriter(self.folder, RATE, self.base_s, first=self.end) as load:
             killer.run(parts, times)
             self.end = load.finish()
-        wait_until(self._is_read, COUNTED_S, "the collector has read everything")
+        what = "the collector has read everything"
+        wait_until(self._is_read, STALLED_S, what, progress=self._positions)
         wait_until(
-            lambda: self.reading.is_counted(TOPIC, self.end), COUNTED_S, "the ledger is at the ends"
+            lambda: self.reading.is_counted(TOPIC, self.end),
+            STALLED_S,
+            "the ledger is at the ends",
+            progress=self.reading.ledger,
         )
 
     def _is_read(self) -> bool:
+        sizes = {path.name: path.stat().st_size for path in self.folder.iterdir()}
+        return self._positions() == sizes
+
+    def _positions(self) -> dict[str, int]:
         rows = self.reading.details("collector", "collector")["files"]
-        positions = {Path(row["path"]).name: row["position"] for row in rows}
-        return positions == {path.name: path.stat().st_size for path in self.folder.iterdir()}
+        return {Path(row["path"]).name: row["position"] for row in rows}
 
     def topic(self) -> tuple[dict[str, "array[int]"], Expected]:
         """The topic's numbers by file, in order, and what they must count to."""

@@ -7,19 +7,29 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def wait_until(condition: Callable[[], T], deadline_s: float, what: str) -> T:
+def wait_until(
+    condition: Callable[[], T],
+    deadline_s: float,
+    what: str,
+    *,
+    progress: Callable[[], object] | None = None,
+) -> T:
     """Poll `condition` until it is true and return its value; fail naming `what` when time is up.
 
-    An exception of the condition counts as "not yet" and is shown when time is up.
+    An exception of the condition counts as "not yet" and is shown when time is up. With `progress`
+    the time begins anew whenever that has another value: for work whose end the machine decides.
     """
     end = time.monotonic() + deadline_s
     last: object = None
+    seen: object = None
     while True:
         try:
             value = condition()
             if value:
                 return value
             last = value
+            if progress is not None and (now := progress()) != seen:
+                seen, end = now, time.monotonic() + deadline_s
         except Exception as error:
             last = error
         if time.monotonic() >= end:
