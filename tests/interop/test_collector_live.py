@@ -6,7 +6,8 @@ import os
 import socket
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,23 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         yield running
 
 
+Read = Callable[..., TopicReader]
+
+
+@pytest.fixture
+def read(broker: BrokerProcess) -> Iterator[Read]:
+    """Begins to read a topic, for as long as the test lasts."""
+    readers: list[TopicReader] = []
+
+    def begin(topic: str, *partitions: int) -> TopicReader:
+        readers.append(TopicReader(broker.bootstrap, topic, partitions or (0, 1, 2)))
+        return readers[-1]
+
+    yield begin
+    for reader in readers:
+        reader.close()
+
+
 def inputs(topic: str, **keys: object) -> dict[str, object]:
     return {"inputs": [{"paths": ["watched/**"], "topic": topic, **keys}], "scan_interval": "1s"}
 
@@ -43,8 +61,10 @@ def drop(source: Path, target: Path) -> bytes:
     return data
 
 
-def test_a_real_access_log_arrives_line_by_line(broker: BrokerProcess, tmp_path: Path) -> None:
-    reader = TopicReader(broker.bootstrap, "t.access")
+def test_a_real_access_log_arrives_line_by_line(
+    broker: BrokerProcess, tmp_path: Path, read: Read
+) -> None:
+    reader = read("t.access")
     with CollectorProcess(tmp_path, broker.mill_bootstrap, inputs("t.access")) as collector:
         log = shared_log("apache_access.log")
         data = drop(log, collector.home / "watched/access/access.log")
@@ -58,11 +78,12 @@ def test_a_real_access_log_arrives_line_by_line(broker: BrokerProcess, tmp_path:
     with CollectorProcess(tmp_path, broker.mill_bootstrap, inputs("t.access")) as collector:
         drop(log, collector.home / "watched/access/again.log")
         assert sorted(reader.values(20_000)) == sorted(lines * 2)
-    reader.close()
 
 
-def test_crlf_and_a_last_line_without_an_end(broker: BrokerProcess, tmp_path: Path) -> None:
-    reader = TopicReader(broker.bootstrap, "t.ssh")
+def test_crlf_and_a_last_line_without_an_end(
+    broker: BrokerProcess, tmp_path: Path, read: Read
+) -> None:
+    reader = read("t.ssh")
     with CollectorProcess(tmp_path, broker.mill_bootstrap, inputs("t.ssh")) as collector:
         target = collector.home / "watched/text/ssh.log"
         data = drop(shared_log("OpenSSH_2k.log"), target)
@@ -73,11 +94,10 @@ def test_crlf_and_a_last_line_without_an_end(broker: BrokerProcess, tmp_path: Pa
         with target.open("ab") as writer:
             writer.write(b"\r\n")
         assert reader.values(2_000) == expected
-    reader.close()
 
 
-def test_once_reads_everything_and_ends(broker: BrokerProcess, tmp_path: Path) -> None:
-    reader = TopicReader(broker.bootstrap, "t.once")
+def test_once_reads_everything_and_ends(broker: BrokerProcess, tmp_path: Path, read: Read) -> None:
+    reader = read("t.once")
     collector = CollectorProcess(tmp_path, broker.mill_bootstrap, inputs("t.once"))
     folder = collector.home / "watched/text"
     (folder / "a.log").write_bytes(b"one\ntwo\nhalf")
@@ -101,7 +121,6 @@ def test_once_reads_everything_and_ends(broker: BrokerProcess, tmp_path: Path) -
     code, out = collector.run("--once")
     assert code == 1
     assert "not whole yet" in json.loads(out.splitlines()[-1])["incomplete"][0]
-    reader.close()
 
 
 def test_check_shows_files_positions_and_lag(broker: BrokerProcess, tmp_path: Path) -> None:
@@ -133,10 +152,12 @@ def test_two_collectors_never_share_a_data_folder(broker: BrokerProcess, tmp_pat
         assert f"in use by the collector with pid {collector.process.pid}" in collector.log_text()
 
 
-def test_overlong_lines_go_to_the_dead_letters(broker: BrokerProcess, tmp_path: Path) -> None:
+def test_overlong_lines_go_to_the_dead_letters(
+    broker: BrokerProcess, tmp_path: Path, read: Read
+) -> None:
     section = inputs("t.dead", max_line_bytes=1024, on_overlong="dead_letter")
-    dead = TopicReader(broker.bootstrap, "millrace.dead-letters", [0])
-    reader = TopicReader(broker.bootstrap, "t.dead")
+    dead = read("millrace.dead-letters", 0)
+    reader = read("t.dead")
     with CollectorProcess(tmp_path, broker.mill_bootstrap, section) as collector:
         path = collector.home / "watched/text/a.log"
         path.write_bytes(b"short\n" + b"y" * 5000 + b"\nend\n")
@@ -152,26 +173,31 @@ def test_overlong_lines_go_to_the_dead_letters(broker: BrokerProcess, tmp_path: 
         ]
         wait_until(lambda: collector.details()["lag_bytes_total"] == 0, 10, "no lag")
         assert collector.details()["counters"]["dead_lettered"] == 1
-    reader.close()
-    dead.close()
 
 
 def test_a_rotation_under_load_keeps_every_line_in_order(
-    broker: BrokerProcess, tmp_path: Path
+    broker: BrokerProcess, tmp_path: Path, read: Read
 ) -> None:
-    reader = TopicReader(broker.bootstrap, "t.rotate")
+    reader = read("t.rotate")
     with CollectorProcess(tmp_path, broker.mill_bootstrap, inputs("t.rotate")) as collector:
         folder = collector.home / "watched/access"
         written, number = [], 0
+
+        def has_seen(count: int) -> bool:
+            return bool(collector.details()["files_total"] == count)
+
         for rotation in range(8):
             with (folder / "access.log").open("ab") as writer:
-                for _ in range(40):
+                for part in range(40):
                     lines = [b"%07d" % n for n in range(number, number + 100)]
                     number += 100
                     written += lines
                     writer.write(b"\n".join(lines) + b"\n")
                     writer.flush()
                     time.sleep(0.002)
+                    if part == 20:
+                        # A file has the name under which it was seen first.
+                        wait_until(partial(has_seen, rotation + 1), 30, f"file {rotation}")
                 for index in range(rotation, 0, -1):
                     os.rename(folder / f"access.log.{index}", folder / f"access.log.{index + 1}")
                 os.rename(folder / "access.log", folder / "access.log.1")
@@ -182,13 +208,12 @@ def test_a_rotation_under_load_keeps_every_line_in_order(
         assert sorted(values) == written
         assert {key for _, key, _ in reader.records} == {b"access/access.log"}
         assert collector.details()["counters"].get("lost_possible", 0) == 0
-    reader.close()
 
 
 def test_a_thousand_files_renamed_at_once_are_all_followed(
-    broker: BrokerProcess, tmp_path: Path
+    broker: BrokerProcess, tmp_path: Path, read: Read
 ) -> None:
-    reader = TopicReader(broker.bootstrap, "t.many")
+    reader = read("t.many")
     with CollectorProcess(tmp_path, broker.mill_bootstrap, inputs("t.many")) as collector:
         folder = collector.home / "watched/text"
         for index in range(1000):
@@ -205,11 +230,12 @@ def test_a_thousand_files_renamed_at_once_are_all_followed(
         assert collector.details()["counters"]["renamed"] == 1000
         assert len(collector.details()["files"]) == 1000
         assert collector.details()["counters"].get("lost_possible", 0) == 0
-    reader.close()
 
 
-def test_a_limit_made_smaller_cuts_what_was_refused(broker: BrokerProcess, tmp_path: Path) -> None:
-    reader = TopicReader(broker.bootstrap, "t.limit")
+def test_a_limit_made_smaller_cuts_what_was_refused(
+    broker: BrokerProcess, tmp_path: Path, read: Read
+) -> None:
+    reader = read("t.limit")
     section = inputs("t.limit") | {"compression": "none"}
     with CollectorProcess(tmp_path, broker.mill_bootstrap, section) as collector:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
@@ -231,18 +257,19 @@ def test_a_limit_made_smaller_cuts_what_was_refused(broker: BrokerProcess, tmp_p
         assert values[-1] == b"end"
         assert collector.details()["counters"]["batches_refused"] >= 1
         wait_until(lambda: collector.status().problems == (), 10, "no problem")
-    reader.close()
 
 
-def test_keys_partitions_and_line_ends_as_configured(broker: BrokerProcess, tmp_path: Path) -> None:
+def test_keys_partitions_and_line_ends_as_configured(
+    broker: BrokerProcess, tmp_path: Path, read: Read
+) -> None:
     section = {
         "inputs": [
             {"paths": ["watched/text/*"], "topic": "t.none", "key": "none"},
             {"paths": ["watched/json/*"], "topic": "t.host", "key": "host", "line_end": "keep"},
         ]
     }
-    none = TopicReader(broker.bootstrap, "t.none")
-    host = TopicReader(broker.bootstrap, "t.host")
+    none = read("t.none")
+    host = read("t.host")
     with CollectorProcess(tmp_path, broker.mill_bootstrap, section) as collector:
         for index in range(9):
             (collector.home / f"watched/text/{index}").write_bytes(b"one\r\ntwo\r\n")
@@ -255,8 +282,6 @@ def test_keys_partitions_and_line_ends_as_configured(broker: BrokerProcess, tmp_
         (partition, key, _) = host.records[0]
         assert key == socket.gethostname().encode()
         assert partition == partition_for_key(key, 3)
-    none.close()
-    host.close()
 
 
 def test_health_and_metrics_are_served(broker: BrokerProcess, tmp_path: Path) -> None:
