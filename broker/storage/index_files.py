@@ -90,21 +90,21 @@ class IndexFiles:
             self.is_unsynced = True
         try:
             written = self._times_written
-            data, end = time_index.encode(written), len(time_index) * TIME_ENTRY_BYTES
-            self._write_file(self._time_index_path, data, written * TIME_ENTRY_BYTES, end)
+            self._write(self._time_index_path, time_index, written, TIME_ENTRY_BYTES)
             self._times_written = len(time_index)
             written = self._offsets_written
-            data, end = index.encode(written), len(index) * OFFSET_ENTRY_BYTES
-            self._write_file(self._offset_index_path, data, written * OFFSET_ENTRY_BYTES, end)
+            self._write(self._offset_index_path, index, written, OFFSET_ENTRY_BYTES)
             self._offsets_written = len(index)
         except DiskError:
             # They are rebuilt from the batches when they are missing or short.
             return
 
-    def _write_file(self, path: str, data: bytes, position: int, end: int) -> None:
+    def _write(
+        self, path: str, index: OffsetIndex | TimeIndex, written_count: int, entry_bytes: int
+    ) -> None:
         file = self._disk.open(path, create=True)
-        file.write([data], position)
-        file.truncate(end)
+        file.write([index.encode(written_count)], written_count * entry_bytes)
+        file.truncate(len(index) * entry_bytes)
 
     def written(self) -> None:
         """The files hold what is in memory; whoever made the segment has written them."""
@@ -118,6 +118,12 @@ class IndexFiles:
             return []
         paths = self._time_index_path, self._offset_index_path
         return [self._disk.open(path) for path in paths if self._disk.exists(path)]
+
+    def sync(self) -> None:
+        """Wait until what was written is on the disk; DiskError when that cannot be told."""
+        for file in self.unsynced_files():
+            file.datasync()
+        self.is_unsynced = False
 
     def compare_files(self) -> None:
         """See whether the files hold just what walking has found; if not, write them anew."""

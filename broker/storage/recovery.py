@@ -318,9 +318,7 @@ class _Loading:
                 segment.indexes.compare_files()
                 segment.txn_index.replace_file()
             if not is_last:
-                for file in segment.indexes.unsynced_files():
-                    file.datasync()
-                segment.indexes.is_unsynced = False
+                segment.indexes.sync()
                 segment.unload()
         if not is_vouched_for:
             self.disk.sync_folder(self.folder)

@@ -360,7 +360,10 @@ class Segment:
             raise CorruptionError(self.log_path, position, reason)
 
     def _rebuild_indexes(self) -> Segment:
-        """Make both indexes of a closed segment anew, for their files were lost while it ran."""
+        """Make both indexes of a closed segment anew, for their files were lost while it ran.
+
+        Returns the segment they were made with.
+        """
         folder = self._stem[: -BASE_DIGITS - 1]
         walked = Segment(self._disk, folder, self.base_offset, self.interval_bytes, 0)
         walk = BatchWalk(self.file, 0, self.size_bytes)

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from broker.storage import log_manager, segment
 from broker.storage.walk import BatchWalk
 from tests.unit.storage.kit import NOW, Node, batch
 
@@ -24,10 +25,10 @@ def newest_times(node: Node) -> list[int]:
     """The largest timestamp of each segment, from its batches."""
     return [
         max(
-            (one.max_timestamp for one in BatchWalk(segment.file, 0, segment.size_bytes)),
+            (header.max_timestamp for header in BatchWalk(one.file, 0, one.size_bytes)),
             default=-1,
         )
-        for segment in node.log.segments
+        for one in node.log.segments
     ]
 
 
@@ -43,8 +44,47 @@ def test_times_are_right_after_a_power_cut(seed: int, is_clean: bool) -> None:
         if is_clean:
             node.manager.close_clean()
         node.crash(chance)
-        believed = [segment.largest_timestamp_ms for segment in node.log.segments]
+        believed = [one.largest_timestamp_ms for one in node.log.segments]
         assert believed == newest_times(node), f"seed {seed}"
+
+
+def lose_of_time_indexes_only(node: Node, chance: random.Random) -> None:
+    """The power goes, and nothing had not reached the disk but what time indexes had unsynced."""
+    for name in node.names():
+        if not name.endswith(".timeindex"):
+            node.disk.open(node.path(name)).datasync()
+    node.disk.sync_folder(node.path("").rstrip("/"))
+    node.crash(chance)
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("seed", range(40))
+def test_a_lost_end_of_a_time_index_is_never_believed(
+    seed: int, is_clean: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Every entry a write of its own, of which any number may be lost.
+    monkeypatch.setattr(segment, "INDEX_WRITE_ENTRIES", 1)
+    chance = random.Random(seed)
+    # A stop may have too many files open to sync them all together.
+    monkeypatch.setattr(log_manager, "UNSYNCED_MAX", chance.choice([1, log_manager.UNSYNCED_MAX]))
+    node = Node(SETTINGS)
+    for _ in range(6):
+        put_at_random_times(node, chance, chance.randrange(20))
+        node.flush()
+        if chance.random() < 0.5:
+            node.restart()
+        else:
+            # Killed, maybe before a flush could sync what a roll has written.
+            put_at_random_times(node, chance, chance.randrange(20))
+            node.reopen()
+    put_at_random_times(node, chance, chance.randrange(20))
+    node.flush()
+    node.manager.checkpoint().perform()
+    if is_clean:
+        node.manager.close_clean()
+    lose_of_time_indexes_only(node, chance)
+    believed = [one.largest_timestamp_ms for one in node.log.segments]
+    assert believed == newest_times(node), f"seed {seed}"
 
 
 @pytest.mark.parametrize("suffix", [".timeindex", ".index"])
@@ -61,5 +101,5 @@ def test_times_are_right_after_an_index_file_could_not_be_written(seed: int, suf
     node.manager.checkpoint().perform()
     # Killed and started again, with everything that was written still there.
     node.reopen()
-    believed = [segment.largest_timestamp_ms for segment in node.log.segments]
+    believed = [one.largest_timestamp_ms for one in node.log.segments]
     assert believed == newest_times(node), f"seed {seed}"
