@@ -1,13 +1,13 @@
 """What the live view asks of the truth: the rows it is caught up and refilled from."""
 
 from collections.abc import Sequence
-from decimal import Decimal
 from typing import Protocol
 
 from sinks.keys import Key
 from sinks.merge import Cell, CellId, WindowId
+from sinks.values import Number
 
-Ranking = Sequence[tuple[Key, Decimal]]
+Ranking = Sequence[tuple[Key, Number]]
 
 
 class Cellar(Protocol):
@@ -23,6 +23,18 @@ class Cellar(Protocol):
 
     def windows_from(self, metric: str, size_s: int, oldest_s: int) -> list[tuple[int, int]]:
         """Start and number of keys of the windows from `oldest_s` on, newest first."""
+        ...
+
+    def windows_before(
+        self, metric: str, size_s: int, oldest_s: int, before_s: int | None, windows_max: int
+    ) -> list[tuple[int, int]]:
+        """As `windows_from`, but at most so many, and of those that start before `before_s`."""
+        ...
+
+    def cells_page(
+        self, window: WindowId, after: bytes, cells_max: int
+    ) -> list[tuple[CellId, Cell]]:
+        """The window's next cells behind the hash `after`, in the order of hashes."""
         ...
 
     def cells_between(

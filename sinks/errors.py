@@ -5,6 +5,7 @@ SinkError
 ├── LedgerMismatch       the batch does not continue what was counted, or the server was restored
 │                        from an older copy; resume from the ledger
 ├── DefinitionChanged    a metric's meaning changed under its old name
+├── SchemaTooNew         a newer version of the program wrote the database
 └── SinkUnavailable      a server is away; the same batch may be tried again
 """
 
@@ -35,6 +36,16 @@ class DefinitionChanged(SinkError):
             f"the meaning of {listed} changed, and what is counted under that name was counted "
             "otherwise: give the metric a new name (counting it again under the old one, "
             f"`stream recount {names[0]}`, is not built yet)"
+        )
+
+
+class SchemaTooNew(SinkError):
+    """The tables are of a version that this program does not know."""
+
+    def __init__(self, found: int, known: int) -> None:
+        super().__init__(
+            f"the database is of version {found} and this program writes version {known}: "
+            "start the newer program again"
         )
 
 

@@ -1,21 +1,27 @@
 """How a key is told apart, shown and cut. Pure.
 
-Keys are bytes: collations fold case and accents and pad blanks, so a row is found by a hash over
-the full values, each with its length before it; the readable columns are for people.
+Keys are bytes: collations fold case and accents and pad blanks, so a row is found by a hash. It is
+made of the columns as they are shown, each with its length before it, by a function that Spark and
+MySQL have too: of a row in the database, and of a line in a query, the same hash can be made.
 """
 
-from hashlib import blake2b
+from functools import lru_cache
+from hashlib import blake2b, sha256
 
 K_COLUMN_CHARACTERS = 512
+K_HASH_BYTES = 16
+# Live batches bring the same keys again and again.
+HASHES_REMEMBERED_MAX = 8_192
 NULL_TEXT = "(null)"
 OTHER_TEXT = "(other)"
 NO_KEY_TEXT = "*"
 
 Key = tuple[str | None, ...]
 
-# A key that no line can have: values never begin with this length.
-_OTHER_MARK = (-2).to_bytes(4, "big", signed=True)
-_NULL_MARK = (-1).to_bytes(4, "big", signed=True)
+# What is hashed in place of a key's text; the text of a key begins with a digit or with `-`.
+OTHER_HASHED = "other"
+NULL_HASHED = "-"
+# A key that no line can have.
 OTHER: Key = ("\0other",)
 
 
@@ -30,18 +36,30 @@ def is_other(key: Key) -> bool:
 
 
 def key_hash(key: Key) -> bytes:
-    """16 bytes over the full, length-prefixed values; NULL has length -1."""
-    digest = blake2b(digest_size=16)
-    if is_other(key):
-        digest.update(_OTHER_MARK)
-        return digest.digest()
-    for part in key:
-        if part is None:
-            digest.update(_NULL_MARK)
-        else:
-            value = part.encode("utf-8", "surrogatepass")
-            digest.update(len(value).to_bytes(4, "big", signed=True) + value)
-    return digest.digest()
+    """The first 16 bytes of SHA-256 over `<octets>:<value>` for each part, `-` for NULL.
+
+    Octets are those of the value in UTF-8, as `cut` leaves it. Without a key the text is empty;
+    the overflow key's is `other`.
+    """
+    # Long keys are not remembered: a line may be a megabyte.
+    if any(part is not None and len(part) > K_COLUMN_CHARACTERS for part in key):
+        return _hash(key)
+    return _remembered_hash(key)
+
+
+def _hash(key: Key) -> bytes:
+    text = OTHER_HASHED if is_other(key) else "".join(_hashed(part) for part in key)
+    return sha256(text.encode()).digest()[:K_HASH_BYTES]
+
+
+_remembered_hash = lru_cache(HASHES_REMEMBERED_MAX)(_hash)
+
+
+def _hashed(part: str | None) -> str:
+    if part is None:
+        return NULL_HASHED
+    value = cut(part)
+    return f"{len(value.encode())}:{value}"
 
 
 def file_hash(path: str) -> bytes:
@@ -65,6 +83,8 @@ def cut(value: str) -> str:
 
     A longer one, and one with a lone surrogate, ends in `~` and 16 digits of its hash.
     """
+    if value.isascii() and len(value) <= K_COLUMN_CHARACTERS:
+        return value
     shown = value.encode("utf-8", "replace").decode()
     if shown == value and len(value) <= K_COLUMN_CHARACTERS:
         return value

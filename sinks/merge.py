@@ -6,12 +6,12 @@ order of their hash, so that a replay chooses the same ones.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sinks.keys import Key, is_other, key_hash, other_key
 from sinks.rows import ALL_WINDOW_S, FoldRow, MetricDefinition
-from sinks.values import Aggregate, Measure, value_of
+from sinks.values import Aggregate, Measure, combined, value_of
 
 MAX_KEYS = 10_000
 MAX_KEYS_ALL = 100_000
@@ -47,7 +47,16 @@ class Cell:
     aggregate: Aggregate
 
 
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """What a batch has for one cell: its key and its parts, still to be combined."""
+
+    key: Key
+    parts: list[Aggregate] = field(default_factory=list)
+
+
 Cells = dict[CellId, Cell]
+GatheredCells = dict[CellId, Gathered]
 KeepRule = Callable[[MetricDefinition, int], int | None]
 
 
@@ -76,9 +85,9 @@ def fold_to_windows(
     definitions: Mapping[str, MetricDefinition],
     now_s: int,
     keep_s: KeepRule = keep_in_mysql_s,
-) -> Cells:
-    """Add each slice to every window that holds it and is still kept where the truth lies."""
-    cells: Cells = {}
+) -> GatheredCells:
+    """Gather the slices of every window that holds them and is still kept where the truth lies."""
+    cells: GatheredCells = {}
     for row in rows:
         definition = definitions[row.metric]
         k_hash = key_hash(row.key)
@@ -87,8 +96,17 @@ def fold_to_windows(
             start_s = window_start(row.slice_start_s, size_s)
             if not is_kept(start_s, size_s, keep_s(definition, size_s), now_s):
                 continue
-            _add(cells, CellId(row.metric, size_s, start_s, k_hash), row.key, aggregate)
+            gather(cells, CellId(row.metric, size_s, start_s, k_hash), row.key, aggregate)
     return cells
+
+
+def gather(cells: GatheredCells, cell_id: CellId, key: Key, aggregate: Aggregate) -> None:
+    """Add a part to a cell."""
+    present = cells.get(cell_id)
+    if present is None:
+        cells[cell_id] = Gathered(key, [aggregate])
+    else:
+        present.parts.append(aggregate)
 
 
 def key_limit(definition: MetricDefinition, size_s: int) -> int:
@@ -98,7 +116,9 @@ def key_limit(definition: MetricDefinition, size_s: int) -> int:
     return MAX_KEYS_ALL if size_s == ALL_WINDOW_S else MAX_KEYS
 
 
-def overflow_candidates(cells: Cells, definitions: Mapping[str, MetricDefinition]) -> set[CellId]:
+def overflow_candidates(
+    cells: Iterable[CellId], definitions: Mapping[str, MetricDefinition]
+) -> set[CellId]:
     """The overflow cells that a merge of these might touch, so that they are read beforehand."""
     return {
         CellId(*window, key_hash(other_key(len(definitions[window.metric].key_columns))))
@@ -108,18 +128,18 @@ def overflow_candidates(cells: Cells, definitions: Mapping[str, MetricDefinition
 
 
 def merge_with_stored(
-    batch: Cells,
+    batch: GatheredCells,
     stored: Cells,
     key_counts: Mapping[WindowId, int],
     definitions: Mapping[str, MetricDefinition],
 ) -> tuple[Cells, dict[WindowId, int]]:
-    """The absolute cells to write, and the key counts of the windows that got new keys."""
-    written: Cells = {}
+    """The absolute cells to write, in order, and the key counts of windows that got new keys."""
+    gathered: GatheredCells = {}
     counts: dict[WindowId, int] = {}
     for cell_id in sorted(batch):
-        cell = batch[cell_id]
-        target, key = cell_id, cell.key
-        if cell_id not in stored and not is_other(cell.key):
+        more = batch[cell_id]
+        target, key = cell_id, more.key
+        if cell_id not in stored and not is_other(key):
             definition = definitions[cell_id.metric]
             window = cell_id.window
             known = counts.get(window, key_counts.get(window, 0))
@@ -128,10 +148,15 @@ def merge_with_stored(
                 target = CellId(*window, key_hash(key))
             else:
                 counts[window] = known + 1
-        if target not in written and target in stored:
-            written[target] = stored[target]
-        _add(written, target, key, cell.aggregate)
-    return written, counts
+        present = gathered.get(target)
+        if present is None:
+            before = stored.get(target)
+            parts = more.parts if before is None else [before.aggregate, *more.parts]
+            # A list of its own, to which the parts of other keys may be added.
+            gathered[target] = Gathered(key if before is None else before.key, list(parts))
+        else:
+            present.parts.extend(more.parts)
+    return {i: Cell(gathered[i].key, combined(gathered[i].parts)) for i in sorted(gathered)}, counts
 
 
 def fallen_windows(
@@ -149,9 +174,3 @@ def fallen_windows(
         if was is not None and (value is None or value < was):
             fallen.add(cell_id.window)
     return frozenset(fallen)
-
-
-def _add(cells: Cells, cell_id: CellId, key: Key, aggregate: Aggregate) -> None:
-    present = cells.get(cell_id)
-    merged = aggregate if present is None else present.aggregate.merged(aggregate)
-    cells[cell_id] = Cell(key if present is None else present.key, merged)

@@ -27,8 +27,10 @@ class MySqlCellar:
 
         def read(cursor: Any) -> list[tuple[CellId, Cell]] | None:
             cursor.execute(
-                f"SELECT {CELL_COLUMNS} FROM windows WHERE seq > %s LIMIT %s",
-                (seq, cells_max + 1),
+                f"SELECT {CELL_COLUMNS} FROM window_keys STRAIGHT_JOIN windows "
+                "USING (metric, size_s, start_at) "
+                "WHERE window_keys.seq > %s AND windows.seq > %s LIMIT %s",
+                (seq, seq, cells_max + 1),
             )
             rows = cursor.fetchall()
             if len(rows) > cells_max:
@@ -48,6 +50,43 @@ class MySqlCellar:
                 (metric, size_s, to_datetime(oldest_s)),
             )
             return [(to_seconds(start_at), int(n_keys)) for start_at, n_keys in cursor.fetchall()]
+
+        return self._sink.read(read)
+
+    def windows_before(
+        self, metric: str, size_s: int, oldest_s: int, before_s: int | None, windows_max: int
+    ) -> list[tuple[int, int]]:
+        """As `windows_from`, but at most so many, and of those that start before `before_s`."""
+
+        def read(cursor: Any) -> list[tuple[int, int]]:
+            bound, bounds = "", [to_datetime(oldest_s)]
+            if before_s is not None:
+                bound = "AND start_at < %s "
+                bounds.append(to_datetime(before_s))
+            cursor.execute(
+                "SELECT start_at, n_keys FROM window_keys WHERE metric = %s AND size_s = %s "
+                f"AND start_at >= %s {bound}ORDER BY start_at DESC LIMIT %s",
+                (metric, size_s, *bounds, windows_max),
+            )
+            return [(to_seconds(start_at), int(n_keys)) for start_at, n_keys in cursor.fetchall()]
+
+        return self._sink.read(read)
+
+    def cells_page(
+        self, window: WindowId, after: bytes, cells_max: int
+    ) -> list[tuple[CellId, Cell]]:
+        """The window's next cells behind the hash `after`, in the order of hashes."""
+
+        def read(cursor: Any) -> list[tuple[CellId, Cell]]:
+            # Reading a column costs more than comparing its value: the window's own are left out.
+            place = (window.metric, window.size_s, to_datetime(window.start_s))
+            columns = CELL_COLUMNS.removeprefix("metric, size_s, start_at, ")
+            cursor.execute(
+                f"SELECT {columns} FROM windows WHERE metric = %s AND size_s = %s "
+                "AND start_at = %s AND k_hash > %s ORDER BY k_hash LIMIT %s",
+                (*place, after, cells_max),
+            )
+            return [cell_of((*place, *row), self._definitions) for row in cursor.fetchall()]
 
         return self._sink.read(read)
 

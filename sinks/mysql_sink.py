@@ -1,13 +1,14 @@
 """The truth in MySQL: guard, merge and ledger in one transaction.
 
-Driver of `merge` and `ledger`; with `mysql_link` the only file that writes to MySQL. Rows are
-written absolute and sorted by primary key; one writer row is locked first, so two drivers take
-turns and the older one finds that it is not its turn any more.
+Driver of `ledger`; the cells of a batch are written by `mysql_merge`, and `migrate` brings older
+databases to the present shape. Rows are written sorted by primary key; one writer row is locked
+first, so two drivers take turns and the older one finds that it is not its turn any more.
 """
 
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import pymysql
@@ -16,15 +17,10 @@ from sinks import mysql_link, schema
 from sinks.config import MySqlSettings
 from sinks.errors import DefinitionChanged, LedgerMismatch, SinkUnavailable
 from sinks.ledger import Standing, after, compare
-from sinks.merge import (
-    Cells,
-    WindowId,
-    fallen_windows,
-    fold_to_windows,
-    merge_with_stored,
-    overflow_candidates,
-)
-from sinks.mysql_rows import CELL_COLUMNS, UPSERT, cell_of, row_of, to_datetime, to_seconds
+from sinks.migrate import Migration, prepare
+from sinks.mysql_merge import CellWriter, Written
+from sinks.mysql_rows import to_datetime
+from sinks.recent import RecentCells
 from sinks.rows import ALL_WINDOW_S, Batch, MetricDefinition
 from sinks.truth import Guard, Merged, check_ours
 from sinks.unparsed import SAMPLES_KEPT_DAYS, write_unparsed
@@ -56,16 +52,15 @@ class MySqlSink:
         self._pause = pause
         self._connection: mysql_link.Connection | None = None
         self._definitions: dict[str, MetricDefinition] = {}
+        self._recent = RecentCells()
+        self._packet_octets: int | None = None
         self._query_id = ""
         self._epoch = -1
 
     def open(self, query_id: str, definitions: Sequence[MetricDefinition], now_s: int) -> Guard:
         """Make tables and views, check definitions, raise the epoch for this driver."""
         self._definitions = {definition.name: definition for definition in definitions}
-
-        def prepare(cursor: Any) -> None:
-            for statement in schema.TABLES:
-                cursor.execute(statement)
+        self._recent.forget_all()
 
         def show(cursor: Any) -> None:
             for definition in definitions:
@@ -92,9 +87,21 @@ class MySqlSink:
         self._patiently(lambda: self._plainly(prepare))
         # Definitions are accepted before the views change: a refused file breaks nobody's reading.
         guard = self._patiently(lambda: self._in_transaction(register))
-        self._patiently(lambda: self._plainly(show))
         self._query_id, self._epoch = query_id, guard.epoch
+        # The epoch is ours, so that no older driver writes to tables that are being made anew.
+        migration = Migration(self._settings.database, self._definitions)
+        while self._patiently(lambda: self._plainly(partial(self._migrate, migration))):
+            pass
+        self._patiently(lambda: self._plainly(show))
         return guard
+
+    def _migrate(self, migration: Migration, cursor: Any) -> bool:
+        def step(within: Any) -> bool:
+            check_ours(self._read_guard(within), self._query_id, self._epoch)
+            return migration.step(within)
+
+        with migration.alone(cursor):
+            return self._in_transaction(step)
 
     def read(self, work: Callable[[Any], Result]) -> Result:
         """Run queries that change nothing, as patiently as everything else."""
@@ -136,13 +143,17 @@ class MySqlSink:
                         "AND start_at <= %s LIMIT %s",
                         (name, size_s, to_datetime(now_s - keep_s - size_s), rows_max),
                     )
-                    left = left or deleted == rows_max
+                    if deleted == rows_max:
+                        # A window without a count is held to be empty: its cells go first.
+                        left = True
+                        break
             oldest = to_datetime(now_s - SAMPLES_KEPT_DAYS * 86_400).date()
             deleted = cursor.execute(
                 "DELETE FROM unparsed_lines WHERE day < %s LIMIT %s", (oldest, rows_max)
             )
             return left or deleted == rows_max
 
+        self._recent.forget_all()
         return self._patiently(lambda: self._plainly(delete))
 
     def _limited_windows(self) -> list[tuple[str, int, int]]:
@@ -157,6 +168,8 @@ class MySqlSink:
     def close(self) -> None:
         """Leave the server; harmless when it is gone."""
         connection, self._connection = self._connection, None
+        # Another server may answer the next time.
+        self._packet_octets = None
         if connection is not None:
             try:
                 connection.close()
@@ -164,13 +177,14 @@ class MySqlSink:
                 logger.debug("closing a lost link: %s", error)
 
     def _merge_once(self, batch: Batch) -> Merged:
-        def merge(cursor: Any) -> Merged:
+        def merge(cursor: Any) -> tuple[Guard, Written | None]:
             guard = self._read_guard(cursor)
             check_ours(guard, self._query_id, self._epoch)
             ledger = _read_ledger(cursor)
             new_id = batch.batch_id > guard.batch_id
             if compare(batch.ranges, ledger, after_guard=new_id) is Standing.REPLAY:
-                return Merged(guard, {}, replayed=True)
+                return guard, None
+            self._recent.begin(guard.seq)
             matched = cursor.execute(
                 "UPDATE sink_guard SET batch_id = %s, seq = seq + 1 "
                 "WHERE id = 1 AND query_id = %s AND epoch = %s AND batch_id < %s",
@@ -180,52 +194,28 @@ class MySqlSink:
             if matched != 1:
                 # Someone came between the first look and the lock; what it was decides.
                 check_ours(guard, self._query_id, self._epoch)
-                return Merged(guard, {}, replayed=True)
-            cells, fallen = self._write_cells(cursor, batch, guard.seq)
+                return guard, None
+            writer = CellWriter(cursor, self._definitions, self._recent, guard.seq)
+            written = writer.write(batch, self._largest_packet(cursor))
             write_unparsed(cursor, batch)
             _write_ledger(cursor, batch)
-            return Merged(guard, cells, replayed=False, fallen=fallen)
+            return guard, written
 
-        return self._in_transaction(merge)
+        try:
+            guard, written = self._in_transaction(merge)
+        except BaseException:
+            self._recent.forget_all()
+            raise
+        if written is None:
+            return Merged(guard, {}, replayed=True)
+        self._recent.commit(guard.seq, written.by_rows, written.key_counts)
+        return Merged(guard, written.cells, False, written.fallen, written.bulk)
 
-    def _write_cells(
-        self, cursor: Any, batch: Batch, seq: int
-    ) -> tuple[Cells, frozenset[WindowId]]:
-        folded = fold_to_windows(batch.rows, self._definitions, batch.now_ms // 1000)
-        if not folded:
-            return {}, frozenset()
-        touched = sorted({*folded, *overflow_candidates(folded, self._definitions)})
-        # DELETE, for TRUNCATE would commit the transaction, of a temporary table too.
-        cursor.execute("DELETE FROM touched")
-        cursor.executemany(
-            "INSERT INTO touched (metric, size_s, start_at, k_hash) VALUES (%s,%s,%s,%s)",
-            [(c.metric, c.size_s, to_datetime(c.start_s), c.k_hash) for c in touched],
-        )
-        cursor.execute(
-            f"SELECT {CELL_COLUMNS} FROM touched STRAIGHT_JOIN windows "
-            "USING (metric, size_s, start_at, k_hash)"
-        )
-        stored = dict(cell_of(row, self._definitions) for row in cursor.fetchall())
-        cursor.execute(
-            "SELECT metric, size_s, start_at, n_keys FROM "
-            "(SELECT DISTINCT metric, size_s, start_at FROM touched) AS t "
-            "STRAIGHT_JOIN window_keys USING (metric, size_s, start_at)"
-        )
-        counts = {
-            WindowId(str(metric), int(size_s), to_seconds(start_at)): int(n_keys)
-            for metric, size_s, start_at, n_keys in cursor.fetchall()
-        }
-        cells, new_counts = merge_with_stored(folded, stored, counts, self._definitions)
-        cursor.executemany(
-            UPSERT, [row_of(i, cells[i], seq, self._definitions[i.metric]) for i in sorted(cells)]
-        )
-        if new_counts:
-            cursor.executemany(
-                "INSERT INTO window_keys (metric, size_s, start_at, n_keys) VALUES (%s,%s,%s,%s) "
-                "ON DUPLICATE KEY UPDATE n_keys = VALUES(n_keys)",
-                [(w.metric, w.size_s, to_datetime(w.start_s), n) for w, n in new_counts.items()],
-            )
-        return cells, fallen_windows(cells, stored, self._definitions)
+    def _largest_packet(self, cursor: Any) -> int:
+        if self._packet_octets is None:
+            cursor.execute("SELECT @@max_allowed_packet")
+            self._packet_octets = int(cursor.fetchone()[0])
+        return self._packet_octets
 
     def _read_guard(self, cursor: Any) -> Guard:
         cursor.execute("SELECT query_id, epoch, batch_id, seq FROM sink_guard WHERE id = 1")

@@ -1,7 +1,7 @@
 """One client of Redis, which of its faults mean "away", and how writes travel to the scripts."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -12,7 +12,7 @@ from redis.retry import Retry
 
 from sinks.config import RedisSettings
 from sinks.errors import SinkUnavailable
-from sinks.merge import Cells
+from sinks.merge import Cells, WindowId
 from sinks.rows import Batch
 from sinks.schema import size_text
 from sinks.truth import Guard
@@ -37,9 +37,9 @@ class Progress:
     changed: Sequence[tuple[str, int, int]]
 
 
-def progress_of(batch: Batch, cells: Cells) -> Progress:
-    """What to tell of a merged batch."""
-    changed = sorted({(c.metric, c.size_s, c.start_s) for c in cells})
+def progress_of(batch: Batch, cells: Cells, bulk: Iterable[WindowId] = ()) -> Progress:
+    """What to tell of a merged batch: its cells, and windows of which not all cells are known."""
+    changed = sorted({*(cell_id.window for cell_id in cells), *bulk})
     return Progress(batch.lines, batch.lag, batch.now_ms, changed)
 
 

@@ -7,11 +7,23 @@ change nothing.
 
 # ARGV[1] is JSON: {epoch, query, batch, seq, expect, last, writes, meta, published}.
 # Answers: "ok", "fenced" (a newer epoch wrote), "behind" (the guard's seq is not `expect`).
-_CHECK_VIEW = """
+CHECK_VIEW = """
 local call = cjson.decode(ARGV[1])
 local guard = redis.call('HMGET', 'mill:guard', 'epoch', 'seq')
 if guard[1] and tonumber(guard[1]) > tonumber(call.epoch) then return 'fenced' end
 if tonumber(guard[2] or -1) ~= call.expect then return 'behind' end
+"""
+
+# The key of the latest window is a copy that never expires.
+FOLLOW = """
+local function follow(from, to)
+  if redis.call('EXISTS', from) == 1 then
+    redis.call('COPY', from, to, 'REPLACE')
+    redis.call('PERSIST', to)
+  else
+    redis.call('DEL', to)
+  end
+end
 """
 
 _APPLY = """
@@ -38,15 +50,6 @@ local function trim(key, top)
     redis.call('ZREMRANGEBYRANK', key, below + equal - equal_out, below + equal - 1)
   end
   if below > 0 then redis.call('ZREMRANGEBYRANK', key, 0, below - 1) end
-end
-
-local function follow(from, to)
-  if redis.call('EXISTS', from) == 1 then
-    redis.call('COPY', from, to, 'REPLACE')
-    redis.call('PERSIST', to)
-  else
-    redis.call('DEL', to)
-  end
 end
 
 for _, w in ipairs(call.writes) do
@@ -82,7 +85,7 @@ if call.last then
 end
 """
 
-WRITE = _CHECK_VIEW + _APPLY + "return 'ok'"
+WRITE = CHECK_VIEW + FOLLOW + _APPLY + "return 'ok'"
 
 # With Redis as the truth the same call also carries what is counted: ARGV[1] has `states`
 # ({key, expire, fields}), `ledger` (field and value in turn), `unparsed` (field and increment) and
@@ -95,6 +98,7 @@ local guard = redis.call('HMGET', 'mill:guard', 'epoch', 'query', 'batch')
 if guard[1] ~= call.epoch or guard[2] ~= call.query then return 'fenced' end
 if tonumber(guard[3]) >= tonumber(call.batch) then return 'replay' end
 """
+    + FOLLOW
     + _APPLY
     + """
 for _, state in ipairs(call.states) do

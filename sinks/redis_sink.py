@@ -29,6 +29,7 @@ from sinks.redis_link import (
     published,
 )
 from sinks.redis_script import WRITE
+from sinks.redis_scrub import Scrubber
 from sinks.refill import Part, parts_of
 from sinks.rows import ALL_WINDOW_S, MetricDefinition
 from sinks.truth import Guard
@@ -63,6 +64,7 @@ class RedisView:
         self._script = self._client.register_script(WRITE)
         self._definitions = {definition.name: definition for definition in definitions}
         self._cellar = cellar
+        self._scrubber = Scrubber(self._client, self._definitions, cellar)
         self._parts: deque[Part] | None = None
         self._ahead: set[WindowId] | None = None
 
@@ -70,6 +72,11 @@ class RedisView:
     def is_refilling(self) -> bool:
         """Whether older windows are still missing."""
         return self._parts is not None
+
+    @property
+    def scrubbed_total(self) -> int:
+        """How many windows were found to differ from the truth, and were mended."""
+        return self._scrubber.mended_total
 
     def follow(
         self, guard: Guard, cells: Cells, fallen: Iterable[WindowId], progress: Progress
@@ -126,6 +133,13 @@ class RedisView:
             self._parts.popleft()
             if time.monotonic() >= deadline:
                 return
+
+    def scrub(self, guard: Guard, now_s: int) -> None:
+        """Compare a part of what is shown with the truth, and mend it; raises as `follow`."""
+        if self.is_refilling:
+            self._scrubber.reset()
+        else:
+            self._scrubber.scrub(guard, now_s)
 
     def close(self) -> None:
         """Leave the server."""

@@ -7,18 +7,20 @@ under a new query id.
 
 import base64
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
 from typing import Any
 
+import redis
 from redis.typing import EncodableT, FieldT
 
 from sinks.cellar import Ranking
 from sinks.config import RedisSettings
 from sinks.errors import DefinitionChanged, SinkUnavailable
-from sinks.keys import is_other, redis_field
+from sinks.keys import is_other, key_hash, redis_field
 from sinks.ledger import Standing, after, compare
 from sinks.merge import (
     Cell,
@@ -51,13 +53,19 @@ from sinks.unparsed import (
     SAMPLES_PER_FILE_AND_DAY,
 )
 from sinks.values import Aggregate, value_of
-from sinks.view import is_shown, window_key, writes
+from sinks.view import FIELDS_PER_CALL, is_shown, window_key, writes
+
+logger = logging.getLogger(__name__)
 
 LEDGER_KEY = "mill:ledger"
 DEFINITIONS_KEY = "mill:definitions"
 STATE_PREFIX = "mill:state:"
 SAMPLES_PREFIX = "mill:unparsed_lines:"
+# Version 1 kept cells under another hash of their key; it left no such key.
+STATE_VERSION_KEY = "mill:state_version"
+STATE_VERSION = "2"
 COUNT_FIELD = "n_keys"
+GUARD_FIELDS = ("epoch", "query", "batch", "seq")
 # The server's clock may be ahead of the driver's, which alone decides what is still counted.
 EXPIRY_MARGIN_S = 86_400
 _NUMBERS = ("sum", "min", "max")
@@ -94,7 +102,44 @@ class RedisTruth:
             guarded_call(lambda: self._client.hset(DEFINITIONS_KEY, mapping=fresh))
         guard = _guard(guarded_call(lambda: self._open(args=[query_id])))
         self._query_id, self._epoch = query_id, guard.epoch
+        if guarded_call(lambda: self._client.get(STATE_VERSION_KEY)) != STATE_VERSION:
+            self._bring_states_up()
         return guard
+
+    def _bring_states_up(self) -> None:
+        """Put every cell under the present hash of its key; repeated when it died half way.
+
+        Raises Fenced, SinkUnavailable.
+        """
+        done = 0
+        for key in guarded_call(lambda: list(self._client.scan_iter(match=f"{STATE_PREFIX}*"))):
+            guarded_call(partial(self._bring_state_up, key))
+            done += 1
+        guarded_call(lambda: self._client.set(STATE_VERSION_KEY, STATE_VERSION))
+        if done:
+            logger.info("brought %s windows to version %s", done, STATE_VERSION)
+
+    def _bring_state_up(self, key: str) -> None:
+        with self._client.pipeline(transaction=True) as pipeline:
+            # A driver that takes over meanwhile moves the guard, and this is not done.
+            pipeline.watch(GUARD_KEY)  # type: ignore[no-untyped-call]  # untyped in redis-py
+            check_ours(_guard(pipeline.hmget(GUARD_KEY, GUARD_FIELDS)), self._query_id, self._epoch)
+            found: dict[str, str] = pipeline.hgetall(key)  # type: ignore[assignment]  # at once, after WATCH
+            named = {
+                key_hash(_decode(text).key).hex(): text
+                for name, text in found.items()
+                if name != COUNT_FIELD
+            }
+            gone = [name for name in found if name not in named and name != COUNT_FIELD]
+            pipeline.multi()
+            for begin in range(0, len(gone), FIELDS_PER_CALL):
+                pipeline.hdel(key, *gone[begin : begin + FIELDS_PER_CALL])
+            if gone:
+                pipeline.hset(key, items=[part for pair in named.items() for part in pair])
+            try:
+                pipeline.execute()
+            except redis.exceptions.WatchError as error:
+                raise SinkUnavailable("redis", "its guard moved") from error
 
     def ledger(self) -> Mapping[tuple[str, int], int]:
         """End offsets by (topic, partition)."""
@@ -103,8 +148,7 @@ class RedisTruth:
 
     def apply(self, batch: Batch) -> Merged:
         """Merge a batch exactly once."""
-        names = ("epoch", "query", "batch", "seq")
-        guard = _guard(guarded_call(lambda: self._client.hmget(GUARD_KEY, names)))
+        guard = _guard(guarded_call(lambda: self._client.hmget(GUARD_KEY, GUARD_FIELDS)))
         check_ours(guard, self._query_id, self._epoch)
         new_id = batch.batch_id > guard.batch_id
         if compare(batch.ranges, self.ledger(), after_guard=new_id) is Standing.REPLAY:

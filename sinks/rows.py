@@ -62,11 +62,27 @@ class OffsetRange:
 
 
 @dataclass(frozen=True, slots=True)
+class CellBlock:
+    """Additive cells of one window of a metric, as text that MySQL takes (`sinks/blocks.py`).
+
+    `start_s` is the start of a configured window of `size_s`, 0 for `all`; `keys` is how many cells
+    there are, each of another key.
+    """
+
+    metric: str
+    size_s: int
+    start_s: int
+    keys: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """One micro-batch of one query.
 
     `lines` counts its records, `now_ms` is when it is merged, `lag` how many offsets were waiting
-    behind it, where that is known.
+    behind it, where that is known. What stands in `blocks` stands in no row; a window may appear in
+    several blocks, and rows of other keys may fall into it. Only MySQL takes blocks.
     """
 
     query_id: str
@@ -77,6 +93,7 @@ class Batch:
     lines: int
     now_ms: int
     lag: int | None = None
+    blocks: Sequence[CellBlock] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,22 +9,30 @@ from sinks.rows import ALL_WINDOW_S, MetricDefinition
 
 TEXT_KEY = "VARCHAR(512) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
 
-TABLES = (
+VERSION = 2
+
+
+def windows_table(name: str) -> str:
+    """The statement that makes `windows`, or its successor under another name."""
+    return f"""CREATE TABLE IF NOT EXISTS {name} (
+  metric VARCHAR(48) NOT NULL, size_s INT NOT NULL, start_at DATETIME NOT NULL,
+  k_hash BINARY(16) NOT NULL, k1 {TEXT_KEY}, k2 {TEXT_KEY}, k3 {TEXT_KEY},
+  `count` BIGINT NOT NULL, `sum` DECIMAL(38,12), `min` DECIMAL(28,12), `max` DECIMAL(28,12),
+  value DECIMAL(38,12), quantiles JSON, hll MEDIUMBLOB, kll MEDIUMBLOB, seq BIGINT NOT NULL,
+  PRIMARY KEY (metric, size_s, start_at, k_hash))"""
+
+
+VERSION_TABLE = """CREATE TABLE IF NOT EXISTS schema_version (
+  id TINYINT PRIMARY KEY DEFAULT 1, version INT NOT NULL)"""
+
+# Tables that are the same in every version.
+LASTING_TABLES = (
     """CREATE TABLE IF NOT EXISTS sink_guard (
   id TINYINT PRIMARY KEY DEFAULT 1, query_id CHAR(36) NOT NULL, epoch BIGINT NOT NULL,
   batch_id BIGINT NOT NULL, seq BIGINT NOT NULL)""",
     """CREATE TABLE IF NOT EXISTS ledger (
   topic VARCHAR(249) NOT NULL, part INT NOT NULL, end_offset BIGINT NOT NULL,
   PRIMARY KEY (topic, part))""",
-    f"""CREATE TABLE IF NOT EXISTS windows (
-  metric VARCHAR(48) NOT NULL, size_s INT NOT NULL, start_at DATETIME NOT NULL,
-  k_hash BINARY(16) NOT NULL, k1 {TEXT_KEY}, k2 {TEXT_KEY}, k3 {TEXT_KEY},
-  `count` BIGINT NOT NULL, `sum` DECIMAL(38,6), `min` DECIMAL(28,6), `max` DECIMAL(28,6),
-  value DECIMAL(38,6), quantiles JSON, hll MEDIUMBLOB, kll MEDIUMBLOB, seq BIGINT NOT NULL,
-  PRIMARY KEY (metric, size_s, start_at, k_hash), KEY (seq))""",
-    """CREATE TABLE IF NOT EXISTS window_keys (
-  metric VARCHAR(48) NOT NULL, size_s INT NOT NULL, start_at DATETIME NOT NULL,
-  n_keys INT NOT NULL, PRIMARY KEY (metric, size_s, start_at))""",
     """CREATE TABLE IF NOT EXISTS metrics (
   name VARCHAR(48) PRIMARY KEY, definition_hash BINARY(16) NOT NULL, since DATETIME NOT NULL)""",
     """CREATE TABLE IF NOT EXISTS unparsed (
@@ -36,6 +44,16 @@ TABLES = (
   PRIMARY KEY (topic, part, `offset`), KEY (day, file_hash))""",
     "INSERT INTO sink_guard (id, query_id, epoch, batch_id, seq) VALUES (1, '', 0, -1, 0) "
     "ON DUPLICATE KEY UPDATE id = 1",
+)
+
+# `seq` of window_keys is that of the last merge which touched the window: cells that are newer than
+# what Redis shows are looked for in these windows alone.
+CELL_TABLES = (
+    windows_table("windows"),
+    """CREATE TABLE IF NOT EXISTS window_keys (
+  metric VARCHAR(48) NOT NULL, size_s INT NOT NULL, start_at DATETIME NOT NULL,
+  n_keys INT NOT NULL, seq BIGINT NOT NULL DEFAULT 0,
+  PRIMARY KEY (metric, size_s, start_at), KEY (seq))""",
 )
 
 TOUCHED = """CREATE TEMPORARY TABLE IF NOT EXISTS touched (

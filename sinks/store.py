@@ -1,8 +1,9 @@
 """The sinks of one driver: the truth first, then the live view behind it.
 
 Between batches a thread of its own tends both: it fills a Redis that came back empty, goes on with
-a refill, and deletes what is older than its `keep`, also while no line arrives. One lock keeps it
-apart from merging, so a step of it always stands between two merges.
+a refill, compares what Redis shows with the truth, and deletes what is older than its `keep`, also
+while no line arrives. One lock keeps it apart from merging, so a step of it always stands between
+two merges.
 """
 
 import logging
@@ -90,6 +91,16 @@ class Sinks:
         if settings.redis is not None:
             self.states["redis"] = "not asked yet"
 
+    @property
+    def scrubbed_total(self) -> int:
+        """How many windows of the live view had lost a part and were written again."""
+        return 0 if self._view is None else self._view.scrubbed_total
+
+    @property
+    def takes_blocks(self) -> bool:
+        """Whether batches may hold blocks; Redis alone takes rows only."""
+        return self._mysql is not None
+
     def open(self, query_id: str) -> int:
         """Take over as the one writer, and bring Redis up to MySQL; returns the epoch.
 
@@ -131,6 +142,8 @@ class Sinks:
             with _Noting(self):
                 self._progress = self._progress_at(self._clock_ms())
                 self._bring_up(self._guard, REFILL_WHEN_IDLE_S)
+                if self._view is not None:
+                    self._view.scrub(self._guard, self._progress.now_ms // 1000)
                 self._purge_sometimes()
 
     def close(self) -> None:
@@ -150,7 +163,7 @@ class Sinks:
             self._progress = self._progress_at(batch.now_ms)
             self._view.catch_up(merged.guard, self._progress)
         else:
-            self._progress = progress_of(batch, merged.cells)
+            self._progress = progress_of(batch, merged.cells, merged.bulk)
             self._view.follow(merged.guard, merged.cells, merged.fallen, self._progress)
         self._view.refill(merged.guard, batch.now_ms // 1000, REFILL_AFTER_BATCH_S)
 

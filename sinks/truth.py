@@ -23,13 +23,16 @@ class Guard:
 class Merged:
     """What a batch became: its absolute cells, or that it was merged before.
 
-    `fallen` are the windows whose ranking must be read anew, because a value in it fell.
+    `fallen` are the windows whose ranking must be read anew, because a value in it fell or may have
+    fallen. `bulk` are windows that changed by blocks: of these only the cells that the live view
+    shows are among `cells`.
     """
 
     guard: Guard
     cells: Cells
     replayed: bool
     fallen: frozenset[WindowId] = frozenset()
+    bulk: frozenset[WindowId] = frozenset()
 
 
 class Truth(Protocol):

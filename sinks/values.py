@@ -3,20 +3,31 @@
 Numbers add, extremes compare, sketches unite; nothing here depends on the order of merging.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import ROUND_HALF_EVEN, Context, Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal
 from enum import StrEnum
+from functools import lru_cache
+from types import MappingProxyType
 
 import datasketches
 
-PLACES = Decimal("0.000001")
-# Python's own 28 digits are fewer than DECIMAL(38,6) holds.
-ARITHMETIC = Context(prec=60, rounding=ROUND_HALF_EVEN)
+# Quotients and quantiles are shown with so many places. Half is rounded up, as MySQL's ROUND does.
+QUOTIENT_PLACES = 6
+PLACES = Decimal(1).scaleb(-QUOTIENT_PLACES)
+# Python's own 28 digits are fewer than DECIMAL(38,12) holds; a quotient of this many is never
+# rounded to a half that it is not.
+ARITHMETIC = Context(prec=60, rounding=ROUND_HALF_UP)
 HLL_LG_K = 12
-# What a DECIMAL(38,6) column holds; a double of a log line may be larger, or infinite.
-VALUE_MAX = Decimal("9" * 32 + ".999999")
+# What DECIMAL(38,12), the column of sums, holds. A sum that reaches the limit stays there.
+SUM_MAX = Decimal("9" * 26 + "." + "9" * 12)
+# A double of a log line may be larger, or infinite.
+VALUE_MAX = Decimal("9" * 26 + "." + "9" * QUOTIENT_PLACES)
 RANKS = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
+# Reading a sketch costs more than anything else of a cell, and each is shown by both sinks.
+SKETCHES_REMEMBERED_MAX = 1_024
+
+Number = Decimal | int
 
 
 class Measure(StrEnum):
@@ -45,26 +56,44 @@ class Aggregate:
 
     def merged(self, other: "Aggregate") -> "Aggregate":
         """Both together."""
-        return Aggregate(
-            self.count + other.count,
-            _both(self.sum, other.sum, _add),
-            _both(self.min, other.min, min),
-            _both(self.max, other.max, max),
-            unite_hll([s for s in (self.hll, other.hll) if s is not None]),
-            unite_kll([s for s in (self.kll, other.kll) if s is not None]),
-        )
+        return combined((self, other))
+
+
+def combined(parts: Sequence[Aggregate]) -> Aggregate:
+    """All of one or more together; sketches are read and written once, however many there are."""
+    if len(parts) == 1:
+        return parts[0]
+    count = 0
+    total: Decimal | None = None
+    least: Decimal | None = None
+    most: Decimal | None = None
+    for part in parts:
+        count += part.count
+        if part.sum is not None:
+            total = part.sum if total is None else _add(total, part.sum)
+        if part.min is not None and (least is None or part.min < least):
+            least = part.min
+        if part.max is not None and (most is None or part.max > most):
+            most = part.max
+    return Aggregate(
+        count,
+        total,
+        least,
+        most,
+        unite_hll([part.hll for part in parts if part.hll is not None]),
+        unite_kll([part.kll for part in parts if part.kll is not None]),
+    )
 
 
 def _add(left: Decimal, right: Decimal) -> Decimal:
-    return ARITHMETIC.add(left, right)
-
-
-def _both(
-    left: Decimal | None, right: Decimal | None, join: Callable[[Decimal, Decimal], Decimal]
-) -> Decimal | None:
-    if left is None:
-        return right
-    return left if right is None else join(left, right)
+    """The sum; one at the limit stays there, for what was added beyond it is not known."""
+    # copy_abs, for abs would round to the default context's 28 digits.
+    if left.copy_abs() >= SUM_MAX:
+        return left
+    total = ARITHMETIC.add(left, right)
+    if total.copy_abs() > SUM_MAX:
+        return SUM_MAX.copy_sign(total)
+    return total
 
 
 def unite_hll(sketches: Sequence[bytes]) -> bytes | None:
@@ -87,11 +116,11 @@ def unite_kll(sketches: Sequence[bytes]) -> bytes | None:
     return bytes(union.serialize())
 
 
-def value_of(measure: str, aggregate: Aggregate) -> Decimal | None:
+def value_of(measure: str, aggregate: Aggregate) -> Number | None:
     """The number a metric shows for a cell, for percentiles the median; None without values."""
-    match Measure(measure):
+    match measure:
         case Measure.COUNT:
-            return Decimal(aggregate.count)
+            return aggregate.count
         case Measure.SUM:
             return aggregate.sum
         case Measure.MIN:
@@ -106,24 +135,36 @@ def value_of(measure: str, aggregate: Aggregate) -> Decimal | None:
         case Measure.UNIQUE:
             if aggregate.hll is None:
                 return None
-            sketch = datasketches.hll_sketch.deserialize(aggregate.hll)
-            return Decimal(round(sketch.get_estimate()))
+            return _estimate(aggregate.hll)
         case Measure.PERCENTILE:
             quantiles = quantiles_of(aggregate)
             return quantiles["p50"] if quantiles else None
+        case _:
+            raise ValueError(f"{measure} is no measure")
 
 
-def quantiles_of(aggregate: Aggregate) -> dict[str, Decimal] | None:
+def quantiles_of(aggregate: Aggregate) -> Mapping[str, Decimal] | None:
     """p50, p95 and p99 by the inclusive nearest rank; None without a sketch or without values."""
-    if aggregate.kll is None:
-        return None
-    sketch = datasketches.kll_doubles_sketch.deserialize(aggregate.kll)
+    return None if aggregate.kll is None else _quantiles(aggregate.kll)
+
+
+@lru_cache(SKETCHES_REMEMBERED_MAX)
+def _estimate(hll: bytes) -> int:
+    estimate: float = datasketches.hll_sketch.deserialize(hll).get_estimate()
+    return round(estimate)
+
+
+@lru_cache(SKETCHES_REMEMBERED_MAX)
+def _quantiles(kll: bytes) -> Mapping[str, Decimal] | None:
+    sketch = datasketches.kll_doubles_sketch.deserialize(kll)
     if sketch.is_empty():
         return None
-    return {
-        name: _within_column(Decimal(repr(sketch.get_quantile(rank, True))))
-        for name, rank in RANKS.items()
-    }
+    return MappingProxyType(
+        {
+            name: _within_column(Decimal(repr(sketch.get_quantile(rank, True))))
+            for name, rank in RANKS.items()
+        }
+    )
 
 
 def _within_column(value: Decimal) -> Decimal:
@@ -133,7 +174,9 @@ def _within_column(value: Decimal) -> Decimal:
     return limited.quantize(PLACES, context=ARITHMETIC)
 
 
-def plain(value: Decimal | int) -> str:
+def plain(value: Number) -> str:
     """A number as people write it: no exponent, no trailing zeros."""
+    if isinstance(value, int):
+        return str(value)
     text = f"{value:f}"
     return text.rstrip("0").rstrip(".") if "." in text else text

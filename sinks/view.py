@@ -6,8 +6,9 @@ Values are absolute, so writing them twice changes nothing.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import groupby
 
 from sinks.cellar import Ranking
 from sinks.keys import is_other, redis_field
@@ -79,21 +80,19 @@ def writes(
 
     `rankings` holds the complete ones of windows in which a value fell.
     """
-    write: Write | None = None
-    for cell_id, cell in cells:
-        if not is_shown(cell_id.window, definitions, now_s):
+    for window, some in groupby(cells, key=lambda pair: pair[0].window):
+        if not is_shown(window, definitions, now_s):
             continue
-        definition = definitions[cell_id.metric]
-        key = window_key(*cell_id.window)
-        if write is None or write.key != key or len(write.fields) >= FIELDS_PER_CALL:
-            if write is not None:
+        definition = definitions[window.metric]
+        write = _new_write(window, definition, now_s)
+        if complete := rankings.get(window):
+            write.ranking = {redis_field(name): plain(value) for name, value in complete}
+            write.replace = True
+        for _, cell in some:
+            if len(write.fields) >= FIELDS_PER_CALL:
                 yield write
-            write = _new_write(cell_id.window, definition, now_s)
-            if complete := rankings.get(cell_id.window):
-                write.ranking = {redis_field(name): plain(value) for name, value in complete}
-                write.replace = True
-        _add(write, cell, definition)
-    if write is not None:
+                write = replace(write, fields={}, ranking=dict(write.ranking) if complete else {})
+            _add(write, cell, definition)
         yield write
 
 

@@ -1,8 +1,11 @@
 """Keys are told apart by their full values, whatever they look like when shown."""
 
 import itertools
+from hashlib import sha256
 
-from sinks.keys import cut, is_other, key_hash, other_key, redis_field, shown_columns
+import pytest
+
+from sinks.keys import Key, cut, is_other, key_hash, other_key, redis_field, shown_columns
 from tests.harness.seed import seeded
 
 LOOKALIKES = [
@@ -31,6 +34,23 @@ LOOKALIKES = [
     ("x" * 600,),
     ("x" * 599 + "y",),
 ]
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ((), ""),
+        (("/",), "1:/"),
+        (("é",), "2:é"),
+        ((None,), "-"),
+        (("GET", None, ""), "3:GET-0:"),
+        (("(other)",), "7:(other)"),
+        (other_key(2), "other"),
+        (("x" * 513,), f"512:{cut('x' * 513)}"),
+    ],
+)
+def test_a_hash_is_of_the_columns_as_they_are_shown(key: Key, text: str) -> None:
+    assert key_hash(key) == sha256(text.encode()).digest()[:16]
 
 
 def test_no_two_keys_share_a_hash() -> None:

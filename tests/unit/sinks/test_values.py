@@ -4,7 +4,16 @@ from decimal import Decimal
 
 import pytest
 
-from sinks.values import Aggregate, plain, quantiles_of, unite_hll, unite_kll, value_of
+from sinks.values import (
+    SUM_MAX,
+    Aggregate,
+    combined,
+    plain,
+    quantiles_of,
+    unite_hll,
+    unite_kll,
+    value_of,
+)
 from tests.harness.seed import seeded
 from tests.harness.worked import hll, kll
 
@@ -18,8 +27,58 @@ def test_numbers_add_and_extremes_compare_with_missing_values() -> None:
 
 
 def test_sums_keep_all_digits_a_column_holds() -> None:
-    total = Aggregate(1, Decimal("1" + "0" * 30)).merged(Aggregate(1, Decimal("0.000001"))).sum
-    assert str(total) == "1" + "0" * 30 + ".000001"
+    total = Aggregate(1, Decimal("1" + "0" * 25)).merged(Aggregate(1, Decimal("1E-12"))).sum
+    assert str(total) == "1" + "0" * 25 + ".000000000001"
+
+
+def test_tiny_values_are_not_rounded_away() -> None:
+    total = combined([Aggregate(1, Decimal("0.0000004"))] * 200_000)
+    assert total.sum == Decimal("0.08")
+    assert value_of("sum", total) == Decimal("0.08")
+    assert value_of("sum", Aggregate(1, Decimal("11.0551240001"))) == Decimal("11.0551240001")
+
+
+def test_a_sum_beyond_the_column_stays_at_its_limit() -> None:
+    for sign in (1, -1):
+        most = Aggregate(1, SUM_MAX.copy_sign(Decimal(sign)))
+        beyond = most.merged(most)
+        assert beyond == Aggregate(2, most.sum)
+        # What was added beyond it is unknown, so nothing brings the sum back below the limit.
+        assert beyond.merged(Aggregate(1, Decimal(-5 * sign))).sum == most.sum
+    assert len(str(SUM_MAX).replace(".", "")) == 38
+
+
+@pytest.mark.parametrize(
+    ("total", "count", "value"),
+    [
+        ("0.000001", 2, "0.000001"),
+        ("-0.000001", 2, "-0.000001"),
+        ("0.000003", 2, "0.000002"),
+        ("0.000000999999", 2, "0"),
+        ("2", 3, "0.666667"),
+    ],
+)
+def test_quotients_round_half_up(total: str, count: int, value: str) -> None:
+    found = value_of("mean", Aggregate(count, Decimal(total)))
+    assert found is not None
+    assert plain(found) == value
+
+
+def test_counts_of_any_size_are_written_in_full() -> None:
+    assert plain(2**53 + 1) == "9007199254740993"
+    assert value_of("count", Aggregate(2**53 + 1)) == 2**53 + 1
+
+
+def test_sketches_of_many_slices_unite_at_once() -> None:
+    rng = seeded("sketches at once")
+    names = [[f"v{rng.randrange(300)}" for _ in range(rng.randrange(1, 40))] for _ in range(30)]
+    parts = [Aggregate(len(some), hll=hll(*some)) for some in names]
+    together = combined(parts)
+    distinct = len({name for some in names for name in some})
+    assert together.count == sum(len(some) for some in names)
+    # A sketch of a few hundred values is exact but for its rounding.
+    assert abs(value_of("unique", together) - distinct) <= 2  # type: ignore[operator]  # has a sketch
+    assert combined(parts[:1]) == parts[0]
 
 
 def test_the_order_of_merging_does_not_matter() -> None:
@@ -96,7 +155,7 @@ def test_numbers_are_written_plainly(value: str, text: str) -> None:
 
 @pytest.mark.parametrize("value", [1e40, 1e300, float("inf"), -1e40, -1e300, float("-inf")])
 def test_a_double_beyond_the_column_becomes_its_limit(value: float) -> None:
-    limit = "9" * 32 + ".999999"
+    limit = "9" * 26 + ".999999"
     found = value_of("percentile", Aggregate(1, kll=kll(value)))
     assert found is not None
     assert plain(found) == (limit if value > 0 else f"-{limit}")

@@ -1,0 +1,136 @@
+"""Which way each block of a batch takes into the database. Pure.
+
+Most windows of a backlog are new, and most others are far from their limit of keys: the server adds
+such blocks by itself. A window that may come to its limit goes the way of rows, where it is decided
+key by key what goes to the overflow key.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sinks.blocks import decode, head, is_clean, pieces
+from sinks.keys import key_hash
+from sinks.merge import (
+    CellId,
+    GatheredCells,
+    WindowId,
+    gather,
+    is_kept,
+    keep_in_mysql_s,
+    key_limit,
+)
+from sinks.rows import CellBlock, MetricDefinition
+from sinks.values import Measure
+
+Definitions = Mapping[str, MetricDefinition]
+
+# Measures of which no value becomes smaller when a cell gets more.
+_RISING = frozenset({Measure.COUNT, Measure.MAX})
+
+
+@dataclass(slots=True)
+class BulkPlan:
+    """Blocks sorted by window: of windows that are not there, of others, and for the way of rows.
+
+    `new_keys` are the key counts of the windows that one block makes; `recounted` are windows
+    whose keys must be counted when everything is written.
+    """
+
+    fresh: list[CellBlock] = field(default_factory=list)
+    added: list[CellBlock] = field(default_factory=list)
+    by_rows: list[CellBlock] = field(default_factory=list)
+    new_keys: dict[WindowId, int] = field(default_factory=dict)
+    recounted: set[WindowId] = field(default_factory=set)
+
+    @property
+    def windows(self) -> frozenset[WindowId]:
+        """The windows that the server changes by itself."""
+        return frozenset({*self.new_keys, *self.recounted})
+
+
+def window_of(block: CellBlock) -> WindowId:
+    """The window a block stands in."""
+    return WindowId(block.metric, block.size_s, block.start_s)
+
+
+def kept_blocks(
+    blocks: Iterable[CellBlock], definitions: Definitions, now_s: int
+) -> dict[WindowId, list[CellBlock]]:
+    """The blocks of each window that is still kept, in the order of windows."""
+    kept: dict[WindowId, list[CellBlock]] = {}
+    for block in blocks:
+        keep_s = keep_in_mysql_s(definitions[block.metric], block.size_s)
+        if block.keys and is_kept(block.start_s, block.size_s, keep_s, now_s):
+            kept.setdefault(window_of(block), []).append(block)
+    return dict(sorted(kept.items()))
+
+
+def plan_blocks(
+    kept: Mapping[WindowId, Sequence[CellBlock]],
+    definitions: Definitions,
+    key_counts: Mapping[WindowId, int],
+    rows: Iterable[CellId],
+) -> BulkPlan:
+    """Decide for each window; `key_counts` lacks those that the database lacks.
+
+    `rows` are the cells that the same batch has besides. They count against the limit as the
+    blocks' keys do, so that it is the order of hashes among all of them which decides.
+    """
+    plan = BulkPlan()
+    beside = Counter(cell_id.window for cell_id in rows)
+    for window, blocks in kept.items():
+        definition = definitions[window.metric]
+        known = key_counts.get(window)
+        keys_max = (known or 0) + sum(block.keys for block in blocks) + beside[window]
+        fits = not definition.key_columns or keys_max <= key_limit(definition, window.size_s)
+        if not fits or not all(is_clean(block) for block in blocks):
+            plan.by_rows += blocks
+        elif known is None:
+            plan.fresh.append(blocks[0])
+            plan.added += blocks[1:]
+            if len(blocks) == 1:
+                plan.new_keys[window] = blocks[0].keys
+            else:
+                plan.recounted.add(window)
+        else:
+            plan.added += blocks
+            plan.recounted.add(window)
+    return plan
+
+
+def gather_blocks(
+    cells: GatheredCells, blocks: Iterable[CellBlock], definitions: Definitions
+) -> None:
+    """Put the cells of blocks beside those of rows."""
+    for block in blocks:
+        for key, aggregate in decode(block, definitions[block.metric]):
+            gather(cells, CellId(*window_of(block), key_hash(key)), key, aggregate)
+
+
+def may_fall(plan: BulkPlan, definitions: Definitions) -> frozenset[WindowId]:
+    """Windows with a ranking in which a value may have become smaller."""
+    return frozenset(
+        window
+        for window in plan.recounted
+        if definitions[window.metric].top is not None
+        and definitions[window.metric].measure not in _RISING
+    )
+
+
+def statements(
+    blocks: Iterable[CellBlock], definition: MetricDefinition, end: bytes, octets_max: int
+) -> Iterator[bytes]:
+    """Blocks of one metric as INSERT statements of about `octets_max`, each closed by `end`."""
+    begin = head(definition)
+    some: list[bytes] = []
+    octets = 0
+    for block in blocks:
+        for piece in pieces(block, octets_max):
+            if some and octets + len(piece) > octets_max:
+                yield begin + b",".join(some) + end
+                some, octets = [], 0
+            some.append(piece)
+            octets += len(piece) + 1
+    if some:
+        yield begin + b",".join(some) + end

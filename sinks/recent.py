@@ -1,0 +1,132 @@
+"""The cells a driver wrote last, so that a merge reads only what it does not know. Pure.
+
+As long as the guard accepts a driver's epoch nobody else writes, so what it wrote is what stands
+there. Whatever makes that doubtful (a transaction that was not committed for sure, a purge, cells
+that the server added by itself) drops what is remembered.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from sinks.merge import Cell, CellId, Cells, WindowId
+
+# A cell without sketches takes about a kilobyte of the driver's memory.
+RECENT_CELLS_MAX = 30_000
+# So many octets of sketches are held to take as much room as a cell.
+SKETCH_OCTETS_A_CELL = 512
+
+
+@dataclass(slots=True)
+class KnownWindow:
+    """What is known of a window: the number of its keys, and cells by hash (None: not there).
+
+    `is_whole` says that a cell which is not in `cells` is not in the window either.
+    """
+
+    n_keys: int
+    is_whole: bool
+    cells: dict[bytes, Cell | None] = field(default_factory=dict)
+    weight: int = 1
+
+
+class RecentCells:
+    """Windows by the time of their last merge, up to about `cells_max` cells in all."""
+
+    def __init__(self, cells_max: int = RECENT_CELLS_MAX) -> None:
+        self._cells_max = cells_max
+        self._windows: OrderedDict[WindowId, KnownWindow] = OrderedDict()
+        self._weight = 0
+        self._seq: int | None = None
+
+    @property
+    def weight(self) -> int:
+        """How many cells' room is taken."""
+        return self._weight
+
+    def begin(self, seq: int) -> None:
+        """A merge begins on a truth of this `seq`: any other than ours is not what we know."""
+        if seq != self._seq:
+            self.forget_all()
+
+    def unknown(self, windows: Iterable[WindowId]) -> list[WindowId]:
+        """Windows of which not even the number of keys is known."""
+        return [window for window in windows if window not in self._windows]
+
+    def learn_counts(self, windows: Iterable[WindowId], key_counts: Mapping[WindowId, int]) -> None:
+        """What was asked of windows, and found: one that has no count has no cells."""
+        for window in windows:
+            known = KnownWindow(key_counts.get(window, 0), window not in key_counts)
+            self._windows[window] = known
+            self._weight += known.weight
+
+    def missing(self, cells: Iterable[CellId]) -> list[CellId]:
+        """Cells that must be read, of windows whose counts are known."""
+        return [
+            cell_id
+            for cell_id in cells
+            if not (known := self._windows[cell_id.window]).is_whole
+            and cell_id.k_hash not in known.cells
+        ]
+
+    def learn_cells(self, asked: Iterable[CellId], found: Cells) -> None:
+        """What was asked of cells, and found."""
+        for cell_id in asked:
+            self._put(self._windows[cell_id.window], cell_id.k_hash, found.get(cell_id))
+
+    def stored(self, cells: Iterable[CellId]) -> Cells:
+        """Those cells that are there; nothing of them may be missing."""
+        return {
+            cell_id: cell
+            for cell_id in cells
+            if (cell := self._windows[cell_id.window].cells.get(cell_id.k_hash)) is not None
+        }
+
+    def key_counts(self, windows: Iterable[WindowId]) -> dict[WindowId, int]:
+        """How many keys windows have."""
+        return {window: self._windows[window].n_keys for window in windows}
+
+    def commit(self, seq: int, cells: Cells, key_counts: Mapping[WindowId, int]) -> None:
+        """A merge stands: what it wrote of windows that are known, under its `seq`."""
+        self._seq = seq
+        for cell_id, cell in cells.items():
+            known = self._windows.get(cell_id.window)
+            if known is not None:
+                self._put(known, cell_id.k_hash, cell)
+        for window, n_keys in key_counts.items():
+            if window in self._windows:
+                self._windows[window].n_keys = n_keys
+                self._windows.move_to_end(window)
+        while self._weight > self._cells_max:
+            self._forget(next(iter(self._windows)))
+
+    def forget(self, windows: Iterable[WindowId]) -> None:
+        """Somebody else changed these."""
+        for window in windows:
+            self._forget(window)
+
+    def forget_all(self) -> None:
+        """Nothing is certain any more."""
+        self._windows.clear()
+        self._weight = 0
+        self._seq = None
+
+    def _put(self, known: KnownWindow, k_hash: bytes, cell: Cell | None) -> None:
+        change = _weight(cell)
+        if k_hash in known.cells:
+            change -= _weight(known.cells[k_hash])
+        known.cells[k_hash] = cell
+        known.weight += change
+        self._weight += change
+
+    def _forget(self, window: WindowId) -> None:
+        known = self._windows.pop(window, None)
+        if known is not None:
+            self._weight -= known.weight
+
+
+def _weight(cell: Cell | None) -> int:
+    if cell is None or cell.aggregate.hll is cell.aggregate.kll is None:
+        return 1
+    sketches = len(cell.aggregate.hll or b"") + len(cell.aggregate.kll or b"")
+    return 1 + sketches // SKETCH_OCTETS_A_CELL

@@ -1,0 +1,120 @@
+"""Bulk cells as SQL text: written, cut between tuples and read back without a difference."""
+
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+
+from sinks.blocks import decode, encode, head, is_clean, pieces, tail
+from sinks.keys import Key, cut, key_hash
+from sinks.rows import CellBlock, MetricDefinition
+from sinks.values import Aggregate
+from tests.harness import worked
+from tests.harness.seed import seeded
+
+START_S = worked.at("10:00:00")
+AWKWARD = [
+    "",
+    "it's",
+    "a\\b",
+    "nul\0nul",
+    "tab\tline\nreturn\r",
+    "🙂é",
+    "NULL",
+    "_utf8mb4 0x41",
+    ",@seq),(",
+    ",@seq),('m',60,",
+    "),('m'",
+    "x" * 512,
+    "🙂" * 512,
+]
+
+
+def metric(columns: int = 1, measure: str = "count") -> MetricDefinition:
+    names = ("a", "b", "c")[:columns]
+    return replace(worked.DEFINITIONS[0], name="m", key_columns=names, measure=measure)
+
+
+def test_a_block_reads_as_documented() -> None:
+    two = [(("GET", "/"), Aggregate(3)), ((None, "it's"), Aggregate(1))]
+    block = encode(metric(2), 60, START_S, two)
+    hashes = [key_hash(key).hex() for key, _ in two]
+    assert block == CellBlock(
+        "m",
+        60,
+        START_S,
+        2,
+        f"('m',60,21260801100000,0x{hashes[0]},'GET','/',3,3,@seq),"
+        f"('m',60,21260801100000,0x{hashes[1]},NULL,_utf8mb4 0x69742773,1,1,@seq)".encode(),
+    )
+    assert head(metric(2)).endswith(b"k_hash,k1,k2,`count`,value,seq) VALUES ")
+    assert tail(metric(2)).endswith(b"value=`count`,seq=VALUES(seq)")
+    no_key = encode(metric(0, "sum"), 0, 0, [((), Aggregate(1, Decimal("0E-12")))])
+    assert (
+        no_key.body
+        == (
+            f"('m',0,19700101000000,0x{key_hash(()).hex()},'*',1,'0E-12',NULL,NULL,'0E-12',@seq)"
+        ).encode()
+    )
+
+
+@pytest.mark.parametrize("measure", ["count", "sum", "min", "max", "mean", "share"])
+@pytest.mark.parametrize("columns", [0, 1, 2, 3])
+def test_what_is_written_is_read_back(columns: int, measure: str) -> None:
+    rng = seeded(f"blocks {columns} {measure}")
+    keys: set[Key] = {
+        tuple(rng.choice([*AWKWARD, None]) for _ in range(columns)) for _ in range(40)
+    }
+    cells = [(key, _aggregate(rng.randrange(5), measure)) for key in keys]
+    block = encode(metric(columns, measure), 60, START_S, cells)
+    assert decode(block, metric(columns, measure)) == cells
+    assert block.keys == len(cells)
+
+
+def _aggregate(choice: int, measure: str) -> Aggregate:
+    if measure == "count":
+        return Aggregate(choice + 1)
+    number = [None, Decimal("-1E-12"), Decimal("9" * 16 + ".5"), Decimal(0), Decimal("1E+3")][
+        choice
+    ]
+    return Aggregate(choice + 1, number, number, number)
+
+
+@pytest.mark.parametrize("octets_max", [1, 100, 1_000, 5_000, 10**6])
+def test_pieces_are_cut_between_tuples(octets_max: int) -> None:
+    keys: list[Key] = [(text,) for text in [*AWKWARD, "plain", "more"]]
+    block = encode(metric(), 60, START_S, [(key, Aggregate(1)) for key in keys])
+    found = list(pieces(block, octets_max))
+    assert b",".join(found) == block.body
+    read: list[Key] = []
+    for piece in found:
+        cells = piece.count(b"('m',60,21260801100000,0x")
+        assert len(piece) <= octets_max or cells == 1
+        part = replace(block, body=piece, keys=cells)
+        read += [key for key, _ in decode(part, metric())]
+    assert read == keys
+
+
+def test_a_long_key_is_written_as_it_is_shown() -> None:
+    block = encode(metric(), 60, START_S, [(("y" * 513,), Aggregate(1))])
+    assert decode(block, metric()) == [((cut("y" * 513),), Aggregate(1))]
+
+
+@pytest.mark.parametrize("spoil", ["cut off", "a cell too few", "nonsense"])
+def test_a_block_that_is_none_is_refused(spoil: str) -> None:
+    block = encode(metric(), 60, START_S, [((text,), Aggregate(1)) for text in "ab"])
+    spoilt = {
+        "cut off": replace(block, body=block.body[:-3]),
+        "a cell too few": replace(block, keys=3),
+        "nonsense": replace(block, body=block.body.replace(b"'a'", b"a")),
+    }[spoil]
+    with pytest.raises(ValueError, match="block of m"):
+        decode(spoilt, metric())
+
+
+def test_octets_that_are_no_text_are_noticed_and_replaced() -> None:
+    block = encode(metric(), 60, START_S, [(("abc",), Aggregate(1))])
+    assert is_clean(block)
+    torn = replace(block, body=block.body.replace(b"'abc'", b"'a\xffc'"))
+    assert not is_clean(torn)
+    assert decode(torn, metric()) == [(("a\ufffdc",), Aggregate(1))]
