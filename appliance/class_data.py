@@ -56,7 +56,7 @@ def _run_spark(archive: Path, java: Java, folder: Path) -> None:
     from stream.check import check_section
     from stream.compile import compile_plan
     from stream.config import StreamSettings
-    from stream.counts import fold
+    from stream.folding import Folding, fold_small, judged
     from stream.session import jvm_options, start_session
 
     section = load(CODE / "configs" / "millrace.yaml", CODE, {}).config.stream
@@ -76,6 +76,13 @@ def _run_spark(archive: Path, java: Java, folder: Path) -> None:
     check_section(session, section)
     plan = compile_plan(section)
     topics = ", ".join(f"'{topic}'" for topic in section.topics)
+    folding = Folding(plan, as_blocks=True)
+
+    def fold_both_ways(batch: Any, _: int) -> None:
+        frame = judged(batch, plan)
+        fold_small(frame, plan)
+        folding.fold_large(frame, 0)
+
     lines: Any = session.readStream.format("rate-micro-batch").option("rowsPerBatch", 50).load()
     query = (
         lines.selectExpr(
@@ -87,7 +94,7 @@ def _run_spark(archive: Path, java: Java, folder: Path) -> None:
             "timestamp",
             "0 AS timestampType",
         )
-        .writeStream.foreachBatch(lambda batch, _: fold(batch, plan).collect() and None)
+        .writeStream.foreachBatch(fold_both_ways)
         .option("checkpointLocation", str(folder / "checkpoint"))
         .start()
     )

@@ -207,9 +207,11 @@ def _add_machine_ends(
     @app.get("/healthz", include_in_schema=False)
     async def healthz() -> PlainTextResponse:
         now = status()
-        if now.ready:
-            return PlainTextResponse("ok\n")
-        return PlainTextResponse(now.reason_not_ready() + "\n", status_code=503)
+        if not now.ready:
+            return PlainTextResponse(now.reason_not_ready() + "\n", status_code=503)
+        if now.state is PartState.DEGRADED:
+            return PlainTextResponse(now.reason_degraded() + "\n")
+        return PlainTextResponse("ok\n")
 
     @app.get("/status", include_in_schema=False)
     async def status_page() -> JSONResponse:

@@ -79,6 +79,10 @@ class PartStatus:
         texts = [f"{problem.code}: {problem.text}" for problem in self.problems]
         return "; ".join(texts) if texts else f"{self.part} is {self.state}"
 
+    def reason_degraded(self) -> str:
+        """The same for a part that is ready, but works with something amiss."""
+        return f"degraded: {self.reason_not_ready()}"
+
     @classmethod
     def decode(cls, body: bytes) -> "PartStatus":
         """Read what `encode` wrote; keys added by later versions are ignored.

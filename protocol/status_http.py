@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from protocol.log import fields
-from protocol.status import PartStatus
+from protocol.status import PartState, PartStatus
 
 REQUEST_BYTES_MAX = 8 * 1024
 REQUEST_TIMEOUT_S = 5.0
@@ -155,7 +155,12 @@ class StatusServer:
     def _answer_path(self, path: bytes) -> Answer:
         if path == b"/healthz":
             status = self._status()
-            return _text(200, "ok") if status.ready else _text(503, status.reason_not_ready())
+            if not status.ready:
+                return _text(503, status.reason_not_ready())
+            # It works, so that starting it again would mend nothing; but all is not well.
+            if status.state is PartState.DEGRADED:
+                return _text(200, status.reason_degraded())
+            return _text(200, "ok")
         if path == b"/status":
             return Answer(200, _JSON, self._status().encode())
         if path == b"/metrics":

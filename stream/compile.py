@@ -1,18 +1,21 @@
-"""From metrics to SQL: the fold of a batch, in two queries.
+"""From metrics to SQL: what each line gives every metric, in one query that Spark analyses once.
 
-Floor: pure, no JVM. `rows_sql` turns lines into columns (`parse.py`) and each line into one row
-(metric, slice, key, value) for every metric that it counts in; it stands in the streaming query,
-where it is analysed once. `groups_sql` groups those rows with one fixed list of aggregates, once a
-batch. Reserved metric numbers carry what is counted besides: lines that do not parse, values
-that cannot be measured, and how many lines of each partition the batch holds. `counts.py` reads the
-result.
+Floor: pure, no JVM. `lines_sql` turns lines into columns (`parse.py`) and columns into *judged
+lines*: why a line is not counted, when it was, and for every metric its verdict, its value and its
+key. How judged lines are folded is decided batch by batch: `small_fold.py` does it line by line,
+`groupings.py` leaves it to Spark.
 
-A query is optimised again for every batch, so what is not needed is left out here already.
+A query is optimised again for every batch, so what is not needed is left out here already. Whatever
+an expression raises on a line is NULL for that line (`attempt.py`), and stands in a branch of its
+own: Spark evaluates an expression that two columns share ahead of both, outside of the attempt, but
+never out of a branch.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from enum import StrEnum
 
+from stream.attempt import attempt
 from stream.config import StreamSection
 from stream.expression import (
     bare_column,
@@ -22,47 +25,54 @@ from stream.expression import (
     rename_columns,
 )
 from stream.metrics import Metric, resolve_metrics
-from stream.parse import ParsedInput, parse_input, plausible_time
+from stream.numbers import EXACT_DECIMAL, exact_decimal
+from stream.parse import ColumnSql, ParsedInput, parse_input, plausible_time
 from stream.sections import InputSection
 
 LINES_VIEW = "millrace_lines"
-ROWS_VIEW = "millrace_rows"
 
-# Metric numbers that are no metrics; FAULT - n is a line on which metric n could not be measured.
-UNPARSED = -1
-PARTITION = -2
-FAULT = -10
+# What a metric makes of a line; NULL where the line is left out.
+COUNTED = 1
+FAULTY = -1
 
-# Samples of unparsed lines: at most this many a partition, file and reason, this long each.
-SAMPLES = 1_000
+# Of a line that is not counted somewhere, this much is kept as a sample.
 SAMPLE_BYTES = 4_096
 
 EXPRESSION_NULL = "expression_null:"
 
-_HLL_LG_K = 12
-_KLL_K = 200
-_DECIMAL = "DECIMAL(28,6)"
-_SAMPLE = "min_by(x, o) AS sample"
-_NO_SAMPLE = "CAST(NULL AS BINARY) AS sample"
+# Columns of a judged line that are there whatever the metrics are.
+LINE_COLUMNS = ("topic", "partition", "offset", "file", "reason", "seconds", "sample")
+
+# A value has at most 16 digits before the point, or a sum of 10**10 of them could overflow.
+_WHOLE_MAX = 10**16 - 1
+_WHOLE_TYPES = ("int", "bigint")
+
+
+class ValueKind(StrEnum):
+    """How the value of a metric travels: a BIGINT, a DECIMAL(28,12), or a text to be told apart."""
+
+    WHOLE = "whole"
+    DECIMAL = "decimal"
+    TEXT = "text"
 
 
 @dataclass(frozen=True, slots=True)
-class FoldPlan:
-    """The queries of a configuration, and what their rows mean. Metric number n is `metrics[n]`.
+class Reading:
+    """Where in a judged line a metric finds what it counts; metric number n is `metrics[n]`.
 
-    Text among the aggregates makes Spark sort all rows, which is nothing for a small batch and a
-    third of the time of a large one: so there are `sampled_groups_sql`, with samples of unparsed
-    lines, `groups_sql` without, and `samples_sql` for these alone. `inputs` and `entries` are the
-    parts the queries were made of, for `describe.py`.
+    `verdict` names the column that holds COUNTED, FAULTY or NULL; None where every line that
+    parses counts. `value` and `keys` name columns, too.
     """
 
-    rows_sql: str
-    groups_sql: str
-    sampled_groups_sql: str
-    samples_sql: str
-    metrics: tuple[Metric, ...]
-    inputs: Mapping[str, ParsedInput]
-    entries: Mapping[tuple[str, str], "Entry"]
+    number: int
+    topics: tuple[str, ...]
+    verdict: str | None
+    value: str | None
+    kind: ValueKind | None
+    keys: tuple[str, ...]
+    slice_s: int
+    windows_s: tuple[int, ...]
+    measure: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,50 +83,64 @@ class Entry:
     column, when the line simply has no such field; None where a NULL value is always a fault.
     """
 
-    number: int
     where: str | None
     value: str | None
+    kind: ValueKind | None
     absent: str | None
     keys: tuple[str, ...]
-    slice_s: int
-    measure: str
 
 
-@dataclass(slots=True)
-class _Shape:
-    """Which optional columns the rows of this configuration have."""
+@dataclass(frozen=True, slots=True)
+class FoldPlan:
+    """The query of a configuration, and what its columns mean.
 
-    keys: int = 0
-    has_value: bool = False
-    has_text: bool = False
-    has_number: bool = False
-    columns: dict[str, str] = field(default_factory=dict)
+    `columns` are those of a judged line, in order. `inputs` and `entries` are the parts the query
+    was made of, for `describe.py`.
+    """
+
+    lines_sql: str
+    columns: tuple[str, ...]
+    metrics: tuple[Metric, ...]
+    readings: tuple[Reading, ...]
+    inputs: Mapping[str, ParsedInput]
+    entries: Mapping[tuple[str, str], Entry]
+
+
+class _Columns:
+    """Columns of one step; equal expressions are one column."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+
+    def named(self, kind: str, sql: str) -> str:
+        """The name of the column that holds an expression."""
+        return self._names.setdefault(sql, f"{kind}{len(self._names)}")
+
+    def items(self) -> dict[str, str]:
+        """Expression by name."""
+        return {name: sql for sql, name in self._names.items()}
 
 
 def compile_plan(section: StreamSection) -> FoldPlan:
-    """The fold of all metrics of a checked section."""
+    """The judging of lines for all metrics of a checked section."""
     metrics = resolve_metrics(section)
     inputs = {
         name: parse_input(name, given, _wanted(name, given, metrics))
         for name, given in section.from_.items()
     }
     entries = {
-        (metric.name, name): _entry(number, metric, inputs[name], section.from_[name])
-        for number, metric in enumerate(metrics)
+        (metric.name, name): _entry(metric, inputs[name], section.from_[name])
+        for metric in metrics
         for name in metric.inputs
     }
-    shape = _shape(metrics)
-    rows_sql = "\n".join(_rows_query(inputs, entries, shape))
-    return FoldPlan(
-        rows_sql,
-        _groups_query(shape, _NO_SAMPLE),
-        _groups_query(shape, _SAMPLE),
-        f"SELECT m, s, k1, k2, k3, min(o) AS low, {_SAMPLE} FROM {ROWS_VIEW}"
-        f" WHERE m < 0 AND m <> {PARTITION} GROUP BY m, s, k1, k2, k3",
-        metrics,
-        inputs,
-        entries,
+    measured, judged = _Columns(), _Columns()
+    readings = tuple(
+        _reading(number, metric, inputs, entries, measured, judged)
+        for number, metric in enumerate(metrics)
     )
+    columns = (*LINE_COLUMNS, *judged.items())
+    lines_sql = "\n".join(_lines_query(inputs, measured, judged, readings))
+    return FoldPlan(lines_sql, columns, metrics, readings, inputs, entries)
 
 
 def column_names(name: str, given: InputSection) -> dict[str, str]:
@@ -138,204 +162,169 @@ def _wanted(name: str, given: InputSection, metrics: Sequence[Metric]) -> set[st
     return wanted
 
 
-def _shape(metrics: Sequence[Metric]) -> _Shape:
-    measures = {metric.definition.measure for metric in metrics}
-    shape = _Shape(
-        keys=max((len(metric.key) for metric in metrics), default=0),
-        has_value=bool(measures - {"count", "unique"}),
-        has_text="unique" in measures,
-        has_number="percentile" in measures,
-    )
-    shape.columns = {"m": "INT", "s": "BIGINT"}
-    shape.columns |= {f"k{place}": "STRING" for place in range(1, shape.keys + 1)}
-    shape.columns |= {"v": _DECIMAL} if shape.has_value else {}
-    shape.columns |= {"u": "STRING"} if shape.has_text else {}
-    shape.columns |= {"q": "DOUBLE"} if shape.has_number else {}
-    return shape
-
-
-def _entry(number: int, metric: Metric, parsed: ParsedInput, given: InputSection) -> Entry:
+def _entry(metric: Metric, parsed: ParsedInput, given: InputSection) -> Entry:
     names = column_names(parsed.name, given)
     spelling = {column.lower(): name for column, name in names.items()}
-    where = metric.section.where
-    value = metric.section.value
-    measure = metric.definition.measure
-    own = rename_columns(value, names) if value is not None else None
-    bare = bare_column(value, list(names)) if value is not None else None
+    keys = tuple(quote_name(spelling[column.lower()]) for column in metric.key)
+    where, value = metric.section.where, metric.section.value
+    where = rename_columns(where, names) if where is not None else None
+    if value is None:
+        return Entry(where, None, None, None, keys)
+    own = rename_columns(value, names)
+    bare = bare_column(value, list(names))
+    column = parsed.columns.get(bare) if bare is not None else None
     absent = None
-    if own is not None and bare is not None:
-        column = parsed.columns.get(bare)
+    if bare is not None:
         # A text that is measured as a number is itself the text that may not fit.
         text = own if column is None or column.raw is None else column.raw
         absent = f"{text} IS NULL"
-    return Entry(
+    declared = given.column_types()[bare] if bare is not None else None
+    kind, sql = _value_sql(metric.definition.measure, own, declared, column)
+    return Entry(where, sql, kind, absent, keys)
+
+
+def _value_sql(
+    measure: str, own: str, declared: str | None, column: ColumnSql | None
+) -> tuple[ValueKind, str]:
+    """How a value travels, and the SQL that is NULL where it cannot be measured.
+
+    Sums are exact, so a number that DECIMAL(28,12) cannot hold is a fault, never rounded. A double
+    that an expression computed is inexact by nature and is taken to 12 places, but not to zero.
+    """
+    if measure == "unique":
+        return ValueKind.TEXT, f"CAST(({own}) AS STRING)"
+    if measure == "share":
+        return ValueKind.WHOLE, f"CAST(CAST(({own}) AS INT) AS BIGINT)"
+    if measure != "percentile" and declared in _WHOLE_TYPES:
+        whole = f"CAST({own} AS BIGINT)"
+        return ValueKind.WHOLE, f"IF({whole} BETWEEN -{_WHOLE_MAX} AND {_WHOLE_MAX}, {whole}, NULL)"
+    if declared == "double" and column is not None and column.raw is not None:
+        # The text says exactly what a double only comes near to.
+        return ValueKind.DECIMAL, f"IF({own} IS NULL, NULL, {exact_decimal(column.raw)})"
+    rounded = f"try_cast(({own}) AS {EXACT_DECIMAL})"
+    near = f"IF({rounded} = 0 AND ({own}) <> 0, NULL, {rounded})"
+    exact = exact_decimal(f"CAST(({own}) AS STRING)")
+    return ValueKind.DECIMAL, f"IF(typeof({own}) IN ('double', 'float'), {near}, {exact})"
+
+
+def _reading(
+    number: int,
+    metric: Metric,
+    inputs: Mapping[str, ParsedInput],
+    entries: Mapping[tuple[str, str], Entry],
+    measured: _Columns,
+    judged: _Columns,
+) -> Reading:
+    own = {name: entries[metric.name, name] for name in metric.inputs}
+    kinds = {entry.kind for entry in own.values()} - {None}
+    kind = ValueKind.DECIMAL if len(kinds) > 1 else next(iter(kinds), None)
+    verdicts: dict[str, str] = {}
+    values: dict[str, str] = {}
+    for name, entry in own.items():
+        cases = []
+        if entry.where is not None:
+            where = _measure(inputs[name], entry.where, measured)
+            cases += [f"WHEN {where} IS NULL THEN {FAULTY}", f"WHEN NOT {where} THEN NULL"]
+        if entry.value is not None:
+            value = values[name] = _measure(inputs[name], entry.value, measured)
+            if entry.absent is not None:
+                cases.append(f"WHEN {value} IS NULL AND {entry.absent} THEN NULL")
+            cases.append(f"WHEN {value} IS NULL THEN {FAULTY}")
+        verdicts[name] = f"CASE {' '.join(cases)} ELSE {COUNTED} END" if cases else str(COUNTED)
+    verdict: str | None = None
+    if set(verdicts.values()) != {str(COUNTED)}:
+        # Other inputs' lines have no value, either, which is no fault of theirs.
+        verdict = judged.named("verdict", f"CAST({_cases(verdicts)} AS TINYINT)")
+    column: str | None = None
+    if kind is not None:
+        sql_type = {ValueKind.WHOLE: "BIGINT", ValueKind.TEXT: "STRING"}.get(kind, EXACT_DECIMAL)
+        column = judged.named("value", f"CAST({_by_input(values)} AS {sql_type})")
+    keys = tuple(
+        judged.named("key", f"CAST({_by_input({n: e.keys[at] for n, e in own.items()})} AS STRING)")
+        for at in range(len(metric.key))
+    )
+    return Reading(
         number,
-        rename_columns(where, names) if where is not None else None,
-        _value_sql(measure, own) if own is not None else None,
-        absent,
-        tuple(quote_name(spelling[column.lower()]) for column in metric.key),
+        tuple(inputs[name].topic for name in metric.inputs),
+        verdict,
+        column,
+        kind,
+        keys,
         metric.slice_s,
-        measure,
+        metric.definition.windows_s,
+        metric.definition.measure,
     )
 
 
-def _value_sql(measure: str, own: str) -> str:
-    if measure == "unique":
-        return f"CAST(({own}) AS STRING)"
-    if measure == "share":
-        return f"CAST(CAST(({own}) AS INT) AS {_DECIMAL})"
-    if measure == "percentile":
-        # What has no place among the exact parts (NaN, infinity) has none in the sketch either.
-        return f"IF(try_cast(({own}) AS {_DECIMAL}) IS NULL, NULL, try_cast(({own}) AS DOUBLE))"
-    return f"try_cast(({own}) AS {_DECIMAL})"
+def _measure(parsed: ParsedInput, sql: str, measured: _Columns) -> str:
+    """A filter or value of one input as a column of its own, evaluated once a line."""
+    return quote_name(measured.named(f"{parsed.name}.measured", _within(parsed.name, sql)))
 
 
-def _rows_query(
-    inputs: Mapping[str, ParsedInput], entries: Mapping[tuple[str, str], Entry], shape: _Shape
+def _lines_query(
+    inputs: Mapping[str, ParsedInput],
+    measured: _Columns,
+    judged: _Columns,
+    readings: Sequence[Reading],
 ) -> Iterator[str]:
-    """The steps from lines to rows; each reads the step before."""
+    """The steps from lines to judged lines; each reads the step before."""
     parsed = list(inputs.values())
+    is_of = {f"{p.name}.is": f"topic = {quote_text(p.topic)}" for p in parsed}
     yield (
         "WITH lines AS (SELECT topic, partition, offset, timestamp AS arrival,"
         " CAST(key AS STRING) AS file, value,"
-        f" make_valid_utf8(CAST(value AS STRING)) AS line FROM {LINES_VIEW}),"
+        f" make_valid_utf8(CAST(value AS STRING)) AS line{_columns(is_of)} FROM {LINES_VIEW}),"
     )
-    fields = {f"{p.name}.fields": f"IF({_is_of(p)}, {p.fields}, NULL)" for p in parsed}
+    fields = {f"{p.name}.fields": _within(p.name, p.fields) for p in parsed}
     yield f"fields AS (SELECT *{_columns(fields)} FROM lines),"
-    texts = {name: sql for p in parsed for name, sql in p.texts.items()}
+    texts = {name: _within(p.name, sql) for p in parsed for name, sql in p.texts.items()}
     yield f"texts AS (SELECT *{_columns(texts)} FROM fields),"
-    typed = {f"{p.name}.{name}": c.value for p in parsed for name, c in p.columns.items()}
-    typed |= {f"{p.name}.time": p.time for p in parsed}
-    yield f"typed AS (SELECT *{_columns(typed)} FROM texts),"
-    measured: dict[str, str] = {}
-    branches = {
-        p.topic: _line_rows(p, [e for (_, name), e in entries.items() if name == p.name], measured)
+    typed = {
+        f"{p.name}.{name}": _within(p.name, column.value)
         for p in parsed
+        for name, column in p.columns.items()
     }
-    judged = {
-        "reason": _by_topic({p.topic: _reason(p) for p in parsed}, "'topic'"),
-        "seconds": _by_topic({p.topic: f"unix_seconds({_time(p)})" for p in parsed}, "0"),
-        **measured,
+    typed |= {f"{p.name}.time": _within(p.name, p.time) for p in parsed}
+    yield f"typed AS (SELECT *{_columns(typed)} FROM texts),"
+    why = {
+        "reason": "CASE"
+        + "".join(f" WHEN {quote_name(f'{p.name}.is')} THEN {_reason(p)}" for p in parsed)
+        + " WHEN true THEN 'topic' END",
+        "seconds": _by_input({p.name: f"unix_seconds({_time(p)})" for p in parsed}),
     }
-    yield f"judged AS (SELECT *{_columns(judged)} FROM typed),"
-    counted = _by_topic(
-        {
-            topic: f"array({', '.join(_row(r, shape) for r in rows)})"
-            for topic, rows in branches.items()
-        },
-        "NULL",
-    )
-    apart = f"array({_row({'m': str(PARTITION)}, shape)}, {_row({'m': str(UNPARSED)}, shape)})"
+    yield f"measured AS (SELECT *{_columns({**why, **measured.items()})} FROM typed),"
+    yield f"judged AS (SELECT *{_columns(judged.items())} FROM measured)"
+    verdicts = dict.fromkeys(r.verdict for r in readings if r.verdict is not None)
+    is_faulty = "".join(f" OR {verdict} <=> {FAULTY}" for verdict in verdicts)
     yield (
-        "folded AS (SELECT topic, partition, offset, file, value, reason, seconds,"
-        f" inline(IF(reason IS NOT NULL, {apart}, {counted})) AS ({', '.join(shape.columns)})"
-        " FROM judged)"
+        "SELECT topic, partition, offset, file, reason, seconds,"
+        f" IF(reason IS NOT NULL{is_faulty},"
+        f" coalesce(substring(value, 1, {SAMPLE_BYTES}), X''), NULL) AS sample"
+        f"{''.join(f', {name}' for name in judged.items())} FROM judged"
     )
-    yield _all_rows(shape)
 
 
-def _all_rows(shape: _Shape) -> str:
-    """Give the reserved rows their keys; what all of them share is taken from the line."""
-    keys = [f"k{place}" if place <= shape.keys else "NULL" for place in (1, 2, 3)]
-    sample = f"coalesce(substring(value, 1, {SAMPLE_BYTES}), X'')"
-    place = f"partition * {SAMPLES}L + offset % {SAMPLES}"
-    columns = [
-        "m",
-        f"CASE WHEN m >= 0 THEN s WHEN m = {PARTITION} THEN partition ELSE {place} END AS s",
-        f"IF(m >= 0, {keys[0]}, topic) AS k1",
-        f"CASE WHEN m >= 0 THEN {keys[1]} WHEN m <> {PARTITION} THEN file END AS k2",
-        f"CASE WHEN m >= 0 THEN {keys[2]} WHEN m = {UNPARSED} THEN reason END AS k3",
-        "IF(m >= 0, NULL, offset) AS o",
-        f"IF(m = {PARTITION} AND reason IS NULL, seconds, NULL) AS t",
-        f"IF(m = {UNPARSED} OR m <= {FAULT}, {sample}, NULL) AS x",
-    ]
-    columns += ["v"] if shape.has_value else []
-    columns += ["u"] if shape.has_text else []
-    columns += ["q"] if shape.has_number else []
-    return f"SELECT {', '.join(columns)} FROM folded WHERE m IS NOT NULL"
+def _within(name: str, sql: str) -> str:
+    """An expression over one input's columns: NULL for other inputs' lines and where it raises."""
+    return f"IF({quote_name(f'{name}.is')}, {attempt(sql)}, NULL)"
 
 
-def _groups_query(shape: _Shape, sample: str) -> str:
-    value = "sum(v) AS total, min(v) AS least, max(v) AS most"
-    columns = [
-        "m, s, k1, k2, k3, count(1) AS c",
-        value if shape.has_value else "NULL AS total, NULL AS least, NULL AS most",
-        "min(o) AS low, max(o) AS high, max(t) AS latest",
-        sample,
-        f"hll_sketch_agg(u, {_HLL_LG_K}) AS hll" if shape.has_text else "NULL AS hll",
-        f"kll_sketch_agg_double(q, {_KLL_K}) AS kll" if shape.has_number else "NULL AS kll",
-    ]
-    return f"SELECT {', '.join(columns)} FROM {ROWS_VIEW} GROUP BY m, s, k1, k2, k3"
+def _by_input(branches: Mapping[str, str]) -> str:
+    """What holds for a line of each input; where all say the same, of any line."""
+    same = set(branches.values())
+    return same.pop() if len(same) == 1 else _cases(branches)
 
 
-def _line_rows(
-    parsed: ParsedInput, entries: Sequence[Entry], measured: dict[str, str]
-) -> list[dict[str, str]]:
-    """The rows that a line of an input gives, at most one a metric.
-
-    Filters and values become columns in `measured`, equal ones one column.
-    """
-    known: dict[str, str] = {}
-
-    def column(sql: str) -> str:
-        if sql not in known:
-            known[sql] = f"{parsed.name}.measured{len(known)}"
-            measured[known[sql]] = f"IF({_is_of(parsed)}, {sql}, NULL)"
-        return quote_name(known[sql])
-
-    rows = [{"m": str(PARTITION)}]
-    for entry in entries:
-        row = {"m": str(entry.number), "s": "0"}
-        if entry.slice_s:
-            row["s"] = f"seconds - seconds % {entry.slice_s}"
-        row |= {f"k{place}": key for place, key in enumerate(entry.keys, start=1)}
-        fault, cases = str(FAULT - entry.number), []
-        if entry.where is not None:
-            where = column(entry.where)
-            cases += [f"WHEN {where} IS NULL THEN {fault}", f"WHEN NOT {where} THEN NULL"]
-        if entry.value is not None:
-            value = column(entry.value)
-            row |= _value_columns(entry.measure, value)
-            if entry.absent is not None:
-                cases.append(f"WHEN {value} IS NULL AND {entry.absent} THEN NULL")
-            cases.append(f"WHEN {value} IS NULL THEN {fault}")
-        if cases:
-            row["m"] = f"CASE {' '.join(cases)} ELSE {entry.number} END"
-        rows.append(row)
-    return rows
-
-
-def _value_columns(measure: str, value: str) -> dict[str, str]:
-    """Into which columns of the row the value goes."""
-    if measure == "unique":
-        return {"u": value}
-    if measure == "percentile":
-        return {"v": f"try_cast({value} AS {_DECIMAL})", "q": value}
-    return {"v": value}
-
-
-def _row(values: Mapping[str, str], shape: _Shape) -> str:
-    """A struct of all columns of a row; those without a value are NULL of their type."""
-    fields = (
-        f"'{name}', CAST({values.get(name, 'NULL')} AS {sql_type})"
-        for name, sql_type in shape.columns.items()
-    )
-    return f"named_struct({', '.join(fields)})"
-
-
-def _is_of(parsed: ParsedInput) -> str:
-    return f"topic = {quote_text(parsed.topic)}"
+def _cases(branches: Mapping[str, str]) -> str:
+    """What holds for a line of each input, NULL for lines of others."""
+    if not branches:
+        return "NULL"
+    cases = " ".join(f"WHEN {quote_name(f'{n}.is')} THEN {sql}" for n, sql in branches.items())
+    return f"CASE {cases} END"
 
 
 def _columns(columns: Mapping[str, str]) -> str:
     return "".join(f",\n  {sql} AS {quote_name(name)}" for name, sql in columns.items())
-
-
-def _by_topic(branches: Mapping[str, str], otherwise: str) -> str:
-    if not branches:
-        return otherwise
-    cases = " ".join(f"WHEN {quote_text(topic)} THEN {sql}" for topic, sql in branches.items())
-    return f"CASE topic {cases} ELSE {otherwise} END"
 
 
 def _time(parsed: ParsedInput) -> str:
@@ -345,6 +334,6 @@ def _time(parsed: ParsedInput) -> str:
 def _reason(parsed: ParsedInput) -> str:
     """Why a line is not counted; NULL for a line that parses."""
     return (
-        f"CASE WHEN line IS NULL THEN 'null' WHEN NOT {parsed.matches} THEN"
+        f"CASE WHEN line IS NULL THEN 'null' WHEN NOT coalesce({parsed.matches}, false) THEN"
         f" {quote_text(parsed.reason)} WHEN {plausible_time(_time(parsed))} IS NULL THEN 'time' END"
     )

@@ -27,6 +27,7 @@ from stream.sections import (
 CONSUMER_GROUP = "millrace-stream"
 TRIGGER_MS_MAX = 60_000
 HEAP_BYTES_MIN = 512 << 20
+LINES_PER_BATCH_MIN = 100
 
 _INPUT_NAME = re.compile(r"[a-z][a-z0-9_]{0,47}\Z")
 _MASTER = re.compile(r"local(\[([0-9]+|\*)\])?\Z|(spark|k8s)://\S+\Z|yarn\Z")
@@ -50,8 +51,8 @@ class StreamSection(Section):
 
     master: str = "local[2]"
     trigger: DurationText = "100ms"
-    max_lines_per_batch: int = Field(default=50_000, ge=100, le=10_000_000)
-    heap: SizeText = "768MiB"
+    max_lines_per_batch: int | None = Field(default=None, ge=LINES_PER_BATCH_MIN, le=10_000_000)
+    heap: SizeText | None = None
     spark: dict[str, str] = Field(default={})
     from_: dict[str, InputSection] = Field(alias="from", default={})
     defaults: DefaultsSection = DefaultsSection()
@@ -73,8 +74,8 @@ class StreamSection(Section):
 
     @field_validator("heap")
     @classmethod
-    def _check_heap(cls, value: str) -> str:
-        if parse_size_bytes(value) < HEAP_BYTES_MIN:
+    def _check_heap(cls, value: str | None) -> str | None:
+        if value is not None and parse_size_bytes(value) < HEAP_BYTES_MIN:
             raise fault(repr(value), "at least 512MiB")
         return value
 

@@ -1,29 +1,26 @@
-"""The fold as Spark runs it, and its rows as the sinks take them.
+"""What a folded batch holds: rows and blocks for the sinks, lines that were not counted, and ends.
 
-`rows_of` and `group` are DataFrame to DataFrame and call no action; `read_rows` turns what one
-`collect()` brought back into the sinks' plain rows.
+Floor: pure, no JVM.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
-from typing import Any
+from typing import NamedTuple
 
-from pyspark.sql import DataFrame
-
-from sinks.rows import FoldRow, UnparsedRow, UnparsedSample
-from stream.compile import (
-    EXPRESSION_NULL,
-    FAULT,
-    LINES_VIEW,
-    PARTITION,
-    ROWS_VIEW,
-    SAMPLES,
-    UNPARSED,
-    FoldPlan,
-)
+from sinks.rows import CellBlock, FoldRow, UnparsedRow, UnparsedSample
+from stream.compile import EXPRESSION_NULL, FoldPlan
 
 NO_FILE = "(none)"
+
+Key = tuple[str | None, ...]
+
+
+class Reason(NamedTuple):
+    """Why lines of a file were not counted."""
+
+    topic: str
+    file: str | None
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +34,18 @@ class PartitionCount:
     last_offset: int
     latest_s: int | None
 
+    def joined(self, other: "PartitionCount") -> "PartitionCount":
+        """Both together, of the same partition."""
+        latest = [one for one in (self.latest_s, other.latest_s) if one is not None]
+        return PartitionCount(
+            self.topic,
+            self.partition,
+            self.lines + other.lines,
+            min(self.first_offset, other.first_offset),
+            max(self.last_offset, other.last_offset),
+            max(latest, default=None),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Counts:
@@ -45,6 +54,7 @@ class Counts:
     rows: Sequence[FoldRow]
     unparsed: Sequence[UnparsedRow]
     partitions: Sequence[PartitionCount]
+    blocks: Sequence[CellBlock] = ()
 
     @property
     def lines(self) -> int:
@@ -56,101 +66,25 @@ class Counts:
         return max((p.latest_s for p in self.partitions if p.latest_s is not None), default=None)
 
 
-def rows_of(lines: DataFrame, plan: FoldPlan) -> DataFrame:
-    """Lines, with the columns of Spark's Kafka source, as rows to be grouped."""
-    lines.createOrReplaceTempView(LINES_VIEW)
-    return lines.sparkSession.sql(plan.rows_sql)
+def fault_reason(plan: FoldPlan, number: int) -> str:
+    """Why a line is not counted that metric `number` could not measure."""
+    return EXPRESSION_NULL + plan.metrics[number].name
 
 
-def group(rows: DataFrame, sql: str) -> DataFrame:
-    """Group rows by one of the plan's queries over them."""
-    rows.createOrReplaceTempView(ROWS_VIEW)
-    return rows.sparkSession.sql(sql)
-
-
-def fold(lines: DataFrame, plan: FoldPlan) -> DataFrame:
-    """Both steps at once, for lines that are no stream; samples included."""
-    return group(rows_of(lines, plan), plan.sampled_groups_sql)
-
-
-def read_rows(collected: Iterable[Any], plan: FoldPlan) -> Counts:
-    """Sort the collected groups into metrics, unparsed lines and partitions."""
-    rows: list[FoldRow] = []
-    partitions: list[PartitionCount] = []
-    unparsed: dict[_Reason, tuple[int, list[UnparsedSample]]] = {}
-    for m, s, k1, k2, k3, count, total, least, most, low, high, latest, *more in collected:
-        sample, hll, kll = more
-        if m == PARTITION:
-            partitions.append(PartitionCount(k1, s, count, low, high, latest))
-        elif m < 0:
-            reason = _reason(plan, m, k1, k2, k3)
-            known, samples = unparsed.setdefault(reason, (0, []))
-            if sample is not None:
-                samples.append(UnparsedSample(s // SAMPLES, low, bytes(sample)))
-            unparsed[reason] = (known + count, samples)
-        else:
-            numbers = (total, least, most)
-            rows.append(_fold_row(plan, m, s, (k1, k2, k3), count, numbers, hll, kll))
-    partitions.sort(key=lambda partition: (partition.topic, partition.partition))
-    return Counts(rows, _unparsed_rows(unparsed), partitions)
-
-
-def add_samples(counts: Counts, collected: Iterable[Any], plan: FoldPlan) -> Counts:
-    """Counts of a large batch, with what `samples_sql` brought back."""
-    unparsed: dict[_Reason, tuple[int, list[UnparsedSample]]] = {
-        (row.topic, row.file, row.reason): (row.count, []) for row in counts.unparsed
-    }
-    for m, s, k1, k2, k3, low, sample in collected:
-        if sample is not None:
-            _, samples = unparsed[_reason(plan, m, k1, k2, k3)]
-            samples.append(UnparsedSample(s // SAMPLES, low, bytes(sample)))
-    return Counts(counts.rows, _unparsed_rows(unparsed), counts.partitions)
-
-
-_Reason = tuple[str, str, str]
-
-
-def _reason(plan: FoldPlan, m: int, topic: str, file: str | None, reason: str | None) -> _Reason:
-    name = reason if m == UNPARSED else EXPRESSION_NULL + plan.metrics[FAULT - m].name
-    assert name is not None
-    return topic, file if file is not None else NO_FILE, name
-
-
-def _unparsed_rows(
-    unparsed: dict[_Reason, tuple[int, list[UnparsedSample]]],
+def unparsed_rows(
+    unparsed: Mapping[Reason, tuple[int, Sequence[UnparsedSample]]],
 ) -> list[UnparsedRow]:
-    return [
-        UnparsedRow(*reason, count, tuple(sorted(samples, key=_place)))
-        for reason, (count, samples) in sorted(unparsed.items())
-    ]
-
-
-def _fold_row(
-    plan: FoldPlan,
-    number: int,
-    slice_start_s: int,
-    keys: tuple[str | None, ...],
-    count: int,
-    numbers: tuple[Decimal | None, ...],
-    hll: bytes | None,
-    kll: bytes | None,
-) -> FoldRow:
-    metric = plan.metrics[number]
-    measure = metric.definition.measure
-    total, low, high = numbers
-    return FoldRow(
-        metric.name,
-        slice_start_s,
-        keys[: len(metric.key)],
-        count,
-        total,
-        low,
-        high,
-        # A group has a sketch of every kind that any metric asks for; others' are empty.
-        bytes(hll) if measure == "unique" and hll is not None else None,
-        bytes(kll) if measure == "percentile" and kll is not None else None,
+    """Counts and samples by reason, as the sinks take them."""
+    return sorted(
+        (
+            UnparsedRow(
+                why.topic,
+                why.file if why.file is not None else NO_FILE,
+                why.reason,
+                count,
+                tuple(sorted(samples, key=lambda one: (one.partition, one.offset))),
+            )
+            for why, (count, samples) in unparsed.items()
+        ),
+        key=lambda row: (row.topic, row.file, row.reason),
     )
-
-
-def _place(sample: UnparsedSample) -> tuple[int, int]:
-    return sample.partition, sample.offset

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from protocol.units import format_duration_ms
 from stream.compile import FoldPlan, compile_plan
 from stream.config import StreamSection
+from stream.groupings import additive_groupings, additive_sql, sketched_readings, sketched_sql
 from stream.metrics import Metric
 
 _MEASURED = {
@@ -20,21 +21,18 @@ _MEASURED = {
 
 
 def describe_plan(section: StreamSection) -> str:
-    """Every metric with its sources, then the two queries that count them all."""
+    """Every metric with its sources, then the queries that count them all."""
     plan = compile_plan(section)
     lines: list[str] = []
     for metric in plan.metrics:
         lines.extend(_describe(metric, plan))
         lines.append("")
-    lines += [
-        "Each line becomes rows (metric number, slice, key, value):",
-        "",
-        plan.rows_sql,
-        "",
-        "The rows of a batch are grouped, and the groups are added to the windows in the sinks:",
-        "",
-        plan.sampled_groups_sql,
-    ]
+    lines += ["Each line is judged for every metric:", "", plan.lines_sql]
+    lines += ["", "A large batch is kept in memory and grouped, for each key and slice once:"]
+    for grouping in additive_groupings(plan):
+        lines += ["", additive_sql(plan, grouping, as_blocks=True)]
+    for reading in sketched_readings(plan):
+        lines += ["", sketched_sql(reading)]
     return "\n".join(lines) + "\n"
 
 

@@ -9,8 +9,9 @@ from pyspark.sql import SparkSession
 from sinks.rows import FoldRow, UnparsedRow
 from stream.compile import FoldPlan, compile_plan
 from stream.config import StreamSection, StreamSettings
-from stream.counts import Counts, fold, read_rows
+from stream.counts import Counts
 from stream.describe import window_name
+from stream.folding import fold_small, judged
 
 LINES_MAX = 1_000
 ROWS_SHOWN = 20
@@ -84,7 +85,7 @@ def _fold_lines(
         for place, line in enumerate(lines)
     ]
     frame = session.createDataFrame(rows, _SCHEMA).coalesce(1)
-    return read_rows(fold(frame, plan).collect(), plan)
+    return fold_small(judged(frame, plan), plan)
 
 
 def report(name: str, plan: FoldPlan, counts: Counts, lines: int) -> str:

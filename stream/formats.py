@@ -4,7 +4,7 @@ Floor: ground of `stream`. Pure, no JVM. `parse.py` turns what stands here into 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 FORMATS = ("combined", "common", "json", "logfmt", "syslog", "csv", "regex", "raw")
@@ -117,9 +117,20 @@ def parse_address(address: str, line_format: str) -> tuple[str | int, ...]:
 
 def group_names(pattern: str) -> list[str]:
     """The named groups of a Java pattern, in order; escaped and quoted text is passed over."""
-    names: list[str] = []
-    position = 0
-    in_class = 0
+    opening = re.compile(r"\(\?<([A-Za-z][A-Za-z0-9]*)>")
+    matches = (opening.match(pattern, place) for place in _syntax(pattern))
+    return [match[1] for match in matches if match is not None]
+
+
+def repeats_groups(pattern: str) -> bool:
+    """Whether a Java pattern repeats a group otherwise than possessively: Java recurses then."""
+    repeated = re.compile(r"\)(?:[*+]|\{[0-9]+,[0-9]*\}|\{[0-9]{2,}\})(?!\+)")
+    return any(repeated.match(pattern, place) for place in _syntax(pattern))
+
+
+def _syntax(pattern: str) -> Iterator[int]:
+    """The places of a pattern outside of escapes, quoted text and character classes."""
+    position = in_class = 0
     while position < len(pattern):
         here = pattern[position]
         if pattern.startswith("\\Q", position):
@@ -133,12 +144,9 @@ def group_names(pattern: str) -> list[str]:
             in_class += 1
         elif here == "]" and in_class:
             in_class -= 1
-        elif here == "(" and not in_class:
-            match = re.compile(r"\(\?<([A-Za-z][A-Za-z0-9]*)>").match(pattern, position)
-            if match is not None:
-                names.append(match[1])
+        elif not in_class:
+            yield position
         position += 1
-    return names
 
 
 def _split_type(text: str, expected: str) -> tuple[str, str]:

@@ -11,12 +11,14 @@ import fcntl
 import logging
 import os
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
 from py4j.protocol import Py4JError
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -30,12 +32,23 @@ from stream.check import check_section
 from stream.checkpoint import Checkpoint, CheckpointFault, Offsets, forgotten_by, starting_offsets
 from stream.compile import compile_plan
 from stream.config import StreamSettings
-from stream.counts import fold, rows_of
+from stream.failures import error_words
+from stream.folding import fold_small, judged
+from stream.halving import StopRequested, places
 from stream.progress import Committer, ProgressListener
+from stream.quarantine import DEATHS_BELIEVED, PartSize, size_of
 from stream.session import empty_scratch, start_session
-from stream.sources import TopicOffsets, ask_topics, kafka_options, lost_lines, read_kafka
-from stream.state import Phase, StreamState
-from stream.writers import BatchWriter, StopRequested
+from stream.sources import (
+    TopicOffsets,
+    ask_topics,
+    kafka_options,
+    lost_lines,
+    made_lines,
+    read_kafka,
+)
+from stream.state import QUERY_ENDED, StreamState
+from stream.suspects import Suspects
+from stream.writers import BatchWriter
 
 EXIT_STOPPED = 0
 EXIT_CRASHED = 1
@@ -72,6 +85,8 @@ class StreamJob:
         self._sinks = Sinks(settings.sinks, [metric.definition for metric in self._plan.metrics])
         self._committer = Committer(settings.bootstrap_servers, settings.part)
         self._listener = ProgressListener(self._committer, state)
+        self._suspects = Suspects(settings.data_dir / "suspects.json")
+        self._part_size = PartSize()
         self._opened: str | None = None
         state.watch_sinks(lambda: self._sinks.states)
 
@@ -80,6 +95,7 @@ class StreamJob:
         self._settings.data_dir.mkdir(parents=True, exist_ok=True)
         lock = take_lock(self._settings.data_dir / "lock")
         try:
+            self._say_suspects()
             session = start_session(self._settings, scratch=empty_scratch(self._settings.data_dir))
             faults = check_section(session, self._settings.section)
             for fault in faults:
@@ -126,12 +142,11 @@ class StreamJob:
                     self._opened = None
                     self._begin_anew(str(failure))
                     continue
-                if self._state.snapshot().details["phase"] == Phase.RUNNING:
+                if writer.has_applied:
                     pause_s = RETRY_S[0]
-                self._state.waiting("query-ended", _first_line(failure))
-                logger.warning(
-                    "query ended; starting it again", extra=fields(why=_first_line(failure))
-                )
+                why = error_words(failure)
+                self._state.waiting(QUERY_ENDED, f"the query ended and is started again: {why}")
+                logger.warning("query ended; starting it again", extra=fields(why=why))
                 self._stop.wait(pause_s)
                 pause_s = min(pause_s * 2, RETRY_S[1])
             return EXIT_STOPPED
@@ -143,29 +158,29 @@ class StreamJob:
         topics = self._settings.section.topics
         if not topics:
             return
-        listed = ", ".join(f"'{topic}'" for topic in topics)
-        rows = session.range(0, 300, 1, 1).selectExpr(
-            "CAST('warm/up' AS BINARY) AS key",
-            "CAST(concat('line ', id, ' {\"a\": 1} k=v') AS BINARY) AS value",
-            f"element_at(array({listed}), CAST(id % {len(topics)} + 1 AS INT)) AS topic",
-            "0 AS partition",
-            "id AS offset",
-            "current_timestamp() AS timestamp",
-            "0 AS timestampType",
-        )
+        rows = made_lines(session, topics)
         for _ in range(WARM_UP_ROUNDS):
             if not self._stop.is_set():
-                fold(rows, self._plan).collect()
+                fold_small(judged(rows, self._plan), self._plan)
 
     def _start_query(self, session: SparkSession) -> tuple[BatchWriter, StreamingQuery]:
         query_id, starting = self._prepare()
-        writer = BatchWriter(
-            query_id, self._plan, self._sinks, self._checkpoint, self._state, self._stop
-        )
         section = self._settings.section
         options = kafka_options(section, self._settings.bootstrap_servers, starting)
+        writer = BatchWriter(
+            query_id,
+            self._plan,
+            self._sinks,
+            self._checkpoint,
+            self._state,
+            self._stop,
+            suspects=self._suspects,
+            size=self._part_size,
+            options=options,
+            first_offsets=lambda: self._ask_topics().starts,
+        )
         query: StreamingQuery = (
-            rows_of(read_kafka(session, options), self._plan)
+            judged(read_kafka(session, options), self._plan)
             .writeStream.foreachBatch(writer)
             .option("checkpointLocation", self._checkpoint.folder.resolve().as_uri())
             .trigger(processingTime=f"{parse_duration_ms(section.trigger)} milliseconds")
@@ -267,12 +282,51 @@ class StreamJob:
                 if not query.isActive:
                     error = query.exception()
                     return writer.failure or error or RuntimeError("the query ended by itself")
+                self._end_jvm_that_stands_still(writer)
             self._state.stopping()
             writer.wait_between_batches(STOP_BATCH_S)
             query.stop()
         except (Py4JError, OSError) as error:
-            raise JvmGone(_first_line(error)) from error
+            # A stop of the whole mill ends the JVM, too: no line is to blame for that.
+            if not self._stop.is_set():
+                self._note_death(writer, 1)
+            raise JvmGone(error_words(error)) from error
         return writer.failure if isinstance(writer.failure, Fenced) else None
+
+    def _end_jvm_that_stands_still(self, writer: BatchWriter) -> None:
+        """Kill a JVM that counts one batch for too long; raises JvmGone when it did.
+
+        A task that is busy within a regular expression hears of no cancellation.
+        """
+        in_hand = writer.in_hand
+        if in_hand is None or time.monotonic() < in_hand.until_s:
+            return
+        # A single line may have met a bad moment; to stand still over many takes a reason.
+        self._note_death(writer, 1 if size_of(in_hand.part) == 1 else DEATHS_BELIEVED)
+        gateway = SparkContext._gateway
+        assert gateway is not None
+        gateway.proc.kill()
+        raise JvmGone("it stood still, and was killed")
+
+    def _note_death(self, writer: BatchWriter, deaths: int) -> None:
+        """Keep for the next start what the JVM was counting when it ended."""
+        try:
+            in_hand = writer.note_death(deaths)
+        except OSError as error:
+            logger.error("cannot note what ended Java", extra=fields(why=error))
+            return
+        if in_hand is not None:
+            logger.error("Java ended while counting", extra=fields(offsets=places(in_hand.part)))
+
+    def _say_suspects(self) -> None:
+        """Say so, from the start on, where a batch has ended the JVM before."""
+        deaths = self._suspects.deaths
+        if deaths:
+            place = places(list(deaths)[-1])
+            self._state.halving(
+                f"Java has ended {sum(deaths.values())} times over a line of {place}:"
+                " the line is looked for, and set aside"
+            )
 
 
 def take_lock(path: Path) -> int:
@@ -288,8 +342,3 @@ def take_lock(path: Path) -> int:
         os.close(descriptor)
         raise AlreadyRunning(f"another stream holds {path}") from None
     return descriptor
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip()
-    return (text.splitlines() or [repr(error)])[0][:1_000]

@@ -14,12 +14,12 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from stream.expression import quote_name, quote_text
-from stream.formats import Declared, parse_address
+from stream.formats import Declared, parse_address, repeats_groups
 from stream.json_paths import json_fields, json_text, json_tree
+from stream.numbers import is_number, number
 from stream.sections import InputSection
 
-# Stands between the fields when a pattern's groups are written out in one replacement; it cannot
-# be part of a field, because it is blanked in the line before.
+# Stands between the fields when a pattern's groups are written out in one replacement.
 _SEPARATOR = "\x01"
 
 # Times outside of these are unreadable: MySQL's DATETIME ends there, and no log is older.
@@ -44,11 +44,24 @@ _SYSLOG = (
 
 _LOGFMT_PAIR = r'[^\s="]++(?:=(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^\s"]*+))?'
 
-_ESCAPED = r"\\(.)"
+# Java recurses on a repeated group, and a line could take all of the stack, which ends the JVM. So
+# a user's pattern with one is tried on lines of at most this length; the worst patterns took 4 KiB
+# of stack a character, and a quarter of the stack is what this bound leaves to them.
+RECURSIVE_CHARACTERS_MAX = 8_192
+STACK_BYTES = 128 << 20
+
+# A line with more columns does not parse; the parser's own limit is as high.
+CSV_COLUMNS_MAX = 20_480
+
+_ESCAPED = r"(?s)\\(.)"
+_BACKSLASH = "\\"
 
 _CORRUPT = "_millrace_corrupt"
 
 _ACCESS_TIME = "dd/MMM/yyyy:HH:mm:ss Z"
+
+# Whatever stands behind the time of day is a zone: Z, +02, -0330, GMT+3, [Europe/Paris].
+_ZONED = r":[0-9]{2}(?:[.,][0-9]+)?\s*[^\s0-9.,:]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +151,8 @@ class _Texts:
         held = self.hold(name, f"nullif(nullif(trim({text}), '-'), '')")
         if column_type == "timestamp":
             return ColumnSql(parse_time(held, self.section.tz), held)
+        if column_type == "double" or column_type.startswith("decimal"):
+            return ColumnSql(number(held, column_type), held)
         return ColumnSql(f"try_cast({held} AS {column_type})", held)
 
     def declared(self, text_of: Callable[[Declared], str]) -> dict[str, ColumnSql]:
@@ -202,11 +217,23 @@ def _json(texts: _Texts) -> _Built:
     )
     # A field of another shape than declared is absent; the line is broken only if no JSON.
     sound = f"({fields}.{_CORRUPT} IS NULL OR json_object_keys(line) IS NOT NULL)"
+    # Behind the document's end Spark looks at nothing. A line with one brace of each kind ends with
+    # its document; of any other it is asked how many documents there are.
+    single = (
+        " (length(line) - length(replace(line, '{', '')) = 1"
+        " AND length(line) - length(replace(line, '}', '')) = 1"
+        " OR json_array_length(concat('[', line, ']')) <=> 1)"
+    )
 
     def text(column: Declared) -> str:
         return json_text(tree, fields, column.steps)
 
-    return taken, f"({fields} IS NOT NULL AND {sound})", texts.time(text), texts.declared(text)
+    return (
+        taken,
+        f"({fields} IS NOT NULL AND {sound} AND{single})",
+        texts.time(text),
+        texts.declared(text),
+    )
 
 
 def _logfmt(texts: _Texts) -> _Built:
@@ -219,8 +246,13 @@ def _logfmt(texts: _Texts) -> _Built:
         pair = f"get(filter({fields}, pair -> startswith(pair, {quote_text(head)})), 0)"
         value = f"substring({pair}, {len(head) + 1})"
         inner = f"substring({value}, 2, length({value}) - 2)"
-        plain = f"regexp_replace({inner}, {quote_text(_ESCAPED)}, '$1')"
-        return f"IF(startswith({value}, '\"'), {plain}, {value})"
+        # Writers of logfmt quote as JSON does; what JSON refuses stands for itself.
+        read = f"get_json_object(concat('{{\"v\":', {value}, '}}'), '$.v')"
+        bare = f"regexp_replace({inner}, {quote_text(_ESCAPED)}, '$1')"
+        escaped = (
+            f"IF(contains({value}, {quote_text(_BACKSLASH)}), coalesce({read}, {bare}), {inner})"
+        )
+        return f"IF(startswith({value}, '\"'), {escaped}, {value})"
 
     return taken, matches, texts.time(text), texts.declared(text)
 
@@ -263,7 +295,13 @@ def _csv(texts: _Texts) -> _Built:
         positions.append(int(section.time))
     quote = section.quote or '"'
     schema = ", ".join(f"c{place} STRING" for place in range(1, max(positions, default=1) + 1))
-    options = {"sep": section.delimiter or ",", "quote": quote, "escape": quote}
+    options = {
+        "sep": section.delimiter or ",",
+        "quote": quote,
+        "escape": quote,
+        "maxColumns": str(CSV_COLUMNS_MAX),
+        "maxCharsPerColumn": "-1",
+    }
     listed = ", ".join(f"{quote_text(key)}, {quote_text(text)}" for key, text in options.items())
     # An odd number of quotes is a field that never ends.
     whole = f"(length(line) - length(replace(line, {quote_text(quote)}, ''))) % 2 = 0"
@@ -283,6 +321,8 @@ def _regex(texts: _Texts) -> _Built:
         names.append(section.time)
     groups = [f"{{{name}}}" for name in names]
     taken, matches = _by_groups(section.pattern, groups, texts.fields)
+    if repeats_groups(section.pattern):
+        taken = f"IF(length(line) <= {RECURSIVE_CHARACTERS_MAX}, {taken}, NULL)"
 
     def text(column: Declared) -> str:
         # A group that took no part leaves an empty text behind, too.
@@ -296,12 +336,20 @@ def _raw(texts: _Texts) -> _Built:
 
 
 def _by_groups(pattern: str, groups: list[str], fields: str) -> tuple[str, str]:
-    """Match once and cut the groups out of one replacement: fields 1 to n; fewer if no match."""
-    separator = quote_text(_SEPARATOR)
-    replacement = "".join(f"{_SEPARATOR}${group}" for group in groups) + _SEPARATOR
-    blanked = f"replace(line, {separator}, ' ')"
-    replaced = f"regexp_replace({blanked}, {quote_text(pattern)}, {quote_text(replacement)})"
-    return f"split({replaced}, {separator})", f"(size({fields}) > {len(groups) + 1})"
+    """Match once and cut the groups out of one replacement: fields 1 to n; fewer if no match.
+
+    What stands between the fields must not stand in the line. A control character does that for
+    nearly every line, and for others the control character with the line's own digest.
+    """
+    usual = quote_text(_SEPARATOR)
+    holds_it = f"contains(line, {usual})"
+    other = f"concat({usual}, md5(line))"
+    replacement = quote_text("".join(f"{_SEPARATOR}${group}" for group in groups) + _SEPARATOR)
+    pieces = ", ".join(f"{other}, {quote_text(f'${group}')}" for group in groups)
+    separator = f"IF({holds_it}, {other}, {usual})"
+    between = f"IF({holds_it}, concat({pieces}, {other}), {replacement})"
+    replaced = f"regexp_replace(line, {quote_text(pattern)}, {between})"
+    return f"split({replaced}, {separator})", f"(coalesce(size({fields}), 0) > {len(groups) + 1})"
 
 
 def parse_time(text: str, tz: str) -> str:
@@ -309,10 +357,10 @@ def parse_time(text: str, tz: str) -> str:
 
     A text without zone is in `tz`. The access log's own spelling is understood, too.
     """
-    number = f"try_cast({text} AS DECIMAL(26,6))"
+    epoch = f"try_cast({text} AS DECIMAL(26,6))"
     scaled = (
-        f"CASE WHEN abs({number}) < 100000000000 THEN {number} * 1000000"
-        f" WHEN abs({number}) < 100000000000000 THEN {number} * 1000 ELSE {number} END"
+        f"CASE WHEN abs({epoch}) < 100000000000 THEN {epoch} * 1000000"
+        f" WHEN abs({epoch}) < 100000000000000 THEN {epoch} * 1000 ELSE {epoch} END"
     )
     # Spark would read 10:00 as today's.
     dated = f"{text} RLIKE '^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}'"
@@ -320,9 +368,9 @@ def parse_time(text: str, tz: str) -> str:
     basic = f"try_to_timestamp({text}, 'yyyyMMdd\\'T\\'HHmmssX')"
     access = f"try_to_timestamp({text}, {quote_text(_ACCESS_TIME)})"
     if tz != "UTC":
-        zoned = quote_text(r":[0-9]{2}.*?(?:[zZ]|[+-][0-9]{2}:?[0-9]{2}|[A-Za-z]\]?)$")
+        zoned = quote_text(_ZONED)
         iso = f"IF({text} RLIKE {zoned}, {iso}, to_utc_timestamp({iso}, {quote_text(tz)}))"
     return (
-        f"CASE WHEN {number} IS NOT NULL THEN timestamp_micros(try_cast({scaled} AS BIGINT))"
+        f"CASE WHEN {is_number(text)} THEN timestamp_micros(try_cast({scaled} AS BIGINT))"
         f" WHEN {dated} THEN {iso} ELSE coalesce({basic}, {access}) END"
     )

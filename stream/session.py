@@ -12,8 +12,10 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from protocol.units import parse_size_bytes
+from stream.attempt import register
 from stream.config import StreamSettings
+from stream.memory import heap_bytes, machine_bytes
+from stream.parse import STACK_BYTES
 
 LOGGING = Path(__file__).with_name("log4j2.properties")
 
@@ -21,15 +23,13 @@ LOGGING = Path(__file__).with_name("log4j2.properties")
 BATCHES_KEPT = 12
 
 # Deep enough for a pattern of a user's that recurses on a long line; unused stack costs nothing.
-_STACK = "-Xss8m"
+_STACK = f"-Xss{STACK_BYTES >> 20}m"
 
 _JVM_OPTIONS = (
     _STACK,
     "-XX:+UseSerialGC",
-    # The quick compiler alone: a third of the CPU time until batches are warm, and no more memory
-    # for the other one. Both together are faster only after minutes of full load.
-    "-XX:TieredStopAtLevel=1",
-    "-XX:ReservedCodeCacheSize=64m",
+    # Both compilers: the quick one alone starts with less, and costs twice as much for ever.
+    "-XX:ReservedCodeCacheSize=160m",
     "-XX:MaxMetaspaceSize=320m",
     "-XX:MaxDirectMemorySize=96m",
     "-Djava.awt.headless=true",
@@ -43,7 +43,7 @@ def spark_options(settings: StreamSettings, scratch: Path | None = None) -> dict
     options = {
         "spark.app.name": "millrace-stream",
         "spark.master": section.master,
-        "spark.driver.memory": f"{parse_size_bytes(section.heap) >> 20}m",
+        "spark.driver.memory": f"{heap_bytes(section, machine_bytes()) >> 20}m",
         "spark.driver.extraJavaOptions": " ".join(map(_quoted, jvm_options(settings, scratch))),
         "spark.jars": ",".join(str(path) for path in settings.jars),
         # The default manager runs some twenty small commands a batch.
@@ -63,6 +63,12 @@ def spark_options(settings: StreamSettings, scratch: Path | None = None) -> dict
         "spark.sql.caseSensitive": "false",
         # Or ${name} in a pattern of a user's would be taken for a variable of Spark's.
         "spark.sql.variable.substitute": "false",
+        # It moves an attempt into the branches below it, whose condition then stands outside.
+        "spark.sql.optimizer.excludedRules": (
+            "org.apache.spark.sql.catalyst.optimizer.PushFoldableIntoBranches"
+        ),
+        # Compressing what is read again in a second costs more than it saves.
+        "spark.sql.inMemoryColumnarStorage.compressed": "false",
         "spark.sql.debug.maxToStringFields": "8",
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.warehouse.dir": str(settings.data_dir / "warehouse"),
@@ -142,4 +148,5 @@ def start_session(
     for key, value in {**spark_options(settings, scratch), **(more or {})}.items():
         builder = builder.config(key, value)
     session: SparkSession = builder.getOrCreate()
+    register(session)
     return session

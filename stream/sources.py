@@ -11,14 +11,24 @@ from protocol.client.admin import Admin
 from protocol.client.admin_types import TopicSpec
 from protocol.client.cluster import Cluster
 from protocol.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
+from sinks.rows import OffsetRange
 from stream.checkpoint import Offsets
 from stream.config import StreamSection, TopicSettings
+from stream.memory import lines_per_batch, machine_bytes
 
 # Spark's consumer asks for offsets behind its own read-ahead, which waits this long for data; with
 # Kafka's 500 every batch would wait as long.
 FETCH_MAX_WAIT_MS = 5
 
+# A partition with more lines than this in a batch is read by several tasks.
+LINES_PER_TASK = 60_000
+
 ASK_TIMEOUT_MS = 10_000
+
+MADE_LINES = 300
+
+# What says where a stream begins and how far a batch of it goes.
+_STREAM_OPTIONS = ("subscribe", "startingOffsets", "maxOffsetsPerTrigger")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +113,8 @@ def kafka_options(
         "kafka.fetch.max.wait.ms": str(FETCH_MAX_WAIT_MS),
         "kafka.isolation.level": "read_committed",
         "failOnDataLoss": "true",
-        "maxOffsetsPerTrigger": str(section.max_lines_per_batch),
+        "maxOffsetsPerTrigger": str(lines_per_batch(section, machine_bytes())),
+        "maxRecordsPerPartition": str(LINES_PER_TASK),
         # A broker that is away is noticed, and said, within seconds; the query is started again.
         "kafka.default.api.timeout.ms": "10000",
         "kafka.request.timeout.ms": "8000",
@@ -121,3 +132,40 @@ def kafka_options(
 def read_kafka(session: SparkSession, options: Mapping[str, str]) -> DataFrame:
     """The stream of records; columns key, value, topic, partition, offset, timestamp."""
     return session.readStream.format("kafka").options(**options).load()
+
+
+def read_ranges(
+    session: SparkSession, options: Mapping[str, str], ranges: Sequence[OffsetRange]
+) -> DataFrame:
+    """Some offsets, at most one range of each partition, as the stream of these options reads them.
+
+    No range may be empty.
+    """
+    partitions: dict[str, list[int]] = {}
+    starts: dict[str, dict[str, int]] = {}
+    ends: dict[str, dict[str, int]] = {}
+    for one in ranges:
+        partitions.setdefault(one.topic, []).append(one.partition)
+        starts.setdefault(one.topic, {})[str(one.partition)] = one.start
+        ends.setdefault(one.topic, {})[str(one.partition)] = one.end
+    same = {name: value for name, value in options.items() if name not in _STREAM_OPTIONS}
+    own = {
+        "assign": json.dumps(partitions),
+        "startingOffsets": json.dumps(starts),
+        "endingOffsets": json.dumps(ends),
+    }
+    return session.read.format("kafka").options(**same, **own).load()
+
+
+def made_lines(session: SparkSession, topics: Sequence[str]) -> DataFrame:
+    """Lines made up here, of every topic, with the columns of Spark's Kafka source."""
+    listed = ", ".join(f"'{topic}'" for topic in topics)
+    return session.range(0, MADE_LINES, 1, 1).selectExpr(
+        "CAST('made/up' AS BINARY) AS key",
+        "CAST(concat('line ', id, ' {\"a\": 1} k=v') AS BINARY) AS value",
+        f"element_at(array({listed}), CAST(id % {len(topics)} + 1 AS INT)) AS topic",
+        "0 AS partition",
+        "id AS offset",
+        "current_timestamp() AS timestamp",
+        "0 AS timestampType",
+    )

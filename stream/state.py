@@ -6,6 +6,7 @@ snapshots. Every method takes the one lock for a moment and does no I/O.
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -13,8 +14,15 @@ from typing import Any
 
 from protocol.status import PartState, PartStatus, Problem
 from sinks.rows import OffsetRange, UnparsedRow
+from stream.quarantine import PoisonLine
 
 UNPARSED_LISTED = 200
+POISON_LISTED = 20
+
+# Problems that do not end with the reason to wait, but with a batch that is counted.
+POISON = "poison"
+QUERY_ENDED = "query-ended"
+_LASTING = frozenset({POISON, QUERY_ENDED})
 
 
 def clock_ms() -> int:
@@ -55,6 +63,12 @@ class _Facts:
     latest: Mapping[tuple[str, int], int] | None = None
     durations_ms: dict[str, int] = field(default_factory=dict)
     unparsed: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    poison_total: int = 0
+    poison: deque[PoisonLine] = field(default_factory=lambda: deque(maxlen=POISON_LISTED))
+
+    def lasting(self) -> dict[str, str]:
+        """The problems that only a counted batch ends."""
+        return {code: text for code, text in self.problems.items() if code in _LASTING}
 
 
 class StreamState:
@@ -79,17 +93,25 @@ class StreamState:
             self._facts.query_id, self._facts.epoch = query_id, epoch
 
     def running(self) -> None:
-        """The query runs, and nothing it needs is away."""
+        """The query runs, and nothing it needs is away.
+
+        Whether it counts is seen with its next batch: one that ends again and again runs, too.
+        """
         with self._lock:
             self._facts.phase = Phase.RUNNING
             self._facts.was_ready = True
-            self._facts.problems.clear()
+            self._facts.problems = self._facts.lasting()
 
     def waiting(self, code: str, text: str) -> None:
         """Something the query needs is away; it goes on by itself when that is back."""
         with self._lock:
             self._facts.phase = Phase.WAITING
-            self._facts.problems = {code: text}
+            self._facts.problems = {**self._facts.lasting(), code: text}
+
+    def halving(self, text: str) -> None:
+        """A batch is searched for lines that cannot be counted; ends with the batch."""
+        with self._lock:
+            self._facts.problems[POISON] = text
 
     def stopping(self) -> None:
         """The part was told to stop."""
@@ -117,6 +139,7 @@ class StreamState:
         replayed: bool,
         event_time_ms: int | None,
         sinks_ms: int,
+        poison: Sequence[PoisonLine] = (),
     ) -> None:
         """The sinks have a batch. Replayed batches were counted before and are not again."""
         with self._lock:
@@ -131,6 +154,8 @@ class StreamState:
                 facts.replays_total += 1
                 return
             facts.lines_total += lines
+            facts.poison_total += len(poison)
+            facts.poison += poison
             if event_time_ms is not None:
                 facts.event_time_ms = event_time_ms
             for row in unparsed:
@@ -168,6 +193,7 @@ class StreamState:
         """There is nothing to read."""
         with self._lock:
             self._facts.rows_per_second = 0.0
+            self._facts.problems.pop(QUERY_ENDED, None)
 
     def snapshot(self) -> PartStatus:
         """The status as served."""
@@ -178,7 +204,7 @@ class StreamState:
                 state = PartState.STOPPING
             elif facts.phase is Phase.STARTING:
                 state = PartState.STARTING
-            elif facts.phase is Phase.RUNNING:
+            elif facts.phase is Phase.RUNNING and not facts.problems:
                 state = PartState.RUNNING
             else:
                 state = PartState.DEGRADED
@@ -210,6 +236,17 @@ class StreamState:
                 {"topic": topic, "file": file, "reason": reason, "count": count}
                 for (topic, file, reason), count in sorted(facts.unparsed.items())
             ],
+            "poison_total": facts.poison_total,
+            "poison": [
+                {
+                    "topic": one.topic,
+                    "file": one.file,
+                    "partition": one.partition,
+                    "offset": one.offset,
+                    "reason": one.why,
+                }
+                for one in facts.poison
+            ],
             "offsets": dict(facts.offsets),
             "last_batch_at_ms": facts.last_batch_at_ms,
             "event_time_ms": facts.event_time_ms,
@@ -232,6 +269,7 @@ class StreamState:
             ("ready", "gauge", "Whether batches are being counted.", int(status.ready)),
             ("lines_total", "counter", "Lines counted.", details["lines_total"]),
             ("unparsed_total", "counter", "Lines not counted.", details["unparsed_total"]),
+            ("poison_total", "counter", "Lines set aside.", details["poison_total"]),
             ("batches_total", "counter", "Batches applied.", counters["batches"]),
             ("replays_total", "counter", "Batches seen again.", counters["replays"]),
             ("resumes_total", "counter", "New queries from the ledger.", counters["resumes"]),

@@ -1,38 +1,36 @@
 """foreachBatch: one batch of lines, folded, brought back once, and handed to the sinks.
 
-Runs on a thread of the JVM bridge. The frame is used for one action, because every action reads
-Kafka again; a second one brings samples of what does not parse in a large batch. A sink that is
-away keeps the batch here until it is back: the rows are in hand, and a query that ended would have
-to read and fold them again.
+Runs on a thread of the JVM bridge. A batch that cannot be counted as it is comes back from
+`halving.py` in parts, without the lines at fault, and is one batch to the sinks all the same. A
+sink that is away keeps the batch here until it is back: the rows are in hand, and a query that
+ended would have to read and fold them again.
 """
 
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from pyspark.sql import DataFrame
 
 from protocol.log import fields
 from sinks.errors import SinkUnavailable
-from sinks.rows import Batch, OffsetRange, UnparsedRow
+from sinks.rows import Batch, OffsetRange
 from sinks.store import Outcome
-from stream.checkpoint import EARLIEST, Checkpoint
-from stream.compile import SAMPLES, FoldPlan
-from stream.counts import Counts, PartitionCount, add_samples, group, read_rows
+from stream.checkpoint import EARLIEST, Checkpoint, Offsets
+from stream.compile import FoldPlan
+from stream.counts import Counts, PartitionCount
+from stream.folding import Folding
+from stream.halving import Counted, Halving, InHand, StopRequested
+from stream.parts import SparkParts
+from stream.quarantine import PartSize
 from stream.state import StreamState, clock_ms
-
-# Up to this many offsets a batch is folded by one task, which saves the shuffle.
-ONE_TASK_LINES = 10_000
+from stream.suspects import Suspects
 
 RETRY_SINK_S = 0.5
 
 logger = logging.getLogger(__name__)
-
-
-class StopRequested(Exception):
-    """The part stops; the batch was not begun, or is given up before the sinks have it."""
 
 
 class OffsetsDiffer(Exception):
@@ -42,32 +40,17 @@ class OffsetsDiffer(Exception):
 class Destination(Protocol):
     """What a batch is handed to; `sinks.store.Sinks`."""
 
+    @property
+    def takes_blocks(self) -> bool: ...
+
     def apply(self, batch: Batch) -> Outcome: ...
 
 
-class _Sampled:
-    """How many samples a file has given today; the sinks keep no more of it than SAMPLES."""
-
-    def __init__(self) -> None:
-        self._day = 0
-        self._given: dict[tuple[str, str], int] = {}
-
-    def wants(self, unparsed: Sequence[UnparsedRow], now_ms: int) -> bool:
-        """Is there a file among these of which more samples would be kept?"""
-        day = now_ms // 86_400_000
-        if day != self._day:
-            self._day, self._given = day, {}
-        return any(self._given.get((row.topic, row.file), 0) < SAMPLES for row in unparsed)
-
-    def note(self, unparsed: Sequence[UnparsedRow]) -> None:
-        """These samples are on their way to the sinks."""
-        for row in unparsed:
-            file = (row.topic, row.file)
-            self._given[file] = self._given.get(file, 0) + len(row.samples)
-
-
 class BatchWriter:
-    """Writes the batches of one query. `failure` is why the query ended, if this ended it."""
+    """Writes the batches of one query.
+
+    `failure` is why the query ended, if this ended it; `has_applied` says that the sinks took any.
+    """
 
     def __init__(
         self,
@@ -77,15 +60,30 @@ class BatchWriter:
         checkpoint: Checkpoint,
         state: StreamState,
         stop: threading.Event,
+        *,
+        suspects: Suspects,
+        size: PartSize,
+        options: Mapping[str, str],
+        first_offsets: Callable[[], Offsets],
     ) -> None:
+        """`options` are those of Spark's Kafka source, by which parts of a batch are read again.
+
+        `first_offsets` asks the broker for what it holds first of each partition.
+        """
         self.failure: Exception | None = None
+        self.has_applied = False
         self._query_id = query_id
+        self._batch_id = -1
         self._plan = plan
         self._sinks = sinks
         self._checkpoint = checkpoint
         self._state = state
         self._stop = stop
-        self._sampled = _Sampled()
+        self._suspects = suspects
+        self._halving = Halving(state, stop, suspects, size)
+        self._options = options
+        self._first_offsets = first_offsets
+        self._folding = Folding(plan, as_blocks=sinks.takes_blocks)
         self._idle = threading.Event()
         self._idle.set()
 
@@ -104,13 +102,30 @@ class BatchWriter:
         """Wait until no batch is in hand."""
         return self._idle.wait(timeout_s)
 
+    @property
+    def in_hand(self) -> InHand | None:
+        """What the JVM is counting for this writer."""
+        return self._halving.in_hand
+
+    def note_death(self, deaths: int) -> InHand | None:
+        """The JVM is gone: note what it was counting, if anything, and return that."""
+        in_hand = self._halving.in_hand
+        if in_hand is not None:
+            self._suspects.note(self._query_id, self._batch_id, in_hand.part, deaths)
+        return in_hand
+
     def _write(self, frame: DataFrame, batch_id: int) -> None:
         if self._stop.is_set():
             raise StopRequested
-        ranges = self._checkpoint.ranges(batch_id)
-        offsets = sum(one.end - max(one.start, 0) for one in ranges.values())
-        counts = self._count(frame, is_small=offsets <= ONE_TASK_LINES)
-        exact = exact_ranges(list(ranges.values()), counts.partitions)
+        self._batch_id = batch_id
+        ranges = list(self._checkpoint.ranges(batch_id).values())
+        offsets = sum(one.end - max(one.start, 0) for one in ranges)
+        parts = SparkParts(
+            frame.sparkSession, self._options, self._plan, self._count, self._first_offsets
+        )
+        counted = self._halving.count(ranges, lambda: self._count(frame, offsets), parts)
+        counts = counted.counts
+        exact = exact_ranges(counted.ranges, counts.partitions)
         batch = Batch(
             self._query_id,
             batch_id,
@@ -120,21 +135,19 @@ class BatchWriter:
             counts.lines,
             clock_ms(),
             self._state.lines_behind(exact),
+            counts.blocks,
         )
         begin = time.monotonic()
         outcome = self._apply(batch)
-        self._note(batch, counts, outcome, int((time.monotonic() - begin) * 1000))
+        self.has_applied = True
+        self._suspects.clear()
+        self._note(batch, counted, outcome, int((time.monotonic() - begin) * 1000))
 
-    def _count(self, frame: DataFrame, *, is_small: bool) -> Counts:
-        """Fold the batch by one action; a large one with lines that do not parse by two."""
-        plan = self._plan
-        if is_small:
-            groups = group(frame.coalesce(1), plan.sampled_groups_sql).collect()
-            return read_rows(groups, plan)
-        counts = read_rows(group(frame, plan.groups_sql).collect(), plan)
-        if self._sampled.wants(counts.unparsed, clock_ms()):
-            counts = add_samples(counts, group(frame, plan.samples_sql).collect(), plan)
-            self._sampled.note(counts.unparsed)
+    def _count(self, frame: DataFrame, offsets: int) -> Counts:
+        """Fold a frame that covers so many offsets."""
+        counts = self._folding.fold(frame, offsets, clock_ms())
+        # To PySpark the end of a JVM that sends rows looks like the end of the rows: ask it.
+        frame.sparkSession.sparkContext._jsc.sc().isStopped()
         return counts
 
     def _apply(self, batch: Batch) -> Outcome:
@@ -151,8 +164,8 @@ class BatchWriter:
             if self._stop.wait(RETRY_SINK_S):
                 raise StopRequested
 
-    def _note(self, batch: Batch, counts: Counts, outcome: Outcome, sinks_ms: int) -> None:
-        latest_s = counts.latest_s
+    def _note(self, batch: Batch, counted: Counted, outcome: Outcome, sinks_ms: int) -> None:
+        latest_s = counted.counts.latest_s
         replayed = outcome is Outcome.REPLAYED
         if replayed:
             logger.info("batch was counted before", extra=fields(batch=batch.batch_id))
@@ -165,6 +178,7 @@ class BatchWriter:
             replayed=replayed,
             event_time_ms=None if latest_s is None else latest_s * 1000,
             sinks_ms=sinks_ms,
+            poison=counted.poison,
         )
 
 

@@ -19,6 +19,7 @@ import typer
 from appliance import checks, lifecycle
 from appliance.checks import Check, Level
 from appliance.cli import context
+from appliance.cli.mill_commands import part_rows
 from appliance.cli.output import Exit, print_json, print_table
 from appliance.config.faults import ConfigFaults
 from appliance.home import Home
@@ -58,6 +59,7 @@ def _configuration(home: Home) -> Iterator[Check]:
             yield Check(Level.FAILED, "configuration", str(fault), "mend it")
         return
     yield Check(Level.OK, "configuration", str(home.config_file))
+    yield _spark_memory(mill)
     if not mill.placement.in_containers:
         yield from checks.programs(mill)
         yield from _server_versions()
@@ -68,9 +70,17 @@ def _configuration(home: Home) -> Iterator[Check]:
 
 
 def _mill_state(mill: Mill) -> Iterator[Check]:
-    """Whether the mill runs; its ports are looked at only when it does not."""
+    """Whether the mill runs, and how its parts are; its ports only when it does not."""
     if lifecycle.is_running(mill.home):
         yield Check(Level.OK, "mill", "runs; `./millrace status` shows its parts")
+        rows, errors = part_rows()
+        for error in errors:
+            yield Check(Level.WARNING, "mill", error)
+        for row in rows:
+            if row["state"] != "healthy":
+                found = f"{row['state']}: {row['reason']}" if row["reason"] else row["state"]
+                remedy = f"`./millrace logs {row['part']}` tells more"
+                yield Check(Level.WARNING, row["part"], found, remedy)
         return
     from appliance.supervisor.children import leftovers
 
@@ -176,6 +186,18 @@ def _memory() -> Iterator[Check]:
     else:
         remedy = "the mill needs about 2.5 GiB; stream.heap can be lowered to 512MiB"
         yield Check(Level.WARNING, "memory", text, remedy)
+
+
+def _spark_memory(mill: Mill) -> Check:
+    """What the heap of Spark's driver comes to on this machine, and the batches it allows."""
+    from stream.memory import heap_bytes, lines_per_batch, machine_bytes
+
+    machine, section = machine_bytes(), mill.config.stream
+    heap, lines = heap_bytes(section, machine), lines_per_batch(section, machine)
+    told = "stream.heap" if section.heap is not None else "follows the machine"
+    return Check(
+        Level.OK, "Spark's heap", f"{heap >> 20} MiB ({told}), batches of up to {lines:,} lines"
+    )
 
 
 def _secret_modes(home: Home) -> Iterator[Check]:

@@ -27,7 +27,7 @@ from appliance.lifecycle import Progress
 from appliance.settings import Mill
 from appliance.supervisor.control import NoSupervisor
 from appliance.supervisor.logs import tail
-from protocol.status import VERSION, StatusUnavailable, fetch_status
+from protocol.status import VERSION, PartState, StatusUnavailable, fetch_status
 from protocol.units import parse_duration_ms
 
 UP_TIMEOUT_S = 300.0
@@ -210,7 +210,10 @@ def part_rows() -> tuple[list[dict[str, Any]], list[str]]:
         if left:
             return [], [f"no supervisor runs, but {', '.join(left)} of an earlier run does"]
         return [], ["the mill is not running"]
-    rows = [{**entry, "memory_bytes": _memory(entry["pid"])} for entry in found["parts"]]
+    rows = [
+        _as_it_says_itself({**entry, "memory_bytes": _memory(entry["pid"])})
+        for entry in found["parts"]
+    ]
     return rows, ["the mill is being stopped"] if found["stopping"] else []
 
 
@@ -227,17 +230,19 @@ def _container_rows() -> list[dict[str, Any]]:
         return await asyncio.gather(*(probe(part, mill.home) for part in mill.parts))
 
     return [
-        {
-            "part": part.name,
-            "state": "healthy" if answer is Answer.OK else "unhealthy",
-            "pid": None,
-            "address": part.address,
-            "restarts": None,
-            "uptime_ms": None,
-            "last_exit_code": None,
-            "reason": reason,
-            "memory_bytes": None,
-        }
+        _as_it_says_itself(
+            {
+                "part": part.name,
+                "state": "healthy" if answer is Answer.OK else "unhealthy",
+                "pid": None,
+                "address": part.address,
+                "restarts": None,
+                "uptime_ms": None,
+                "last_exit_code": None,
+                "reason": reason,
+                "memory_bytes": None,
+            }
+        )
         for part, (answer, reason) in zip(mill.parts, asyncio.run(ask_all()), strict=True)
     ]
 
@@ -267,7 +272,7 @@ def _print_status(rows: list[dict[str, Any]], errors: list[str]) -> None:
                 "-" if row["restarts"] is None else str(row["restarts"]),
                 size_text(row["memory_bytes"]),
                 row["address"],
-                row["reason"] or _problems(row),
+                row["reason"],
             ]
             for row in rows
         ]
@@ -277,16 +282,18 @@ def _print_status(rows: list[dict[str, Any]], errors: list[str]) -> None:
         say(f"millrace: {error}")
 
 
-def _problems(row: dict[str, Any]) -> str:
-    """What a healthy part itself complains about."""
+def _as_it_says_itself(row: dict[str, Any]) -> dict[str, Any]:
+    """A part that answers is healthy to the supervisor; whether all is well it says itself."""
     if row["state"] != "healthy" or row["part"] in ("redis", "mysql", "monitor"):
-        return ""
+        return row
     host, _, port = row["address"].rpartition(":")
     try:
         found = fetch_status(host, int(port), 2.0)
     except StatusUnavailable:
-        return ""
-    return "; ".join(problem.text for problem in found.problems)
+        return row
+    state = "degraded" if found.state is PartState.DEGRADED else "healthy"
+    reason = "; ".join(problem.text for problem in found.problems)
+    return {**row, "state": state, "reason": row["reason"] or reason}
 
 
 def logs(

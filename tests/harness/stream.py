@@ -56,6 +56,7 @@ class StreamProcess:
         self.data_dir = folder / name
         self.log_file = folder / f"{name}.log"
         self.status_port = free_port()
+        self.command = [sys.executable, "-m", "stream"]
         self.class_data_archive: Path | None = None
         self.process: subprocess.Popen[bytes] | None = None
         self._jars = connector_jars()
@@ -81,7 +82,7 @@ class StreamProcess:
         reader, writer = os.pipe()
         with self.log_file.open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "stream", "--settings-fd", str(reader), *arguments],
+                [*self.command, "--settings-fd", str(reader), *arguments],
                 cwd=ROOT,
                 pass_fds=[reader],
                 stdin=subprocess.DEVNULL,

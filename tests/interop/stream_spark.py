@@ -12,7 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from sinks.config import SinksSettings
 from stream.compile import compile_plan
 from stream.config import StreamSection, StreamSettings
-from stream.counts import Counts, fold, read_rows
+from stream.counts import Counts
+from stream.folding import fold_small, judged
 from stream.jars import jar_paths, missing_jars, pinned_jars
 from stream.session import start_session
 from tests.harness.stream import JARS
@@ -78,7 +79,7 @@ def frame(
 def count_lines(section: dict[str, Any], lines: Iterable[Line], **where: Any) -> Counts:
     """What the fold of a configuration makes of some lines."""
     plan = compile_plan(StreamSection.model_validate(section))
-    return read_rows(fold(frame(lines, **where), plan).collect(), plan)
+    return fold_small(judged(frame(lines, **where), plan), plan)
 
 
 def one_input(input_section: dict[str, Any], *metrics: dict[str, Any]) -> dict[str, Any]:

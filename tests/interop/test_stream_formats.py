@@ -74,7 +74,7 @@ def test_all_lines_of_the_access_log_parse() -> None:
         (GOOD.replace("- - [", "- frank ["), {"ident": None, "user": "frank"}),
         (GOOD.replace(" 5 ", " - "), {"bytes": None}),
         (GOOD.replace("1.2.3.4", "::1"), {"remote_addr": "::1"}),
-        (GOOD.replace("GET / ", "GET /\x01\x02 "), {"path": "/ \x02"}),
+        (GOOD.replace("GET / ", "GET /\x01\x02 "), {"path": "/\x01\x02"}),
         (GOOD.replace('"x"', '"a\u2028b\u0085c"'), {"user_agent": "a\u2028b\u0085c"}),
     ],
 )

@@ -1,0 +1,178 @@
+"""Whose fault it is that a batch cannot be counted: judged by the chain of Java's causes.
+
+Floor: reads exceptions. `origin_of` and `words_of` judge plain names and messages; `causes_of` asks
+the JVM for them, and touches nothing else.
+
+A wrong verdict has a price on both sides. What is of the data but taken for a fault elsewhere
+stops the stream for ever; what is elsewhere (a broker that is away, a full disk) but taken for the
+data's would set lines aside that are good. So only what is known counts at once; anything else is
+in doubt, and the very batch is tried again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors.exceptions.captured import CapturedException
+
+from protocol.log import escape
+
+WORDS_MAX = 300
+
+# Causes of causes; a chain that is longer, or goes round, is cut.
+_CAUSES_MAX = 20
+_MESSAGE_MAX = 2_000
+
+
+class Origin(StrEnum):
+    """Where a failure comes from."""
+
+    DATA = "data"
+    MEMORY = "memory"
+    DOUBT = "doubt"
+    ELSEWHERE = "elsewhere"
+    JVM = "jvm"
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One exception of a chain: the full name of its class, and the head of its message."""
+
+    name: str
+    message: str
+
+    @property
+    def short_name(self) -> str:
+        """The class alone."""
+        return self.name.rpartition(".")[2].rpartition("$")[2]
+
+
+_MEMORY = ("java.lang.OutOfMemoryError", "org.apache.spark.memory.SparkOutOfMemoryError")
+# Threads, metaspace and direct buffers run out, too; smaller parts need no less of these.
+_NOT_HEAP = ("thread", "metaspace", "class space", "direct buffer")
+
+_DATA = frozenset(
+    {
+        "java.lang.ArithmeticException",
+        "java.lang.ArrayIndexOutOfBoundsException",
+        "java.lang.ClassCastException",
+        "java.lang.IllegalArgumentException",
+        "java.lang.IndexOutOfBoundsException",
+        "java.lang.NegativeArraySizeException",
+        "java.lang.NumberFormatException",
+        "java.lang.StackOverflowError",
+        "java.lang.StringIndexOutOfBoundsException",
+        "java.time.DateTimeException",
+        "java.time.format.DateTimeParseException",
+        "java.time.zone.ZoneRulesException",
+        "java.util.regex.PatternSyntaxException",
+        "org.apache.spark.SparkArithmeticException",
+        "org.apache.spark.SparkArrayIndexOutOfBoundsException",
+        "org.apache.spark.SparkDateTimeException",
+        "org.apache.spark.SparkIllegalArgumentException",
+        "org.apache.spark.SparkNumberFormatException",
+        "org.apache.spark.SparkRuntimeException",
+    }
+)
+
+_ELSEWHERE = (
+    "org.apache.kafka.",
+    "org.apache.spark.sql.kafka010.",
+    "org.apache.spark.shuffle.",
+    "org.apache.spark.storage.",
+    "org.apache.spark.rpc.",
+    "org.apache.spark.TaskKilledException",
+    "org.apache.spark.sql.AnalysisException",
+    "org.apache.spark.sql.catalyst.ExtendedAnalysisException",
+    "org.apache.spark.sql.catalyst.parser.",
+    "java.io.EOFException",
+    "java.io.FileNotFoundException",
+    "java.io.IOException",
+    "java.io.InterruptedIOException",
+    "java.net.BindException",
+    "java.net.ConnectException",
+    "java.net.SocketException",
+    "java.net.SocketTimeoutException",
+    "java.net.UnknownHostException",
+    "java.nio.channels.",
+    "java.nio.file.",
+    "java.util.concurrent.CancellationException",
+    "java.util.concurrent.RejectedExecutionException",
+    "java.util.concurrent.TimeoutException",
+    "java.lang.ClassNotFoundException",
+    "java.lang.ExceptionInInitializerError",
+    "java.lang.IncompatibleClassChangeError",
+    "java.lang.InterruptedException",
+    "java.lang.NoClassDefFoundError",
+    "java.lang.NoSuchMethodError",
+    "java.lang.UnsatisfiedLinkError",
+)
+# Spark says these by the plain SparkException, or IllegalStateException.
+_ELSEWHERE_WORDS = ("cancelled", "SparkContext", "Exception while awaiting", "ExecutorLostFailure")
+
+
+def origin_of(causes: Sequence[Cause]) -> Origin:
+    """Judge a chain, the outermost first."""
+    if any(cause.name.startswith(_ELSEWHERE) for cause in causes):
+        return Origin.ELSEWHERE
+    for cause in causes:
+        if cause.name in _MEMORY:
+            is_heap = not any(word in cause.message.lower() for word in _NOT_HEAP)
+            return Origin.MEMORY if is_heap else Origin.ELSEWHERE
+    if any(cause.name in _DATA for cause in causes):
+        return Origin.DATA
+    if any(word in cause.message for cause in causes for word in _ELSEWHERE_WORDS):
+        return Origin.ELSEWHERE
+    return Origin.DOUBT
+
+
+def words_of(causes: Sequence[Cause]) -> str:
+    """The innermost cause for people: its class, and the first line of what it says, cut."""
+    last = causes[-1]
+    head = (last.message.strip().splitlines() or [""])[0]
+    return escape(f"{last.short_name}: {head}" if head else last.short_name)[:WORDS_MAX]
+
+
+def causes_of(error: BaseException) -> list[Cause]:
+    """The chain behind an exception; never empty.
+
+    Raises Py4JError or OSError when the JVM that holds the chain is gone.
+    """
+    java = getattr(error, "java_exception", None)
+    if isinstance(error, CapturedException):
+        java = error._origin
+    found: list[Cause] = []
+    while java is not None and len(found) < _CAUSES_MAX:
+        message = java.getMessage()
+        found.append(Cause(str(java.getClass().getName()), str(message or "")[:_MESSAGE_MAX]))
+        java = java.getCause()
+    return found or [_own_cause(error)]
+
+
+def judge(error: Exception) -> tuple[Origin, list[Cause]]:
+    """Whose fault an exception of counting is, with its chain."""
+    # A call that Java answered has its exception; without one there was no answer.
+    is_answered = isinstance(error, Py4JJavaError)
+    if isinstance(error, Py4JError | OSError) and not is_answered:
+        return Origin.JVM, [_own_cause(error)]
+    try:
+        causes = causes_of(error)
+    except (Py4JError, OSError) as gone:
+        return Origin.JVM, [_own_cause(gone)]
+    if isinstance(error, MemoryError):
+        return Origin.MEMORY, causes
+    return origin_of(causes), causes
+
+
+def error_words(error: BaseException) -> str:
+    """An exception for people, with what the JVM knows of it while that lives."""
+    try:
+        return words_of(causes_of(error))
+    except (Py4JError, OSError):
+        return words_of([_own_cause(error)])
+
+
+def _own_cause(error: BaseException) -> Cause:
+    own = type(error)
+    return Cause(f"{own.__module__}.{own.__qualname__}", str(error)[:_MESSAGE_MAX])

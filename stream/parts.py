@@ -1,0 +1,61 @@
+"""Parts of a batch, read from the topic again, judged and folded as the stream's frames are.
+
+Floor: Spark. What to read is decided elsewhere (`halving.py`).
+"""
+
+from collections.abc import Callable, Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+
+from sinks.rows import OffsetRange
+from sinks.unparsed import SAMPLE_BYTES_MAX
+from stream.checkpoint import Offsets
+from stream.compile import FoldPlan
+from stream.counts import NO_FILE, Counts
+from stream.folding import fold_small, judged
+from stream.quarantine import Part, size_of
+from stream.sources import made_lines, read_ranges
+
+
+class SparkParts:
+    """The parts of one batch.
+
+    `session` is the one that its frame belongs to, `options` are those of the stream's source.
+    `count` counts judged lines that cover so many offsets.
+    """
+
+    def __init__(
+        self,
+        session: SparkSession,
+        options: Mapping[str, str],
+        plan: FoldPlan,
+        count: Callable[[DataFrame, int], Counts],
+        first_offsets: Callable[[], Offsets],
+    ) -> None:
+        self._session = session
+        self._options = options
+        self._plan = plan
+        self._count = count
+        self.first_offsets = first_offsets
+
+    def count(self, part: Part) -> Counts:
+        """Count a part."""
+        lines = read_ranges(self._session, self._options, part)
+        return self._count(judged(lines, self._plan), size_of(part))
+
+    def read_line(self, one: OffsetRange) -> tuple[str, bytes]:
+        """The file and the first bytes of the record at a single offset, not judged."""
+        found = (
+            read_ranges(self._session, self._options, [one])
+            .selectExpr("CAST(key AS STRING)", f"substring(value, 1, {SAMPLE_BYTES_MAX})")
+            .collect()
+        )
+        file, line = found[0] if found else (None, None)
+        return NO_FILE if file is None else file, b"" if line is None else bytes(line)
+
+    def check(self) -> None:
+        """Count lines made up here; raises what stands against that."""
+        topics = {topic for reading in self._plan.readings for topic in reading.topics}
+        if topics:
+            lines = made_lines(self._session, sorted(topics))
+            fold_small(judged(lines, self._plan), self._plan)

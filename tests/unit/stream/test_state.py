@@ -1,0 +1,109 @@
+"""When the stream calls itself healthy: only what is counted says so."""
+
+from typing import Any
+
+import pytest
+
+from protocol.status import PartState
+from sinks.rows import OffsetRange, UnparsedRow
+from stream.quarantine import PoisonLine
+from stream.state import POISON_LISTED, QUERY_ENDED, StreamState
+
+RANGES = [OffsetRange("t", 0, 0, 9)]
+
+
+def a_state() -> StreamState:
+    state = StreamState("stream", ["m"], 100)
+    state.running()
+    return state
+
+
+def applied(state: StreamState, *poison: PoisonLine, replayed: bool = False) -> None:
+    rows = [UnparsedRow("t", "f", "poison", len(poison))] if poison else []
+    state.batch_applied(
+        4, 9, 1, rows, RANGES, replayed=replayed, event_time_ms=None, sinks_ms=1, poison=poison
+    )
+
+
+def standing(state: StreamState) -> tuple[PartState, list[str]]:
+    status = state.snapshot()
+    assert status.ready
+    return status.state, [problem.code for problem in status.problems]
+
+
+def line(offset: int) -> PoisonLine:
+    return PoisonLine("t", "f", 0, offset, b"the line", "SomeError: why")
+
+
+def test_a_query_that_runs_is_healthy_before_its_first_line() -> None:
+    assert standing(a_state()) == (PartState.RUNNING, [])
+
+
+def test_a_query_that_ends_again_and_again_is_never_called_healthy() -> None:
+    state = a_state()
+    for _ in range(3):
+        state.waiting(QUERY_ENDED, "why")
+        assert standing(state) == (PartState.DEGRADED, [QUERY_ENDED])
+        state.running()
+        assert standing(state) == (PartState.DEGRADED, [QUERY_ENDED])
+    applied(state)
+    assert standing(state) == (PartState.RUNNING, [])
+
+
+def test_a_query_that_started_again_and_finds_nothing_to_count_is_healthy() -> None:
+    state = a_state()
+    state.waiting(QUERY_ENDED, "why")
+    state.running()
+    state.idle()
+    assert standing(state) == (PartState.RUNNING, [])
+
+
+@pytest.mark.parametrize("code", ["mysql-away", "broker-away", "lines-lost"])
+def test_what_is_waited_for_is_over_when_the_query_runs(code: str) -> None:
+    state = a_state()
+    state.waiting(code, "why")
+    assert standing(state) == (PartState.DEGRADED, [code])
+    state.running()
+    assert standing(state) == (PartState.RUNNING, [])
+
+
+def test_a_wait_does_not_hide_why_the_query_ended() -> None:
+    state = a_state()
+    state.waiting(QUERY_ENDED, "why")
+    state.waiting("broker-away", "not there")
+    assert standing(state) == (PartState.DEGRADED, [QUERY_ENDED, "broker-away"])
+
+
+def test_a_search_is_shown_until_the_batch_is_in_the_sinks() -> None:
+    state = a_state()
+    state.halving("looking")
+    assert standing(state) == (PartState.DEGRADED, ["poison"])
+    state.running()
+    state.idle()
+    state.waiting("mysql-away", "why")
+    assert standing(state) == (PartState.DEGRADED, ["poison", "mysql-away"])
+    applied(state, line(3))
+    assert standing(state) == (PartState.RUNNING, [])
+
+
+def test_lines_set_aside_stay_listed() -> None:
+    state = a_state()
+    applied(state, line(3), line(5))
+    applied(state)
+    applied(state, line(3), replayed=True)
+    details: dict[str, Any] = dict(state.snapshot().details)
+    assert details["poison_total"] == 2
+    assert details["poison"] == [
+        {"topic": "t", "file": "f", "partition": 0, "offset": at, "reason": "SomeError: why"}
+        for at in (3, 5)
+    ]
+    assert details["unparsed_total"] == 2
+    assert "millrace_stream_poison_total 2" in state.prometheus()
+
+
+def test_the_last_lines_are_listed_and_all_are_counted() -> None:
+    state = a_state()
+    applied(state, *map(line, range(POISON_LISTED + 7)))
+    details: dict[str, Any] = dict(state.snapshot().details)
+    assert details["poison_total"] == POISON_LISTED + 7
+    assert [one["offset"] for one in details["poison"]] == list(range(7, POISON_LISTED + 7))
