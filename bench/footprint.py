@@ -6,12 +6,12 @@ import time
 from collections.abc import Iterator
 from functools import partial
 
-from bench.lines import LineSource
 from bench.machine import cpu_s
 from bench.measurement import Figures, Goal, Measurement, Run
 from bench.mill import paced_file
 from bench.report import note
 from bench.session import Bench
+from bench.traffic import Traffic
 from bench.whole import WholeMill, peaks, started_mill, whole_mill
 from tests.harness.broker import BrokerProcess
 
@@ -81,7 +81,7 @@ def _loaded(bench: Bench, mill: WholeMill, seconds: float) -> Figures:
     sampler = threading.Thread(target=sample, daemon=True)
     sampler.start()
     try:
-        paced = paced_file(mill, "loaded.log", LineSource(bench.options.seed))
+        paced = paced_file(mill, "loaded.log", Traffic(bench.options.seed))
         rate = paced.latency(LOAD_LINES_PER_S, seconds)["lines_per_s"]
     finally:
         ends.set()

@@ -1,7 +1,7 @@
-"""Made-up access logs of any size: the demo's lines, in order of time, fast to write.
+"""Made-up access logs of few different keys for what does not count them: the demo's lines.
 
-A line is cut from a pool around its time, so that a gigabyte takes seconds; the same seed and
-start give the same bytes.
+A line is cut from a pool around its time, so that they are fast to write; the same seed and start
+give the same bytes. What is counted takes `bench.traffic`.
 """
 
 import random
@@ -12,8 +12,7 @@ from appliance.demo import access_line
 
 POOL_LINES = 20_000
 LINES_PER_SECOND = 100
-"""Of the log's own time: a gigabyte spans about a day."""
-WRITE_AT_ONCE_S = 100
+"""Of the log's own time."""
 
 
 class LineSource:
@@ -35,21 +34,6 @@ class LineSource:
 
 def _stamp(moment: datetime) -> bytes:
     return f"[{moment:%d/%b/%Y:%H:%M:%S} +0000]".encode()
-
-
-def write_log(path: Path, source: LineSource, size_bytes: int, start: datetime) -> tuple[int, int]:
-    """Write a log of at least `size_bytes`; returns its lines and bytes."""
-    lines = written = 0
-    with path.open("wb") as out:
-        while written < size_bytes:
-            block = b"".join(
-                source.at(start + timedelta(seconds=second), LINES_PER_SECOND)
-                for second in range(WRITE_AT_ONCE_S)
-            )
-            start += timedelta(seconds=WRITE_AT_ONCE_S)
-            lines += WRITE_AT_ONCE_S * LINES_PER_SECOND
-            written += out.write(block)
-    return lines, written
 
 
 def write_lines(path: Path, source: LineSource, count: int, start: datetime) -> int:

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 
-from bench.lines import LineSource, write_log
 from bench.machine import trees_cpu_s
 from bench.measurement import Figures, Goal, Measurement
-from bench.pace import Paced
+from bench.pace import Paced, Source
 from bench.report import note
 from bench.session import Bench
+from bench.traffic import Traffic, write_traffic
 from bench.whole import WholeMill, peaks, started_mill
 
 PART = "mill"
@@ -29,7 +29,7 @@ GOALS = {1_000: (Goal("p50_ms", at_most=400), Goal("p99_ms", at_most=800))}
 def measure(bench: Bench) -> Iterator[Measurement]:
     """Latency at three paces, the pace it can hold, and a file from last year."""
     mill = started_mill(bench)
-    source = LineSource(bench.options.seed)
+    source = Traffic(bench.options.seed)
     paced = paced_file(mill, "paced.log", source)
     note("warming up")
     paced.latency(1_000, bench.options.sized(20, 8))
@@ -57,18 +57,18 @@ def _at_work(mill: WholeMill, measure: Callable[[], Figures]) -> Figures:
     return {**figures, "mill_cores": (trees_cpu_s(mill.roots()) - spent_s) / seconds}
 
 
-def paced_file(mill: WholeMill, name: str, source: LineSource) -> Paced:
+def paced_file(mill: WholeMill, name: str, source: Source) -> Paced:
     """A watched file of its own."""
     port = mill.mill.ports["redis"]
     return Paced(mill.watched / name, f"access/{name}", port, source)
 
 
-def _dropped(bench: Bench, mill: WholeMill, source: LineSource) -> Measurement:
+def _dropped(bench: Bench, mill: WholeMill, source: Traffic) -> Measurement:
     """A file of last year, moved in whole; over when the ledger equals the topic's ends."""
     case = f"dropped old file of {bench.options.size_bytes / 1e6:,.0f} MB"
     note(f"{case}: writing it")
     made = bench.folder / "old.log"
-    lines, size = write_log(made, source, bench.options.size_bytes, OLD)
+    lines, size = write_traffic(made, source, bench.options.size_bytes, OLD)
     reading = mill.reading
 
     def drop() -> Figures:

@@ -11,12 +11,11 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import redis
 
 from bench.figures import percentile
-from bench.lines import LineSource
 from bench.measurement import Figures
 
 TICK_S = 0.001
@@ -28,6 +27,14 @@ COUNTED_DEADLINE_S = 120.0
 
 CHANNEL = "mill:updates"
 COUNTS = "mill:lines_by_file:all"
+
+
+class Source(Protocol):
+    """Where lines come from."""
+
+    def at(self, moment: datetime, count: int) -> bytes:
+        """So many complete lines of one second."""
+        ...
 
 
 class Counted:
@@ -86,7 +93,7 @@ class Counted:
 class Paced:
     """One file that grows at a pace, and its lines' way to Redis."""
 
-    def __init__(self, path: Path, file: str, port: int, source: LineSource) -> None:
+    def __init__(self, path: Path, file: str, port: int, source: Source) -> None:
         self._path = path
         self._file = file
         self._port = port

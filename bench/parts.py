@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from bench import broker, collector, collector_encode, footprint, mill, protocol, sinks
+from bench import broker, collector, collector_encode, footprint, mill, protocol, sinks, stream
 from bench.measurement import Measurement
 from bench.session import Bench, Unavailable
 
@@ -24,6 +24,7 @@ PARTS = {
     "startup": Part("how long a broker and the whole mill take to start", footprint.startup),
     "memory": Part("memory of every part, idle and at work", footprint.memory),
     "mill": Part("from a line written to its count, and lines a second", mill.measure),
+    "stream": Part("the stream over real-looking traffic, by format and measure", stream.measure),
     "sinks": Part("one merge into MySQL and Redis, by its size", sinks.measure),
     "protocol": Part("messages, frames, batches and codecs, call by call", protocol.measure),
     "encode": Part("lines to record batches, beside aiokafka", collector_encode.measure),

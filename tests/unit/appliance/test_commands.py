@@ -5,6 +5,7 @@ import io
 import json
 import random
 import socket
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -12,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from appliance import checks
+from appliance import checks, lifecycle
 from appliance.checks import Level
+from appliance.cli import doctor
 from appliance.cli.app import main
 from appliance.cli.output import duration_text, plain_table, size_text, utc_text
 from appliance.config.load import load_text
@@ -23,6 +25,9 @@ from appliance.init import initialise
 from appliance.parts import Placement
 from appliance.readings import _rows_as_values
 from appliance.settings import Mill
+from stream.config import StatusSettings
+from stream.serving import StatusThread
+from stream.state import StreamState
 from tests.harness.ports import free_port
 
 
@@ -212,3 +217,56 @@ def test_rows_of_a_view_read_like_redis() -> None:
         )
     }
     assert found == {"*": "3"}
+
+
+@contextlib.contextmanager
+def a_stream() -> Iterator[tuple[StreamState, int]]:
+    """What a stream serves of its state, and at which port."""
+    state = StreamState("stream", [], 100)
+    serving = StatusThread(StatusSettings(port=0), state)
+    serving.start()
+    try:
+        yield state, serving.port
+    finally:
+        serving.close()
+
+
+def test_status_and_doctor_say_degraded_though_the_supervisor_finds_it_healthy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config(tmp_path, "topics: [{name: a}]")
+    monkeypatch.setenv("MILLRACE_HOME", str(tmp_path))
+    monkeypatch.setattr(lifecycle, "is_running", lambda home: True)
+    with a_stream() as (state, port):
+        row: dict[str, Any] = {
+            "part": "stream",
+            "state": "healthy",
+            "pid": None,
+            "address": f"127.0.0.1:{port}",
+            "restarts": 0,
+            "uptime_ms": 1,
+            "last_exit_code": None,
+            "reason": "",
+        }
+        found = {"parts": [row], "stopping": False}
+        monkeypatch.setattr(lifecycle, "snapshot", lambda home: found)
+
+        def seen() -> tuple[int, str, str, list[tuple[Level, str, str]]]:
+            code, out, _ = run(monkeypatch, tmp_path, "status", "--json")
+            one = json.loads(out[0])["data"][0]
+            checks = [(c.level, c.what, c.found) for c in doctor._mill_state(mill(tmp_path))]
+            return code, one["state"], one["reason"], checks[1:]
+
+        state.running()
+        assert seen() == (0, "healthy", "", [])
+        state.halving("a line cannot be counted")
+        said = [(Level.WARNING, "stream", "degraded: a line cannot be counted")]
+        assert seen() == (3, "degraded", "a line cannot be counted", said)
+        state.waiting("query-ended", "the query ended")
+        state.running()
+        code, word, reason, _ = seen()
+        assert (code, word) == (3, "degraded")
+        assert reason == "a line cannot be counted; the query ended"
+        code, out, _ = run(monkeypatch, tmp_path, "status")
+        assert code == 3
+        assert any("degraded" in line and reason in line for line in out), out

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from protocol import status_http
-from protocol.status import PartState, PartStatus, StatusUnavailable, fetch_status
+from protocol.status import PartState, PartStatus, Problem, StatusUnavailable, fetch_status
 from protocol.status_http import REQUEST_BYTES_MAX, StatusServer
 
 
@@ -78,6 +78,17 @@ def test_not_ready_is_503_with_the_reason() -> None:
         assert answer[::2] == (503, b"broker-1 is starting\n")
 
     served(test, status=lambda: a_status(ready=False))
+
+
+def test_degraded_is_said_though_the_part_works() -> None:
+    problems = (Problem("poison", "a line cannot be counted"),)
+    status = PartStatus("stream", PartState.DEGRADED, True, 1, 2, problems)
+
+    async def test(server: StatusServer) -> None:
+        answer = await exchange(server, get("/healthz"))
+        assert answer[::2] == (200, b"degraded: poison: a line cannot be counted\n")
+
+    served(test, status=lambda: status)
 
 
 def test_a_failing_status_is_500_and_the_server_lives() -> None:

@@ -10,8 +10,9 @@ from fastapi.testclient import TestClient
 
 from monitor.config import MonitorSection, MonitorSettings
 from monitor.http import PAGES, SECURITY_HEADERS, create_app
-from monitor.reading import Reading
+from monitor.reading import PartAnswer, Reading
 from monitor.sampler import Sampler
+from protocol.status import PartState, PartStatus, Problem
 from tests.harness.wait import wait_until
 from tests.unit.monitor.readings import (
     GROUP,
@@ -248,3 +249,37 @@ def test_the_brokers_page_tells_what_came_in_and_left_by_topic_and_who_waits_to_
     found = [row.index(f">{size}<") for size in ("5.0 MiB", "7.0 MiB", "9.0 MiB")]
     assert found == sorted(found)
     assert ">3,003<" in page
+
+
+def test_lines_set_aside_are_named_and_the_stream_is_degraded_meanwhile() -> None:
+    line = {
+        "topic": "logs.app",
+        "file": HOSTILE,
+        "partition": 2,
+        "offset": 1_234_567,
+        "reason": "OutOfMemoryError: <heap>",
+    }
+    status = PartStatus(
+        part="stream",
+        state=PartState.DEGRADED,
+        ready=True,
+        started_at_ms=1,
+        now_ms=10_000,
+        problems=(Problem("poison", "a line cannot be counted"),),
+        details={"poison_total": 3, "poison": [line]},
+    )
+    answer = PartAnswer("stream", "127.0.0.1:8092", status)
+    with site(reading(10_000, None, (answer,))) as client:
+        page = client.get("/stream").text
+        section = page[page.index('id="poison"') :]
+        assert "1,234,567" in section
+        assert "OutOfMemoryError: &lt;heap&gt;" in section
+        assert HOSTILE not in page
+        assert "▲ a line cannot be counted" in page
+        overview = client.get("/").text
+        assert "▲ degraded" in overview
+        assert "3 set aside" in overview
+
+
+def test_a_stream_without_lines_set_aside_has_no_list_of_them(client: TestClient) -> None:
+    assert 'id="poison"' not in client.get("/stream").text

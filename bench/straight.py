@@ -1,0 +1,167 @@
+"""What metrics must come to, counted straight from the drawn lines, and compared cell by cell.
+
+Pure. A metric is told as a key (places in a list of names) and a value (whole numbers, -1 for none)
+of every line; all its cells of one window size are counted at once. Counts, sums, minima and maxima
+must be equal; a mean or a share may be off by its rounding, an estimate by what its sketch promises
+for the worst of many thousand cells.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Literal
+
+import numpy as np
+
+from bench.traffic import PATHS, STATUSES, Array, Drawn, path_of
+
+ALL_S = 0
+NOBODY = -1
+NO_KEY = "*"
+# The place after the decimal point at which a quotient is rounded, twice over.
+QUOTIENT_ERROR = Decimal("0.000001")
+UNIQUE_ERROR = 0.1
+RANK_ERROR = 0.05
+
+Measure = Literal["count", "sum", "mean", "share", "unique", "percentile"]
+Column = Callable[[Drawn], Array]
+Row = Sequence[Any]
+"""Epoch seconds of the window's start, key, count, sum, min, max, value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric over drawn lines: its keys' names, and key and value of each line."""
+
+    name: str
+    measure: Measure
+    keys: Sequence[str]
+    key: Column
+    value: Column | None = None
+
+
+def no_key(drawn: Drawn) -> Array:
+    """The one place of a metric without a key."""
+    return np.zeros(len(drawn), np.int64)
+
+
+def shipped(file: str) -> list[Metric]:
+    """The shipped metrics over the lines of one access log."""
+    paths = [path_of(place) for place in range(PATHS)]
+    return [
+        Metric("requests_by_status", "count", STATUSES, lambda drawn: drawn.status),
+        Metric("top_paths", "count", paths, lambda drawn: drawn.path),
+        Metric("bytes_by_status", "sum", STATUSES, lambda d: d.status, lambda d: d.size),
+        Metric("visitors", "unique", [NO_KEY], no_key, lambda drawn: drawn.address),
+        Metric("lines_by_file", "count", [file], no_key),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """All cells of a metric and a window size; tables have a row a window and a column a key."""
+
+    metric: Metric
+    starts_s: list[int]
+    counts: Array
+    sums: Array
+    least: Array
+    most: Array
+    groups: Array
+    """Where the values of each cell end in `values`, cells in the tables' order."""
+    values: Array
+    """The measured values, cell by cell, each cell's in ascending order."""
+
+
+def cells_of(metric: Metric, drawn: Drawn, size_s: int) -> Cells:
+    """Count a metric in all windows of one size, 0 for `all`."""
+    window = np.zeros(len(drawn), np.int64) if size_s == ALL_S else drawn.second // size_s * size_s
+    key = metric.key(drawn).astype(np.int64)
+    measured = metric.value is not None
+    value = metric.value(drawn).astype(np.int64) if metric.value else np.zeros(len(drawn), np.int64)
+    there = value != NOBODY
+    starts, place = np.unique(window[there], return_inverse=True)
+    shape = (len(starts), len(metric.keys))
+    cell = place * shape[1] + key[there]
+    value = value[there]
+    if measured:
+        order = np.lexsort((value, cell))
+        cell, value = cell[order], value[order]
+    counts = np.bincount(cell, minlength=shape[0] * shape[1])
+    ends = np.cumsum(counts)
+    held = counts > 0
+    first, last = np.where(held, ends - counts, 0), np.where(held, ends - 1, 0)
+    # Whole numbers below 2^53 are exact in the doubles that bincount adds.
+    sums = np.bincount(cell, weights=value, minlength=len(counts)).astype(np.int64)
+    least, most = (value[at] if len(value) else at for at in (first, last))
+    return Cells(
+        metric,
+        [int(start) for start in starts],
+        counts.reshape(shape),
+        sums.reshape(shape),
+        least.reshape(shape),
+        most.reshape(shape),
+        ends.reshape(shape),
+        value,
+    )
+
+
+def differences(cells: Cells, rows: Iterable[Row]) -> Iterator[str]:
+    """What is otherwise in the rows than it was counted, a sentence each; none if all is right."""
+    window_of = {start: place for place, start in enumerate(cells.starts_s)}
+    key_of = {key: place for place, key in enumerate(cells.metric.keys)}
+    seen = np.zeros(cells.counts.shape, bool)
+    for start_s, key, *found in rows:
+        at = (window_of.get(int(start_s), -1), key_of.get(key, -1))
+        name = f"{cells.metric.name} at {start_s}, {key}"
+        if -1 in at or cells.counts[at] == 0:
+            yield f"{name}: a cell that nothing counts to: {found}"
+        elif seen[at]:
+            yield f"{name}: there twice"
+        else:
+            seen[at] = True
+            if said := _wrong(cells, at, found):
+                yield f"{name}: {said}"
+    for window, place in zip(*np.nonzero((cells.counts > 0) & ~seen), strict=True):
+        start_s, key = cells.starts_s[window], cells.metric.keys[place]
+        yield f"{cells.metric.name} at {start_s}, {key}: missing"
+
+
+def _wrong(cells: Cells, at: tuple[int, int], found: Sequence[Any]) -> str:
+    """What of a cell is not as counted; nothing if it is right."""
+    count, total, least, most, value = found
+    measure = cells.metric.measure
+    expected: list[int] = [int(cells.counts[at])]
+    told: list[Any] = [count]
+    if measure in ("sum", "mean", "share"):
+        expected += [int(table[at]) for table in (cells.sums, cells.least, cells.most)]
+        told += [total, least, most]
+    if told != expected:
+        return f"{told}, expected {expected}"
+    if is_near(cells, at, value):
+        return ""
+    return f"shows {value} of {expected}"
+
+
+def is_near(cells: Cells, at: tuple[int, int], value: Any) -> bool:
+    """Whether the shown number of a cell is what its measure promises."""
+    count, total = int(cells.counts[at]), int(cells.sums[at])
+    match cells.metric.measure:
+        case "count":
+            return bool(value == count)
+        case "sum":
+            return bool(value == total)
+        case "mean" | "share":
+            return abs(Decimal(value) - Decimal(total) / count) <= QUOTIENT_ERROR
+        case "unique":
+            right = len(np.unique(_values(cells, at)))
+            return abs(int(value) - right) <= max(1, UNIQUE_ERROR * right)
+        case "percentile":
+            values = _values(cells, at)
+            low, high = (np.searchsorted(values, float(value), side) for side in ("left", "right"))
+            return bool(low / count - RANK_ERROR <= 0.5 <= high / count + RANK_ERROR)
+
+
+def _values(cells: Cells, at: tuple[int, int]) -> Array:
+    end = int(cells.groups[at])
+    return cells.values[end - int(cells.counts[at]) : end]
