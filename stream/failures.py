@@ -127,6 +127,11 @@ def origin_of(causes: Sequence[Cause]) -> Origin:
     return Origin.DOUBT
 
 
+def is_java_error(causes: Sequence[Cause]) -> bool:
+    """Whether one of these is an Error, by which a JVM may end, and not an exception."""
+    return any(cause.name.startswith("java.") and cause.name.endswith("Error") for cause in causes)
+
+
 def words_of(causes: Sequence[Cause]) -> str:
     """The innermost cause for people: its class, and the first line of what it says, cut."""
     last = causes[-1]

@@ -17,7 +17,7 @@ from protocol.log import fields
 from sinks.rows import OffsetRange
 from stream.checkpoint import EARLIEST
 from stream.counts import Counts
-from stream.failures import Origin, judge, words_of
+from stream.failures import Origin, is_java_error, judge, words_of
 from stream.quarantine import (
     DEADLY,
     DEATHS_BELIEVED,
@@ -43,6 +43,10 @@ HANG_S = 300.0
 # Parts of a batch that is searched already take moments.
 SEARCH_HANG_S = 60.0
 HANG_OFFSETS_PER_S = 1_000
+
+# A Java that ends of an Error of a task tells of the task first, and ends while other parts are
+# counted: for so long its end is the fault of the part that met the Error.
+ERROR_S = 30.0
 
 PLACES_NAMED = 3
 
@@ -93,10 +97,20 @@ class Halving:
         self, state: StreamState, stop: threading.Event, suspects: Suspects, size: PartSize
     ) -> None:
         self.in_hand: InHand | None = None
+        self._met_error: tuple[Part, float] | None = None
         self._state = state
         self._stop = stop
         self._suspects = suspects
         self._size = size
+
+    @property
+    def to_blame(self) -> Part | None:
+        """What the JVM ended over, if it has ended by now; None where no batch is to blame."""
+        if self._met_error is not None:
+            part, until_s = self._met_error
+            if time.monotonic() < until_s:
+                return part
+        return None if self.in_hand is None else self.in_hand.part
 
     def count(
         self, ranges: Sequence[OffsetRange], whole: Callable[[], Counts], parts: Parts
@@ -179,6 +193,8 @@ class Halving:
                     # It stays in hand: the job's thread will find the JVM gone.
                     raise
                 self.in_hand = None
+                if is_java_error(causes):
+                    self._met_error = (part, time.monotonic() + ERROR_S)
                 if self._stop.is_set() or origin is Origin.ELSEWHERE:
                     raise
                 words = words_of(causes)

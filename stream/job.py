@@ -309,14 +309,14 @@ class StreamJob:
         raise JvmGone("it stood still, and was killed")
 
     def _note_death(self, writer: BatchWriter, deaths: int) -> None:
-        """Keep for the next start what the JVM was counting when it ended."""
+        """Keep for the next start what the JVM ended over."""
         try:
-            in_hand = writer.note_death(deaths)
+            part = writer.note_death(deaths)
         except OSError as error:
             logger.error("cannot note what ended Java", extra=fields(why=error))
             return
-        if in_hand is not None:
-            logger.error("Java ended while counting", extra=fields(offsets=places(in_hand.part)))
+        if part is not None:
+            logger.error("Java ended while counting", extra=fields(offsets=places(part)))
 
     def _say_suspects(self) -> None:
         """Say so, from the start on, where a batch has ended the JVM before."""

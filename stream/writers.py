@@ -24,7 +24,7 @@ from stream.counts import Counts, PartitionCount
 from stream.folding import Folding
 from stream.halving import Counted, Halving, InHand, StopRequested
 from stream.parts import SparkParts
-from stream.quarantine import PartSize
+from stream.quarantine import Part, PartSize
 from stream.state import StreamState, clock_ms
 from stream.suspects import Suspects
 
@@ -107,12 +107,12 @@ class BatchWriter:
         """What the JVM is counting for this writer."""
         return self._halving.in_hand
 
-    def note_death(self, deaths: int) -> InHand | None:
-        """The JVM is gone: note what it was counting, if anything, and return that."""
-        in_hand = self._halving.in_hand
-        if in_hand is not None:
-            self._suspects.note(self._query_id, self._batch_id, in_hand.part, deaths)
-        return in_hand
+    def note_death(self, deaths: int) -> Part | None:
+        """The JVM is gone: note what it ended over, if anything, and return that."""
+        part = self._halving.to_blame
+        if part is not None:
+            self._suspects.note(self._query_id, self._batch_id, part, deaths)
+        return part
 
     def _write(self, frame: DataFrame, batch_id: int) -> None:
         if self._stop.is_set():

@@ -3,7 +3,16 @@
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
 
-from stream.failures import WORDS_MAX, Cause, Origin, error_words, judge, origin_of, words_of
+from stream.failures import (
+    WORDS_MAX,
+    Cause,
+    Origin,
+    error_words,
+    is_java_error,
+    judge,
+    origin_of,
+    words_of,
+)
 
 ABORTED = (
     "Job aborted due to stage failure: Task 0 in stage 7.0 failed 1 times, most recent failure:"
@@ -113,6 +122,12 @@ def test_a_bridge_that_is_down_is_the_jvm_s_end(error: Exception) -> None:
 def test_python_s_own_errors_are_in_doubt_but_for_memory() -> None:
     assert judge(ValueError("no number"))[0] is Origin.DOUBT
     assert judge(MemoryError())[0] is Origin.MEMORY
+
+
+def test_errors_of_java_are_told_from_its_exceptions() -> None:
+    assert is_java_error(aborted("java.lang.StackOverflowError"))
+    assert not is_java_error(aborted("java.lang.ArithmeticException", "SomeError"))
+    assert not is_java_error([Cause("builtins.MemoryError", "")])
 
 
 def test_words_are_the_innermost_cause_s_first_line() -> None:

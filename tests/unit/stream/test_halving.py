@@ -10,6 +10,7 @@ from py4j.protocol import Py4JError
 
 from protocol.status import PartState
 from sinks.rows import OffsetRange
+from stream import halving as module
 from stream.checkpoint import EARLIEST
 from stream.counts import Counts, PartitionCount
 from stream.halving import HANG_S, SEARCH_HANG_S, Counted, Halving, StopRequested, without_line
@@ -167,6 +168,30 @@ def test_a_jvm_that_is_gone_leaves_in_hand_what_it_counted(tmp_path: Path) -> No
         rig.run()
     assert rig.halving.in_hand is not None
     assert rig.halving.in_hand.part == tuple(RANGES)
+
+
+def test_a_jvm_that_ends_soon_after_an_error_ends_of_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An executor tells of the task before it ends itself, and all that it could count then."""
+    monkeypatch.setattr(module, "is_java_error", lambda _: True)
+    blamed: list[Part | None] = []
+
+    def refuse(part: Part) -> None:
+        blamed.append(rig.halving.to_blame)
+        if size_of(part) > 20:
+            raise MemoryError
+
+    rig = Rig(tmp_path, refuse)
+    rig.run()
+    assert set(blamed) == {tuple(RANGES)}
+    assert rig.halving.to_blame == tuple(RANGES)
+    monkeypatch.setattr(module, "ERROR_S", 0.0)
+    rig.size.offsets_max = None
+    blamed.clear()
+    rig.run()
+    assert blamed == rig.tried[-len(blamed) :]
+    assert rig.halving.to_blame is None
 
 
 def test_a_batch_that_ended_the_jvm_twice_is_searched_at_once(tmp_path: Path) -> None:
