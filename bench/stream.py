@@ -5,6 +5,7 @@ equal fails the bench. MySQL runs with the tests' settings: a buffer pool of 64 
 commit for each merge.
 """
 
+import contextlib
 import statistics
 import threading
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ from bench.straight import Measure, shipped
 from bench.stream_rig import Servers, StreamRig, servers
 from bench.traffic import LINES_PER_SECOND, SECONDS_AT_ONCE, Drawn, Traffic, write_traffic
 from bench.whole import WholeMill, started_mill
+from protocol.status import StatusUnavailable
 
 PART = "stream"
 FILE = "access/backlog.log"
@@ -172,8 +174,10 @@ class _Stages:
 
     def _follow(self) -> None:
         while not self._ends.wait(STAGES_EVERY_S):
-            told = self._mill.reading.details("stream", "stream")
-            self._seen[int(told["batch_id"] or 0)] = _stages_of(told)
+            # A stream that is too busy to answer is asked again.
+            with contextlib.suppress(StatusUnavailable):
+                told = self._mill.reading.details("stream", "stream")
+                self._seen[int(told["batch_id"] or 0)] = _stages_of(told)
 
     def medians(self) -> Figures:
         """Milliseconds by stage; `sinks_ms` is a part of Spark's `addBatch`, that of `batch_ms`."""

@@ -25,7 +25,7 @@ from tests.harness.stream import StreamProcess
 from tests.harness.tally import tell
 from tests.harness.wait import wait_until
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.timeout(900)]
 
 TOPIC = "logs.app"
 MARK = "POISON"

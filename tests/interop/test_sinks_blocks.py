@@ -275,6 +275,7 @@ def test_a_replay_of_blocks_changes_nothing(
         assert after[1].get(key) == before[1].get(key), key
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True], ids=["not done", "done, answer lost"])
 def test_a_link_lost_at_any_statement_of_blocks_counts_nothing_twice(
     mysql_server: MySqlServer, after: bool

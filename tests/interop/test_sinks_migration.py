@@ -222,6 +222,7 @@ def _shape(server: MySqlServer, settings: MySqlSettings) -> list[dict[str, Any]]
     return shapes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True], ids=["not done", "done, answer lost"])
 def test_a_driver_that_dies_at_any_statement_leaves_it_to_the_next(
     mysql_server: MySqlServer, monkeypatch: pytest.MonkeyPatch, after: bool
