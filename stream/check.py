@@ -16,10 +16,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DataType, NumericType, StringType
 
 from stream.config import StreamSection
+from stream.formats import repeats_groups
+from stream.parse import RECURSIVE_CHARACTERS_MAX
 from stream.sections import InputSection, MetricSection
 
-# Long lines a user's pattern is tried on: Java's patterns may recurse once a character.
-_TRIAL_LENGTH = 100_000
+# Long lines a user's pattern is tried on; one on which Java recurses never sees longer ones than
+# RECURSIVE_CHARACTERS_MAX.
+_TRIAL_CHARACTERS = 100_000
 _TRIALS = ("a", "a ", "1", '"', "\\", 'k="v\\"" ', "[x] ", "/a.b?c=d&")
 
 _NUMERIC_MEASURES = ("sum", "min", "max", "mean", "percentile")
@@ -132,15 +135,15 @@ def _check_pattern(name: str, pattern: str) -> Iterator[Fault]:
     except (Py4JError, PySparkException) as error:
         yield Fault(path, _java_reason(error), "a regular expression of Java's")
         return
+    length = RECURSIVE_CHARACTERS_MAX if repeats_groups(pattern) else _TRIAL_CHARACTERS
     for piece in _TRIALS:
-        line = piece * (_TRIAL_LENGTH // len(piece))
+        line = piece * (length // len(piece))
         try:
             compiled.matcher(line).find()
         except (Py4JError, PySparkException) as error:
             yield Fault(
                 path,
-                f"a pattern that fails on a line of {_TRIAL_LENGTH} characters"
-                f" ({_java_reason(error)})",
+                f"a pattern that fails on a line of {length} characters ({_java_reason(error)})",
                 "possessive repeats such as [^x]*+ instead of repeated groups",
             )
             return
