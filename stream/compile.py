@@ -14,6 +14,7 @@ never out of a branch.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import zip_longest
 
 from stream.attempt import attempt
 from stream.config import StreamSection
@@ -275,17 +276,22 @@ def _lines_query(
         " CAST(key AS STRING) AS file, value,"
         f" make_valid_utf8(CAST(value AS STRING)) AS line{_columns(is_of)} FROM {LINES_VIEW}),"
     )
-    fields = {f"{p.name}.fields": _within(p.name, p.fields) for p in parsed}
-    yield f"fields AS (SELECT *{_columns(fields)} FROM lines),"
-    texts = {name: _within(p.name, sql) for p in parsed for name, sql in p.texts.items()}
-    yield f"texts AS (SELECT *{_columns(texts)} FROM fields),"
+    before = "lines"
+    for number, steps in enumerate(zip_longest(*(p.steps for p in parsed), fillvalue={}), 1):
+        columns = {
+            name: _within(p.name, sql)
+            for p, step in zip(parsed, steps, strict=True)
+            for name, sql in step.items()
+        }
+        yield f"step{number} AS (SELECT *{_columns(columns)} FROM {before}),"
+        before = f"step{number}"
     typed = {
         f"{p.name}.{name}": _within(p.name, column.value)
         for p in parsed
         for name, column in p.columns.items()
     }
     typed |= {f"{p.name}.time": _within(p.name, p.time) for p in parsed}
-    yield f"typed AS (SELECT *{_columns(typed)} FROM texts),"
+    yield f"typed AS (SELECT *{_columns(typed)} FROM {before}),"
     why = {
         "reason": "CASE"
         + "".join(f" WHEN {quote_name(f'{p.name}.is')} THEN {_reason(p)}" for p in parsed)

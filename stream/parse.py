@@ -1,8 +1,8 @@
 """From a line's text to columns, as SQL expressions of Spark.
 
-Floor: pure, no JVM. Every input becomes a `ParsedInput`, three steps of expressions: `fields` takes
-the line apart (once a line, and only for lines of its topic), `texts` cuts single texts out of it,
-`columns` gives them their types. Each step reads the columns of the step before, so that nothing
+Floor: pure, no JVM. Every input becomes a `ParsedInput`, steps of expressions: the first take the
+line apart (once a line, and only for lines of its topic), the next cut single texts out of it, and
+`columns` gives them their types. Each step reads the columns of the steps before, so that nothing
 expensive stands in a plan twice. Text that does not fit a column's type is NULL; `raw` tells such
 a fault from a field that is absent (missing, null, `-`, or empty where the type is not text).
 
@@ -13,6 +13,15 @@ field: repeats of groups are possessive here, which Java runs as a loop.
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
+from stream.access import (
+    ACCESS_TIME,
+    access_pattern,
+    is_plain_sql,
+    pattern_texts,
+    plain_texts,
+    plain_time_sql,
+    words_sql,
+)
 from stream.expression import quote_name, quote_text
 from stream.formats import Declared, parse_address, repeats_groups
 from stream.json_paths import json_fields, json_text, json_tree
@@ -24,12 +33,6 @@ _SEPARATOR = "\x01"
 
 # Times outside of these are unreadable: MySQL's DATETIME ends there, and no log is older.
 _TIME_MAX_S = 253_402_300_800
-
-_QUOTED = r'([^"\\]*+(?:\\.[^"\\]*+)*+)'
-
-_ACCESS_HEAD = r"(?s)^(\S++) (\S++) (.+?) \[([^\[\]]++)\] " rf'"{_QUOTED}" (\d{{3}}|-) (\d++|-)'
-_COMMON = _ACCESS_HEAD + r"(?:\s.*)?$"
-_COMBINED = _ACCESS_HEAD + rf'(?: "{_QUOTED}"?(?: "{_QUOTED}"?)?)?\s*$'
 
 _STRUCTURED_DATA = r"(?:-|(?:\[[^\]\\]*+(?:\\.[^\]\\]*+)*+\])++)"
 _SYSLOG = (
@@ -58,8 +61,6 @@ _BACKSLASH = "\\"
 
 _CORRUPT = "_millrace_corrupt"
 
-_ACCESS_TIME = "dd/MMM/yyyy:HH:mm:ss Z"
-
 # Whatever stands behind the time of day is a zone: Z, +02, -0330, GMT+3, [Europe/Paris].
 _ZONED = r":[0-9]{2}(?:[.,][0-9]+)?\s*[^\s0-9.,:]"
 
@@ -76,16 +77,15 @@ class ColumnSql:
 class ParsedInput:
     """How one input's lines become columns. Expressions name `line`, `arrival`, and each other.
 
-    `fields` takes the line apart and stands as the column `<name>.fields`; `texts` are columns
-    over it, under their own names; `matches` says whether taking apart succeeded; `time` is NULL
-    where the line's time is absent or unreadable.
+    `steps` take the line apart: columns, each over those of the steps before it; the last of them
+    are single texts. `matches` says whether taking apart succeeded; `time` is NULL where the line's
+    time is absent or unreadable.
     """
 
     name: str
     topic: str
     reason: str
-    fields: str
-    texts: Mapping[str, str]
+    steps: tuple[Mapping[str, str], ...]
     matches: str
     time: str
     columns: Mapping[str, ColumnSql]
@@ -107,7 +107,8 @@ def parse_input(name: str, section: InputSection, wanted: Collection[str]) -> Pa
         "raw": _raw,
     }
     texts = _Texts(name, section, {column.lower() for column in wanted})
-    fields, matches, time, columns = builders[section.format](texts)
+    taken, matches, time, columns = builders[section.format](texts)
+    steps = taken if isinstance(taken, tuple) else ({f"{name}.fields": taken},)
     columns = {column: sql for column, sql in columns.items() if column.lower() in texts.wanted}
     readers = [time, matches, *(sql.value for sql in columns.values())]
     held = {
@@ -116,7 +117,7 @@ def parse_input(name: str, section: InputSection, wanted: Collection[str]) -> Pa
         if any(quote_name(column) in reader for reader in readers)
     }
     reason = f"format:{section.format}"
-    return ParsedInput(name, section.topic, reason, fields, held, matches, time, columns)
+    return ParsedInput(name, section.topic, reason, (*steps, held), matches, time, columns)
 
 
 def plausible_time(time: str) -> str:
@@ -124,7 +125,8 @@ def plausible_time(time: str) -> str:
     return f"CASE WHEN unix_seconds({time}) BETWEEN 0 AND {_TIME_MAX_S - 1} THEN {time} END"
 
 
-_Built = tuple[str, str, str, dict[str, ColumnSql]]
+# The steps that take a line apart, or the one that makes `<name>.fields`; matches, time, columns.
+_Built = tuple[tuple[Mapping[str, str], ...] | str, str, str, dict[str, ColumnSql]]
 
 
 class _Texts:
@@ -136,6 +138,8 @@ class _Texts:
         self.wanted = wanted
         self.columns = [c for c in section.declared() if c.name.lower() in wanted]
         self.fields = quote_name(f"{name}.fields")
+        self.words = quote_name(f"{name}.words")
+        self.plain = quote_name(f"{name}.plain")
         self.held: dict[str, str] = {}
 
     def hold(self, what: str, text: str) -> str:
@@ -173,33 +177,33 @@ class _Texts:
 
 def _access(texts: _Texts) -> _Built:
     combined = texts.section.format == "combined"
-    groups = 9 if combined else 7
-    field = [f"{texts.fields}[{index}]" for index in range(groups + 1)]
+    words, plain, fields = texts.words, texts.plain, texts.fields
+    pattern, groups = access_pattern(combined=combined)
+    taken, matches = _by_groups(pattern, [str(group + 1) for group in range(groups)], fields)
+    field = [f"{fields}[{group}]" for group in range(groups + 1)]
     request = texts.hold("request", field[5])
-    first = f"locate(' ', {request})"
-    last = f"(length({request}) - locate(' ', reverse({request})) + 1)"
-    three = f"({first} > 0 AND {last} > {first})"
-    target = f"substring({request}, {first} + 1, {last} - {first} - 1)"
-    mark = f"locate('?', {target})"
-    columns = {
-        "remote_addr": ColumnSql(f"nullif({field[1]}, '-')"),
-        "ident": ColumnSql(f"nullif({field[2]}, '-')"),
-        "user": ColumnSql(f"nullif({field[3]}, '-')"),
-        "method": ColumnSql(f"IF({three}, substring_index({request}, ' ', 1), NULL)"),
-        "path": ColumnSql(f"IF({three}, substring_index({target}, '?', 1), {request})"),
-        "query": ColumnSql(f"IF({three} AND {mark} > 0, substring({target}, {mark} + 1), NULL)"),
-        "protocol": ColumnSql(f"IF({three}, substring_index({request}, ' ', -1), NULL)"),
-        "status": texts.typed("status", field[6], "int"),
-        "bytes": texts.typed("bytes", field[7], "bigint"),
-    }
+    of_plain = plain_texts(words, combined=combined)
+    of_others = pattern_texts(field, request, combined=combined)
+    either = {name: f"IF({plain}, {of_plain[name]}, {of_others[name]})" for name in of_plain}
+    columns = {name: ColumnSql(text) for name, text in either.items()}
+    for name in ("remote_addr", "ident", "user"):
+        columns[name] = texts.typed(name, either[name], "string")
+    columns["status"] = texts.typed("status", either["status"], "int")
+    columns["bytes"] = texts.typed("bytes", either["bytes"], "bigint")
     if combined:
         # An optional field that is not there leaves an empty text behind.
-        columns["referer"] = ColumnSql(f"nullif(nullif({field[8]}, '-'), '')")
-        columns["user_agent"] = ColumnSql(f"nullif(nullif({field[9]}, '-'), '')")
-    time = f"try_to_timestamp({field[4]}, {quote_text(_ACCESS_TIME)})"
-    pattern = _COMBINED if combined else _COMMON
-    taken, matches = _by_groups(pattern, [str(i + 1) for i in range(groups)], texts.fields)
-    return taken, matches, time, columns
+        for name in ("referer", "user_agent"):
+            columns[name] = ColumnSql(f"nullif(nullif({either[name]}, '-'), '')")
+    of_pattern = f"try_to_timestamp({field[4]}, {quote_text(ACCESS_TIME)})"
+    time = f"IF({plain}, {plain_time_sql(words)}, {of_pattern})"
+    steps = (
+        {f"{texts.name}.plain": is_plain_sql(combined=combined)},
+        {
+            f"{texts.name}.words": f"IF({plain}, {words_sql(combined=combined)}, NULL)",
+            f"{texts.name}.fields": f"IF({plain}, NULL, {taken})",
+        },
+    )
+    return steps, f"({plain} OR {matches})", time, columns
 
 
 def _json(texts: _Texts) -> _Built:
@@ -366,7 +370,7 @@ def parse_time(text: str, tz: str) -> str:
     dated = f"{text} RLIKE '^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}'"
     iso = f"try_cast(replace({text}, ',', '.') AS TIMESTAMP)"
     basic = f"try_to_timestamp({text}, 'yyyyMMdd\\'T\\'HHmmssX')"
-    access = f"try_to_timestamp({text}, {quote_text(_ACCESS_TIME)})"
+    access = f"try_to_timestamp({text}, {quote_text(ACCESS_TIME)})"
     if tz != "UTC":
         zoned = quote_text(_ZONED)
         iso = f"IF({text} RLIKE {zoned}, {iso}, to_utc_timestamp({iso}, {quote_text(tz)}))"
