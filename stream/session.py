@@ -28,8 +28,16 @@ _STACK = f"-Xss{STACK_BYTES >> 20}m"
 _JVM_OPTIONS = (
     _STACK,
     "-XX:+UseSerialGC",
-    # Both compilers: the quick one alone starts with less, and costs twice as much for ever.
+    # Both compilers: the quick one alone starts with less, and costs twice as much for ever. The
+    # slow one comes ten times later than usual: a start runs nearly everything a few thousand
+    # times and nothing for long, and would spend a third of its time in it.
     "-XX:ReservedCodeCacheSize=160m",
+    "-XX:Tier4InvocationThreshold=50000",
+    "-XX:Tier4MinInvocationThreshold=20000",
+    "-XX:Tier4CompileThreshold=150000",
+    "-XX:Tier4BackEdgeThreshold=400000",
+    # What judges a line becomes one large method, which the JVM would else interpret for ever.
+    "-XX:-DontCompileHugeMethods",
     "-XX:MaxMetaspaceSize=320m",
     "-XX:MaxDirectMemorySize=96m",
     "-Djava.awt.headless=true",
