@@ -37,7 +37,7 @@ PLANTED: list[tuple[Law, str, str]] = [
     (laws.pure_cores, "collector/tailer.py", "def f(p):\n    return open(p)"),
     (laws.pure_cores, "monitor/lag.py", "async def f():\n    await g()"),
     (laws.pure_cores, "appliance/supervisor/core.py", "import random\nx = random.random()"),
-    (laws.pure_cores, "sinks/plan.py", "import logging"),
+    (laws.pure_cores, "sinks/merge.py", "import logging"),
     (laws.sockets, "protocol/client/producer.py", "import socket"),
     (laws.sockets, "protocol/client/admin.py", "asyncio.open_connection('h', 1)"),
     (laws.sizes, "collector/agent.py", LONG_FUNCTION),
