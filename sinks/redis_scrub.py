@@ -159,8 +159,12 @@ class Scrubber:
             self._newest_looked.next_size()
             if found := self._newest(metric, size_s, now_s):
                 newest.append((*found, self._bare(found[0], now_s)))
+        # Where no key shows the latest window, the window's own is asked twice: Redis refuses a name
+        # that the mill's user may not read, and an empty one is such a name.
         asked = [
-            (key, write.start) for *_, write in newest for key in (write.key, write.latest or "")
+            (key, write.start)
+            for *_, write in newest
+            for key in (write.key, write.latest or write.key)
         ]
         seen = self._sizes(asked)
         pairs = zip(newest, seen[::2], seen[1::2], strict=True)

@@ -79,6 +79,8 @@ class RedisServer:
         wait_until(lambda: self.client().ping(), 20, "redis answers")
         writer: Any = self.client()
         writer.execute_command("ACL", "SETUSER", "default", "reset", *DEFAULT_RIGHTS)
+        # The mill's own user may touch no other keys, not even the empty name.
+        writer.execute_command("ACL", "SETUSER", "mill", "resetkeys", "~mill:*")
 
     def kill9(self) -> None:
         """SIGKILL, and wait until it is gone."""
