@@ -13,8 +13,9 @@ HEAP_SHARE = 5
 HEAP_BYTES_MAX = 1_280 << 20
 
 # A large batch holds its judged lines in memory, some 200 bytes each, beside their cells and the
-# text of these, and the young generation in which both are made.
-BYTES_PER_LINE = 3 << 10
+# text of these, and the young generation in which both are made. Twice of that is set aside: the
+# view moves once a batch, and one that takes long is all done again when the driver dies.
+BYTES_PER_LINE = 6 << 10
 LINES_PER_BATCH_MAX = 1_000_000
 
 
