@@ -159,8 +159,8 @@ class Scrubber:
             self._newest_looked.next_size()
             if found := self._newest(metric, size_s, now_s):
                 newest.append((*found, self._bare(found[0], now_s)))
-        # Where no key shows the latest window, the window's own is asked twice: Redis refuses a name
-        # that the mill's user may not read, and an empty one is such a name.
+        # Where no key shows the latest window, the window's own is asked twice: an empty name is
+        # one that the mill's user may not read, and Redis refuses the whole script for it.
         asked = [
             (key, write.start)
             for *_, write in newest
