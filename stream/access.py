@@ -2,9 +2,9 @@
 
 Floor: pure, no JVM. The pattern says what such a line is, and costs several times what all other
 reading of a line does. So a plain line is cut at its blanks: one whose request has three words,
-with no backslash, no quotes but those around its fields, no user's name with a blank, and a time
-spelled as both of the usual servers do. Cutting gives what the pattern gives, text by text; a test
-compares the two on lines made to tell them apart. Any other line goes to the pattern.
+with no ident, no backslash, no quotes but those around its fields, no user's name with a blank, and
+a time spelled as both of the usual servers do. Cutting gives what the pattern gives, text by text;
+a test compares the two on lines made to tell them apart. Any other line goes to the pattern.
 """
 
 from stream.expression import quote_text
@@ -14,7 +14,7 @@ _HEAD = r"(?s)^(\S++) (\S++) (.+?) \[([^\[\]]++)\] " rf'"{_QUOTED}" (\d{{3}}|-) 
 _COMMON = _HEAD + r"(?:\s.*)?$"
 _COMBINED = _HEAD + rf'(?: "{_QUOTED}"?(?: "{_QUOTED}"?)?)?\s*$'
 
-ACCESS_TIME = "dd/MMM/yyyy:HH:mm:ss Z"
+_TIME_FORMAT = "dd/MMM/yyyy:HH:mm:ss Z"
 
 # Every repeat ends where the character behind it begins, so that matching never goes back.
 _PLAIN_HEAD = (
@@ -66,6 +66,11 @@ def plain_texts(words: str, *, combined: bool) -> dict[str, str]:
         quoted = f"split({words}[{_REST}], '\"')"
         texts |= {"referer": f"{quoted}[1]", "user_agent": f"{quoted}[3]"}
     return texts
+
+
+def access_time_sql(text: str) -> str:
+    """The time that an access log's spelling of it says, NULL where it is spelled otherwise."""
+    return f"try_to_timestamp({text}, {quote_text(_TIME_FORMAT)})"
 
 
 def plain_time_sql(words: str) -> str:

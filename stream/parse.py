@@ -14,8 +14,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from stream.access import (
-    ACCESS_TIME,
     access_pattern,
+    access_time_sql,
     is_plain_sql,
     pattern_texts,
     plain_texts,
@@ -107,8 +107,7 @@ def parse_input(name: str, section: InputSection, wanted: Collection[str]) -> Pa
         "raw": _raw,
     }
     texts = _Texts(name, section, {column.lower() for column in wanted})
-    taken, matches, time, columns = builders[section.format](texts)
-    steps = taken if isinstance(taken, tuple) else ({f"{name}.fields": taken},)
+    steps, matches, time, columns = builders[section.format](texts)
     columns = {column: sql for column, sql in columns.items() if column.lower() in texts.wanted}
     readers = [time, matches, *(sql.value for sql in columns.values())]
     held = {
@@ -125,8 +124,9 @@ def plausible_time(time: str) -> str:
     return f"CASE WHEN unix_seconds({time}) BETWEEN 0 AND {_TIME_MAX_S - 1} THEN {time} END"
 
 
-# The steps that take a line apart, or the one that makes `<name>.fields`; matches, time, columns.
-_Built = tuple[tuple[Mapping[str, str], ...] | str, str, str, dict[str, ColumnSql]]
+_Steps = tuple[Mapping[str, str], ...]
+# The steps that take a line apart; matches, time, columns.
+_Built = tuple[_Steps, str, str, dict[str, ColumnSql]]
 
 
 class _Texts:
@@ -141,6 +141,10 @@ class _Texts:
         self.words = quote_name(f"{name}.words")
         self.plain = quote_name(f"{name}.plain")
         self.held: dict[str, str] = {}
+
+    def in_one_step(self, taken: str) -> _Steps:
+        """A line taken apart by one expression, the column `fields`."""
+        return ({f"{self.name}.fields": taken},)
 
     def hold(self, what: str, text: str) -> str:
         """Make a text a column of its own and return the name it then has."""
@@ -194,8 +198,7 @@ def _access(texts: _Texts) -> _Built:
         # An optional field that is not there leaves an empty text behind.
         for name in ("referer", "user_agent"):
             columns[name] = ColumnSql(f"nullif(nullif({either[name]}, '-'), '')")
-    of_pattern = f"try_to_timestamp({field[4]}, {quote_text(ACCESS_TIME)})"
-    time = f"IF({plain}, {plain_time_sql(words)}, {of_pattern})"
+    time = f"IF({plain}, {plain_time_sql(words)}, {access_time_sql(field[4])})"
     steps = (
         {f"{texts.name}.plain": is_plain_sql(combined=combined)},
         {
@@ -233,7 +236,7 @@ def _json(texts: _Texts) -> _Built:
         return json_text(tree, fields, column.steps)
 
     return (
-        taken,
+        texts.in_one_step(taken),
         f"({fields} IS NOT NULL AND {sound} AND{single})",
         texts.time(text),
         texts.declared(text),
@@ -258,7 +261,7 @@ def _logfmt(texts: _Texts) -> _Built:
         )
         return f"IF(startswith({value}, '\"'), {escaped}, {value})"
 
-    return taken, matches, texts.time(text), texts.declared(text)
+    return texts.in_one_step(taken), matches, texts.time(text), texts.declared(text)
 
 
 def _syslog(texts: _Texts) -> _Built:
@@ -274,7 +277,7 @@ def _syslog(texts: _Texts) -> _Built:
     }
     tz = texts.section.tz
     time = f"IF({short} IS NULL, {parse_time(iso, tz)}, {_yearless(short, tz)})"
-    return taken, matches, time, columns
+    return texts.in_one_step(taken), matches, time, columns
 
 
 def _yearless(text: str, tz: str) -> str:
@@ -314,7 +317,12 @@ def _csv(texts: _Texts) -> _Built:
     def text(column: Declared) -> str:
         return f"{fields}.c{column.steps[0]}"
 
-    return taken, f"({fields} IS NOT NULL)", texts.time(text), texts.declared(text)
+    return (
+        texts.in_one_step(taken),
+        f"({fields} IS NOT NULL)",
+        texts.time(text),
+        texts.declared(text),
+    )
 
 
 def _regex(texts: _Texts) -> _Built:
@@ -332,11 +340,11 @@ def _regex(texts: _Texts) -> _Built:
         # A group that took no part leaves an empty text behind, too.
         return f"nullif({texts.fields}[{names.index(str(column.steps[0])) + 1}], '')"
 
-    return taken, matches, texts.time(text), texts.declared(text)
+    return texts.in_one_step(taken), matches, texts.time(text), texts.declared(text)
 
 
 def _raw(texts: _Texts) -> _Built:
-    return "line", "(line IS NOT NULL)", "arrival", {}
+    return texts.in_one_step("line"), "(line IS NOT NULL)", "arrival", {}
 
 
 def _by_groups(pattern: str, groups: list[str], fields: str) -> tuple[str, str]:
@@ -370,11 +378,10 @@ def parse_time(text: str, tz: str) -> str:
     dated = f"{text} RLIKE '^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}'"
     iso = f"try_cast(replace({text}, ',', '.') AS TIMESTAMP)"
     basic = f"try_to_timestamp({text}, 'yyyyMMdd\\'T\\'HHmmssX')"
-    access = f"try_to_timestamp({text}, {quote_text(ACCESS_TIME)})"
     if tz != "UTC":
         zoned = quote_text(_ZONED)
         iso = f"IF({text} RLIKE {zoned}, {iso}, to_utc_timestamp({iso}, {quote_text(tz)}))"
     return (
         f"CASE WHEN {is_number(text)} THEN timestamp_micros(try_cast({scaled} AS BIGINT))"
-        f" WHEN {dated} THEN {iso} ELSE coalesce({basic}, {access}) END"
+        f" WHEN {dated} THEN {iso} ELSE coalesce({basic}, {access_time_sql(text)}) END"
     )

@@ -5,8 +5,8 @@ import random
 import pytest
 
 from stream.access import (
-    ACCESS_TIME,
     access_pattern,
+    access_time_sql,
     is_plain_sql,
     pattern_texts,
     plain_texts,
@@ -86,7 +86,7 @@ def both_ways(lines: list[str], *, combined: bool) -> list[dict[str, dict[str, o
     pattern, groups = access_pattern(combined=combined)
     field = [f"nullif(regexp_extract(line, {quote_text(pattern)}, {n}), '')" for n in range(10)]
     found = pattern_texts(field[: groups + 1], "request", combined=combined)
-    found["time"] = f"try_to_timestamp({field[4]}, {quote_text(ACCESS_TIME)})"
+    found["time"] = access_time_sql(field[4])
     plain = {**plain_texts("words", combined=combined), "time": plain_time_sql("words")}
     schema = "line STRING"
     frame = spark().createDataFrame([(line,) for line in lines], schema)
