@@ -19,8 +19,8 @@ from stream.checkpoint import EARLIEST
 from stream.counts import Counts
 from stream.failures import Origin, is_java_error, judge, words_of
 from stream.quarantine import (
+    BLAME_BELIEVED,
     DEADLY,
-    DEATHS_BELIEVED,
     Failure,
     Kind,
     Part,
@@ -123,7 +123,7 @@ class Halving:
         offsets = sum(one.end - max(one.start, 0) for one in batch)
         offsets_max = self._size.offsets_max
         failure: Failure | None = None
-        if self._suspects.deaths_of_batch(batch) >= DEATHS_BELIEVED:
+        if self._suspects.blame_of_batch(batch) >= BLAME_BELIEVED:
             failure = DEADLY
         elif offsets_max is None or offsets <= offsets_max:
             tried = self._try(batch, whole, HANG_S + offsets / HANG_OFFSETS_PER_S)
@@ -147,7 +147,7 @@ class Halving:
         parts: Parts,
     ) -> Counted:
         search = Search(
-            ranges, failure=failure, deaths=self._suspects.deaths, offsets_max=offsets_max
+            ranges, failure=failure, blame=self._suspects.blame, offsets_max=offsets_max
         )
         poison: list[PoisonLine] = []
         while True:

@@ -10,6 +10,7 @@ healthy successor.
 import fcntl
 import logging
 import os
+import subprocess
 import threading
 import time
 import uuid
@@ -36,7 +37,7 @@ from stream.failures import error_words
 from stream.folding import fold_small, judged
 from stream.halving import StopRequested, places
 from stream.progress import Committer, ProgressListener
-from stream.quarantine import DEATHS_BELIEVED, PartSize, size_of
+from stream.quarantine import BLAME_BELIEVED, BLAME_ENDED, PartSize, blame_of, size_of
 from stream.session import empty_scratch, start_session
 from stream.sources import (
     TopicOffsets,
@@ -58,6 +59,7 @@ EXIT_FENCED = 75
 RETRY_S = (0.5, 5.0)
 WATCH_S = 0.1
 STOP_BATCH_S = 20.0
+JVM_EXIT_S = 5.0
 WARM_UP_ROUNDS = 3
 
 T = TypeVar("T")
@@ -289,7 +291,7 @@ class StreamJob:
         except (Py4JError, OSError) as error:
             # A stop of the whole mill ends the JVM, too: no line is to blame for that.
             if not self._stop.is_set():
-                self._note_death(writer, 1)
+                self._note_death(writer, blame_of(jvm_exit_code()))
             raise JvmGone(error_words(error)) from error
         return writer.failure if isinstance(writer.failure, Fenced) else None
 
@@ -302,16 +304,17 @@ class StreamJob:
         if in_hand is None or time.monotonic() < in_hand.until_s:
             return
         # A single line may have met a bad moment; to stand still over many takes a reason.
-        self._note_death(writer, 1 if size_of(in_hand.part) == 1 else DEATHS_BELIEVED)
+        is_one = size_of(in_hand.part) == 1
+        self._note_death(writer, BLAME_ENDED if is_one else BLAME_BELIEVED)
         gateway = SparkContext._gateway
         assert gateway is not None
         gateway.proc.kill()
         raise JvmGone("it stood still, and was killed")
 
-    def _note_death(self, writer: BatchWriter, deaths: int) -> None:
+    def _note_death(self, writer: BatchWriter, blame: int) -> None:
         """Keep for the next start what the JVM ended over."""
         try:
-            part = writer.note_death(deaths)
+            part = writer.note_death(blame)
         except OSError as error:
             logger.error("cannot note what ended Java", extra=fields(why=error))
             return
@@ -320,13 +323,21 @@ class StreamJob:
 
     def _say_suspects(self) -> None:
         """Say so, from the start on, where a batch has ended the JVM before."""
-        deaths = self._suspects.deaths
-        if deaths:
-            place = places(list(deaths)[-1])
+        suspects = [part for part, n in self._suspects.blame.items() if n >= BLAME_ENDED]
+        if suspects:
             self._state.halving(
-                f"Java has ended {sum(deaths.values())} times over a line of {place}:"
-                " the line is looked for, and set aside"
+                f"Java has ended while it counted {places(suspects[-1])}:"
+                " a line that ends it is looked for, and set aside"
             )
+
+
+def jvm_exit_code() -> int | None:
+    """How the JVM exited, as `subprocess` says it; None where it has not, though it is silent."""
+    gateway = SparkContext._gateway
+    try:
+        return None if gateway is None else int(gateway.proc.wait(JVM_EXIT_S))
+    except subprocess.TimeoutExpired:
+        return None
 
 
 def take_lock(path: Path) -> int:

@@ -25,9 +25,20 @@ FAN = 40
 # So many parts of which nothing is known may be tried as one, where guilty lines are rare.
 RESTS_JOINED_MAX = 64
 
-# So often a part must have ended the JVM before it is believed to be the reason; parts of a
-# believed one, but for a single offset, only once.
-DEATHS_BELIEVED = 2
+# How much the end of a JVM says against what it was counting. Ending by itself says enough at the
+# second time, and for a piece of what is believed to be the reason at the first, but for a single
+# offset. A JVM that a signal from outside ended says half as much: mostly it was somebody, and at
+# times the kernel, which ends a process for want of memory that a batch may have brought about.
+BLAME_ENDED = 2
+BLAME_KILLED = 1
+BLAME_BELIEVED = 2 * BLAME_ENDED
+
+# How a JVM exits upon SIGKILL, and upon the signals that end it in an orderly way.
+EXITS_BY_SIGNAL = (-9, 128 + 1, 128 + 2, 128 + 15)
+
+# A batch of so few offsets is not what was too large for a JVM that ended: what is too large for
+# its heap is told by an error, and no batch need become smaller after two ends by chance.
+DEADLY_OFFSETS_MIN = 50_000
 
 # After so many batches that had to be cut, parts may be larger again by a quarter.
 BATCHES_TO_GROW = 50
@@ -68,6 +79,11 @@ class PoisonLine:
     offset: int
     line: bytes
     why: str
+
+
+def blame_of(exit_code: int | None) -> int:
+    """How much it says against the batch in hand that a JVM exited so; None is not known."""
+    return BLAME_KILLED if exit_code in EXITS_BY_SIGNAL else BLAME_ENDED
 
 
 def size_of(part: Iterable[OffsetRange]) -> int:
@@ -140,8 +156,7 @@ class Search:
 
     Of K guilty lines among N offsets each takes about log2(N) tries: a half that passes tells of
     the other without a try, and what is unknown beside a line that was found is tried as one. A
-    single line is never given up without a try of its own, but for one that has ended the JVM
-    DEATHS_BELIEVED times.
+    single line is never given up without a try of its own, but for one with BLAME_BELIEVED.
     """
 
     def __init__(
@@ -149,17 +164,17 @@ class Search:
         ranges: Iterable[OffsetRange],
         *,
         failure: Failure | None = None,
-        deaths: Mapping[Part, int] | None = None,
+        blame: Mapping[Part, int] | None = None,
         offsets_max: int | None = None,
     ) -> None:
         """`failure` is how the batch as a whole failed, None where that was not tried.
 
-        `deaths` says how often a part has ended the JVM; parts have at most `offsets_max` offsets.
+        `blame` is what ends of the JVM say against a part. No part exceeds `offsets_max` offsets.
         """
         whole = tuple(one for one in ranges if one.end > one.start)
         self.poison: list[tuple[OffsetRange, Failure]] = []
         self.offsets_left = size_of(whole)
-        self._deaths = deaths or {}
+        self._blame = blame or {}
         self._passed: list[Counts] = []
         self._too_large: list[tuple[Part, int]] = []
         self._rests_joined = RESTS_JOINED_MAX
@@ -222,8 +237,8 @@ class Search:
             self._join_rests()
             top = self._open[-1]
             is_one = size_of(top.part) == 1
-            believed = 1 if top.is_piece and not is_one else DEATHS_BELIEVED
-            if self._deaths.get(top.part, 0) >= believed:
+            believed = BLAME_ENDED if top.is_piece and not is_one else BLAME_BELIEVED
+            if self._blame.get(top.part, 0) >= believed:
                 top.failure = DEADLY
             if top.failure is None or (is_one and top.failure.kind is not Kind.DEADLY):
                 return
@@ -245,7 +260,9 @@ class Search:
             return
         if failure.kind is Kind.DEADLY:
             pieces = chopped(part, -(-size_of(part) // FAN))
-            self._too_large.append((part, size_of(pieces[0])))
+            if size_of(part) > DEADLY_OFFSETS_MIN:
+                half = -(-size_of(part) // 2)
+                self._too_large.append((part, max(half, DEADLY_OFFSETS_MIN)))
             self._open += [_Open(piece, is_piece=True) for piece in reversed(pieces)]
             return
         first, second = halves(part)

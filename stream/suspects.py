@@ -1,4 +1,4 @@
-"""Which parts of a batch have ended the JVM, kept on disk from one start of the driver to the next.
+"""What ends of the JVM say against parts of a batch, kept on disk from one start to the next.
 
 Floor: one small file, `suspects.json`. Only a driver that has seen its JVM end writes it, so that
 its own end by a signal counts for nothing. It is removed when the batch is in the sinks.
@@ -24,32 +24,32 @@ logger = logging.getLogger(__name__)
 
 
 class Suspects:
-    """The parts, and how often the JVM has ended over each."""
+    """The parts, and the blame of each (`quarantine.blame_of`)."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.batch_id: int | None = None
-        self._deaths: dict[Part, int] = self._load()
+        self._blame: dict[Part, int] = self._load()
 
     @property
-    def deaths(self) -> Mapping[Part, int]:
+    def blame(self) -> Mapping[Part, int]:
         """All parts noted, the first noted first."""
-        return self._deaths
+        return self._blame
 
-    def deaths_of_batch(self, part: Part) -> int:
-        """How often the JVM has ended over a batch that began where this one does.
+    def blame_of_batch(self, part: Part) -> int:
+        """The blame of a batch that began where this one does.
 
         Spark may plan a batch again with a later end.
         """
         starts = _starts(part)
-        return max((n for known, n in self._deaths.items() if _starts(known) == starts), default=0)
+        return max((n for known, n in self._blame.items() if _starts(known) == starts), default=0)
 
-    def note(self, query_id: str, batch_id: int, part: Part, deaths: int = 1) -> None:
+    def note(self, query_id: str, batch_id: int, part: Part, blame: int) -> None:
         """The JVM has ended over this part; durable when this returns. Raises OSError."""
-        self._deaths[part] = self._deaths.get(part, 0) + deaths
+        self._blame[part] = self._blame.get(part, 0) + blame
         self.batch_id = batch_id
-        for known in list(self._deaths)[:-PARTS_MAX]:
-            del self._deaths[known]
+        for known in list(self._blame)[:-PARTS_MAX]:
+            del self._blame[known]
         text = json.dumps(
             {
                 "version": _VERSION,
@@ -57,10 +57,10 @@ class Suspects:
                 "batch_id": batch_id,
                 "parts": [
                     {
-                        "deaths": deaths,
+                        "blame": blame,
                         "ranges": [[r.topic, r.partition, r.start, r.end] for r in known],
                     }
-                    for known, deaths in self._deaths.items()
+                    for known, blame in self._blame.items()
                 ],
             }
         )
@@ -74,8 +74,8 @@ class Suspects:
 
     def clear(self) -> None:
         """The batch is in the sinks. Raises OSError."""
-        if self._deaths:
-            self._deaths = {}
+        if self._blame:
+            self._blame = {}
             self.batch_id = None
             self._path.unlink(missing_ok=True)
             self._sync_folder()
@@ -93,7 +93,7 @@ class Suspects:
                 tuple(
                     OffsetRange(str(topic), int(partition), int(start), int(end))
                     for topic, partition, start, end in one["ranges"]
-                ): int(one["deaths"])
+                ): int(one["blame"])
                 for one in value["parts"]
             }
             self.batch_id = int(value["batch_id"])

@@ -107,11 +107,11 @@ class BatchWriter:
         """What the JVM is counting for this writer."""
         return self._halving.in_hand
 
-    def note_death(self, deaths: int) -> Part | None:
+    def note_death(self, blame: int) -> Part | None:
         """The JVM is gone: note what it ended over, if anything, and return that."""
         part = self._halving.to_blame
         if part is not None:
-            self._suspects.note(self._query_id, self._batch_id, part, deaths)
+            self._suspects.note(self._query_id, self._batch_id, part, blame)
         return part
 
     def _write(self, frame: DataFrame, batch_id: int) -> None:

@@ -14,7 +14,7 @@ from stream import halving as module
 from stream.checkpoint import EARLIEST
 from stream.counts import Counts, PartitionCount
 from stream.halving import HANG_S, SEARCH_HANG_S, Counted, Halving, StopRequested, without_line
-from stream.quarantine import DEATHS_BELIEVED, Part, PartSize, size_of
+from stream.quarantine import BLAME_BELIEVED, BLAME_ENDED, Part, PartSize, size_of
 from stream.state import StreamState
 from stream.suspects import Suspects
 
@@ -196,10 +196,10 @@ def test_a_jvm_that_ends_soon_after_an_error_ends_of_that(
 
 def test_a_batch_that_ended_the_jvm_twice_is_searched_at_once(tmp_path: Path) -> None:
     rig = Rig(tmp_path, guilty())
-    rig.suspects.note("q", 1, tuple(RANGES), DEATHS_BELIEVED - 1)
+    rig.suspects.note("q", 1, tuple(RANGES), BLAME_BELIEVED - 1)
     rig.run()
     assert rig.tried == [tuple(RANGES)]
-    rig.suspects.note("q", 1, tuple(RANGES))
+    rig.suspects.note("q", 1, tuple(RANGES), 1)
     rig.tried.clear()
     assert rig.run().counts.lines == 32
     assert {size_of(part) for part in rig.tried} == {1}
@@ -220,7 +220,7 @@ def test_lives_and_deaths_end_with_the_line(tmp_path: Path) -> None:
         except Away:
             in_hand = rig.halving.in_hand
             assert in_hand is not None
-            rig.suspects.note("q", 1, in_hand.part)
+            rig.suspects.note("q", 1, in_hand.part, BLAME_ENDED)
         else:
             break
     assert [(line.partition, line.offset) for line in found.poison] == [(0, 3_333)]

@@ -11,8 +11,11 @@ from sinks.unparsed import SAMPLES_PER_FILE_AND_DAY
 from stream.counts import Counts, PartitionCount
 from stream.quarantine import (
     BATCHES_TO_GROW,
+    BLAME_BELIEVED,
+    BLAME_ENDED,
+    BLAME_KILLED,
     DEADLY,
-    DEATHS_BELIEVED,
+    DEADLY_OFFSETS_MIN,
     FAN,
     Failure,
     Kind,
@@ -20,6 +23,7 @@ from stream.quarantine import (
     PartSize,
     PoisonLine,
     Search,
+    blame_of,
     chopped,
     joined,
     set_aside,
@@ -222,7 +226,7 @@ class Mortal:
     """A JVM that lines end. Each life begins anew with the deaths noted so far."""
 
     def __init__(self, guilty: set[Line], sizes: tuple[int, ...]) -> None:
-        self.deaths: dict[Part, int] = {}
+        self.blame: dict[Part, int] = {}
         self.guilty = guilty
         self.sizes = sizes
         self.ends = 0
@@ -231,12 +235,12 @@ class Mortal:
         """A life that ends with the search, or with the JVM: None."""
         batch = tuple(one for one in whole(*self.sizes) if one.end > one.start)
         failure = None
-        if self.deaths.get(batch, 0) >= DEATHS_BELIEVED:
+        if self.blame.get(batch, 0) >= BLAME_BELIEVED:
             failure = DEADLY
-        search = Search(batch, failure=failure, deaths=self.deaths)
+        search = Search(batch, failure=failure, blame=self.blame)
         while (part := search.part) is not None:
             if self.guilty.intersection(lines_of(part)):
-                self.deaths[part] = self.deaths.get(part, 0) + 1
+                self.blame[part] = self.blame.get(part, 0) + BLAME_ENDED
                 self.ends += 1
                 return None
             search.passed(Counts([], [], []))
@@ -254,7 +258,8 @@ def test_a_line_that_ends_the_jvm_is_found_over_its_lives(offset: int) -> None:
     search = mortal.run()
     assert [(one.start, one.end) for one, _ in search.poison] == [(offset, offset + 1)]
     levels = math.ceil(math.log(50_000, FAN))
-    assert mortal.ends <= DEATHS_BELIEVED + levels - 1 + DEATHS_BELIEVED
+    ends_believed = BLAME_BELIEVED // BLAME_ENDED
+    assert mortal.ends <= ends_believed + levels - 1 + ends_believed
 
 
 def test_several_lines_that_end_the_jvm() -> None:
@@ -266,16 +271,36 @@ def test_several_lines_that_end_the_jvm() -> None:
 
 
 def test_a_batch_too_large_for_the_jvm_says_what_passed() -> None:
-    batch = tuple(whole(1_000))
-    search = Search(batch, failure=DEADLY)
+    for size, passed in ((200_000, 100_000), (60_000, DEADLY_OFFSETS_MIN)):
+        search = Search(whole(size), failure=DEADLY)
+        assert Fake(lambda _: None).run(search) == set()
+        assert search.offsets_passed == passed
+
+
+def test_ends_over_a_small_batch_make_no_later_one_smaller() -> None:
+    """Two kills over 17,000 lines had every batch after them counted in parts of 427."""
+    search = Search(whole(DEADLY_OFFSETS_MIN), failure=DEADLY)
     assert Fake(lambda _: None).run(search) == set()
-    assert search.offsets_passed == 1_000 // FAN
+    assert search.offsets_passed is None
+
+
+def test_a_kill_from_outside_is_half_a_reason() -> None:
+    kills = [-9, 129, 130, 143]
+    assert {blame_of(code) for code in kills} == {BLAME_KILLED}
+    assert {blame_of(code) for code in (0, 1, 3, 52, 134, -6, -11, None)} == {BLAME_ENDED}
+    assert 2 * BLAME_KILLED < BLAME_BELIEVED == 2 * BLAME_ENDED
+    batch = tuple(whole(400))
+    pieces = chopped(batch, 400 // FAN)
+    search = Search(batch, failure=DEADLY, blame={pieces[0]: BLAME_KILLED, pieces[1]: BLAME_ENDED})
+    assert search.part == pieces[0]
+    search.passed(Counts([], [], []))
+    assert search.part is not None and size_of(search.part) == 1
 
 
 def test_a_batch_of_one_line_must_end_the_jvm_twice() -> None:
     (one,) = whole(1)
-    assert Search([one], deaths={(one,): 1}).part == (one,)
-    search = Search([one], deaths={(one,): 2})
+    assert Search([one], blame={(one,): BLAME_ENDED}).part == (one,)
+    search = Search([one], blame={(one,): 2 * BLAME_ENDED})
     assert (search.part, [found for found, _ in search.poison]) == (None, [one])
 
 

@@ -14,34 +14,34 @@ BATCH: Part = (OffsetRange("t", 0, 5, 100), OffsetRange("t", 1, -2, 7))
 PART: Part = (OffsetRange("t", 0, 5, 8),)
 
 
-def test_deaths_add_up_over_starts(tmp_path: Path) -> None:
+def test_blame_adds_up_over_starts(tmp_path: Path) -> None:
     path = tmp_path / "suspects.json"
-    for deaths in (1, 2):
-        Suspects(path).note("query", 4, BATCH)
-        assert Suspects(path).deaths == {BATCH: deaths}
+    for blame in (1, 2):
+        Suspects(path).note("query", 4, BATCH, 1)
+        assert Suspects(path).blame == {BATCH: blame}
     Suspects(path).note("query", 4, PART, 2)
     found = Suspects(path)
-    assert found.deaths == {BATCH: 2, PART: 2}
+    assert found.blame == {BATCH: 2, PART: 2}
     assert json.loads(path.read_text())["batch_id"] == 4
     assert [one.name for one in tmp_path.iterdir()] == ["suspects.json"]
 
 
 def test_a_batch_is_known_by_where_it_begins(tmp_path: Path) -> None:
     found = Suspects(tmp_path / "suspects.json")
-    found.note("query", 4, BATCH)
+    found.note("query", 4, BATCH, 1)
     longer = (OffsetRange("t", 0, 5, 300), OffsetRange("t", 1, -2, 9))
-    assert found.deaths_of_batch(longer) == 1
-    assert found.deaths_of_batch((OffsetRange("t", 0, 6, 100), BATCH[1])) == 0
-    assert found.deaths_of_batch(BATCH[:1]) == 0
+    assert found.blame_of_batch(longer) == 1
+    assert found.blame_of_batch((OffsetRange("t", 0, 6, 100), BATCH[1])) == 0
+    assert found.blame_of_batch(BATCH[:1]) == 0
 
 
 def test_it_is_gone_when_the_batch_is_counted(tmp_path: Path) -> None:
     path = tmp_path / "suspects.json"
-    Suspects(path).note("query", 4, BATCH)
+    Suspects(path).note("query", 4, BATCH, 1)
     found = Suspects(path)
     found.clear()
     assert not path.exists()
-    assert found.deaths == {}
+    assert found.blame == {}
     found.clear()
 
 
@@ -52,7 +52,7 @@ def test_it_is_gone_when_the_batch_is_counted(tmp_path: Path) -> None:
 def test_a_torn_file_is_as_none(tmp_path: Path, text: str) -> None:
     path = tmp_path / "suspects.json"
     path.write_text(text)
-    assert Suspects(path).deaths == {}
+    assert Suspects(path).blame == {}
     assert not path.exists()
 
 
@@ -60,5 +60,5 @@ def test_it_does_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(module, "PARTS_MAX", 3)
     found = Suspects(tmp_path / "suspects.json")
     for start in range(10):
-        found.note("query", 4, (OffsetRange("t", 0, start, 100),))
-    assert [part[0].start for part in found.deaths] == [7, 8, 9]
+        found.note("query", 4, (OffsetRange("t", 0, start, 100),), 1)
+    assert [part[0].start for part in found.blame] == [7, 8, 9]
