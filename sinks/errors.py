@@ -5,6 +5,8 @@ SinkError
 ├── LedgerMismatch       the batch does not continue what was counted, or the server was restored
 │                        from an older copy; resume from the ledger
 ├── DefinitionChanged    a metric's meaning changed under its old name
+├── UnknownMetric        nothing is stored under this name
+├── StillCounted         a metric that is to be forgotten is still counted
 ├── SchemaTooNew         a newer version of the program wrote the database
 └── SinkUnavailable      a server is away; the same batch may be tried again
 """
@@ -34,8 +36,26 @@ class DefinitionChanged(SinkError):
         listed = ", ".join(names)
         super().__init__(
             f"the meaning of {listed} changed, and what is counted under that name was counted "
-            "otherwise: give the metric a new name (counting it again under the old one, "
-            f"`stream recount {names[0]}`, is not built yet)"
+            "otherwise: give the metric a new name; or take it out of the file, remove what is "
+            f"counted with `./millrace stream forget {names[0]}`, and put it back"
+        )
+
+
+class UnknownMetric(SinkError):
+    """No metric of this name is stored; the text names those that are."""
+
+    def __init__(self, name: str, known: list[str]) -> None:
+        listed = ", ".join(known) or "none yet"
+        super().__init__(f"no metric {name!r} is stored; there are {listed}")
+
+
+class StillCounted(SinkError):
+    """The metric is among those that the stream counts."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name} is still counted: take it out of the configuration first, and let the stream "
+            "run with that"
         )
 
 

@@ -19,6 +19,7 @@ from sinks.errors import DefinitionChanged, LedgerMismatch, SinkUnavailable
 from sinks.ledger import Standing, after, compare
 from sinks.migrate import Migration, prepare
 from sinks.mysql_merge import CellWriter, Written
+from sinks.mysql_ranges import change_metrics
 from sinks.mysql_rows import to_datetime
 from sinks.recent import RecentCells
 from sinks.rows import ALL_WINDOW_S, Batch, MetricDefinition
@@ -82,6 +83,9 @@ class MySqlSink:
                 "ON DUPLICATE KEY UPDATE name = VALUES(name)",
                 [(d.name, d.definition_hash, to_datetime(now_s)) for d in definitions],
             )
+            names = [definition.name for definition in definitions]
+            for name in change_metrics(cursor, names, stored, _read_ledger(cursor)).resumed:
+                logger.warning("%s was away and counts again: metric_ranges says since when", name)
             return self._read_guard(cursor)
 
         self._patiently(lambda: self._plainly(prepare))

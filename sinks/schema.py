@@ -35,6 +35,11 @@ LASTING_TABLES = (
   PRIMARY KEY (topic, part))""",
     """CREATE TABLE IF NOT EXISTS metrics (
   name VARCHAR(48) PRIMARY KEY, definition_hash BINARY(16) NOT NULL, since DATETIME NOT NULL)""",
+    # No row of a partition: counted from its first line on (`ranges.py`).
+    """CREATE TABLE IF NOT EXISTS metric_ranges (
+  metric VARCHAR(48) NOT NULL, topic VARCHAR(249) NOT NULL, part INT NOT NULL,
+  start_offset BIGINT NOT NULL, end_offset BIGINT,
+  PRIMARY KEY (metric, topic, part, start_offset))""",
     """CREATE TABLE IF NOT EXISTS unparsed (
   topic VARCHAR(249) NOT NULL, file_hash BINARY(16) NOT NULL, reason VARCHAR(64) NOT NULL,
   file VARCHAR(512) NOT NULL, `count` BIGINT NOT NULL, PRIMARY KEY (topic, file_hash, reason))""",

@@ -205,7 +205,7 @@ def test_a_changed_definition_under_an_old_name_is_refused(mill: Mill) -> None:
         for one in worked.DEFINITIONS
     ]
     later = Sinks(mill.settings, changed, clock_ms=lambda: worked.NOW_MS, patience_s=2)
-    with pytest.raises(DefinitionChanged, match=r"latency.*new name.*stream recount latency"):
+    with pytest.raises(DefinitionChanged, match=r"latency.*new name.*stream forget latency"):
         later.open(worked.QUERY)
     assert mill.guard()[1] == 1
 

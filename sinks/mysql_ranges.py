@@ -1,0 +1,79 @@
+"""Metrics that come and leave, in MySQL: their ranges, and the removal of one that left.
+
+The rules are in `ranges.py`. A metric is forgotten in steps, the last of which removes its name:
+until then its definition is FORGOTTEN, which no configuration has, so that nobody counts it.
+"""
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from sinks.errors import StillCounted, UnknownMetric
+from sinks.ranges import Change, Ledger, MetricRange, change, is_away
+
+FORGOTTEN = bytes(16)
+ROWS_PER_STEP = 10_000
+
+
+def change_metrics(
+    cursor: Any, names: Collection[str], stored: Collection[str], ledger: Ledger
+) -> Change:
+    """Write down from where, and up to where, metrics count; within the opening transaction."""
+    found = change(names, stored, _ranges(cursor), ledger)
+    if found.rows:
+        cursor.executemany(
+            "INSERT INTO metric_ranges (metric, topic, part, start_offset, end_offset) "
+            "VALUES (%s,%s,%s,%s,%s) ON DUPLICATE KEY UPDATE end_offset = VALUES(end_offset)",
+            found.rows,
+        )
+    for name in found.unused:
+        _remove_name(cursor, name)
+    return found
+
+
+def begin_to_forget(cursor: Any, name: str) -> None:
+    """Make a metric that left one that nobody counts; within a transaction.
+
+    Raises UnknownMetric, StillCounted.
+    """
+    # As by a driver that opens: the guard row first.
+    cursor.execute("SELECT epoch FROM sink_guard WHERE id = 1 FOR UPDATE")
+    cursor.execute("SELECT definition_hash FROM metrics WHERE name = %s", (name,))
+    row = cursor.fetchone()
+    if row is None:
+        cursor.execute("SELECT name FROM metrics ORDER BY name")
+        raise UnknownMetric(name, [str(known) for (known,) in cursor.fetchall()])
+    if bytes(row[0]) == FORGOTTEN:
+        return
+    if not is_away(name, _ranges(cursor)):
+        raise StillCounted(name)
+    cursor.execute("UPDATE metrics SET definition_hash = %s WHERE name = %s", (FORGOTTEN, name))
+
+
+def forget_rows(cursor: Any, name: str, *, told: Callable[[int], None]) -> None:
+    """Delete the cells of a metric some at a time, each step for good, and then its name."""
+    # A window without a count is held to be empty: its cells go first.
+    for table in ("windows", "window_keys"):
+        while True:
+            deleted = cursor.execute(
+                f"DELETE FROM {table} WHERE metric = %s LIMIT %s", (name, ROWS_PER_STEP)
+            )
+            told(deleted if table == "windows" else 0)
+            if deleted < ROWS_PER_STEP:
+                break
+    cursor.execute(f"DROP VIEW IF EXISTS `{name}`")
+    _remove_name(cursor, name)
+
+
+def _remove_name(cursor: Any, name: str) -> None:
+    cursor.execute("DELETE FROM metric_ranges WHERE metric = %s", (name,))
+    cursor.execute("DELETE FROM metrics WHERE name = %s", (name,))
+
+
+def _ranges(cursor: Any) -> list[MetricRange]:
+    cursor.execute("SELECT metric, topic, part, start_offset, end_offset FROM metric_ranges")
+    return [
+        MetricRange(
+            str(metric), str(topic), int(part), int(start), None if end is None else int(end)
+        )
+        for metric, topic, part, start, end in cursor.fetchall()
+    ]

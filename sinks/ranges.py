@@ -1,0 +1,70 @@
+"""Which offsets each metric has counted, as the table `metric_ranges` tells it.
+
+Floor: pure. Metrics come into the configuration and leave it while lines go on coming. The border
+is the ledger as it stands when a driver opens the sinks: batches before it were counted with the
+metrics before, all later ones with those it brings. A partition without a row was counted from its
+first line on.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+Ledger = Mapping[tuple[str, int], int]
+
+
+class MetricRange(NamedTuple):
+    """Offsets of a partition that a metric counts; `end_offset` is None while it does."""
+
+    metric: str
+    topic: str
+    partition: int
+    start_offset: int
+    end_offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What changes when a driver opens the sinks with other metrics than the one before.
+
+    `rows` are to be written, over rows of the same start. `resumed` are metrics that were away for
+    a while, so that lines are missing in them; `unused` are metrics that left before a line was
+    counted, of which nothing need be kept.
+    """
+
+    rows: tuple[MetricRange, ...]
+    resumed: tuple[str, ...]
+    unused: tuple[str, ...]
+
+
+def is_away(name: str, ranges: Iterable[MetricRange]) -> bool:
+    """Whether a stored metric is not counted now."""
+    own = [one for one in ranges if one.metric == name]
+    return bool(own) and all(one.end_offset is not None for one in own)
+
+
+def change(
+    names: Collection[str], stored: Collection[str], ranges: Collection[MetricRange], ledger: Ledger
+) -> Change:
+    """From the stored metrics to those of this driver."""
+    away = {name for name in stored if is_away(name, ranges)}
+    resumed = sorted(away.intersection(names))
+    coming = [*resumed, *sorted(set(names).difference(stored))]
+    rows = [
+        MetricRange(name, topic, partition, end, None)
+        for name in coming
+        for (topic, partition), end in sorted(ledger.items())
+    ]
+    leaving = sorted(set(stored).difference(names, away))
+    starts = {
+        (one.metric, one.topic, one.partition): one.start_offset
+        for one in ranges
+        if one.end_offset is None
+    }
+    rows += [
+        MetricRange(name, topic, partition, starts.get((name, topic, partition), 0), end)
+        for name in leaving
+        for (topic, partition), end in sorted(ledger.items())
+    ]
+    unused = () if any(ledger.values()) else tuple(leaving)
+    return Change(tuple(rows), tuple(resumed), unused)

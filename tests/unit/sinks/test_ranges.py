@@ -1,0 +1,86 @@
+"""Which offsets a metric has counted, over metrics that come, leave and come back."""
+
+from sinks.ranges import MetricRange, change, is_away
+from tests.harness.seed import seeded
+
+LEDGER = {("logs.a", 0): 10, ("logs.a", 1): 7}
+
+
+def test_the_first_metrics_begin_with_the_first_line() -> None:
+    assert change(["m"], [], [], {}).rows == ()
+    assert not is_away("m", [])
+
+
+def test_a_new_metric_begins_where_the_ledger_stands() -> None:
+    found = change(["m", "n"], ["m"], [], LEDGER)
+    assert found.rows == (
+        MetricRange("n", "logs.a", 0, 10, None),
+        MetricRange("n", "logs.a", 1, 7, None),
+    )
+    assert (found.resumed, found.unused) == ((), ())
+
+
+def test_a_metric_that_leaves_ends_where_the_ledger_stands() -> None:
+    """Partition 1 came after the metric, and was counted from its first line on."""
+    ranges = [MetricRange("n", "logs.a", 0, 4, None)]
+    found = change([], ["n"], ranges, LEDGER)
+    assert found.rows == (
+        MetricRange("n", "logs.a", 0, 4, 10),
+        MetricRange("n", "logs.a", 1, 0, 7),
+    )
+    assert is_away("n", found.rows)
+    assert change([], ["n"], found.rows, {("logs.a", 0): 99}).rows == ()
+
+
+def test_a_metric_that_comes_back_has_a_hole_and_says_so() -> None:
+    ranges = [MetricRange("n", "logs.a", 0, 0, 4)]
+    found = change(["n"], ["n"], ranges, LEDGER)
+    assert found.resumed == ("n",)
+    assert found.rows[0] == MetricRange("n", "logs.a", 0, 10, None)
+    assert not is_away("n", [*ranges, *found.rows])
+
+
+def test_nothing_is_kept_of_a_metric_that_left_before_the_first_line() -> None:
+    for ledger in ({}, {("logs.a", 0): 0}):
+        assert change([], ["n"], [], ledger).unused == ("n",)
+    assert change(["n"], ["n"], [], {}).unused == ()
+
+
+def test_random_comings_and_goings_name_every_line_that_was_counted() -> None:
+    chance = seeded("metric-ranges")
+    for _ in range(200):
+        ledger: dict[tuple[str, int], int] = {}
+        stored: set[str] = set()
+        table: dict[tuple[str, str, int, int], MetricRange] = {}
+        counted: dict[str, set[tuple[str, int, int]]] = {"m": set(), "n": set()}
+        for _ in range(chance.randrange(1, 8)):
+            names = {name for name in counted if chance.random() < 0.6}
+            found = change(names, stored, list(table.values()), ledger)
+            table |= {
+                (one.metric, one.topic, one.partition, one.start_offset): one for one in found.rows
+            }
+            stored = stored.difference(found.unused) | names
+            for _ in range(chance.randrange(3)):
+                place = ("logs.a", chance.randrange(3))
+                start = ledger.get(place, 0)
+                ledger[place] = start + chance.randrange(4)
+                for name in names:
+                    counted[name] |= {(*place, offset) for offset in range(start, ledger[place])}
+        for name in stored:
+            ranges = [one for one in table.values() if one.metric == name]
+            assert covered(ranges, ledger, name) == counted[name]
+
+
+def covered(
+    ranges: list[MetricRange], ledger: dict[tuple[str, int], int], name: str
+) -> set[tuple[str, int, int]]:
+    """The lines that the table says a metric has counted."""
+    found = set()
+    for (topic, partition), end in ledger.items():
+        own = [one for one in ranges if (one.topic, one.partition) == (topic, partition)]
+        if not own and not is_away(name, ranges):
+            own = [MetricRange(name, topic, partition, 0, None)]
+        for one in own:
+            stop = end if one.end_offset is None else one.end_offset
+            found |= {(topic, partition, offset) for offset in range(one.start_offset, stop)}
+    return found
