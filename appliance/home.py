@@ -11,6 +11,9 @@ from pathlib import Path
 
 CODE = Path(__file__).resolve().parents[1]
 
+EDITED_VARIABLE = "MILLRACE_EDITED_CONFIG"
+"""Tells a supervisor which file the configuration it is started with was copied from."""
+
 
 @dataclass(frozen=True, slots=True)
 class Home:
@@ -19,6 +22,12 @@ class Home:
     folder: Path
     config_file: Path
     code: Path = CODE
+    edited: Path | None = None
+
+    @property
+    def edited_config(self) -> Path:
+        """The file that people edit, where `config_file` is the copy a mill was started with."""
+        return self.edited or self.config_file
 
     @property
     def data(self) -> Path:
@@ -88,4 +97,5 @@ def find_home(environ: Mapping[str, str] | None = None, config: Path | None = No
     folder = Path(environ.get("MILLRACE_HOME") or CODE).absolute()
     named = config or environ.get("MILLRACE_CONFIG")
     config_file = Path(named).absolute() if named else folder / "configs" / "millrace.yaml"
-    return Home(folder, config_file)
+    edited = environ.get(EDITED_VARIABLE)
+    return Home(folder, config_file, edited=Path(edited) if edited else None)

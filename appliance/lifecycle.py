@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from appliance.checks import Check, before_start
-from appliance.home import Home
+from appliance.home import EDITED_VARIABLE, Home
 from appliance.init import initialise
 from appliance.parts import broker_names
 from appliance.processes import read_record
@@ -100,6 +100,7 @@ def start(mill: Mill, digest: str) -> None:
                 "PYTHONSAFEPATH": "1",
                 "MILLRACE_HOME": str(home.folder),
                 "MILLRACE_CONFIG": str(home.started_config),
+                EDITED_VARIABLE: str(home.config_file),
             },
             start_new_session=True,
         )

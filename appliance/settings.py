@@ -5,6 +5,7 @@ configuration file, and no secret stands in its arguments or environment.
 """
 
 import json
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,19 +118,30 @@ def collector_settings(mill: Mill, part: str = "collector") -> dict[str, Any]:
 
 def stream_settings(mill: Mill, part: str = "stream") -> dict[str, Any]:
     """The stream, which writes to the sinks as their owner."""
-    config = mill.config
+    config, file = mill.config, str(mill.home.config_file)
     java = find_java()
     return {
+        **stream_wish(mill),
         "part": part,
-        "section": config.stream.model_dump(mode="json", by_alias=True),
         "sinks": sinks_settings(mill, SINK_USER, "stream"),
         "bootstrap_servers": bootstrap_servers(config, mill.placement),
         "data_dir": str(mill.home.part_data(part)),
         "jars": [str(path) for path in jar_paths(mill.home.jars)],
         "java_home": str(java.home) if java else None,
         "class_data_archive": _class_data(java),
-        "topics": topics_for(config, config.stream.topics),
         "status": {"host": mill.placement.bind_host, "port": config.ports.stream},
+        "reload": {
+            "file": file,
+            "command": [sys.executable, "-m", "appliance", "--config", file, "wish"],
+        },
+    }
+
+
+def stream_wish(mill: Mill) -> dict[str, Any]:
+    """What the file asks of the stream: the part of its settings that may change while it runs."""
+    return {
+        "section": mill.config.stream.model_dump(mode="json", by_alias=True),
+        "topics": topics_for(mill.config, mill.config.stream.topics),
     }
 
 

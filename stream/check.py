@@ -36,6 +36,10 @@ class Fault:
     found: str
     expected: str
 
+    def __str__(self) -> str:
+        key = ".".join(str(step) for step in self.path)
+        return f"{key}: found {self.found}, expected {self.expected}"
+
     def to_json(self) -> dict[str, object]:
         return {**asdict(self), "path": list(self.path)}
 

@@ -140,6 +140,20 @@ class StatusSettings(Section):
     port: int = Field(default=8092, ge=0, le=65535)
 
 
+class Wish(Section):
+    """What of the stream's settings a configuration file asks for."""
+
+    section: StreamSection
+    topics: tuple[TopicSettings, ...] = ()
+
+
+class ReloadSettings(Section):
+    """A file that is looked at for changes, and the command that prints a Wish out of it."""
+
+    file: Path
+    command: tuple[str, ...]
+
+
 class StreamSettings(Section):
     """What one stream process is started with."""
 
@@ -153,3 +167,4 @@ class StreamSettings(Section):
     class_data_archive: str | None = None
     topics: tuple[TopicSettings, ...] = ()
     status: StatusSettings = StatusSettings()
+    reload: ReloadSettings | None = None

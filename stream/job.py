@@ -28,11 +28,9 @@ from protocol.errors import ApiError
 from protocol.log import fields
 from protocol.units import parse_duration_ms
 from sinks.errors import DefinitionChanged, Fenced, LedgerMismatch, SinkUnavailable
-from sinks.store import Sinks
-from stream.check import check_section
 from stream.checkpoint import Checkpoint, CheckpointFault, Offsets, forgotten_by, starting_offsets
-from stream.compile import compile_plan
 from stream.config import StreamSettings
+from stream.course import Counting, Course
 from stream.failures import error_words
 from stream.folding import fold_small, judged
 from stream.halving import StopRequested, places
@@ -82,15 +80,14 @@ class StreamJob:
         self._settings = settings
         self._state = state
         self._stop = stop
-        self._plan = compile_plan(settings.section)
+        self._course = Course(settings, state)
         self._checkpoint = Checkpoint(settings.data_dir / "checkpoint")
-        self._sinks = Sinks(settings.sinks, [metric.definition for metric in self._plan.metrics])
         self._committer = Committer(settings.bootstrap_servers, settings.part)
         self._listener = ProgressListener(self._committer, state)
         self._suspects = Suspects(settings.data_dir / "suspects.json")
         self._part_size = PartSize()
         self._opened: str | None = None
-        state.watch_sinks(lambda: self._sinks.states)
+        state.watch_sinks(lambda: self._course.now.sinks.states)
 
     def run(self) -> int:
         """Run until told to stop; returns the exit code."""
@@ -99,7 +96,7 @@ class StreamJob:
         try:
             self._say_suspects()
             session = start_session(self._settings, scratch=empty_scratch(self._settings.data_dir))
-            faults = check_section(session, self._settings.section)
+            faults = self._course.faults(session)
             for fault in faults:
                 logger.error(
                     "expression cannot be used",
@@ -122,20 +119,32 @@ class StreamJob:
             return EXIT_CRASHED
         finally:
             self._state.stopped()
-            self._sinks.close()
+            self._course.close()
             os.close(lock)
 
     def _run_queries(self, session: SparkSession) -> int:
         self._committer.start()
         self._listener.register(session)
         self._warm_up(session)
+        self._course.start()
         pause_s = RETRY_S[0]
         try:
             while not self._stop.is_set():
-                writer, query = self._start_query(session)
-                failure = self._watch(query, writer)
+                try:
+                    writer, query = self._start_query(session)
+                except DefinitionChanged as error:
+                    if not self._course.go_back(str(error)):
+                        raise
+                    self._opened = None
+                    continue
+                self._course.settle()
+                failure = self._watch(session, query, writer)
                 if failure is None:
                     return EXIT_STOPPED
+                if isinstance(failure, Counting):
+                    self._course.adopt(failure)
+                    self._opened = None
+                    continue
                 if isinstance(failure, Fenced):
                     logger.error("a newer driver writes; this one ends", extra=fields(why=failure))
                     return EXIT_FENCED
@@ -157,22 +166,22 @@ class StreamJob:
 
     def _warm_up(self, session: SparkSession) -> None:
         """Fold some lines that count nowhere, so that the first real batch finds warm code."""
-        topics = self._settings.section.topics
-        if not topics:
+        now = self._course.now
+        if not now.section.topics:
             return
-        rows = made_lines(session, topics)
+        rows = made_lines(session, now.section.topics)
         for _ in range(WARM_UP_ROUNDS):
             if not self._stop.is_set():
-                fold_small(judged(rows, self._plan), self._plan)
+                fold_small(judged(rows, now.plan), now.plan)
 
     def _start_query(self, session: SparkSession) -> tuple[BatchWriter, StreamingQuery]:
         query_id, starting = self._prepare()
-        section = self._settings.section
-        options = kafka_options(section, self._settings.bootstrap_servers, starting)
+        now = self._course.now
+        options = kafka_options(now.section, self._settings.bootstrap_servers, starting)
         writer = BatchWriter(
             query_id,
-            self._plan,
-            self._sinks,
+            now.plan,
+            now.sinks,
             self._checkpoint,
             self._state,
             self._stop,
@@ -182,16 +191,16 @@ class StreamJob:
             first_offsets=lambda: self._ask_topics().starts,
         )
         query: StreamingQuery = (
-            judged(read_kafka(session, options), self._plan)
+            judged(read_kafka(session, options), now.plan)
             .writeStream.foreachBatch(writer)
             .option("checkpointLocation", self._checkpoint.folder.resolve().as_uri())
-            .trigger(processingTime=f"{parse_duration_ms(section.trigger)} milliseconds")
+            .trigger(processingTime=f"{parse_duration_ms(now.section.trigger)} milliseconds")
             .start()
         )
         self._state.running()
         logger.info(
             "query runs",
-            extra=fields(query=query_id, resumed=starting is None, metrics=len(self._plan.metrics)),
+            extra=fields(query=query_id, resumed=starting is None, metrics=len(now.plan.metrics)),
         )
         return writer, query
 
@@ -204,13 +213,13 @@ class StreamJob:
         held = self._persist(self._ask_topics)
         self._state.topics_end_at(held.ends)
         try:
-            standing = self._checkpoint.standing(self._settings.section.topics)
+            standing = self._checkpoint.standing(self._course.now.section.topics)
         except CheckpointFault as fault:
             logger.warning("checkpoint is given up", extra=fields(why=fault))
             standing = None
         if standing is not None:
             self._open(standing.query_id)
-            ledger = self._persist(self._sinks.ledger)
+            ledger = self._persist(self._course.now.sinks.ledger)
             forgotten = forgotten_by(standing.committed, ledger)
             if forgotten is None:
                 self._wait_for_lines(standing.committed, held)
@@ -221,7 +230,7 @@ class StreamJob:
             logger.warning("checkpoint is given up", extra=fields(why=forgotten))
         query_id = str(uuid.uuid4())
         self._open(query_id)
-        ledger = dict(self._persist(self._sinks.ledger))
+        ledger = dict(self._persist(self._course.now.sinks.ledger))
         mine = {key: end for key, end in ledger.items() if key in held.ends}
         self._wait_for_lines(mine, held)
         self._checkpoint.begin(query_id)
@@ -230,7 +239,7 @@ class StreamJob:
 
     def _open(self, query_id: str) -> None:
         if self._opened != query_id:
-            epoch = self._persist(lambda: self._sinks.open(query_id))
+            epoch = self._persist(lambda: self._course.now.sinks.open(query_id))
             self._opened = query_id
             self._state.starting(query_id, epoch)
             logger.info("sinks opened", extra=fields(query=query_id, epoch=epoch))
@@ -244,8 +253,8 @@ class StreamJob:
         return ask_topics(
             self._settings.bootstrap_servers,
             self._settings.part,
-            self._settings.section.topics,
-            self._settings.topics,
+            self._course.now.section.topics,
+            self._course.now.topics,
         )
 
     def _wait_for_lines(self, wanted: Offsets, held: TopicOffsets) -> None:
@@ -277,14 +286,29 @@ class StreamJob:
                 raise StopRequested
             pause_s = min(pause_s * 2, RETRY_S[1])
 
-    def _watch(self, query: StreamingQuery, writer: BatchWriter) -> Exception | None:
-        """Wait until the query ends or the part stops; returns why it ended, None for a stop."""
+    def _watch(
+        self, session: SparkSession, query: StreamingQuery, writer: BatchWriter
+    ) -> Exception | Counting | None:
+        """Wait until the query ends, the part stops, or something else is to be counted.
+
+        Returns why the query ended, what is to be counted instead, or None for a stop.
+        """
+        change: Counting | None = None
         try:
             while not self._stop.wait(WATCH_S):
                 if not query.isActive:
-                    error = query.exception()
-                    return writer.failure or error or RuntimeError("the query ended by itself")
+                    failure = writer.failure or query.exception()
+                    if change is not None and isinstance(failure, StopRequested | None):
+                        return change
+                    return failure or RuntimeError("the query ended by itself")
                 self._end_jvm_that_stands_still(writer)
+                if change is None:
+                    change = self._course.wanted(session)
+                    if change is not None:
+                        writer.hold()
+                elif writer.is_idle:
+                    query.stop()
+                    return change
             self._state.stopping()
             writer.wait_between_batches(STOP_BATCH_S)
             query.stop()

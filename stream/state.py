@@ -48,6 +48,7 @@ class _Facts:
     query_id: str = ""
     epoch: int = -1
     batch_id: int = -1
+    refusal: str | None = None
     lines_total: int = 0
     unparsed_total: int = 0
     batches_total: int = 0
@@ -86,6 +87,17 @@ class StreamState:
     def watch_sinks(self, states: Callable[[], Mapping[str, str]]) -> None:
         """Where to ask how the sinks are."""
         self._sinks = states
+
+    def configured(self, metrics: Sequence[str]) -> None:
+        """These metrics are counted, as the configuration asks for."""
+        with self._lock:
+            self._metrics = list(metrics)
+            self._facts.refusal = None
+
+    def refused(self, why: str) -> None:
+        """The configuration asks for something else than what is counted, which cannot be."""
+        with self._lock:
+            self._facts.refusal = why
 
     def starting(self, query_id: str, epoch: int) -> None:
         """A query is about to run."""
@@ -200,11 +212,17 @@ class StreamState:
         sinks = dict(self._sinks())
         with self._lock:
             facts = self._facts
+            problems = [Problem(code, text) for code, text in facts.problems.items()]
+            if facts.refusal is not None:
+                text = (
+                    f"the changed configuration is refused, the one before goes on: {facts.refusal}"
+                )
+                problems.append(Problem("configuration", text))
             if facts.is_stopping:
                 state = PartState.STOPPING
             elif facts.phase is Phase.STARTING:
                 state = PartState.STARTING
-            elif facts.phase is Phase.RUNNING and not facts.problems:
+            elif facts.phase is Phase.RUNNING and not problems:
                 state = PartState.RUNNING
             else:
                 state = PartState.DEGRADED
@@ -215,7 +233,7 @@ class StreamState:
                 ready=ready,
                 started_at_ms=self._started_at_ms,
                 now_ms=clock_ms(),
-                problems=tuple(Problem(code, text) for code, text in facts.problems.items()),
+                problems=tuple(problems),
                 details=self._details(facts, sinks),
             )
 

@@ -86,6 +86,7 @@ class BatchWriter:
         self._folding = Folding(plan, as_blocks=sinks.takes_blocks)
         self._idle = threading.Event()
         self._idle.set()
+        self._is_held = False
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """What Spark calls for every batch; an exception ends the query."""
@@ -97,6 +98,15 @@ class BatchWriter:
             raise
         finally:
             self._idle.set()
+
+    def hold(self) -> None:
+        """Begin no other batch: the query is to end, so that another one counts it."""
+        self._is_held = True
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no batch is in hand."""
+        return self._idle.is_set()
 
     def wait_between_batches(self, timeout_s: float) -> bool:
         """Wait until no batch is in hand."""
@@ -115,7 +125,7 @@ class BatchWriter:
         return part
 
     def _write(self, frame: DataFrame, batch_id: int) -> None:
-        if self._stop.is_set():
+        if self._stop.is_set() or self._is_held:
             raise StopRequested
         self._batch_id = batch_id
         ranges = list(self._checkpoint.ranges(batch_id).values())

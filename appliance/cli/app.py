@@ -51,6 +51,7 @@ for command in (
 ):
     app.command()(command)
 app.command(hidden=True)(part_commands.supervise)
+app.command(hidden=True)(part_commands.wish)
 app.add_typer(config_commands.app, name="config")
 app.add_typer(room_commands.collector, name="collector")
 app.add_typer(room_commands.stream, name="stream")

@@ -1,10 +1,9 @@
 """What most commands begin with: which mill is meant, and its checked configuration."""
 
-import hashlib
 import os
 from pathlib import Path
 
-from appliance.config.load import Loaded, load
+from appliance.config.load import Loaded, digest_of, load
 from appliance.home import Home, find_home
 from appliance.parts import Placement
 from appliance.settings import Mill
@@ -37,8 +36,4 @@ def load_mill(at: Home | None = None) -> tuple[Mill, Loaded]:
 
 def config_digest(at: Home) -> str:
     """What tells one configuration from another: the file's bytes and the overrides."""
-    digest = hashlib.sha256(at.config_file.read_bytes())
-    for name in sorted(os.environ):
-        if name.startswith("MILLRACE_") and "__" in name:
-            digest.update(f"\0{name}={os.environ[name]}".encode())
-    return digest.hexdigest()[:16]
+    return digest_of(at.config_file.read_bytes())

@@ -90,7 +90,9 @@ def up(
     except lifecycle.StartFailed as error:
         hint = "`./millrace status` shows the others; `./millrace down` stops them"
         raise CommandError(f"{error}\n{hint}") from error
-    if found["config_digest"] != digest:
+    if problem := found.get("config_problem"):
+        say(f"millrace: {problem}")
+    elif found["config_digest"] != digest:
         say(f"{home.config_file} has changed since the start: `./millrace restart` applies it")
     seconds = time.monotonic() - began
     say("the mill runs already" if runs_already else f"the mill is up ({seconds:.1f} s)")
@@ -214,7 +216,10 @@ def part_rows() -> tuple[list[dict[str, Any]], list[str]]:
         _as_it_says_itself({**entry, "memory_bytes": _memory(entry["pid"])})
         for entry in found["parts"]
     ]
-    return rows, ["the mill is being stopped"] if found["stopping"] else []
+    errors = ["the mill is being stopped"] if found["stopping"] else []
+    if problem := found.get("config_problem"):
+        errors.append(problem)
+    return rows, errors
 
 
 def _container_rows() -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ from appliance.cli.output import CommandError, Exit, out, say
 from appliance.init import give, initialise
 from appliance.parts import broker_names
 from appliance.servers import write_container_files
+from appliance.settings import encode_settings, stream_wish
 
 
 def run(part: Annotated[str, typer.Argument(help="broker-1, collector, stream, â€¦")]) -> None:
@@ -25,11 +26,18 @@ def run(part: Annotated[str, typer.Argument(help="broker-1, collector, stream, â
         raise CommandError(str(error), Exit.USAGE) from error
 
 
+def wish() -> None:
+    """Print what the configuration asks of the stream; a running stream asks when it changes."""
+    mill, _ = context.load_mill()
+    out(encode_settings(stream_wish(mill)).decode())
+
+
 def supervise(
     digest: Annotated[str, typer.Option(help="Names the configuration it was started with.")],
 ) -> None:
     """Run the supervisor itself; `up` does this in the background."""
     from appliance.supervisor.driver import AlreadyRunning, Driver, take_lock
+    from appliance.supervisor.following import Following
     from protocol.log import configure
     from protocol.status import VERSION
 
@@ -39,7 +47,8 @@ def supervise(
         take_lock(mill.home)
     except AlreadyRunning as error:
         raise CommandError(str(error)) from error
-    driver = Driver(mill.home, mill.parts, version=VERSION, config_digest=digest)
+    following = Following(mill.home, digest)
+    driver = Driver(mill.home, mill.parts, version=VERSION, following=following)
     asyncio.run(driver.run())
 
 

@@ -16,9 +16,11 @@ from appliance.cli.output import CommandError, Exit, print_json, print_table, sa
 from appliance.parts import Probe
 from appliance.run import settings_descriptor
 from appliance.settings import (
+    SINK_USER,
     Mill,
     collector_settings,
     encode_settings,
+    sinks_settings,
     stream_check_settings,
 )
 from protocol.status import PartStatus, StatusUnavailable, fetch_status
@@ -190,6 +192,41 @@ def stream_dry_run(
     mill, _ = context.load_mill()
     arguments = ["--dry-run", str(file.absolute()), *(["--from", source] if source else [])]
     _become_room(mill, "stream", arguments, stream_check_settings(mill))
+
+
+@stream.command("forget")
+def stream_forget(
+    metric: Annotated[str, typer.Argument(help="A metric that was taken out of the file.")],
+) -> None:
+    """Remove what MySQL and Redis hold of a metric that is no longer counted."""
+    from sinks.config import SinksSettings
+    from sinks.errors import SinkError, SinkUnavailable, UnknownMetric
+    from sinks.forget import forget_metric
+
+    mill, _ = context.load_mill()
+    if metric in {known.name for known in mill.config.stream.metrics}:
+        text = f"{metric} is in {mill.home.config_file}: take it out first"
+        raise CommandError(text, Exit.CONDITION)
+    settings = SinksSettings.model_validate(sinks_settings(mill, SINK_USER, "stream"))
+    rows = 0
+
+    def told(deleted: int) -> None:
+        nonlocal rows
+        rows += deleted
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r\x1b[K{rows:,} rows removed")
+
+    try:
+        forget_metric(settings, metric, told)
+    except UnknownMetric as error:
+        raise CommandError(str(error), Exit.NOT_FOUND) from error
+    except SinkUnavailable as error:
+        raise CommandError(f"{error}; run it again to go on", Exit.UNREACHABLE) from error
+    except SinkError as error:
+        raise CommandError(str(error), Exit.CONDITION) from error
+    if sys.stderr.isatty():
+        sys.stderr.write("\r\x1b[K")
+    say(f"{metric} is forgotten ({rows:,} rows)")
 
 
 def _become_room(mill: Mill, room: str, arguments: list[str], settings: dict[str, Any]) -> NoReturn:

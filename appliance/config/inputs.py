@@ -15,6 +15,7 @@ PREFIX = "MILLRACE_"
 OTHER_VARIABLES = {
     "MILLRACE_HOME": "the folder that holds configs, watched and data",
     "MILLRACE_CONFIG": "the configuration file, if not configs/millrace.yaml in the home",
+    "MILLRACE_EDITED_CONFIG": "set by `up`: the file that the supervisor's copy was made of",
     "MILLRACE_PUBLISHED": "loopback: parts run in containers whose ports are on loopback only",
     "MILLRACE_SEED": "replays a random test",
     "MILLRACE_SHARED": "the folder of shared sample logs, for tests",

@@ -4,6 +4,7 @@ Reads the file and whatever `${file:…}` names, nothing else. Either a `Loaded`
 fault at once.
 """
 
+import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -72,6 +73,16 @@ def load_text(text: str, source: str, home: FilePath, environ: Mapping[str, str]
     if document.faults:
         raise ConfigFaults(document.faults)
     return Loaded(config, document, references)
+
+
+def digest_of(data: bytes, environ: Mapping[str, str] | None = None) -> str:
+    """What tells one configuration from another: the file's bytes and the overrides."""
+    environ = os.environ if environ is None else environ
+    digest = hashlib.sha256(data)
+    for name in sorted(environ):
+        if name.startswith("MILLRACE_") and "__" in name:
+            digest.update(f"\0{name}={environ[name]}".encode())
+    return digest.hexdigest()[:16]
 
 
 def _shown(path: FilePath) -> str:

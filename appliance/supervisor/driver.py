@@ -31,9 +31,11 @@ from appliance.supervisor.core import (
     Supervisor,
     Terminate,
 )
+from appliance.supervisor.following import Following
 from appliance.supervisor.logs import rotate
 from appliance.supervisor.probes import probe
 from protocol.log import fields
+from stream.changes import LOOK_EVERY_S
 
 EXIT_CANNOT_START = 126
 ROTATE_EVERY_S = 10.0
@@ -67,14 +69,14 @@ class Driver:
         parts: Sequence[Part],
         *,
         version: str,
-        config_digest: str,
+        following: Following,
         commands: dict[str, list[str]] | None = None,
         leftover_stop_s: float = children.LEFTOVER_STOP_S,
     ) -> None:
         self.home = home
         self.core = Supervisor(parts, random.Random())
         self.version = version
-        self.config_digest = config_digest
+        self.following = following
         self.started_at_ms = round(time.time() * 1000)
         self._commands = commands or {}
         self._leftover_stop_s = leftover_stop_s
@@ -94,7 +96,10 @@ class Driver:
         if record := record_of(os.getpid()):
             record.write(self.home.pid_file)
         server = await asyncio.start_unix_server(self._converse, sock=listener)
-        rotating = asyncio.create_task(self._keep_logs_small())
+        beside = [
+            asyncio.create_task(self._keep_logs_small()),
+            asyncio.create_task(self._follow_the_configuration()),
+        ]
         try:
             await children.end_leftovers(self.home, self._leftover_stop_s)
             performing = asyncio.create_task(self._perform_in_order())
@@ -103,7 +108,8 @@ class Driver:
             await self._watch_the_clock()
             performing.cancel()
         finally:
-            rotating.cancel()
+            for task in beside:
+                task.cancel()
             server.close()
             self.home.socket.unlink(missing_ok=True)
             self.home.pid_file.unlink(missing_ok=True)
@@ -212,6 +218,12 @@ class Driver:
                 if await asyncio.to_thread(rotate, path):
                     logger.info("log rotated", extra=fields(file=path.name))
 
+    async def _follow_the_configuration(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            if self.following.is_to_be_read(time.monotonic()):
+                await asyncio.to_thread(self.following.read)
+
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One request of the command line."""
         try:
@@ -245,7 +257,8 @@ class Driver:
             "ok": True,
             "pid": os.getpid(),
             "version": self.version,
-            "config_digest": self.config_digest,
+            "config_digest": self.following.digest,
+            "config_problem": self.following.problem,
             "started_at_ms": self.started_at_ms,
             "stopping": self.core.is_stopping,
             "parts": [

@@ -12,6 +12,7 @@ from typing import Any
 from appliance.home import find_home
 from appliance.parts import Part, Probe
 from appliance.supervisor.driver import AlreadyRunning, Driver, take_lock
+from appliance.supervisor.following import Following
 from protocol.log import configure
 
 ALREADY_RUNNING = 17
@@ -44,7 +45,7 @@ def main(spec: list[dict[str, Any]]) -> int:
         home,
         [part_of(entry) for entry in spec],
         version="test",
-        config_digest="test",
+        following=Following(home, "test"),
         commands={
             entry["name"]: [
                 sys.executable,

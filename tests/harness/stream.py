@@ -58,23 +58,41 @@ class StreamProcess:
         self.status_port = free_port()
         self.command = [sys.executable, "-m", "stream"]
         self.class_data_archive: Path | None = None
+        self.wish_file = folder / f"{name}.wish.json"
         self.process: subprocess.Popen[bytes] | None = None
         self._jars = connector_jars()
 
     def settings_object(self) -> dict[str, Any]:
         """What the process reads from its settings descriptor."""
-        topics = [given["topic"] for given in self.section["from"].values()]
+        show = "import sys; sys.stdout.write(open(sys.argv[1]).read())"
         return {
+            **self._wish(),
             "part": "stream",
-            "section": self.section,
             "sinks": self.sinks.model_dump(mode="json"),
             "bootstrap_servers": self.bootstrap_servers,
             "data_dir": str(self.data_dir),
             "jars": [str(path) for path in self._jars],
             "class_data_archive": str(self.class_data_archive) if self.class_data_archive else None,
-            "topics": [{"name": topic, "partitions": 3, "replication": 1} for topic in topics],
             "status": {"host": "127.0.0.1", "port": self.status_port},
+            "reload": {
+                "file": str(self.wish_file),
+                "command": [sys.executable, "-c", show, str(self.wish_file)],
+            },
         }
+
+    def _wish(self) -> dict[str, Any]:
+        topics = [given["topic"] for given in self.section["from"].values()]
+        return {
+            "section": self.section,
+            "topics": [{"name": topic, "partitions": 3, "replication": 1} for topic in topics],
+        }
+
+    def change(self, section: dict[str, Any]) -> None:
+        """Ask for another section: of the process that runs, and of those started later."""
+        self.section = section
+        draft = self.wish_file.with_suffix(".tmp")
+        draft.write_text(json.dumps(self._wish()))
+        draft.replace(self.wish_file)
 
     def spawn(self, *arguments: str, stdout: int | None = None) -> "subprocess.Popen[bytes]":
         """Start the process and return without waiting for anything."""

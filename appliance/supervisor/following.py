@@ -1,0 +1,75 @@
+"""The configuration of a mill that runs: the file people edit, and the copy its parts start with.
+
+What of a change the stream can take while it runs goes into the copy, which the stream looks at.
+Anything else, and a file with faults, leaves the copy as it is and is said.
+"""
+
+import logging
+
+from appliance.config.faults import ConfigFaults
+from appliance.config.load import digest_of, load
+from appliance.config.model import MillConfig
+from appliance.files import write_atomically
+from appliance.home import Home
+from protocol.log import fields
+from stream.changes import LIVE_KEYS, Settling, changed_section, later_keys, signature_of
+
+logger = logging.getLogger(__name__)
+
+
+class Following:
+    """`digest` names the configuration that holds; `problem` says why the file is another one."""
+
+    def __init__(self, home: Home, digest: str) -> None:
+        self.digest = digest
+        self.problem: str | None = None
+        self._home = home
+        self._settling = Settling(signature_of(home.edited_config))
+
+    def is_to_be_read(self, now_s: float) -> bool:
+        """Whether the file has changed and come to rest."""
+        return self._settling.look(signature_of(self._home.edited_config), now_s)
+
+    def read(self) -> None:
+        """Take over what the file says, or say why not; waits for the disk."""
+        file, copy = self._home.edited_config, self._home.started_config
+        try:
+            wanted = load(file, self._home.folder).config
+            data = file.read_bytes()
+            started = load(copy, self._home.folder).config
+            keys = keys_for_a_restart(started, wanted)
+            if not keys:
+                write_atomically(copy, data)
+        except ConfigFaults as error:
+            first, others = error.faults[0], len(error.faults) - 1
+            more = f" (and {others} more: `./millrace config check`)" if others else ""
+            self._say(f"{first}{more}; the mill goes on with the configuration before")
+            return
+        except OSError as error:
+            self._say(f"{file} cannot be taken over: {error}")
+            return
+        if keys:
+            self._say(f"{', '.join(keys)} changed in {file}: `./millrace restart` applies it")
+            return
+        self.digest, self.problem = digest_of(data), None
+        logger.info("the configuration has changed", extra=fields(digest=self.digest))
+
+    def _say(self, problem: str) -> None:
+        self.problem = problem
+        logger.warning("the changed configuration is not taken over", extra=fields(why=problem))
+
+
+def keys_for_a_restart(started: MillConfig, wanted: MillConfig) -> list[str]:
+    """The keys that differ and that no part takes over while it runs."""
+    keys = [
+        key
+        for key in MillConfig.model_fields
+        if key != "stream" and getattr(started, key) != getattr(wanted, key)
+    ]
+    keys += later_keys(started.stream, wanted.stream)
+    if bool(started.stream.metrics) != bool(wanted.stream.metrics):
+        # There is a stream only where there are metrics.
+        keys.append("stream.metrics")
+    live = changed_section(started.stream, wanted.stream)
+    assert keys or live == wanted.stream, f"{LIVE_KEYS} are all that differs"
+    return keys

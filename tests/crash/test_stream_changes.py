@@ -1,0 +1,257 @@
+"""Metrics that are added, removed and refused while lines come and the driver is killed.
+
+The table `metric_ranges` says which offsets a metric has counted; a straight count of the topic
+over those offsets must give what MySQL and Redis hold.
+"""
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from protocol.status import PartState
+from sinks.config import MySqlSettings, SinksSettings
+from tests.harness.broker import BrokerProcess
+from tests.harness.mysql import MySqlServer
+from tests.harness.redis import RedisServer
+from tests.harness.seed import seeded
+from tests.harness.stream import StreamProcess
+from tests.harness.tally import tell
+from tests.harness.wait import wait_until
+
+pytestmark = pytest.mark.live
+
+TOPIC = "logs.access"
+BY_STATUS = {"name": "by_status", "from": "access", "key": "status", "measure": "count"}
+BY_PATH = {"name": "by_path", "from": "access", "key": "path", "measure": "count"}
+BY_USER = {"name": "by_user", "from": "access", "key": "remote_addr", "measure": "count"}
+KEYS = {"by_status": 8, "by_path": 6, "by_user": 0}
+"""Where a metric's key stands among the words of a line."""
+DEADLINE_S = 150
+PARTITIONS = 3
+
+
+def section(*metrics: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "from": {"access": {"topic": TOPIC, "format": "combined"}},
+        "defaults": {"windows": ["1h", "all"]},
+        "metrics": list(metrics),
+    }
+
+
+def line(number: int) -> bytes:
+    clock = f"{number // 3600 % 24:02}:{number // 60 % 60:02}:{number % 60:02}"
+    head = f"10.0.0.{number % 250} - - [01/Aug/2026:{clock} +0000]"
+    return f'{head} "GET /{number % 17} HTTP/1.1" {200 + number % 5} {number} "-" "x"'.encode()
+
+
+class Rig:
+    """A broker, both sinks, a driver, and a thread that sends lines."""
+
+    def __init__(
+        self, broker: BrokerProcess, stream: StreamProcess, mysql: MySqlServer, redis: RedisServer
+    ) -> None:
+        self.broker = broker
+        self.stream = stream
+        self.sent = 0
+        self._mysql = mysql
+        self._redis = redis
+        self._ended = threading.Event()
+        self._sender = threading.Thread(target=self._send)
+
+    def _send(self) -> None:
+        producer = Producer(
+            {"bootstrap.servers": self.broker.bootstrap, "enable.idempotence": True}
+        )
+        # About a thousand lines a second; the moments of the changes are the test's chance.
+        while not self._ended.wait(0.1):
+            for _ in range(100):
+                producer.produce(TOPIC, line(self.sent), key=f"f{self.sent % 5}".encode())
+                self.sent += 1
+            producer.poll(0)
+        assert producer.flush(60) == 0
+
+    def __enter__(self) -> "Rig":
+        self._sender.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._sender.join()
+
+    def change(self, *metrics: dict[str, Any]) -> None:
+        self.stream.change(section(*metrics))
+
+    def wait_counts(self, *metrics: dict[str, Any]) -> float:
+        """Wait until the stream says that it counts these; returns the seconds it took."""
+        begin = time.monotonic()
+        names = [metric["name"] for metric in metrics]
+        wait_until(
+            lambda: self.stream.details()["metrics"] == names, DEADLINE_S, f"{names} are counted"
+        )
+        return time.monotonic() - begin
+
+    def wait_counted(self, more: int) -> None:
+        """Wait until so many more lines are in the ledger."""
+        least = sum(self.ledger().values()) + more
+        wait_until(lambda: sum(self.ledger().values()) >= least, DEADLINE_S, f"{more} more lines")
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        settings = self.stream.sinks.mysql
+        assert settings is not None
+        with self._mysql.connect(settings) as connection, connection.cursor() as cursor:
+            cursor.execute(sql)
+            return [tuple(row.values()) for row in cursor.fetchall()]
+
+    def ledger(self) -> dict[int, int]:
+        return {
+            int(part): int(end) for part, end in self.rows("SELECT part, end_offset FROM ledger")
+        }
+
+    def check_exact(self) -> None:
+        """When all is sent and counted, every cell of every metric that was ever counted."""
+        self._ended.set()
+        self._sender.join()
+        wait_until(lambda: sum(self.ledger().values()) == self.sent, DEADLINE_S, "all is counted")
+        lines = self._topic()
+        assert len(lines) == self.sent
+        ranges = self.rows("SELECT metric, part, start_offset, end_offset FROM metric_ranges")
+        found = {
+            (str(metric), str(key)): int(count)
+            for metric, key, count in self.rows(
+                "SELECT metric, k1, `count` FROM windows WHERE size_s = 0"
+            )
+        }
+        hours: Counter[tuple[str, str]] = Counter()
+        for metric, key, count in self.rows(
+            "SELECT metric, k1, `count` FROM windows WHERE size_s = 3600"
+        ):
+            hours[str(metric), str(key)] += int(count)
+        expected: Counter[tuple[str, str]] = Counter()
+        for (part, offset), text in lines.items():
+            for metric in {name for name, _ in found}:
+                own = [one for one in ranges if one[0] == metric and one[1] == part]
+                # Without a row a partition was counted from its first line on.
+                if not own or any(
+                    start <= offset and (end is None or offset < end) for _, _, start, end in own
+                ):
+                    expected[metric, text.split()[KEYS[metric]].decode()] += 1
+        assert found == dict(expected)
+        assert hours == expected
+        client: Any = self._redis.client()
+        for metric in self.stream.details()["metrics"]:
+            shown = {key: int(n) for key, n in client.hgetall(f"mill:{metric}:all").items()}
+            assert shown == {key: n for (name, key), n in expected.items() if name == metric}
+
+    def _topic(self) -> dict[tuple[int, int], bytes]:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.broker.bootstrap,
+                "group.id": "t",
+                "enable.auto.commit": False,
+            }
+        )
+        consumer.assign([TopicPartition(TOPIC, part, 0) for part in range(PARTITIONS)])
+        found: dict[tuple[int, int], bytes] = {}
+        deadline_s = time.monotonic() + 60
+        while len(found) < self.sent and time.monotonic() < deadline_s:
+            for one in consumer.consume(10_000, 0.5):
+                assert one.error() is None
+                found[one.partition() or 0, one.offset() or 0] = one.value() or b""
+        consumer.close()
+        return found
+
+
+@pytest.fixture
+def rig(tmp_path: Path, mysql_server: MySqlServer, redis_server: RedisServer) -> Iterator[Rig]:
+    database: MySqlSettings = mysql_server.new_database()
+    sinks = SinksSettings(mysql=database, redis=redis_server.settings)
+    with (
+        BrokerProcess(tmp_path) as broker,
+        StreamProcess(tmp_path, section(BY_STATUS), sinks, broker.mill_bootstrap) as stream,
+        Rig(broker, stream, mysql_server, redis_server) as rig,
+    ):
+        yield rig
+
+
+def test_metrics_come_and_leave_while_lines_are_counted(rig: Rig) -> None:
+    rig.wait_counted(1_000)
+    first = rig.stream.details()["query_id"]
+    rig.change(BY_STATUS, BY_PATH)
+    tell(f"a metric added: counted after {rig.wait_counts(BY_STATUS, BY_PATH):.1f} s")
+    rig.wait_counted(1_000)
+    rig.change(BY_PATH, BY_USER)
+    tell(f"one removed, one added: counted after {rig.wait_counts(BY_PATH, BY_USER):.1f} s")
+    rig.stream.kill9()
+    rig.stream.start()
+    rig.change(BY_STATUS, BY_PATH)
+    rig.wait_counts(BY_STATUS, BY_PATH)
+    rig.wait_counted(1_000)
+    assert rig.stream.details()["query_id"] == first, "the checkpoint is kept"
+    rig.check_exact()
+    known = [name for name, *_ in rig.rows("SELECT DISTINCT metric FROM metric_ranges ORDER BY 1")]
+    assert known == ["by_path", "by_status", "by_user"]
+    assert rig.stream.stop() == 0
+
+
+def test_what_cannot_be_counted_is_refused_and_the_rest_goes_on(rig: Rig) -> None:
+    broken = {**BY_PATH, "where": "status >"}
+    rig.change(BY_STATUS, broken)
+    check_refused(rig, "stream.metrics.1.where")
+    rig.stream.kill9()
+    rig.stream.start()
+    check_refused(rig, "stream.metrics.1.where")
+    other = {**BY_STATUS, "key": "path"}
+    rig.change(other)
+    check_refused(rig, "stream forget by_status")
+    rig.change(BY_STATUS, BY_PATH)
+    rig.wait_counts(BY_STATUS, BY_PATH)
+    assert rig.stream.status().state is PartState.RUNNING
+    assert not (rig.stream.data_dir / "refused.json").exists()
+    rig.check_exact()
+
+
+def check_refused(rig: Rig, words: str) -> None:
+    """The status says so, and lines are counted as before."""
+
+    def is_said() -> bool:
+        problems = [one.text for one in rig.stream.status().problems if one.code == "configuration"]
+        return any(words in text for text in problems)
+
+    wait_until(is_said, DEADLINE_S, f"{words!r} is said")
+    assert rig.stream.status().state is PartState.DEGRADED
+    assert rig.stream.details()["metrics"] == ["by_status"]
+    rig.wait_counted(500)
+
+
+@pytest.mark.slow
+def test_changes_and_kills_at_any_moment(rig: Rig) -> None:
+    chance = seeded("stream-changes")
+    metrics: list[dict[str, Any]] = [BY_STATUS]
+    for number in range(20):
+        metrics = some_of(chance)
+        rig.change(*metrics)
+        moment = time.monotonic() + chance.uniform(0, 6)
+        wait_until(partial(has_come, moment), 10, "the moment of the kill")
+        if number % 2:
+            rig.stream.kill9()
+            rig.stream.start()
+    rig.wait_counts(*metrics)
+    rig.wait_counted(1_000)
+    rig.check_exact()
+
+
+def has_come(moment_s: float) -> bool:
+    return time.monotonic() >= moment_s
+
+
+def some_of(chance: random.Random) -> list[dict[str, Any]]:
+    """One of the metrics at least."""
+    return chance.sample([BY_STATUS, BY_PATH, BY_USER], chance.randrange(1, 4))
