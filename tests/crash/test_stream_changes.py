@@ -232,6 +232,7 @@ def check_refused(rig: Rig, words: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1_200)
 def test_changes_and_kills_at_any_moment(rig: Rig) -> None:
     chance = seeded("stream-changes")
     metrics: list[dict[str, Any]] = [BY_STATUS]

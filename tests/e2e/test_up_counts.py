@@ -173,6 +173,45 @@ def test_the_demo_is_counted_line_by_line(mill: TempMill) -> None:
     )
 
 
+def test_a_metric_saved_into_the_file_counts_what_comes_and_can_be_forgotten(
+    mill: TempMill,
+) -> None:
+    driver = mill.status()["stream"]["pid"]
+    before = int(in_redis(mill, "mill:requests_by_status:all")["200"])
+    metric = "    - {name: by_status_again, from: access, key: status, measure: count}\n"
+    mill.write_config(NESTED.replace("\nsinks:", f"{metric}\nsinks:", 1))
+    wait_until(
+        lambda: "by_status_again" in mill.run("stream", "status", "--json").out,
+        COUNTED_S,
+        "the new metric is counted",
+    )
+    log = mill.home.folder / "watched" / "access" / "later.log"
+    line = '192.0.2.7 - - [01/Aug/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 5 "-" "x"'
+    log.write_text(f"{line}\n" * 50)
+    wait_until(
+        lambda: in_redis(mill, "mill:by_status_again:all") == {"200": "50"}, COUNTED_S, "50 lines"
+    )
+    assert in_mysql(mill, "SELECT status, count FROM by_status_again WHERE size = 'all'") == [
+        ("200", 50)
+    ]
+    assert int(in_redis(mill, "mill:requests_by_status:all")["200"]) == before + 50
+    mill.write_config(NESTED.replace("key: status", "key: stratus", 1))
+    wait_until(
+        lambda: "unknown column 'stratus'" in mill.run("status").err, COUNTED_S, "the fault is said"
+    )
+    mill.write_config(NESTED)
+    wait_until(
+        lambda: "by_status_again" not in mill.run("stream", "status", "--json").out,
+        COUNTED_S,
+        "the metric has left",
+    )
+    assert mill.run("stream", "forget", "visitors").code != 0
+    assert mill.run("stream", "forget", "by_status_again").code == 0
+    assert in_redis(mill, "mill:by_status_again:all") == {}
+    row = mill.status()["stream"]
+    assert (row["state"], row["pid"]) == ("healthy", driver)
+
+
 def test_everything_is_healthy_and_says_so(mill: TempMill) -> None:
     rows = mill.status()
     assert set(rows) == {"mysql", "redis", "broker-1", "collector", "stream", "monitor"}

@@ -65,6 +65,7 @@ PURE = {
         "keys",
         "ledger",
         "merge",
+        "ranges",
         "recent",
         "rows",
         "scrub",

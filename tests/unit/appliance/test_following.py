@@ -1,0 +1,85 @@
+"""The configuration of a mill that runs: what is taken over, what is said instead."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from appliance.config.load import load
+from appliance.home import CODE, Home
+from appliance.supervisor.following import Following, keys_for_a_restart
+from stream.changes import SETTLED_S
+
+SHIPPED = (CODE / "configs" / "millrace.yaml").read_text()
+METRIC = "    - {name: by_agent, from: access, key: user_agent, measure: count}\n"
+MORE = SHIPPED.replace("\nsinks:", f"{METRIC}\nsinks:", 1)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """A mill as its supervisor sees it, started with the shipped file."""
+    edited = tmp_path / "configs" / "millrace.yaml"
+    copy = tmp_path / "data" / "run" / "millrace.yaml"
+    for path in (edited, copy):
+        path.parent.mkdir(parents=True)
+        path.write_text(SHIPPED)
+    return Home(tmp_path, copy, edited=edited)
+
+
+def save(home: Home, text: str) -> Following:
+    """What becomes of a saved file."""
+    following = Following(home, "started")
+    home.edited_config.write_text(text)
+    os.utime(home.edited_config, ns=(1, 1))
+    assert not following.is_to_be_read(10.0)
+    assert following.is_to_be_read(10.0 + SETTLED_S)
+    following.read()
+    return following
+
+
+def test_an_added_metric_is_taken_over(home: Home) -> None:
+    assert MORE != SHIPPED
+    following = save(home, MORE)
+    assert following.problem is None
+    assert following.digest != "started"
+    assert home.started_config.read_text() == MORE
+
+
+def test_a_file_with_faults_changes_nothing_and_is_said(home: Home) -> None:
+    following = save(home, MORE.replace("key: user_agent", "key: user_agant"))
+    assert following.problem is not None
+    assert "millrace.yaml:" in following.problem
+    assert "goes on with the configuration before" in following.problem
+    assert (following.digest, home.started_config.read_text()) == ("started", SHIPPED)
+
+
+def test_what_needs_a_restart_is_named_and_left(home: Home) -> None:
+    following = save(home, f"{MORE}\nports: {{redis: 7777}}\n")
+    assert following.problem is not None
+    assert following.problem.startswith("ports changed in")
+    assert "./millrace restart" in following.problem
+    assert home.started_config.read_text() == SHIPPED
+
+
+def test_a_mended_file_ends_the_problem(home: Home) -> None:
+    following = save(home, "stream: 7\n")
+    problems = [following.problem]
+    home.edited_config.write_text(MORE)
+    following.read()
+    assert [problem is None for problem in (*problems, following.problem)] == [False, True]
+    assert home.started_config.read_text() == MORE
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        (MORE, []),
+        (SHIPPED.replace("stream:\n", "stream:\n  heap: 2GiB\n"), ["stream.heap"]),
+        ("stream: {metrics: []}\n", ["stream.metrics"]),
+    ],
+)
+def test_which_keys_need_a_restart(home: Home, text: str, keys: list[str]) -> None:
+    started = load(home.started_config, home.folder).config
+    home.edited_config.write_text(text)
+    wanted = load(home.edited_config, home.folder).config
+    assert [key for key in keys_for_a_restart(started, wanted) if key.startswith("stream")] == keys
