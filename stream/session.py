@@ -25,9 +25,9 @@ BATCHES_KEPT = 12
 # Deep enough for a pattern of a user's that recurses on a long line; unused stack costs nothing.
 _STACK = f"-Xss{STACK_BYTES >> 20}m"
 
-_JVM_OPTIONS = (
+# What executors need as the driver does, on whatever machine they run.
+_CODE_OPTIONS = (
     _STACK,
-    "-XX:+UseSerialGC",
     # Both compilers: the quick one alone starts with less, and costs twice as much for ever. The
     # slow one comes ten times later than usual: a start runs nearly everything a few thousand
     # times and nothing for long, and would spend a third of its time in it.
@@ -38,6 +38,11 @@ _JVM_OPTIONS = (
     "-XX:Tier4BackEdgeThreshold=400000",
     # What judges a line becomes one large method, which the JVM would else interpret for ever.
     "-XX:-DontCompileHugeMethods",
+)
+
+_JVM_OPTIONS = (
+    *_CODE_OPTIONS,
+    "-XX:+UseSerialGC",
     "-XX:MaxMetaspaceSize=320m",
     "-XX:MaxDirectMemorySize=96m",
     "-Djava.awt.headless=true",
@@ -94,6 +99,8 @@ def spark_options(settings: StreamSettings, scratch: Path | None = None) -> dict
     if local:
         options["spark.driver.host"] = "127.0.0.1"
         options["spark.driver.bindAddress"] = "127.0.0.1"
+    else:
+        options["spark.executor.extraJavaOptions"] = " ".join(_CODE_OPTIONS)
     if scratch is not None:
         options["spark.local.dir"] = str(scratch)
     return {**options, **section.spark}

@@ -1,0 +1,136 @@
+"""The stream on a standalone Spark cluster whose workers and master are killed, against our broker
+and against Apache Kafka: every cell as on one machine.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from sinks.config import MySqlSettings, SinksSettings
+from tests.harness.broker import BrokerProcess
+from tests.harness.kafka import KafkaProcess
+from tests.harness.mysql import MySqlServer
+from tests.harness.redis import RedisServer
+from tests.harness.spark import SparkCluster
+from tests.harness.stream import StreamProcess
+from tests.harness.wait import wait_until
+
+pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.timeout(1_200)]
+
+TOPIC = "logs.access"
+DEADLINE_S = 240.0
+LARGE = 30_000
+"""More lines than the driver folds by itself, so that executors group and exchange them."""
+METRICS: list[dict[str, Any]] = [
+    {"name": "by_status", "from": "access", "key": "status", "measure": "count"},
+    {"name": "by_path", "from": "access", "key": "path", "measure": "sum", "value": "bytes"},
+]
+
+
+def line(number: int) -> bytes:
+    clock = f"{number // 3600 % 24:02}:{number // 60 % 60:02}:{number % 60:02}"
+    head = f"10.0.{number % 97}.{number % 250} - - [01/Aug/2026:{clock} +0000]"
+    return f'{head} "GET /{number % 1_009} HTTP/1.1" {200 + number % 5} {number} "-" "x"'.encode()
+
+
+class Rig:
+    """A broker of either kind, both sinks, a cluster and a driver."""
+
+    def __init__(
+        self, bootstrap: str, stream: StreamProcess, spark: SparkCluster, mysql: MySqlServer
+    ) -> None:
+        self.stream = stream
+        self.spark = spark
+        self.sent = 0
+        self._bootstrap = bootstrap
+        self._mysql = mysql
+
+    def send(self, count: int) -> None:
+        producer = Producer({"bootstrap.servers": self._bootstrap, "enable.idempotence": True})
+        for number in range(self.sent, self.sent + count):
+            producer.produce(TOPIC, line(number), key=f"f{number % 5}".encode())
+            producer.poll(0)
+        assert producer.flush(60) == 0
+        self.sent += count
+
+    def check_exact(self) -> None:
+        """Wait until every line is counted, then compare all cells of all windows."""
+        wait_until(
+            lambda: sum(self._cells("by_status", 0).values()) >= self.sent,
+            DEADLINE_S,
+            f"{self.sent} lines counted; {self.spark.log_text()}",
+        )
+        statuses, paths = Counter[str](), Counter[str]()
+        for number in range(self.sent):
+            statuses[str(200 + number % 5)] += 1
+            paths[f"/{number % 1_009}"] += number
+        for size_s in (0, 3_600):
+            assert self._cells("by_status", size_s) == statuses
+            assert self._cells("by_path", size_s) == paths
+
+    def _cells(self, metric: str, size_s: int) -> Counter[str]:
+        settings = self.stream.sinks.mysql
+        assert settings is not None
+        found: Counter[str] = Counter()
+        with self._mysql.connect(settings) as connection, connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT k1, value FROM windows WHERE metric = %s AND size_s = %s", (metric, size_s)
+            )
+            for row in cursor.fetchall():
+                found[str(row["k1"])] += int(row["value"])
+        return found
+
+
+@pytest.fixture(params=["ours", "kafka"])
+def rig(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    mysql_server: MySqlServer,
+    redis_server: RedisServer,
+) -> Iterator[Rig]:
+    with ExitStack() as stack:
+        if request.param == "ours":
+            broker = stack.enter_context(BrokerProcess(tmp_path))
+            inside, outside = broker.mill_bootstrap, broker.bootstrap
+        else:
+            inside = outside = stack.enter_context(KafkaProcess(tmp_path)).bootstrap
+        spark = stack.enter_context(SparkCluster(tmp_path / "spark", workers=2))
+        section = {
+            "master": spark.url,
+            "heap": "512MiB",
+            "spark": spark.settings,
+            "from": {"access": {"topic": TOPIC, "format": "combined"}},
+            "defaults": {"windows": ["1h", "all"]},
+            "metrics": METRICS,
+        }
+        database: MySqlSettings = mysql_server.new_database()
+        sinks = SinksSettings(mysql=database, redis=redis_server.settings)
+        stream = stack.enter_context(StreamProcess(tmp_path, section, sinks, inside))
+        yield Rig(outside, stream, spark, mysql_server)
+
+
+def test_workers_and_master_are_killed_and_every_line_counts_once(rig: Rig) -> None:
+    assert rig.spark.executors() == 2, "both workers count"
+    rig.send(LARGE)
+    rig.check_exact()
+    rig.send(LARGE)
+    rig.spark.kill9("worker-1")
+    rig.send(2_000)
+    rig.check_exact()
+    rig.spark.start_worker(1)
+    rig.send(LARGE)
+    rig.spark.kill9("master")
+    rig.send(LARGE)
+    rig.check_exact()
+    rig.spark.start_master()
+    rig.send(2_000)
+    rig.stream.kill9()
+    rig.stream.start()
+    rig.send(LARGE)
+    rig.check_exact()
+    assert rig.stream.stop() == 0

@@ -1,0 +1,139 @@
+"""A standalone Spark cluster out of the PySpark wheel: a master, workers, ports of their own.
+
+    with SparkCluster(tmp_path, workers=2) as cluster:
+        section = {"master": cluster.url, "spark": cluster.settings, ...}
+
+Every process can be killed and started again; a worker's executors end with it.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import urllib.request
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pyspark
+
+from appliance.java import find_java
+from tests.harness.ports import free_port
+from tests.harness.wait import wait_until
+
+START_DEADLINE_S = 90.0
+EXECUTOR_MEMORY = "512m"
+
+
+class SparkCluster:
+    """`url` is what `stream.master` names, `settings` what `stream.spark` needs on one machine."""
+
+    def __init__(self, folder: Path, *, workers: int) -> None:
+        self.folder = folder
+        self.workers = tuple(range(1, workers + 1))
+        self._port = free_port()
+        self._page = free_port()
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    @property
+    def url(self) -> str:
+        return f"spark://127.0.0.1:{self._port}"
+
+    @property
+    def settings(self) -> dict[str, str]:
+        return {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.executor.memory": EXECUTOR_MEMORY,
+            "spark.executor.cores": "1",
+        }
+
+    def start_master(self) -> None:
+        """Start it, and wait until it serves."""
+        self._spawn(
+            "master",
+            "org.apache.spark.deploy.master.Master",
+            *("--host", "127.0.0.1", "--port", str(self._port)),
+            *("--webui-port", str(self._page)),
+        )
+        wait_until(lambda: self.state() is not None, START_DEADLINE_S, "Spark's master")
+
+    def start_worker(self, number: int) -> None:
+        """Start one, and wait until the master knows it."""
+        before = len(self.alive_workers())
+        self._spawn(
+            f"worker-{number}",
+            "org.apache.spark.deploy.worker.Worker",
+            *("--host", "127.0.0.1", "--cores", "1", "--memory", "1g", "--webui-port", "0"),
+            *("--work-dir", str(self.folder / f"worker-{number}"), self.url),
+        )
+        wait_until(lambda: len(self.alive_workers()) > before, START_DEADLINE_S, f"worker {number}")
+
+    def state(self) -> dict[str, Any]:
+        """What the master says of itself; raises OSError while it serves nothing."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._page}/json/", timeout=5) as answer:
+            found: dict[str, Any] = json.load(answer)
+        return found
+
+    def alive_workers(self) -> list[str]:
+        """The ids of workers that the master counts on."""
+        return [one["id"] for one in self.state()["workers"] if one["state"] == "ALIVE"]
+
+    def executors(self) -> int:
+        """How many cores are at work for applications."""
+        return sum(one["coresused"] for one in self.state()["workers"] if one["state"] == "ALIVE")
+
+    def kill9(self, name: str) -> None:
+        """End `master` or `worker-N` at once."""
+        process = self._processes.pop(name)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+    def log_text(self) -> str:
+        """The ends of all logs."""
+        files = sorted(self.folder.glob("spark-*.log"))
+        return "\n".join(f"== {file.name}\n{file.read_text()[-3000:]}" for file in files)
+
+    def _spawn(self, name: str, *arguments: str) -> None:
+        home = Path(pyspark.__file__).parent
+        java = find_java()
+        assert java is not None, "no Java: make setup installs one"
+        with (self.folder / f"spark-{name}.log").open("ab") as log:
+            self._processes[name] = subprocess.Popen(
+                [str(home / "bin" / "spark-class"), *arguments],
+                env={
+                    **os.environ,
+                    "JAVA_HOME": str(java.home),
+                    "SPARK_HOME": str(home),
+                    "SPARK_DAEMON_MEMORY": "256m",
+                    "SPARK_LOCAL_IP": "127.0.0.1",
+                },
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def __enter__(self) -> "SparkCluster":
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.start_master()
+            for number in self.workers:
+                self.start_worker(number)
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        for process in self._processes.values():
+            process.kill()
+            process.wait()
+        self._processes.clear()
