@@ -7,6 +7,7 @@ SinkError
 ├── DefinitionChanged    a metric's meaning changed under its old name
 ├── UnknownMetric        nothing is stored under this name
 ├── StillCounted         a metric that is to be forgotten is still counted
+├── RangeMoved           a recount's offsets are not the ones that are missing
 ├── SchemaTooNew         a newer version of the program wrote the database
 └── SinkUnavailable      a server is away; the same batch may be tried again
 """
@@ -37,7 +38,8 @@ class DefinitionChanged(SinkError):
         super().__init__(
             f"the meaning of {listed} changed, and what is counted under that name was counted "
             "otherwise: give the metric a new name; or take it out of the file, remove what is "
-            f"counted with `./millrace stream forget {names[0]}`, and put it back"
+            f"counted with `./millrace stream forget {names[0]}`, put it back, and count it over "
+            f"the lines that went by with `./millrace stream recount {names[0]}`"
         )
 
 
@@ -57,6 +59,13 @@ class StillCounted(SinkError):
             f"{name} is still counted: take it out of the configuration first, and let the stream "
             "run with that"
         )
+
+
+class RangeMoved(SinkError):
+    """What was counted again does not end where the metric begins: look again what is missing."""
+
+    def __init__(self, metric: str, counted: object) -> None:
+        super().__init__(f"{metric} does not begin at the end of {counted}")
 
 
 class SchemaTooNew(SinkError):

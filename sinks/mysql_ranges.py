@@ -18,7 +18,7 @@ def change_metrics(
     cursor: Any, names: Collection[str], stored: Collection[str], ledger: Ledger
 ) -> Change:
     """Write down from where, and up to where, metrics count; within the opening transaction."""
-    found = change(names, stored, _ranges(cursor), ledger)
+    found = change(names, stored, read_ranges(cursor), ledger)
     if found.rows:
         cursor.executemany(
             "INSERT INTO metric_ranges (metric, topic, part, start_offset, end_offset) "
@@ -44,7 +44,7 @@ def begin_to_forget(cursor: Any, name: str) -> None:
         raise UnknownMetric(name, [str(known) for (known,) in cursor.fetchall()])
     if bytes(row[0]) == FORGOTTEN:
         return
-    if not is_away(name, _ranges(cursor)):
+    if not is_away(name, read_ranges(cursor)):
         raise StillCounted(name)
     cursor.execute("UPDATE metrics SET definition_hash = %s WHERE name = %s", (FORGOTTEN, name))
 
@@ -65,11 +65,13 @@ def forget_rows(cursor: Any, name: str, *, told: Callable[[int], None]) -> None:
 
 
 def _remove_name(cursor: Any, name: str) -> None:
+    cursor.execute("DELETE FROM recounts WHERE metric = %s", (name,))
     cursor.execute("DELETE FROM metric_ranges WHERE metric = %s", (name,))
     cursor.execute("DELETE FROM metrics WHERE name = %s", (name,))
 
 
-def _ranges(cursor: Any) -> list[MetricRange]:
+def read_ranges(cursor: Any) -> list[MetricRange]:
+    """All of the table."""
     cursor.execute("SELECT metric, topic, part, start_offset, end_offset FROM metric_ranges")
     return [
         MetricRange(

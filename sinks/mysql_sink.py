@@ -22,6 +22,7 @@ from sinks.mysql_merge import CellWriter, Written
 from sinks.mysql_ranges import change_metrics
 from sinks.mysql_rows import to_datetime
 from sinks.recent import RecentCells
+from sinks.recounts import move_beginnings
 from sinks.rows import ALL_WINDOW_S, Batch, MetricDefinition
 from sinks.truth import Guard, Merged, check_ours
 from sinks.unparsed import SAMPLES_KEPT_DAYS, write_unparsed
@@ -131,6 +132,38 @@ class MySqlSink:
                 raise
             raise LedgerMismatch(f"the database was emptied: {_say(error)}") from error
 
+    def fill(self, metric: str, batch: Batch) -> Merged:
+        """Add what a metric counts of offsets below its beginning, which moves down by them.
+
+        Of the batch its query and id count for nothing. Raises RangeMoved, Fenced, SinkUnavailable;
+        a link lost during COMMIT leaves the outcome open, and the next call meets RangeMoved.
+        """
+        return self._patiently(lambda: self._fill_once(metric, batch))
+
+    def _fill_once(self, metric: str, batch: Batch) -> Merged:
+        def fill(cursor: Any) -> tuple[Guard, Written]:
+            before = self._read_guard(cursor)
+            check_ours(before, self._query_id, self._epoch)
+            self._recent.begin(before.seq)
+            # The writer row is locked from here on, as by a merge.
+            cursor.execute(
+                "UPDATE sink_guard SET seq = seq + 1 WHERE id = 1 AND query_id = %s AND epoch = %s",
+                (self._query_id, self._epoch),
+            )
+            guard = self._read_guard(cursor)
+            check_ours(guard, self._query_id, self._epoch)
+            move_beginnings(cursor, metric, batch.ranges)
+            writer = CellWriter(cursor, self._definitions, self._recent, guard.seq)
+            written = writer.write(batch, self._largest_packet(cursor))
+            write_unparsed(cursor, batch)
+            return guard, written
+
+        return self._merged(*self._remembering(fill))
+
+    def work(self, do: Callable[[Any], Result]) -> Result:
+        """A transaction of the caller's own beside the merges; it touches no cells."""
+        return self._patiently(lambda: self._in_transaction(do))
+
     def check_ours(self) -> None:
         """Raise Fenced unless the writer row is still this driver's."""
         check_ours(self.guard(), self._query_id, self._epoch)
@@ -205,11 +238,17 @@ class MySqlSink:
             _write_ledger(cursor, batch)
             return guard, written
 
+        return self._merged(*self._remembering(merge))
+
+    def _remembering(self, merge: Callable[[Any], Result]) -> Result:
+        """A transaction that may change cells; where it fails, nothing is known of them."""
         try:
-            guard, written = self._in_transaction(merge)
+            return self._in_transaction(merge)
         except BaseException:
             self._recent.forget_all()
             raise
+
+    def _merged(self, guard: Guard, written: Written | None) -> Merged:
         if written is None:
             return Merged(guard, {}, replayed=True)
         self._recent.commit(guard.seq, written.by_rows, written.key_counts)

@@ -68,3 +68,17 @@ def change(
     ]
     unused = () if any(ledger.values()) else tuple(leaving)
     return Change(tuple(rows), tuple(resumed), unused)
+
+
+def gap_below(own: Iterable[MetricRange], floor: int) -> tuple[int, int] | None:
+    """The highest offsets, not below `floor`, that are missing before what a metric counts now.
+
+    `own` are its ranges of one partition; None where nothing is missing.
+    """
+    high: int | None = None
+    for one in sorted(own, key=lambda one: one.start_offset, reverse=True):
+        if high is not None and one.end_offset is not None and one.end_offset < high:
+            floor = max(floor, one.end_offset)
+            break
+        high = one.start_offset
+    return None if high is None or high <= floor else (floor, high)

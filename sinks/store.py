@@ -11,7 +11,9 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
+from typing import Any
 
 import pymysql
 import redis
@@ -20,6 +22,7 @@ from sinks.config import SinksSettings
 from sinks.errors import Fenced, LedgerMismatch, SinkUnavailable
 from sinks.mysql_cellar import MySqlCellar
 from sinks.mysql_sink import MySqlSink
+from sinks.recounts import Recount, wanted
 from sinks.redis_link import Progress, progress_of
 from sinks.redis_sink import RedisView
 from sinks.redis_truth import RedisTruth
@@ -133,6 +136,30 @@ class Sinks:
             self._guard = merged.guard
             self._show(batch, merged)
         return Outcome.REPLAYED if merged.replayed else Outcome.MERGED
+
+    def recounts(self) -> list[Recount]:
+        """What is to be counted again; raises SinkUnavailable."""
+        if self._mysql is None:
+            return []
+        with self._lock:
+            return self._mysql.work(wanted)
+
+    def note_recount(self, note: Callable[[Any], None]) -> None:
+        """Write down how a recount goes, by a function of `recounts.py`."""
+        assert self._mysql is not None, "there are recounts in MySQL only"
+        with self._lock:
+            self._mysql.work(note)
+
+    def fill(self, metric: str, batch: Batch) -> None:
+        """Count a recounted batch; raises as `apply` does, and RangeMoved."""
+        assert self._mysql is not None, "there are recounts in MySQL only"
+        with self._lock, _Noting(self):
+            merged = self._mysql.fill(metric, batch)
+            self._guard = merged.guard
+            if self._view is not None:
+                told = progress_of(batch, merged.cells, merged.bulk)
+                self._progress = replace(self._progress_at(batch.now_ms), changed=told.changed)
+                self._view.follow(merged.guard, merged.cells, merged.fallen, self._progress)
 
     def tend(self) -> None:
         """One round of what is done between batches; raises as `apply` does."""

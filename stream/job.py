@@ -36,6 +36,7 @@ from stream.folding import fold_small, judged
 from stream.halving import StopRequested, places
 from stream.progress import Committer, ProgressListener
 from stream.quarantine import BLAME_BELIEVED, BLAME_ENDED, PartSize, blame_of, size_of
+from stream.recount import Recounter
 from stream.session import empty_scratch, start_session
 from stream.sources import (
     TopicOffsets,
@@ -127,6 +128,14 @@ class StreamJob:
         self._listener.register(session)
         self._warm_up(session)
         self._course.start()
+        recounter = Recounter(
+            self._course,
+            self._settings.bootstrap_servers,
+            lambda: self._ask_topics().starts,
+            self._state,
+            self._stop,
+        )
+        recounter.start(session)
         pause_s = RETRY_S[0]
         try:
             while not self._stop.is_set():

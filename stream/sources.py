@@ -86,6 +86,38 @@ def ask_topics(
     return asyncio.run(ask())
 
 
+def offsets_since(
+    bootstrap_servers: str, client_id: str, topics: Sequence[str], time_ms: int | None
+) -> dict[tuple[str, int], int]:
+    """The first offset of each partition that arrived at or after a time, of all where None.
+
+    Where nothing did, the partition's end. Raises ApiError and ClientError.
+    """
+
+    async def ask() -> dict[tuple[str, int], int]:
+        cluster = Cluster(bootstrap_servers, client_id=client_id)
+        try:
+            await cluster.start(ASK_TIMEOUT_MS)
+            admin = Admin(cluster)
+            metadata = await cluster.metadata(topics, refresh=True, timeout_ms=ASK_TIMEOUT_MS)
+            partitions = [
+                TopicPartition(name, index)
+                for name in topics
+                for index in metadata.topics[name].partitions
+            ]
+            moment = EARLIEST_TIMESTAMP if time_ms is None else time_ms
+            found = await admin.list_offsets(dict.fromkeys(partitions, moment))
+            ends = await admin.list_offsets(dict.fromkeys(partitions, LATEST_TIMESTAMP))
+            return {
+                (tp.topic, tp.partition): one.offset if one.offset >= 0 else ends[tp].offset
+                for tp, one in found.items()
+            }
+        finally:
+            await cluster.close()
+
+    return asyncio.run(ask())
+
+
 def lost_lines(wanted: Mapping[tuple[str, int], int], held: TopicOffsets) -> str | None:
     """Why reading cannot go on where it must; None when the broker holds all that is wanted."""
     for (topic, partition), offset in sorted(wanted.items()):

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from protocol.status import PartState, PartStatus, Problem
+from sinks.recounts import Recount
 from sinks.rows import OffsetRange, UnparsedRow
 from stream.quarantine import PoisonLine
 
@@ -49,6 +50,7 @@ class _Facts:
     epoch: int = -1
     batch_id: int = -1
     refusal: str | None = None
+    recounts: Sequence[Recount] = ()
     lines_total: int = 0
     unparsed_total: int = 0
     batches_total: int = 0
@@ -98,6 +100,11 @@ class StreamState:
         """The configuration asks for something else than what is counted, which cannot be."""
         with self._lock:
             self._facts.refusal = why
+
+    def recounting(self, recounts: Sequence[Recount]) -> None:
+        """These metrics are counted over lines that went by, or were given up."""
+        with self._lock:
+            self._facts.recounts = tuple(recounts)
 
     def starting(self, query_id: str, epoch: int) -> None:
         """A query is about to run."""
@@ -269,6 +276,10 @@ class StreamState:
             "last_batch_at_ms": facts.last_batch_at_ms,
             "event_time_ms": facts.event_time_ms,
             "metrics": list(self._metrics),
+            "recounts": [
+                {"metric": one.metric, "left": one.left, "problem": one.problem}
+                for one in facts.recounts
+            ],
             "sinks": dict(sinks),
             "duration_ms": dict(facts.durations_ms),
             "counters": {

@@ -13,6 +13,7 @@ import typer
 
 from appliance.cli import context
 from appliance.cli.output import CommandError, Exit, print_json, print_table, say
+from appliance.cli.recount_command import recount
 from appliance.parts import Probe
 from appliance.run import settings_descriptor
 from appliance.settings import (
@@ -227,6 +228,9 @@ def stream_forget(
     if sys.stderr.isatty():
         sys.stderr.write("\r\x1b[K")
     say(f"{metric} is forgotten ({rows:,} rows)")
+
+
+stream.command("recount")(recount)
 
 
 def _become_room(mill: Mill, room: str, arguments: list[str], settings: dict[str, Any]) -> NoReturn:

@@ -5,6 +5,7 @@ over those offsets must give what MySQL and Redis hold.
 """
 
 import random
+import sys
 import threading
 import time
 from collections import Counter
@@ -17,7 +18,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from protocol.status import PartState
+from sinks import mysql_link
 from sinks.config import MySqlSettings, SinksSettings
+from sinks.recounts import ask_for
 from tests.harness.broker import BrokerProcess
 from tests.harness.mysql import MySqlServer
 from tests.harness.redis import RedisServer
@@ -109,6 +112,19 @@ class Rig:
         with self._mysql.connect(settings) as connection, connection.cursor() as cursor:
             cursor.execute(sql)
             return [tuple(row.values()) for row in cursor.fetchall()]
+
+    def beginnings(self, metric: str) -> list[int]:
+        """From which offset of each partition on a metric has counted every line."""
+        rows = self.rows(f"SELECT part, start_offset FROM metric_ranges WHERE metric = '{metric}'")
+        return [int(start) for _, start in sorted(rows)]
+
+    def recount(self, metric: str) -> None:
+        """What `stream recount` does, over all lines."""
+        settings = self.stream.sinks.mysql
+        assert settings is not None
+        link = mysql_link.connect(settings)
+        ask_for(link.cursor(), metric, {(TOPIC, part): 0 for part in range(PARTITIONS)})
+        link.close()
 
     def ledger(self) -> dict[int, int]:
         return {
@@ -231,6 +247,33 @@ def check_refused(rig: Rig, words: str) -> None:
     rig.wait_counted(500)
 
 
+def test_lines_that_went_by_are_recounted_over_kills(rig: Rig) -> None:
+    """In small pieces, so that kills fall between and into them."""
+    patch = "import stream.recount as r; r.OFFSETS_AT_ONCE = 300"
+    run = "from stream.__main__ import main; raise SystemExit(main())"
+    rig.stream.command = [sys.executable, "-c", f"{patch}; {run}"]
+    rig.wait_counted(3_000)
+    rig.stream.kill9()
+    rig.stream.section = section(BY_STATUS, BY_PATH)
+    rig.stream.start()
+    missing = rig.beginnings("by_path")
+    assert sum(missing) >= 3_000
+    rig.recount("by_path")
+    wait_until(
+        lambda: sum(rig.beginnings("by_path")) < 0.7 * sum(missing), DEADLINE_S, "a third is done"
+    )
+    rig.stream.kill9()
+    assert sum(rig.beginnings("by_path")) > 0, "it was killed on the way"
+    rig.stream.start()
+    wait_until(lambda: sum(rig.beginnings("by_path")) == 0, DEADLINE_S, "all is recounted")
+    rig.check_exact()
+    [(counted,)] = rig.rows(
+        "SELECT SUM(`count`) FROM windows WHERE metric = 'by_path' AND size_s = 0"
+    )
+    assert counted == rig.sent
+    assert rig.stream.details()["recounts"] == []
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1_200)
 def test_changes_and_kills_at_any_moment(rig: Rig) -> None:
@@ -239,6 +282,8 @@ def test_changes_and_kills_at_any_moment(rig: Rig) -> None:
     for number in range(20):
         metrics = some_of(chance)
         rig.change(*metrics)
+        if number % 5 == 4:
+            rig.recount(chance.choice(metrics)["name"])
         moment = time.monotonic() + chance.uniform(0, 6)
         wait_until(partial(has_come, moment), 10, "the moment of the kill")
         if number % 2:

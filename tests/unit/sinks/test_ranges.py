@@ -1,6 +1,8 @@
 """Which offsets a metric has counted, over metrics that come, leave and come back."""
 
-from sinks.ranges import MetricRange, change, is_away
+import pytest
+
+from sinks.ranges import MetricRange, change, gap_below, is_away
 from tests.harness.seed import seeded
 
 LEDGER = {("logs.a", 0): 10, ("logs.a", 1): 7}
@@ -44,6 +46,53 @@ def test_nothing_is_kept_of_a_metric_that_left_before_the_first_line() -> None:
     for ledger in ({}, {("logs.a", 0): 0}):
         assert change([], ["n"], [], ledger).unused == ("n",)
     assert change(["n"], ["n"], [], {}).unused == ()
+
+
+@pytest.mark.parametrize(
+    ("ranges", "floor", "gap"),
+    [
+        ([], 0, None),
+        ([(0, None)], 0, None),
+        ([(50, None)], 0, (0, 50)),
+        ([(50, None)], 20, (20, 50)),
+        ([(50, None)], 50, None),
+        ([(50, None)], 70, None),
+        ([(50, None), (10, 30)], 0, (30, 50)),
+        ([(50, None), (10, 50)], 0, (0, 10)),
+        ([(50, None), (10, 30)], 40, (40, 50)),
+        ([(50, None), (50, 50), (10, 30)], 0, (30, 50)),
+        ([(30, None), (10, 30), (0, 5)], 0, (5, 10)),
+    ],
+)
+def test_what_is_missing_nearest_to_what_is_counted(
+    ranges: list[tuple[int, int | None]], floor: int, gap: tuple[int, int] | None
+) -> None:
+    own = [MetricRange("m", "logs.a", 0, start, end) for start, end in ranges]
+    assert gap_below(own, floor) == gap
+
+
+def test_random_gaps_are_filled_downwards_until_nothing_is_missing() -> None:
+    chance = seeded("gaps")
+    for _ in range(300):
+        ends = sorted(chance.sample(range(1, 60), 2 * chance.randrange(4) + 1), reverse=True)
+        own = [MetricRange("m", "logs.a", 0, ends[0], None)]
+        own += [
+            MetricRange("m", "logs.a", 0, ends[at + 1], ends[at]) for at in range(1, len(ends), 2)
+        ]
+        floor = chance.randrange(60)
+        before = {offset for one in own for offset in offsets(one)}
+        filled: list[int] = []
+        while (gap := gap_below(own, floor)) is not None:
+            low = max(gap[0], gap[1] - chance.randrange(1, 9))
+            filled += range(low, gap[1])
+            [at] = [index for index, one in enumerate(own) if one.start_offset == gap[1]]
+            own[at] = own[at]._replace(start_offset=low)
+        assert len(filled) == len(set(filled))
+        assert set(filled) == set(range(floor, ends[0])) - before
+
+
+def offsets(one: MetricRange) -> range:
+    return range(one.start_offset, 60 if one.end_offset is None else one.end_offset)
 
 
 def test_random_comings_and_goings_name_every_line_that_was_counted() -> None:

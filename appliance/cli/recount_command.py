@@ -1,0 +1,156 @@
+"""`millrace stream recount`: asks the running stream, and follows how it goes."""
+
+import sys
+import time
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import pymysql
+import typer
+
+from appliance.cli import context
+from appliance.cli.output import CommandError, Exit, duration_text, say
+from appliance.parts import bootstrap_servers
+from appliance.settings import SINK_USER, Mill, sinks_settings
+from protocol.client.errors import ClientError
+from protocol.errors import ApiError
+from protocol.units import parse_duration_ms
+
+FOLLOW_EVERY_S = 0.5
+RATE_OVER_S = 10.0
+
+
+def recount(
+    metric: Annotated[str, typer.Argument(help="A metric that the stream counts.")],
+    since: Annotated[
+        str | None,
+        typer.Option("--from", help="Only lines that arrived since: 7d, or 2026-08-01T10:00Z."),
+    ] = None,
+) -> None:
+    """Count a metric over the lines that the topics still hold and it has not counted.
+
+    The stream does it beside its own work, newest lines first; Ctrl-C only stops watching.
+    """
+    mill, _ = context.load_mill()
+    known = {one.name: one for one in mill.config.stream.metrics}
+    if metric not in known:
+        names = ", ".join(known) or "none"
+        raise CommandError(f"no metric {metric!r} in the file; there are {names}", Exit.NOT_FOUND)
+    inputs = mill.config.stream.from_
+    topics = sorted({inputs[name].topic for name in known[metric].from_})
+    asked = _ask(mill, metric, topics, _moment_ms(since))
+    if asked is None:
+        say(f"{metric} has counted every line that the topics hold")
+        return
+    say(f"{metric}: {asked:,} lines to count; the stream goes on with them whoever watches")
+    try:
+        _follow(mill, metric, asked)
+    except KeyboardInterrupt:
+        say("\nthe stream goes on recounting; the same command shows how far it is")
+        raise
+
+
+def _moment_ms(since: str | None) -> int | None:
+    if since is None:
+        return None
+    try:
+        return round(time.time() * 1000) - parse_duration_ms(since)
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(since)
+    except ValueError as error:
+        text = (
+            f"--from {since}: expected a duration such as 7d, or a time such as 2026-08-01T10:00Z"
+        )
+        raise CommandError(text, Exit.USAGE) from error
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
+
+
+def _ask(mill: Mill, metric: str, topics: list[str], moment_ms: int | None) -> int | None:
+    """Ask for the recount; how many offsets are missing, None where none is."""
+    from sinks.mysql_ranges import read_ranges
+    from sinks.ranges import is_away
+    from sinks.recounts import ask_for
+    from stream.sources import offsets_since
+
+    try:
+        servers = bootstrap_servers(mill.config, mill.placement)
+        floors = offsets_since(servers, "millrace-recount", topics, moment_ms)
+    except (ApiError, ClientError, OSError) as error:
+        raise CommandError(f"the broker gives no answer: {error}", Exit.UNREACHABLE) from error
+
+    def ask(cursor: Any) -> None:
+        cursor.execute("SELECT name FROM metrics WHERE name = %s", (metric,))
+        if cursor.fetchone() is None or is_away(metric, read_ranges(cursor)):
+            text = f"the stream does not count {metric} yet; `./millrace status` says why"
+            raise CommandError(text, Exit.CONDITION)
+        ask_for(cursor, metric, floors)
+
+    _in_mysql(mill, ask)
+    left = _left(mill, metric)
+    return None if left is None else left[0]
+
+
+def _left(mill: Mill, metric: str) -> tuple[int, str | None] | None:
+    """How many offsets are left and why it was given up; None when it is done."""
+    from sinks.recounts import wanted
+
+    for one in _in_mysql(mill, wanted):
+        if one.metric == metric:
+            return one.left, one.problem
+    return None
+
+
+def _in_mysql(mill: Mill, work: Any) -> Any:
+    from sinks import mysql_link
+    from sinks.config import SinksSettings
+
+    settings = SinksSettings.model_validate(sinks_settings(mill, SINK_USER, "stream")).mysql
+    if settings is None:
+        raise CommandError("a recount needs MySQL, which sinks.mysql: null switches off")
+    try:
+        connection = mysql_link.connect(settings)
+        try:
+            connection.begin()
+            found = work(connection.cursor())
+            connection.commit()
+            return found
+        finally:
+            connection.close()
+    except pymysql.err.Error as error:
+        raise CommandError(f"MySQL: {error}", Exit.UNREACHABLE) from error
+
+
+def _follow(mill: Mill, metric: str, asked: int) -> None:
+    """Show progress on a terminal until it is done."""
+    seen = [(time.monotonic(), asked)]
+    while (found := _left(mill, metric)) is not None:
+        left, problem = found
+        if problem is not None:
+            raise CommandError(f"{metric}: {problem}; its log says more")
+        now_s = time.monotonic()
+        seen = [one for one in seen if now_s - one[0] <= RATE_OVER_S] + [(now_s, left)]
+        _show(metric, asked, left, rate_of(seen))
+        time.sleep(FOLLOW_EVERY_S)
+    if sys.stderr.isatty():
+        sys.stderr.write("\r\x1b[K")
+    say(f"{metric} has counted every line that was asked for")
+
+
+def rate_of(seen: list[tuple[float, int]]) -> float:
+    """Offsets a second between the first and the last of (monotonic seconds, offsets left)."""
+    (begin_s, before), (end_s, after) = seen[0], seen[-1]
+    return (before - after) / (end_s - begin_s) if end_s > begin_s else 0.0
+
+
+def _show(metric: str, asked: int, left: int, rate: float) -> None:
+    if not sys.stderr.isatty():
+        return
+    eta = duration_text(left / rate * 1000) if rate > 0 else "unknown"
+    done = max(0, asked - left)
+    text = f"{metric}: {done:,} of {asked:,} lines, {rate:,.0f} a second, {eta} left"
+    sys.stderr.write(f"\r\x1b[K{text}")
+    sys.stderr.flush()

@@ -1,0 +1,112 @@
+"""Which metrics are to be counted again over lines that went by, as the table `recounts` tells it.
+
+A recount goes downwards from where the metric begins to count, some offsets at a time. Their cells
+and the new beginning are one transaction: so the ranges of a metric (`ranges.py`) are all that a
+recount must remember, whatever dies in between.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sinks.errors import RangeMoved
+from sinks.mysql_ranges import read_ranges
+from sinks.ranges import gap_below, is_away
+from sinks.rows import OffsetRange
+
+WORDS_MAX = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Recount:
+    """A metric that is being recounted: what is missing of it.
+
+    `gaps` are the offsets nearest to what is counted, one range of each partition; `left` is how
+    many offsets are wanted in all. `tries` is how often counting was begun since it last succeeded,
+    `problem` why it was given up.
+    """
+
+    metric: str
+    gaps: Sequence[OffsetRange]
+    left: int
+    tries: int
+    problem: str | None
+
+
+def ask_for(cursor: Any, metric: str, floors: Mapping[tuple[str, int], int]) -> None:
+    """Have a metric recounted from these offsets on."""
+    cursor.executemany(
+        "INSERT INTO recounts (metric, topic, part, from_offset) VALUES (%s,%s,%s,%s) "
+        "ON DUPLICATE KEY UPDATE from_offset = VALUES(from_offset), tries = 0, problem = NULL",
+        [(metric, topic, part, floor) for (topic, part), floor in sorted(floors.items())],
+    )
+
+
+def wanted(cursor: Any) -> list[Recount]:
+    """What is to be recounted; what is done, or has left, is struck out."""
+    cursor.execute("SELECT metric, topic, part, from_offset, tries, problem FROM recounts")
+    asked = list(cursor.fetchall())
+    if not asked:
+        return []
+    ranges = read_ranges(cursor)
+    found: list[Recount] = []
+    for metric in sorted({str(row[0]) for row in asked}):
+        own = [row for row in asked if row[0] == metric]
+        gaps: list[OffsetRange] = []
+        left = 0
+        if not is_away(metric, ranges):
+            for _, topic, part, floor, _, _ in own:
+                rows = [one for one in ranges if one[:3] == (metric, topic, part)]
+                gap = gap_below(rows, int(floor))
+                if gap is not None:
+                    gaps.append(OffsetRange(str(topic), int(part), *gap))
+                    left += gap[1] - int(floor) - _between(rows, int(floor), gap[0])
+        if gaps:
+            found.append(Recount(metric, gaps, left, max(int(row[4]) for row in own), own[0][5]))
+        else:
+            cursor.execute("DELETE FROM recounts WHERE metric = %s", (metric,))
+    return found
+
+
+def _between(rows: Sequence[Any], low: int, high: int) -> int:
+    """How many of the offsets from `low` to `high` are counted already."""
+    return sum(
+        max(0, min(one.end_offset, high) - max(one.start_offset, low))
+        for one in rows
+        if one.end_offset is not None
+    )
+
+
+def note_try(cursor: Any, metric: str) -> None:
+    """Counting begins; it is known to have begun, should the driver die of it."""
+    cursor.execute("UPDATE recounts SET tries = tries + 1 WHERE metric = %s", (metric,))
+
+
+def give_up(cursor: Any, metric: str, why: str) -> None:
+    """Count no more of it until somebody asks again."""
+    cursor.execute("UPDATE recounts SET problem = %s WHERE metric = %s", (why[:WORDS_MAX], metric))
+
+
+def move_beginnings(cursor: Any, metric: str, counted: Sequence[OffsetRange]) -> None:
+    """The metric now begins lower; within the transaction that writes the cells.
+
+    Raises RangeMoved where it does not begin at these ranges' ends, so that nothing counts twice.
+    """
+    for one in counted:
+        moved = cursor.execute(
+            "UPDATE metric_ranges SET start_offset = %s "
+            "WHERE metric = %s AND topic = %s AND part = %s AND start_offset = %s",
+            (one.start, metric, one.topic, one.partition, one.end),
+        )
+        if moved != 1:
+            raise RangeMoved(metric, one)
+    cursor.execute("UPDATE recounts SET tries = 0 WHERE metric = %s", (metric,))
+
+
+def raise_floors(cursor: Any, metric: str, held: Mapping[tuple[str, int], int]) -> None:
+    """Lines below these offsets are gone: nothing below them can be wanted."""
+    cursor.executemany(
+        "UPDATE recounts SET from_offset = GREATEST(from_offset, %s) "
+        "WHERE metric = %s AND topic = %s AND part = %s",
+        [(first, metric, topic, part) for (topic, part), first in sorted(held.items())],
+    )

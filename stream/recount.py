@@ -1,0 +1,148 @@
+"""Counts a metric over lines that went by, beside the running stream.
+
+A thread of its own, in a session of its own, takes some offsets at a time: those nearest to what
+the metric counts already, so that the newest windows are whole first. The sinks add their cells and
+move the metric's beginning in one transaction (`sinks/recounts.py`); what dies in between is begun
+again. Pieces are small, since live lines wait behind a piece for the same cores.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from protocol.client.errors import ClientError
+from protocol.errors import ApiError
+from protocol.log import fields
+from sinks import recounts
+from sinks.errors import Fenced, LedgerMismatch, RangeMoved, SinkUnavailable
+from sinks.recounts import Recount
+from sinks.rows import Batch, OffsetRange
+from stream.attempt import register
+from stream.checkpoint import Offsets
+from stream.compile import EXPRESSION_NULL, FoldPlan, compile_plan
+from stream.counts import Counts
+from stream.course import Counting, Course
+from stream.failures import Origin, error_words, judge
+from stream.folding import Folding, judged
+from stream.halving import places
+from stream.quarantine import Part, size_of
+from stream.sources import kafka_options, read_ranges
+from stream.state import StreamState, clock_ms
+
+LOOK_EVERY_S = 1.0
+OFFSETS_AT_ONCE = 20_000
+
+# So often a piece is begun before it is given up: the driver may die of it, or beside it.
+TRIES_MAX = 5
+
+logger = logging.getLogger(__name__)
+
+
+class Recounter:
+    """The thread; `first_offsets` asks the broker for what it holds first of each partition."""
+
+    def __init__(
+        self,
+        course: Course,
+        bootstrap_servers: str,
+        first_offsets: Callable[[], Offsets],
+        state: StreamState,
+        stop: threading.Event,
+    ) -> None:
+        self._course = course
+        self._bootstrap_servers = bootstrap_servers
+        self._first_offsets = first_offsets
+        self._state = state
+        self._stop = stop
+        self._folding: tuple[Counting, str, FoldPlan, Folding] | None = None
+
+    def start(self, session: SparkSession) -> None:
+        """Begin to look for recounts that somebody asked for."""
+        own = session.newSession()
+        register(own)
+        threading.Thread(target=self._run, args=(own,), name="recount", daemon=True).start()
+
+    def _run(self, session: SparkSession) -> None:
+        pause_s = LOOK_EVERY_S
+        while not self._stop.wait(pause_s):
+            pause_s = LOOK_EVERY_S
+            try:
+                if self._count_some(session):
+                    pause_s = 0.0
+            except (SinkUnavailable, Fenced, LedgerMismatch, RangeMoved) as error:
+                logger.debug("recounting waits: %s", error)
+            except (ApiError, ClientError) as error:
+                logger.info("recounting waits", extra=fields(why=error))
+            except (Py4JError, PySparkException, OSError) as error:
+                if judge(error)[0] is Origin.JVM:
+                    # The job's own thread has seen it, too, and ends the process.
+                    return
+                logger.warning("recounting failed", extra=fields(why=error_words(error)))
+
+    def _count_some(self, session: SparkSession) -> bool:
+        """A piece of every metric that is wanted; False when there is nothing to do."""
+        now = self._course.now
+        found = now.sinks.recounts()
+        self._state.recounting(found)
+        wanted = [one for one in found if one.problem is None and one.metric in now.names]
+        for one in wanted:
+            if one.tries >= TRIES_MAX:
+                why = f"given up after {one.tries} tries of {places(one.gaps)}"
+                logger.error("a recount is given up", extra=fields(metric=one.metric, why=why))
+                now.sinks.note_recount(partial(recounts.give_up, metric=one.metric, why=why))
+            else:
+                self._count_piece(session, now, one)
+        return bool(wanted)
+
+    def _count_piece(self, session: SparkSession, now: Counting, one: Recount) -> None:
+        held = self._first_offsets()
+        if any(gap.start < held.get((gap.topic, gap.partition), 0) for gap in one.gaps):
+            # Retention has passed lines that were wanted.
+            now.sinks.note_recount(partial(recounts.raise_floors, metric=one.metric, held=held))
+            return
+        piece = highest(one.gaps, OFFSETS_AT_ONCE)
+        now.sinks.note_recount(partial(recounts.note_try, metric=one.metric))
+        counts = self._fold(session, now, one.metric, piece)
+        batch = Batch(
+            "",
+            -1,
+            counts.rows,
+            [row for row in counts.unparsed if row.reason == EXPRESSION_NULL + one.metric],
+            piece,
+            counts.lines,
+            clock_ms(),
+            None,
+            counts.blocks,
+        )
+        now.sinks.fill(one.metric, batch)
+
+    def _fold(self, session: SparkSession, now: Counting, metric: str, piece: Part) -> Counts:
+        plan, folding = self._plan_of(now, metric)
+        options: Mapping[str, str] = kafka_options(now.section, self._bootstrap_servers, None)
+        frame = judged(read_ranges(session, options, piece), plan)
+        counts = folding.fold(frame, size_of(piece), clock_ms())
+        # To PySpark the end of a JVM that sends rows looks like the end of the rows: ask it.
+        session.sparkContext._jsc.sc().isStopped()
+        return counts
+
+    def _plan_of(self, now: Counting, metric: str) -> tuple[FoldPlan, Folding]:
+        if self._folding is None or self._folding[:2] != (now, metric):
+            own = tuple(one for one in now.section.metrics if one.name == metric)
+            plan = compile_plan(now.section.model_copy(update={"metrics": own}))
+            folding = Folding(plan, as_blocks=now.sinks.takes_blocks)
+            self._folding = (now, metric, plan, folding)
+        return self._folding[2:]
+
+
+def highest(gaps: Sequence[OffsetRange], offsets_max: int) -> Part:
+    """The last offsets of these ranges, as many of each, at least one."""
+    share = max(1, offsets_max // len(gaps))
+    return tuple(
+        OffsetRange(one.topic, one.partition, max(one.start, one.end - share), one.end)
+        for one in gaps
+    )
