@@ -69,6 +69,8 @@ def spark_options(settings: StreamSettings, scratch: Path | None = None) -> dict
         "spark.sql.streaming.numRecentProgressUpdates": "5",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
+        # All code of a batch must fit, also with many metrics, or each batch compiles it anew.
+        "spark.sql.codegen.cache.maxEntries": "1000",
         "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",
         # A faulty expression is NULL for its line, never a stopped stream.
         "spark.sql.ansi.enabled": "false",
