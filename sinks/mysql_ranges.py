@@ -8,17 +8,28 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from sinks.errors import StillCounted, UnknownMetric
-from sinks.ranges import Change, Ledger, MetricRange, change, is_away
+from sinks.ranges import Change, Ledger, MetricRange, Topics, change, is_away
 
 FORGOTTEN = bytes(16)
 ROWS_PER_STEP = 10_000
 
 
-def change_metrics(
-    cursor: Any, names: Collection[str], stored: Collection[str], ledger: Ledger
-) -> Change:
-    """Write down from where, and up to where, metrics count; within the opening transaction."""
-    found = change(names, stored, read_ranges(cursor), ledger)
+def change_metrics(cursor: Any, names: Topics, stored: Collection[str], ledger: Ledger) -> Change:
+    """Write down from where, and up to where, metrics count; within the opening transaction.
+
+    `stored` are the names that were stored before.
+    """
+    cursor.execute("SELECT metric, topic FROM metric_topics")
+    topics: dict[str, set[str]] = {name: set() for name in stored}
+    for metric, topic in cursor.fetchall():
+        topics.setdefault(str(metric), set()).add(str(topic))
+    found = change(names, {name: topics[name] for name in stored}, read_ranges(cursor), ledger)
+    if rows := [(name, topic) for name, own in names.items() for topic in own]:
+        cursor.executemany(
+            "INSERT INTO metric_topics (metric, topic) VALUES (%s,%s) "
+            "ON DUPLICATE KEY UPDATE topic = VALUES(topic)",
+            rows,
+        )
     if found.rows:
         cursor.executemany(
             "INSERT INTO metric_ranges (metric, topic, part, start_offset, end_offset) "
@@ -66,6 +77,7 @@ def forget_rows(cursor: Any, name: str, *, told: Callable[[int], None]) -> None:
 
 def _remove_name(cursor: Any, name: str) -> None:
     cursor.execute("DELETE FROM recounts WHERE metric = %s", (name,))
+    cursor.execute("DELETE FROM metric_topics WHERE metric = %s", (name,))
     cursor.execute("DELETE FROM metric_ranges WHERE metric = %s", (name,))
     cursor.execute("DELETE FROM metrics WHERE name = %s", (name,))
 

@@ -84,7 +84,7 @@ class MySqlSink:
                 "ON DUPLICATE KEY UPDATE name = VALUES(name)",
                 [(d.name, d.definition_hash, to_datetime(now_s)) for d in definitions],
             )
-            names = [definition.name for definition in definitions]
+            names = {definition.name: definition.topics for definition in definitions}
             for name in change_metrics(cursor, names, stored, _read_ledger(cursor)).resumed:
                 logger.warning("%s was away and counts again: metric_ranges says since when", name)
             return self._read_guard(cursor)

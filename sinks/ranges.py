@@ -12,6 +12,9 @@ from typing import NamedTuple
 
 Ledger = Mapping[tuple[str, int], int]
 
+Topics = Mapping[str, Collection[str]]
+"""The topics of each metric; none named means any."""
+
 
 class MetricRange(NamedTuple):
     """Offsets of a partition that a metric counts; `end_offset` is None while it does."""
@@ -44,30 +47,38 @@ def is_away(name: str, ranges: Iterable[MetricRange]) -> bool:
 
 
 def change(
-    names: Collection[str], stored: Collection[str], ranges: Collection[MetricRange], ledger: Ledger
+    names: Topics, stored: Topics, ranges: Collection[MetricRange], ledger: Ledger
 ) -> Change:
     """From the stored metrics to those of this driver."""
     away = {name for name in stored if is_away(name, ranges)}
     resumed = sorted(away.intersection(names))
-    coming = [*resumed, *sorted(set(names).difference(stored))]
     rows = [
         MetricRange(name, topic, partition, end, None)
-        for name in coming
-        for (topic, partition), end in sorted(ledger.items())
+        for name in [*resumed, *sorted(set(names).difference(stored))]
+        for (topic, partition), end in _own(names[name], ledger)
     ]
-    leaving = sorted(set(stored).difference(names, away))
     starts = {
         (one.metric, one.topic, one.partition): one.start_offset
         for one in ranges
         if one.end_offset is None
     }
-    rows += [
-        MetricRange(name, topic, partition, starts.get((name, topic, partition), 0), end)
-        for name in leaving
-        for (topic, partition), end in sorted(ledger.items())
+    unused: list[str] = []
+    for name in sorted(set(stored).difference(names, away)):
+        ends = _own(stored[name], ledger)
+        if not any(end for _, end in ends):
+            unused.append(name)
+        rows += [
+            MetricRange(name, topic, partition, starts.get((name, topic, partition), 0), end)
+            for (topic, partition), end in ends
+        ]
+    return Change(tuple(rows), tuple(resumed), tuple(unused))
+
+
+def _own(topics: Collection[str], ledger: Ledger) -> list[tuple[tuple[str, int], int]]:
+    """The ledger of these topics, in order."""
+    return [
+        (place, end) for place, end in sorted(ledger.items()) if not topics or place[0] in topics
     ]
-    unused = () if any(ledger.values()) else tuple(leaving)
-    return Change(tuple(rows), tuple(resumed), unused)
 
 
 def gap_below(own: Iterable[MetricRange], floor: int) -> tuple[int, int] | None:

@@ -100,6 +100,8 @@ class Batch:
 class MetricDefinition:
     """A metric as the sinks need it. `windows_s` are sizes in seconds, 0 for `all`.
 
+    `topics` are those that its lines come from; none named means any.
+
     `keep_redis_s` maps each size to how long a window is kept after its end (None: for ever),
     `keep_mysql_s` likewise for all sizes. `definition_hash` is 16 bytes and changes with the
     metric's meaning.
@@ -115,3 +117,4 @@ class MetricDefinition:
     top: int | None
     max_keys: int | None
     definition_hash: bytes
+    topics: tuple[str, ...] = ()

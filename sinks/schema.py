@@ -35,6 +35,8 @@ LASTING_TABLES = (
   PRIMARY KEY (topic, part))""",
     """CREATE TABLE IF NOT EXISTS metrics (
   name VARCHAR(48) PRIMARY KEY, definition_hash BINARY(16) NOT NULL, since DATETIME NOT NULL)""",
+    """CREATE TABLE IF NOT EXISTS metric_topics (
+  metric VARCHAR(48) NOT NULL, topic VARCHAR(249) NOT NULL, PRIMARY KEY (metric, topic))""",
     # No row of a partition: counted from its first line on (`ranges.py`).
     """CREATE TABLE IF NOT EXISTS metric_ranges (
   metric VARCHAR(48) NOT NULL, topic VARCHAR(249) NOT NULL, part INT NOT NULL,

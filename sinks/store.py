@@ -161,6 +161,11 @@ class Sinks:
                 self._progress = replace(self._progress_at(batch.now_ms), changed=told.changed)
                 self._view.follow(merged.guard, merged.cells, merged.fallen, self._progress)
 
+    def rest(self) -> None:
+        """Leave everything as it is until opened again: another driver is about to take over."""
+        with self._lock:
+            self._guard = None
+
     def tend(self) -> None:
         """One round of what is done between batches; raises as `apply` does."""
         with self._lock:

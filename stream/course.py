@@ -81,6 +81,7 @@ class Course:
 
     def adopt(self, change: Counting) -> None:
         """Let the next query count this."""
+        self.now.sinks.rest()
         self._before, self.now, self._pending = self.now, change, None
 
     def go_back(self, why: str) -> bool:

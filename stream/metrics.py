@@ -94,6 +94,7 @@ def _resolve(metric: MetricSection, section: StreamSection) -> Metric:
         top=metric.top,
         max_keys=metric.max_keys or section.defaults.max_keys,
         definition_hash=definition_hash(metric, section.from_, windows_s),
+        topics=tuple(sorted(section.from_[name].topic for name in metric.from_)),
     )
     return Metric(metric, metric.from_, key, definition)
 

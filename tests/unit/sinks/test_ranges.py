@@ -8,13 +8,27 @@ from tests.harness.seed import seeded
 LEDGER = {("logs.a", 0): 10, ("logs.a", 1): 7}
 
 
+def own(*names: str) -> dict[str, tuple[str, ...]]:
+    """Metrics of any topic."""
+    return dict.fromkeys(names, ())
+
+
+def test_a_metric_counts_its_own_topics_alone() -> None:
+    ledger = {**LEDGER, ("logs.b", 0): 3}
+    coming = change({"m": ["logs.b"]}, {}, [], ledger)
+    assert coming.rows == (MetricRange("m", "logs.b", 0, 3, None),)
+    assert change({}, {"m": ["logs.c"]}, [], ledger).unused == ("m",)
+    leaving = change({}, {"m": ["logs.b"]}, [], ledger)
+    assert leaving.rows == (MetricRange("m", "logs.b", 0, 0, 3),)
+
+
 def test_the_first_metrics_begin_with_the_first_line() -> None:
-    assert change(["m"], [], [], {}).rows == ()
+    assert change(own("m"), {}, [], {}).rows == ()
     assert not is_away("m", [])
 
 
 def test_a_new_metric_begins_where_the_ledger_stands() -> None:
-    found = change(["m", "n"], ["m"], [], LEDGER)
+    found = change(own("m", "n"), own("m"), [], LEDGER)
     assert found.rows == (
         MetricRange("n", "logs.a", 0, 10, None),
         MetricRange("n", "logs.a", 1, 7, None),
@@ -25,18 +39,18 @@ def test_a_new_metric_begins_where_the_ledger_stands() -> None:
 def test_a_metric_that_leaves_ends_where_the_ledger_stands() -> None:
     """Partition 1 came after the metric, and was counted from its first line on."""
     ranges = [MetricRange("n", "logs.a", 0, 4, None)]
-    found = change([], ["n"], ranges, LEDGER)
+    found = change({}, own("n"), ranges, LEDGER)
     assert found.rows == (
         MetricRange("n", "logs.a", 0, 4, 10),
         MetricRange("n", "logs.a", 1, 0, 7),
     )
     assert is_away("n", found.rows)
-    assert change([], ["n"], found.rows, {("logs.a", 0): 99}).rows == ()
+    assert change({}, own("n"), found.rows, {("logs.a", 0): 99}).rows == ()
 
 
 def test_a_metric_that_comes_back_has_a_hole_and_says_so() -> None:
     ranges = [MetricRange("n", "logs.a", 0, 0, 4)]
-    found = change(["n"], ["n"], ranges, LEDGER)
+    found = change(own("n"), own("n"), ranges, LEDGER)
     assert found.resumed == ("n",)
     assert found.rows[0] == MetricRange("n", "logs.a", 0, 10, None)
     assert not is_away("n", [*ranges, *found.rows])
@@ -44,8 +58,8 @@ def test_a_metric_that_comes_back_has_a_hole_and_says_so() -> None:
 
 def test_nothing_is_kept_of_a_metric_that_left_before_the_first_line() -> None:
     for ledger in ({}, {("logs.a", 0): 0}):
-        assert change([], ["n"], [], ledger).unused == ("n",)
-    assert change(["n"], ["n"], [], {}).unused == ()
+        assert change({}, own("n"), [], ledger).unused == ("n",)
+    assert change(own("n"), own("n"), [], {}).unused == ()
 
 
 @pytest.mark.parametrize(
@@ -104,7 +118,7 @@ def test_random_comings_and_goings_name_every_line_that_was_counted() -> None:
         counted: dict[str, set[tuple[str, int, int]]] = {"m": set(), "n": set()}
         for _ in range(chance.randrange(1, 8)):
             names = {name for name in counted if chance.random() < 0.6}
-            found = change(names, stored, list(table.values()), ledger)
+            found = change(own(*names), own(*stored), list(table.values()), ledger)
             table |= {
                 (one.metric, one.topic, one.partition, one.start_offset): one for one in found.rows
             }
