@@ -4,6 +4,7 @@ A part gets exactly what it needs, as one JSON object on an inherited descriptor
 configuration file, and no secret stands in its arguments or environment.
 """
 
+import hashlib
 import json
 import sys
 from dataclasses import dataclass
@@ -133,6 +134,7 @@ def stream_settings(mill: Mill, part: str = "stream") -> dict[str, Any]:
         "reload": {
             "file": file,
             "command": [sys.executable, "-m", "appliance", "--config", file, "wish"],
+            "sha256": hashlib.sha256(mill.home.config_file.read_bytes()).hexdigest(),
         },
     }
 

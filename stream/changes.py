@@ -68,14 +68,14 @@ class Watch:
 
     def __init__(self, settings: ReloadSettings) -> None:
         self._settings = settings
-        self._settling = Settling(signature_of(settings.file))
+        self._settling = Settling(known_signature(settings))
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self._found: Wish | Unreadable | None = None
         self._thread = threading.Thread(target=self._look_again, name="changes", daemon=True)
 
     def start(self) -> None:
-        """Begin to look; what the file was when this was made is no change."""
+        """Begin to look; what the settings were made of is no change."""
         self._thread.start()
 
     def close(self) -> None:
@@ -103,6 +103,15 @@ def signature_of(path: Path) -> Signature | None:
     except OSError:
         return None
     return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def known_signature(settings: ReloadSettings) -> Signature | None:
+    """What the file is now, if it still holds what the settings were made of."""
+    signature = signature_of(settings.file)
+    if signature is None or settings.sha256 is None:
+        return signature
+    digest = hashlib.sha256(settings.file.read_bytes()).hexdigest()
+    return signature if digest == settings.sha256 else None
 
 
 def ask(command: tuple[str, ...]) -> Wish | Unreadable:

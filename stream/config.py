@@ -148,10 +148,14 @@ class Wish(Section):
 
 
 class ReloadSettings(Section):
-    """A file that is looked at for changes, and the command that prints a Wish out of it."""
+    """A file that is looked at for changes, and the command that prints a Wish out of it.
+
+    `sha256` is that of the content which the settings were made of, in hexadecimal.
+    """
 
     file: Path
     command: tuple[str, ...]
+    sha256: str | None = None
 
 
 class StreamSettings(Section):

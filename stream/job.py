@@ -88,7 +88,10 @@ class StreamJob:
         self._suspects = Suspects(settings.data_dir / "suspects.json")
         self._part_size = PartSize()
         self._opened: str | None = None
-        state.watch_sinks(lambda: self._course.now.sinks.states)
+        state.watch_sinks(
+            lambda: self._course.now.sinks.states,
+            lambda: self._course.now.sinks.scrubbed_total,
+        )
 
     def run(self) -> int:
         """Run until told to stop; returns the exit code."""

@@ -8,7 +8,8 @@ again. Pieces are small, since live lines wait behind a piece for the same cores
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from py4j.protocol import Py4JError
@@ -43,6 +44,16 @@ TRIES_MAX = 5
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class _OwnPlan:
+    """One metric `of` a configuration by itself."""
+
+    of: Counting
+    metric: str
+    plan: FoldPlan
+    folding: Folding
+
+
 class Recounter:
     """The thread; `first_offsets` asks the broker for what it holds first of each partition."""
 
@@ -59,7 +70,7 @@ class Recounter:
         self._first_offsets = first_offsets
         self._state = state
         self._stop = stop
-        self._folding: tuple[Counting, str, FoldPlan, Folding] | None = None
+        self._own: _OwnPlan | None = None
 
     def start(self, session: SparkSession) -> None:
         """Begin to look for recounts that somebody asked for."""
@@ -122,21 +133,20 @@ class Recounter:
         now.sinks.fill(one.metric, batch)
 
     def _fold(self, session: SparkSession, now: Counting, metric: str, piece: Part) -> Counts:
-        plan, folding = self._plan_of(now, metric)
-        options: Mapping[str, str] = kafka_options(now.section, self._bootstrap_servers, None)
-        frame = judged(read_ranges(session, options, piece), plan)
-        counts = folding.fold(frame, size_of(piece), clock_ms())
+        if self._own is None or self._own.of is not now or self._own.metric != metric:
+            self._own = _own_plan(now, metric)
+        options = kafka_options(now.section, self._bootstrap_servers, None)
+        frame = judged(read_ranges(session, options, piece), self._own.plan)
+        counts = self._own.folding.fold(frame, size_of(piece), clock_ms())
         # To PySpark the end of a JVM that sends rows looks like the end of the rows: ask it.
         session.sparkContext._jsc.sc().isStopped()
         return counts
 
-    def _plan_of(self, now: Counting, metric: str) -> tuple[FoldPlan, Folding]:
-        if self._folding is None or self._folding[:2] != (now, metric):
-            own = tuple(one for one in now.section.metrics if one.name == metric)
-            plan = compile_plan(now.section.model_copy(update={"metrics": own}))
-            folding = Folding(plan, as_blocks=now.sinks.takes_blocks)
-            self._folding = (now, metric, plan, folding)
-        return self._folding[2:]
+
+def _own_plan(now: Counting, metric: str) -> _OwnPlan:
+    own = tuple(one for one in now.section.metrics if one.name == metric)
+    plan = compile_plan(now.section.model_copy(update={"metrics": own}))
+    return _OwnPlan(now, metric, plan, Folding(plan, as_blocks=now.sinks.takes_blocks))
 
 
 def highest(gaps: Sequence[OffsetRange], offsets_max: int) -> Part:

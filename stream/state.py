@@ -84,11 +84,15 @@ class StreamState:
         self._lock = threading.Lock()
         self._facts = _Facts()
         self._sinks: Callable[[], Mapping[str, str]] = dict
+        self._scrubbed_total: Callable[[], int] = int
         self._started_at_ms = clock_ms()
 
-    def watch_sinks(self, states: Callable[[], Mapping[str, str]]) -> None:
-        """Where to ask how the sinks are."""
+    def watch_sinks(
+        self, states: Callable[[], Mapping[str, str]], scrubbed_total: Callable[[], int]
+    ) -> None:
+        """Where to ask how the sinks are, and how many shown windows were mended."""
         self._sinks = states
+        self._scrubbed_total = scrubbed_total
 
     def configured(self, metrics: Sequence[str]) -> None:
         """These metrics are counted, as the configuration asks for."""
@@ -281,6 +285,7 @@ class StreamState:
                 for one in facts.recounts
             ],
             "sinks": dict(sinks),
+            "scrubbed_total": self._scrubbed_total(),
             "duration_ms": dict(facts.durations_ms),
             "counters": {
                 "batches": facts.batches_total,
@@ -299,6 +304,7 @@ class StreamState:
             ("lines_total", "counter", "Lines counted.", details["lines_total"]),
             ("unparsed_total", "counter", "Lines not counted.", details["unparsed_total"]),
             ("poison_total", "counter", "Lines set aside.", details["poison_total"]),
+            ("scrubbed_total", "counter", "Windows of Redis mended.", details["scrubbed_total"]),
             ("batches_total", "counter", "Batches applied.", counters["batches"]),
             ("replays_total", "counter", "Batches seen again.", counters["replays"]),
             ("resumes_total", "counter", "New queries from the ledger.", counters["resumes"]),

@@ -12,7 +12,14 @@ from appliance.config.model import MillConfig
 from appliance.files import write_atomically
 from appliance.home import Home
 from protocol.log import fields
-from stream.changes import LIVE_KEYS, Settling, changed_section, later_keys, signature_of
+from stream.changes import (
+    LIVE_KEYS,
+    Settling,
+    Signature,
+    changed_section,
+    later_keys,
+    signature_of,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +31,7 @@ class Following:
         self.digest = digest
         self.problem: str | None = None
         self._home = home
-        self._settling = Settling(signature_of(home.edited_config))
+        self._settling = Settling(known_signature(home))
 
     def is_to_be_read(self, now_s: float) -> bool:
         """Whether the file has changed and come to rest."""
@@ -57,6 +64,16 @@ class Following:
     def _say(self, problem: str) -> None:
         self.problem = problem
         logger.warning("the changed configuration is not taken over", extra=fields(why=problem))
+
+
+def known_signature(home: Home) -> Signature | None:
+    """What the edited file is now, if the copy is still one of it."""
+    signature = signature_of(home.edited_config)
+    try:
+        is_copied = home.edited_config.read_bytes() == home.started_config.read_bytes()
+    except OSError:
+        return signature
+    return signature if is_copied else None
 
 
 def keys_for_a_restart(started: MillConfig, wanted: MillConfig) -> list[str]:

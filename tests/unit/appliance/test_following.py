@@ -45,6 +45,13 @@ def test_an_added_metric_is_taken_over(home: Home) -> None:
     assert home.started_config.read_text() == MORE
 
 
+def test_a_file_saved_while_the_mill_was_starting_is_taken_over(home: Home) -> None:
+    home.edited_config.write_text(MORE)
+    following = Following(home, "started")
+    assert not following.is_to_be_read(10.0)
+    assert following.is_to_be_read(10.0 + SETTLED_S)
+
+
 def test_a_file_with_faults_changes_nothing_and_is_said(home: Home) -> None:
     following = save(home, MORE.replace("key: user_agent", "key: user_agant"))
     assert following.problem is not None

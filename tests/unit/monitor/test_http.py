@@ -266,7 +266,11 @@ def test_lines_set_aside_are_named_and_the_stream_is_degraded_meanwhile() -> Non
         started_at_ms=1,
         now_ms=10_000,
         problems=(Problem("poison", "a line cannot be counted"),),
-        details={"poison_total": 3, "poison": [line]},
+        details={
+            "poison_total": 3,
+            "poison": [line],
+            "recounts": [{"metric": "slow", "left": 7_654_321, "problem": HOSTILE}],
+        },
     )
     answer = PartAnswer("stream", "127.0.0.1:8092", status)
     with site(reading(10_000, None, (answer,))) as client:
@@ -274,6 +278,7 @@ def test_lines_set_aside_are_named_and_the_stream_is_degraded_meanwhile() -> Non
         section = page[page.index('id="poison"') :]
         assert "1,234,567" in section
         assert "OutOfMemoryError: &lt;heap&gt;" in section
+        assert "7,654,321" in page[page.index('id="recounts"') :]
         assert HOSTILE not in page
         assert "▲ a line cannot be counted" in page
         overview = client.get("/").text
@@ -281,5 +286,7 @@ def test_lines_set_aside_are_named_and_the_stream_is_degraded_meanwhile() -> Non
         assert "3 set aside" in overview
 
 
-def test_a_stream_without_lines_set_aside_has_no_list_of_them(client: TestClient) -> None:
-    assert 'id="poison"' not in client.get("/stream").text
+def test_a_stream_without_trouble_has_no_lists_of_it(client: TestClient) -> None:
+    page = client.get("/stream").text
+    assert 'id="poison"' not in page
+    assert 'id="recounts"' not in page

@@ -1,5 +1,6 @@
 """Hearing of a changed configuration: when it is read, what is asked, what outlives a refusal."""
 
+import hashlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from stream.changes import (
     Watch,
     ask,
     changed_section,
+    known_signature,
     later_keys,
     signature_of,
 )
@@ -95,6 +97,17 @@ def test_a_changed_file_is_asked_once(tmp_path: Path) -> None:
         assert watch.take() is None
     finally:
         watch.close()
+
+
+def test_a_file_that_changed_before_it_was_looked_at_is_asked(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("older")
+    digest = hashlib.sha256(b"older").hexdigest()
+    settings = ReloadSettings(file=file, command=("none",), sha256=digest)
+    assert known_signature(settings) == signature_of(file)
+    file.write_text("newer")
+    assert known_signature(settings) is None
+    assert known_signature(ReloadSettings(file=file, command=("none",))) == signature_of(file)
 
 
 def test_only_inputs_and_metrics_change_while_the_stream_runs() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from protocol.status import PartState
+from sinks.recounts import Recount
 from sinks.rows import OffsetRange, UnparsedRow
 from stream.quarantine import PoisonLine
 from stream.state import POISON_LISTED, QUERY_ENDED, StreamState
@@ -107,3 +108,24 @@ def test_the_last_lines_are_listed_and_all_are_counted() -> None:
     details: dict[str, Any] = dict(state.snapshot().details)
     assert details["poison_total"] == POISON_LISTED + 7
     assert [one["offset"] for one in details["poison"]] == list(range(7, POISON_LISTED + 7))
+
+
+def test_a_refused_configuration_is_said_until_one_is_accepted() -> None:
+    state = a_state()
+    state.running()
+    state.refused("stream.metrics.1.where: found nonsense")
+    applied(state)
+    assert standing(state) == (PartState.DEGRADED, ["configuration"])
+    state.configured(["a", "b"])
+    assert standing(state) == (PartState.RUNNING, [])
+    assert dict(state.snapshot().details)["metrics"] == ["a", "b"]
+
+
+def test_recounts_and_what_was_mended_are_listed() -> None:
+    state = a_state()
+    state.watch_sinks(lambda: {"mysql": "ok"}, lambda: 3)
+    state.recounting([Recount("m", [OffsetRange("t", 0, 5, 9)], 4, 1, None)])
+    details: dict[str, Any] = dict(state.snapshot().details)
+    assert details["recounts"] == [{"metric": "m", "left": 4, "problem": None}]
+    assert details["scrubbed_total"] == 3
+    assert "millrace_stream_scrubbed_total 3" in state.prometheus()
