@@ -8,6 +8,7 @@ import hashlib
 import json
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pydantic import SecretStr
@@ -134,7 +135,7 @@ def stream_settings(mill: Mill, part: str = "stream") -> dict[str, Any]:
         "reload": {
             "file": file,
             "command": [sys.executable, "-m", "appliance", "--config", file, "wish"],
-            "sha256": hashlib.sha256(mill.home.config_file.read_bytes()).hexdigest(),
+            "sha256": _sha256(mill.home.config_file),
         },
     }
 
@@ -158,6 +159,14 @@ def stream_check_settings(mill: Mill) -> dict[str, Any]:
         "java_home": str(java.home) if java else None,
         "class_data_archive": _class_data(java),
     }
+
+
+def _sha256(file: Path) -> str | None:
+    """Of what the file holds, in hexadecimal; None where there is none."""
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+    except FileNotFoundError:
+        return None
 
 
 def _class_data(java: Java | None) -> str | None:
