@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from stream import java_classes
 from stream.attempt import register
 from stream.config import StreamSettings
 from stream.memory import heap_bytes, machine_bytes
@@ -60,10 +61,7 @@ def spark_options(settings: StreamSettings, scratch: Path | None = None) -> dict
         "spark.driver.extraJavaOptions": " ".join(map(_quoted, jvm_options(settings, scratch))),
         "spark.jars": ",".join(str(path) for path in settings.jars),
         # The default manager runs some twenty small commands a batch.
-        "spark.sql.streaming.checkpointFileManagerClass": (
-            "org.apache.spark.sql.execution.streaming.checkpointing"
-            ".FileSystemBasedCheckpointFileManager"
-        ),
+        "spark.sql.streaming.checkpointFileManagerClass": "millrace.LocalCheckpoint",
         "spark.sql.streaming.minBatchesToRetain": str(BATCHES_KEPT),
         "spark.sql.streaming.stopTimeout": "30s",
         "spark.sql.streaming.numRecentProgressUpdates": "5",
@@ -166,4 +164,5 @@ def start_session(
         builder = builder.config(key, value)
     session: SparkSession = builder.getOrCreate()
     register(session)
+    java_classes.load(session, settings.data_dir)
     return session
