@@ -56,7 +56,7 @@ def _run_spark(archive: Path, java: Java, folder: Path) -> None:
     from stream.check import check_section
     from stream.compile import compile_plan
     from stream.config import StreamSettings
-    from stream.folding import Folding, fold_small, judged
+    from stream.folding import Folding
     from stream.session import jvm_options, start_session
 
     section = load(CODE / "configs" / "millrace.yaml", CODE, {}).config.stream
@@ -79,9 +79,8 @@ def _run_spark(archive: Path, java: Java, folder: Path) -> None:
     folding = Folding(plan, as_blocks=True)
 
     def fold_both_ways(batch: Any, _: int) -> None:
-        frame = judged(batch, plan)
-        fold_small(frame, plan)
-        folding.fold_large(frame, 0)
+        folding.fold_small(batch)
+        folding.fold_large(batch, 0)
 
     lines: Any = session.readStream.format("rate-micro-batch").option("rowsPerBatch", 50).load()
     query = (
@@ -92,7 +91,6 @@ def _run_spark(archive: Path, java: Java, folder: Path) -> None:
             "0 AS partition",
             "value AS offset",
             "timestamp",
-            "0 AS timestampType",
         )
         .writeStream.foreachBatch(fold_both_ways)
         .option("checkpointLocation", str(folder / "checkpoint"))

@@ -115,11 +115,11 @@ class Checkpoint:
         lines = self._lines(self.folder / "offsets" / str(batch_id))
         if len(lines) != 3:
             raise CheckpointFault(f"offsets/{batch_id} has {len(lines)} lines")
-        return _decode_offsets(lines[2], f"offsets/{batch_id}")
+        return _offsets_of(lines[2], f"offsets/{batch_id}")
 
     def _initial(self) -> Offsets:
         lines = self._lines(self.folder / "sources" / "0" / "0")
-        return _decode_offsets(lines[-1], "sources/0/0")
+        return _offsets_of(lines[-1], "sources/0/0")
 
     def _query_id(self) -> str:
         try:
@@ -178,12 +178,28 @@ def _check_dense(batches: list[int], log: str) -> None:
             raise CheckpointFault(f"its {log} have a hole between {before} and {after}")
 
 
-def _decode_offsets(line: str, name: str) -> Offsets:
+def decode_offsets(line: str) -> Offsets:
+    """Offsets as Spark's Kafka source writes them; raises ValueError for anything else."""
     try:
         return {
             (topic, int(partition)): int(offset)
             for topic, partitions in json.loads(line).items()
             for partition, offset in partitions.items()
         }
-    except (ValueError, AttributeError, TypeError) as error:
+    except (AttributeError, TypeError) as error:
+        raise ValueError(f"found {line[:80]!r}, expected offsets by topic and partition") from error
+
+
+def encode_offsets(offsets: Offsets) -> str:
+    """Offsets as Spark's Kafka source reads them."""
+    topics: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        topics.setdefault(topic, {})[str(partition)] = offset
+    return json.dumps(topics)
+
+
+def _offsets_of(line: str, name: str) -> Offsets:
+    try:
+        return decode_offsets(line)
+    except ValueError as error:
         raise CheckpointFault(f"{name} cannot be read: {error}") from error

@@ -11,16 +11,13 @@ from stream.compile import FoldPlan, compile_plan
 from stream.config import StreamSection, StreamSettings
 from stream.counts import Counts
 from stream.describe import window_name
-from stream.folding import fold_small, judged
+from stream.folding import Folding
+from stream.sources import COLUMNS_DDL
 
 LINES_MAX = 1_000
 ROWS_SHOWN = 20
 SAMPLES_SHOWN = 3
 LINE_SHOWN = 160
-
-_SCHEMA = (
-    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
-)
 
 
 class DryRunFault(Exception):
@@ -84,8 +81,8 @@ def _fold_lines(
         (bytearray(file.encode()), bytearray(line), topic, 0, place, arrival)
         for place, line in enumerate(lines)
     ]
-    frame = session.createDataFrame(rows, _SCHEMA).coalesce(1)
-    return fold_small(judged(frame, plan), plan)
+    frame = session.createDataFrame(rows, COLUMNS_DDL).coalesce(1)
+    return Folding(plan, as_blocks=False).fold_small(frame)
 
 
 def report(name: str, plan: FoldPlan, counts: Counts, lines: int) -> str:

@@ -1,7 +1,7 @@
 """The fold of one batch's lines, through Spark: a small batch by the driver, a large one by Spark.
 
-A small batch takes one action, which brings its judged lines here. A large one is kept in memory by
-Spark, judged once, and read by each grouping; what comes back is as large as the cells it holds,
+A small batch takes one action, which brings its lines here (`judging.py`). A large one is judged by
+Spark, kept in memory, and read by each grouping; what comes back is as large as the cells it holds,
 and not as the lines.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from sinks.rows import CellBlock, FoldRow, UnparsedRow, UnparsedSample
-from stream.compile import LINES_VIEW, FoldPlan, Reading
+from stream.compile import FoldPlan, Reading
 from stream.counts import (
     Counts,
     PartitionCount,
@@ -32,6 +32,7 @@ from stream.groupings import (
     sketched_sql,
     tally_sql,
 )
+from stream.judging import Judging, judged
 from stream.small_fold import fold_lines
 
 # Up to this many lines the driver folds itself.
@@ -42,19 +43,8 @@ logger = logging.getLogger(__name__)
 _Unparsed = dict[Reason, tuple[int, list[UnparsedSample]]]
 
 
-def judged(lines: DataFrame, plan: FoldPlan) -> DataFrame:
-    """Lines, with the columns of Spark's Kafka source, as judged lines."""
-    lines.createOrReplaceTempView(LINES_VIEW)
-    return lines.sparkSession.sql(plan.lines_sql)
-
-
-def fold_small(frame: DataFrame, plan: FoldPlan) -> Counts:
-    """Fold judged lines in the driver."""
-    return fold_lines(frame.coalesce(1).collect(), plan)
-
-
 class Folding:
-    """Folds the judged lines of one query's batches.
+    """Folds the lines of one query's batches; they have the columns of `sources.COLUMNS_DDL`.
 
     `as_blocks` says whether the sinks take cells as text; without, all cells come as rows.
     """
@@ -62,6 +52,7 @@ class Folding:
     def __init__(self, plan: FoldPlan, *, as_blocks: bool) -> None:
         self._plan = plan
         self._as_blocks = as_blocks
+        self._judging: Judging | None = None
         self._sampled = _Sampled()
         self._tally_sql = tally_sql(plan)
         self._samples_sql = samples_sql(plan)
@@ -71,14 +62,21 @@ class Folding:
         ]
         self._sketched = [(reading, sketched_sql(reading)) for reading in sketched_readings(plan)]
 
-    def fold(self, frame: DataFrame, offsets: int, now_ms: int) -> Counts:
-        """Fold a frame that covers so many offsets."""
+    def fold(self, lines: DataFrame, offsets: int, now_ms: int) -> Counts:
+        """Fold lines that cover so many offsets."""
         if offsets <= SMALL_BATCH_LINES:
-            return fold_small(frame, self._plan)
-        return self.fold_large(frame, now_ms)
+            return self.fold_small(lines)
+        return self.fold_large(lines, now_ms)
 
-    def fold_large(self, frame: DataFrame, now_ms: int) -> Counts:
+    def fold_small(self, lines: DataFrame) -> Counts:
+        """Judge and group the lines in the driver."""
+        if self._judging is None:
+            self._judging = Judging(lines.sparkSession, self._plan)
+        return fold_lines(self._judging.judge(lines), self._plan)
+
+    def fold_large(self, lines: DataFrame, now_ms: int) -> Counts:
         """Let Spark group the lines; samples of lines not counted take a second reading of them."""
+        frame = judged(lines, self._plan)
         kept = frame.drop("sample").persist()
         try:
             kept.createOrReplaceTempView(KEPT_VIEW)

@@ -32,12 +32,14 @@ from stream.checkpoint import Checkpoint, CheckpointFault, Offsets, forgotten_by
 from stream.config import StreamSettings
 from stream.course import Counting, Course
 from stream.failures import error_words
-from stream.folding import fold_small, judged
+from stream.folding import SMALL_BATCH_LINES, Folding
 from stream.halving import StopRequested, places
+from stream.memory import lines_per_batch, machine_bytes
 from stream.progress import Committer, ProgressListener
 from stream.quarantine import BLAME_BELIEVED, BLAME_ENDED, PartSize, blame_of, size_of
 from stream.recount import Recounter
 from stream.session import empty_scratch, start_session
+from stream.sharing import Sharing
 from stream.sources import (
     TopicOffsets,
     ask_topics,
@@ -87,6 +89,9 @@ class StreamJob:
         self._listener = ProgressListener(self._committer, state)
         self._suspects = Suspects(settings.data_dir / "suspects.json")
         self._part_size = PartSize()
+        self._sharing = Sharing(
+            lines_per_batch(settings.section, machine_bytes()), SMALL_BATCH_LINES
+        )
         self._opened: str | None = None
         state.watch_sinks(
             lambda: self._course.now.sinks.states,
@@ -181,10 +186,11 @@ class StreamJob:
         now = self._course.now
         if not now.section.topics:
             return
-        rows = made_lines(session, now.section.topics)
+        lines = made_lines(session, now.section.topics)
+        folding = Folding(now.plan, as_blocks=False)
         for _ in range(WARM_UP_ROUNDS):
             if not self._stop.is_set():
-                fold_small(judged(rows, now.plan), now.plan)
+                folding.fold_small(lines)
 
     def _start_query(self, session: SparkSession) -> tuple[BatchWriter, StreamingQuery]:
         query_id, starting = self._prepare()
@@ -199,11 +205,12 @@ class StreamJob:
             self._stop,
             suspects=self._suspects,
             size=self._part_size,
+            sharing=self._sharing,
             options=options,
             first_offsets=lambda: self._ask_topics().starts,
         )
         query: StreamingQuery = (
-            judged(read_kafka(session, options), now.plan)
+            read_kafka(session, options, self._sharing)
             .writeStream.foreachBatch(writer)
             .option("checkpointLocation", self._checkpoint.folder.resolve().as_uri())
             .trigger(processingTime=f"{parse_duration_ms(now.section.trigger)} milliseconds")

@@ -12,7 +12,7 @@ from sinks.unparsed import SAMPLE_BYTES_MAX
 from stream.checkpoint import Offsets
 from stream.compile import FoldPlan
 from stream.counts import NO_FILE, Counts
-from stream.folding import fold_small, judged
+from stream.folding import Folding
 from stream.quarantine import Part, size_of
 from stream.sources import made_lines, read_ranges
 
@@ -21,7 +21,7 @@ class SparkParts:
     """The parts of one batch.
 
     `session` is the one that its frame belongs to, `options` are those of the stream's source.
-    `count` counts judged lines that cover so many offsets.
+    `count` counts lines that cover so many offsets.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class SparkParts:
     def count(self, part: Part) -> Counts:
         """Count a part."""
         lines = read_ranges(self._session, self._options, part)
-        return self._count(judged(lines, self._plan), size_of(part))
+        return self._count(lines, size_of(part))
 
     def read_line(self, one: OffsetRange) -> tuple[str, bytes]:
         """The file and the first bytes of the record at a single offset, not judged."""
@@ -58,4 +58,4 @@ class SparkParts:
         topics = {topic for reading in self._plan.readings for topic in reading.topics}
         if topics:
             lines = made_lines(self._session, sorted(topics))
-            fold_small(judged(lines, self._plan), self._plan)
+            Folding(self._plan, as_blocks=False).fold_small(lines)

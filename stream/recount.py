@@ -29,7 +29,7 @@ from stream.compile import EXPRESSION_NULL, FoldPlan, compile_plan
 from stream.counts import Counts
 from stream.course import Counting, Course
 from stream.failures import Origin, error_words, judge
-from stream.folding import Folding, judged
+from stream.folding import Folding
 from stream.halving import places
 from stream.quarantine import Part, size_of
 from stream.sources import kafka_options, read_ranges
@@ -136,8 +136,8 @@ class Recounter:
         if self._own is None or self._own.of is not now or self._own.metric != metric:
             self._own = _own_plan(now, metric)
         options = kafka_options(now.section, self._bootstrap_servers, None)
-        frame = judged(read_ranges(session, options, piece), self._own.plan)
-        counts = self._own.folding.fold(frame, size_of(piece), clock_ms())
+        lines = read_ranges(session, options, piece)
+        counts = self._own.folding.fold(lines, size_of(piece), clock_ms())
         # To PySpark the end of a JVM that sends rows looks like the end of the rows: ask it.
         session.sparkContext._jsc.sc().isStopped()
         return counts

@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -12,9 +14,10 @@ from protocol.client.admin_types import TopicSpec
 from protocol.client.cluster import Cluster
 from protocol.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
 from sinks.rows import OffsetRange
-from stream.checkpoint import Offsets
+from stream.checkpoint import Offsets, decode_offsets, encode_offsets
 from stream.config import StreamSection, TopicSettings
 from stream.memory import lines_per_batch, machine_bytes
+from stream.sharing import Sharing
 
 # Spark's consumer asks for offsets behind its own read-ahead, which waits this long for data; with
 # Kafka's 500 every batch would wait as long.
@@ -26,6 +29,12 @@ LINES_PER_TASK = 60_000
 ASK_TIMEOUT_MS = 10_000
 
 MADE_LINES = 300
+
+# What is read of a record.
+COLUMNS_DDL = (
+    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
+)
+COLUMNS = tuple(column.split()[0] for column in COLUMNS_DDL.split(", "))
 
 # What says where a stream begins and how far a batch of it goes.
 _STREAM_OPTIONS = ("subscribe", "startingOffsets", "maxOffsetsPerTrigger")
@@ -161,9 +170,29 @@ def kafka_options(
     return options
 
 
-def read_kafka(session: SparkSession, options: Mapping[str, str]) -> DataFrame:
-    """The stream of records; columns key, value, topic, partition, offset, timestamp."""
-    return session.readStream.format("kafka").options(**options).load()
+class Divider:
+    """What the JVM asks how to divide a batch among the partitions (`java/SharedKafka.java`)."""
+
+    def __init__(self, sharing: Sharing) -> None:
+        self._sharing = sharing
+
+    def ends(self, starts: str, latest: str) -> str | None:
+        """The ends of a batch; offsets as Spark's Kafka source writes them."""
+        ends = self._sharing.ends(decode_offsets(starts), decode_offsets(latest), time.monotonic())
+        return None if ends is None else encode_offsets(ends)
+
+    class Java:
+        """Which interface of the JVM's this object stands for."""
+
+        implements = ("millrace.SharedKafka$Sharing",)
+
+
+def read_kafka(session: SparkSession, options: Mapping[str, str], sharing: Sharing) -> DataFrame:
+    """The stream of records, with the columns COLUMNS."""
+    jvm: Any = session._jvm
+    jvm.millrace.SharedKafka.shareBy(Divider(sharing))
+    lines = session.readStream.format("millrace.SharedKafka").options(**options).load()
+    return lines.select(*COLUMNS)
 
 
 def read_ranges(
@@ -186,11 +215,11 @@ def read_ranges(
         "startingOffsets": json.dumps(starts),
         "endingOffsets": json.dumps(ends),
     }
-    return session.read.format("kafka").options(**same, **own).load()
+    return session.read.format("kafka").options(**same, **own).load().select(*COLUMNS)
 
 
 def made_lines(session: SparkSession, topics: Sequence[str]) -> DataFrame:
-    """Lines made up here, of every topic, with the columns of Spark's Kafka source."""
+    """Lines made up here, of every topic, with the columns COLUMNS."""
     listed = ", ".join(f"'{topic}'" for topic in topics)
     return session.range(0, MADE_LINES, 1, 1).selectExpr(
         "CAST('made/up' AS BINARY) AS key",
@@ -199,5 +228,4 @@ def made_lines(session: SparkSession, topics: Sequence[str]) -> DataFrame:
         "0 AS partition",
         "id AS offset",
         "current_timestamp() AS timestamp",
-        "0 AS timestampType",
     )

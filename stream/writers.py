@@ -25,6 +25,7 @@ from stream.folding import Folding
 from stream.halving import Counted, Halving, InHand, StopRequested
 from stream.parts import SparkParts
 from stream.quarantine import Part, PartSize
+from stream.sharing import Sharing
 from stream.state import StreamState, clock_ms
 from stream.suspects import Suspects
 
@@ -63,6 +64,7 @@ class BatchWriter:
         *,
         suspects: Suspects,
         size: PartSize,
+        sharing: Sharing,
         options: Mapping[str, str],
         first_offsets: Callable[[], Offsets],
     ) -> None:
@@ -81,6 +83,7 @@ class BatchWriter:
         self._stop = stop
         self._suspects = suspects
         self._halving = Halving(state, stop, suspects, size)
+        self._sharing = sharing
         self._options = options
         self._first_offsets = first_offsets
         self._folding = Folding(plan, as_blocks=sinks.takes_blocks)
@@ -91,8 +94,10 @@ class BatchWriter:
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """What Spark calls for every batch; an exception ends the query."""
         self._idle.clear()
+        begin = time.monotonic()
         try:
-            self._write(frame, batch_id)
+            lines = self._write(frame, batch_id)
+            self._sharing.counted(lines, time.monotonic() - begin)
         except Exception as error:
             self.failure = error
             raise
@@ -124,7 +129,7 @@ class BatchWriter:
             self._suspects.note(self._query_id, self._batch_id, part, blame)
         return part
 
-    def _write(self, frame: DataFrame, batch_id: int) -> None:
+    def _write(self, frame: DataFrame, batch_id: int) -> int:
         if self._stop.is_set() or self._is_held:
             raise StopRequested
         self._batch_id = batch_id
@@ -152,6 +157,7 @@ class BatchWriter:
         self.has_applied = True
         self._suspects.clear()
         self._note(batch, counted, outcome, int((time.monotonic() - begin) * 1000))
+        return counts.lines
 
     def _count(self, frame: DataFrame, offsets: int) -> Counts:
         """Fold a frame that covers so many offsets."""

@@ -13,16 +13,13 @@ from sinks.config import SinksSettings
 from stream.compile import compile_plan
 from stream.config import StreamSection, StreamSettings
 from stream.counts import Counts
-from stream.folding import fold_small, judged
+from stream.folding import Folding
 from stream.jars import jar_paths, missing_jars, pinned_jars
 from stream.session import start_session
+from stream.sources import COLUMNS_DDL
 from tests.harness.stream import JARS
 
 ARRIVAL = datetime(2026, 8, 1, 12, 0, 0, tzinfo=UTC)
-
-_SCHEMA = (
-    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
-)
 
 Line = str | bytes | None
 
@@ -73,13 +70,13 @@ def frame(
         )
         for place, line in enumerate(lines)
     ]
-    return spark().createDataFrame(rows, _SCHEMA).coalesce(1)
+    return spark().createDataFrame(rows, COLUMNS_DDL).coalesce(1)
 
 
 def count_lines(section: dict[str, Any], lines: Iterable[Line], **where: Any) -> Counts:
     """What the fold of a configuration makes of some lines."""
     plan = compile_plan(StreamSection.model_validate(section))
-    return fold_small(judged(frame(lines, **where), plan), plan)
+    return Folding(plan, as_blocks=False).fold_small(frame(lines, **where))
 
 
 def one_input(input_section: dict[str, Any], *metrics: dict[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from sinks.values import combined
 from stream.compile import FoldPlan, compile_plan
 from stream.config import StreamSection
 from stream.counts import Counts
-from stream.folding import Folding, fold_small, judged
+from stream.folding import Folding
 from tests.harness.seed import seeded
 from tests.interop.stream_spark import frame
 
@@ -104,9 +104,8 @@ def both(
     joined = frames[0]
     for more in frames[1:]:
         joined = joined.unionByName(more)
-    lines_judged = judged(joined, plan)
-    large = Folding(plan, as_blocks=as_blocks).fold_large(lines_judged, NOW_S * 1000)
-    return fold_small(lines_judged, plan), large
+    folding = Folding(plan, as_blocks=as_blocks)
+    return folding.fold_small(joined), folding.fold_large(joined, NOW_S * 1000)
 
 
 def cells(counts: Counts, definitions: Mapping[str, MetricDefinition]) -> dict[CellId, object]:

@@ -14,7 +14,7 @@ import pytest
 from stream.compile import compile_plan
 from stream.config import StreamSection
 from stream.counts import Counts
-from stream.folding import Folding, fold_small, judged
+from stream.folding import Folding
 from tests.harness.seed import seeded
 from tests.interop.stream_spark import frame, keys
 
@@ -160,9 +160,8 @@ def check(line_format: str, lines: list[bytes]) -> None:
         "metrics": metrics(line_format),
     }
     plan = compile_plan(StreamSection.model_validate(section))
-    rows = judged(frame(lines), plan)
-    small = fold_small(rows, plan)
-    large = Folding(plan, as_blocks=True).fold_large(rows, 0)
+    folding, rows = Folding(plan, as_blocks=True), frame(lines)
+    small, large = folding.fold_small(rows), folding.fold_large(rows, 0)
     for counts in (small, large):
         assert counts.lines == len(lines)
     assert keys(small, "n_lines").get((), 0) + not_parsed(small) == len(lines)

@@ -10,7 +10,7 @@ import pytest
 
 from stream.compile import compile_plan
 from stream.config import StreamSection
-from stream.folding import Folding, judged
+from stream.folding import Folding
 from stream.numbers import NUMBER_CHARACTERS_MAX, exact_decimal
 from stream.parse import CSV_COLUMNS_MAX, RECURSIVE_CHARACTERS_MAX
 from tests.interop.stream_spark import count_lines, frame, keys, one_input, reasons, spark
@@ -159,7 +159,7 @@ def test_an_expression_that_raises_is_null_for_that_line(is_large: bool) -> None
     ]
     if is_large:
         plan = compile_plan(StreamSection.model_validate(config))
-        counts = Folding(plan, as_blocks=False).fold_large(judged(frame(lines), plan), 0)
+        counts = Folding(plan, as_blocks=False).fold_large(frame(lines), 0)
     else:
         counts = count_lines(config, lines)
     assert keys(counts, "n_lines") == {(): 2}

@@ -11,7 +11,7 @@ from sinks.rows import Batch, FoldRow
 from sinks.store import Outcome, Sinks
 from stream.compile import FoldPlan, compile_plan
 from stream.config import StreamSection
-from stream.folding import fold_small, judged
+from stream.folding import Folding
 from tests.harness import worked
 from tests.harness.mysql import MySqlServer
 from tests.harness.redis import RedisServer
@@ -107,7 +107,7 @@ def folded(plan: FoldPlan, like: Batch, a: list[str], b: list[str], start: int) 
     lines = frame(a, "logs.access", worked.ACCESS, start).unionByName(
         frame(b, "logs.api", worked.API, start)
     )
-    counts = fold_small(judged(lines, plan), plan)
+    counts = Folding(plan, as_blocks=False).fold_small(lines)
     assert counts.unparsed == []
     return dataclasses.replace(like, rows=counts.rows, lines=counts.lines)
 

@@ -1,0 +1,176 @@
+package millrace;
+
+import java.util.Map;
+import java.util.Optional;
+import java.util.Set;
+
+import org.apache.spark.sql.connector.catalog.SupportsRead;
+import org.apache.spark.sql.connector.catalog.Table;
+import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.catalog.TableProvider;
+import org.apache.spark.sql.connector.expressions.Transform;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
+import org.apache.spark.sql.connector.read.streaming.Offset;
+import org.apache.spark.sql.connector.read.streaming.ReadLimit;
+import org.apache.spark.sql.connector.read.streaming.ReportsSourceMetrics;
+import org.apache.spark.sql.connector.read.streaming.SupportsAdmissionControl;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/**
+ * Spark's Kafka source, except for one decision: how much of each partition a batch takes is asked
+ * of `sharing`. Spark's own rule, in proportion to what waits, lets live lines wait for all of a
+ * backlog.
+ */
+public class SharedKafka implements TableProvider {
+  private static final String KAFKA = "org.apache.spark.sql.kafka010.KafkaSourceProvider";
+
+  /** Who decides; one stream runs in a JVM. */
+  private static volatile Sharing sharing;
+
+  private final TableProvider kafka;
+
+  public SharedKafka() throws Exception {
+    ClassLoader loader = Thread.currentThread().getContextClassLoader();
+    kafka = (TableProvider) loader.loadClass(KAFKA).getDeclaredConstructor().newInstance();
+  }
+
+  /** Let every batch that is planned from now on be divided by this. */
+  public static void shareBy(Sharing decides) {
+    sharing = decides;
+  }
+
+  public StructType inferSchema(CaseInsensitiveStringMap options) {
+    return kafka.inferSchema(options);
+  }
+
+  public Table getTable(StructType schema, Transform[] partitioning, Map properties) {
+    return new SharedTable(kafka.getTable(schema, partitioning, properties));
+  }
+
+  /** How much a batch takes of each partition. */
+  public interface Sharing {
+    /**
+     * The ends of a batch that begins at `starts`, where the topics end at `latest`; all three as
+     * the source writes offsets. Null lets the source decide.
+     */
+    String ends(String starts, String latest);
+  }
+
+  private static class SharedTable implements SupportsRead {
+    private final Table table;
+
+    SharedTable(Table table) {
+      this.table = table;
+    }
+
+    public String name() {
+      return table.name();
+    }
+
+    public StructType schema() {
+      return table.schema();
+    }
+
+    public Set<TableCapability> capabilities() {
+      return table.capabilities();
+    }
+
+    public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
+      final Scan scan = ((SupportsRead) table).newScanBuilder(options).build();
+      return new ScanBuilder() {
+        public Scan build() {
+          return new SharedScan(scan);
+        }
+      };
+    }
+  }
+
+  private static class SharedScan implements Scan {
+    private final Scan scan;
+
+    SharedScan(Scan scan) {
+      this.scan = scan;
+    }
+
+    public StructType readSchema() {
+      return scan.readSchema();
+    }
+
+    public String description() {
+      return scan.description();
+    }
+
+    public MicroBatchStream toMicroBatchStream(String checkpoint) {
+      return new SharedStream(scan.toMicroBatchStream(checkpoint));
+    }
+  }
+
+  private static class SharedStream
+      implements MicroBatchStream, SupportsAdmissionControl, ReportsSourceMetrics {
+    private final MicroBatchStream stream;
+    private final SupportsAdmissionControl limited;
+
+    SharedStream(MicroBatchStream stream) {
+      this.stream = stream;
+      this.limited = (SupportsAdmissionControl) stream;
+    }
+
+    public Offset latestOffset(Offset start, ReadLimit limit) {
+      Offset latest = limited.latestOffset(start, ReadLimit.allAvailable());
+      if (latest == null || sharing == null) {
+        return latest;
+      }
+      String ends = sharing.ends(start.json(), latest.json());
+      return ends == null ? limited.latestOffset(start, limit) : stream.deserializeOffset(ends);
+    }
+
+    public ReadLimit getDefaultReadLimit() {
+      return limited.getDefaultReadLimit();
+    }
+
+    public Offset reportLatestOffset() {
+      return limited.reportLatestOffset();
+    }
+
+    public Offset latestOffset() {
+      return stream.latestOffset();
+    }
+
+    public Offset initialOffset() {
+      return stream.initialOffset();
+    }
+
+    public Offset deserializeOffset(String json) {
+      return stream.deserializeOffset(json);
+    }
+
+    public InputPartition[] planInputPartitions(Offset start, Offset end) {
+      return stream.planInputPartitions(start, end);
+    }
+
+    public PartitionReaderFactory createReaderFactory() {
+      return stream.createReaderFactory();
+    }
+
+    public void commit(Offset end) {
+      stream.commit(end);
+    }
+
+    public void stop() {
+      stream.stop();
+    }
+
+    public String toString() {
+      return stream.toString();
+    }
+
+    public Map<String, String> metrics(Optional<Offset> latestConsumed) {
+      return ((ReportsSourceMetrics) stream).metrics(latestConsumed);
+    }
+  }
+}

@@ -1,0 +1,78 @@
+"""How much of each partition a batch takes, when it cannot take all that waits.
+
+Partitions share a batch fairly: none takes more than an equal part while another one wants it.
+Partitions that are *live*, which the stream keeps up with, so get all of their lines into each
+batch, whatever waits elsewhere; and while there are any, batches are kept so small that one takes
+PACE_S, for the next live line waits that long. With nothing but old lines, batches are as large as
+memory allows, which counts the most lines per second.
+"""
+
+from collections.abc import Mapping
+
+from stream.checkpoint import Offsets
+
+# Counting a batch takes about as long while some partition is live.
+PACE_S = 0.25
+
+# A partition counts as live for so long after it had a line that did not have to wait.
+LIVE_S = 5.0
+
+PACED_LINES_MIN = 1_000
+PACED_LINES_FIRST = 4_000
+
+# By so much the size of a paced batch moves at once.
+_STEP_MAX = 1.5
+
+
+class Sharing:
+    """Divides batches of one stream.
+
+    `lines_max` is the most that a batch takes, `paced_lines_max` while some partition is live.
+    """
+
+    def __init__(self, lines_max: int, paced_lines_max: int) -> None:
+        self._lines_max = lines_max
+        self._paced_lines_max = min(paced_lines_max, lines_max)
+        self._paced_lines = min(PACED_LINES_FIRST, self._paced_lines_max)
+        self._live_until_s = 0.0
+        self._is_paced = False
+
+    def ends(self, starts: Offsets, latest: Offsets, now_s: float) -> Offsets | None:
+        """Where a batch ends that begins at `starts`, where the partitions end at `latest`.
+
+        None for a batch in which a partition appears: where that begins is not known here.
+        """
+        if latest.keys() - starts.keys():
+            return None
+        waiting = {place: max(0, end - starts[place]) for place, end in latest.items()}
+        if any(0 < lines <= self._paced_lines for lines in waiting.values()):
+            self._live_until_s = now_s + LIVE_S
+        is_live = now_s < self._live_until_s
+        part = fair_part(waiting, self._paced_lines if is_live else self._lines_max)
+        self._is_paced = is_live and part is not None
+        if part is None:
+            return latest
+        return {place: min(end, starts[place] + part) for place, end in latest.items()}
+
+    def counted(self, lines: int, seconds: float) -> None:
+        """So many lines of the batch divided last were counted in this time."""
+        if self._is_paced and lines:
+            step = min(_STEP_MAX, max(1 / _STEP_MAX, PACE_S / max(seconds, 0.001)))
+            wanted = int(self._paced_lines * step)
+            self._paced_lines = max(
+                min(PACED_LINES_MIN, self._paced_lines_max), min(wanted, self._paced_lines_max)
+            )
+
+
+def fair_part(waiting: Mapping[tuple[str, int], int], lines_max: int) -> int | None:
+    """The most that each partition may take, at least 1, so that all take `lines_max` together.
+
+    None where all that waits is no more.
+    """
+    left, places = lines_max, len(waiting)
+    for lines in sorted(waiting.values()):
+        if lines * places > left:
+            return max(1, left // places)
+        left -= lines
+        places -= 1
+    return None
