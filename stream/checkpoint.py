@@ -44,6 +44,11 @@ class Checkpoint:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
+    @property
+    def location(self) -> str:
+        """The folder as Spark takes it: a URI, but with blanks and all as they are."""
+        return f"file://{self.folder.resolve()}"
+
     def standing(self, topics: Collection[str]) -> Standing | None:
         """What to go on from; None where there is no checkpoint yet.
 

@@ -212,7 +212,7 @@ class StreamJob:
         query: StreamingQuery = (
             read_kafka(session, options, self._sharing)
             .writeStream.foreachBatch(writer)
-            .option("checkpointLocation", self._checkpoint.folder.resolve().as_uri())
+            .option("checkpointLocation", self._checkpoint.location)
             .trigger(processingTime=f"{parse_duration_ms(now.section.trigger)} milliseconds")
             .start()
         )
