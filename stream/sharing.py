@@ -1,22 +1,23 @@
 """How much of each partition a batch takes, when it cannot take all that waits.
 
 Partitions share a batch fairly: none takes more than an equal part while another one wants it.
-Partitions that are *live*, which the stream keeps up with, so get all of their lines into each
-batch, whatever waits elsewhere; and while there are any, batches are kept so small that one takes
-PACE_S, for the next live line waits that long. With nothing but old lines, batches are as large as
-memory allows, which counts the most lines per second.
+Partitions that are *live*, which the stream keeps up with, have all of their lines in each batch,
+whatever waits elsewhere; and while there are any, those that are behind get so little that a batch
+takes PACE_S, for the next live line waits that long. With nothing but old lines, batches are as
+large as memory allows, which counts the most lines per second.
 """
 
 from collections.abc import Mapping
 
 from stream.checkpoint import Offsets
 
-# Counting a batch takes about as long while some partition is live.
-PACE_S = 0.25
+# Counting a batch takes about as long while some partition is live and others are behind.
+PACE_S = 0.3
 
-# A partition counts as live for so long after it had a line that did not have to wait.
+# The stream stays ready for live lines for so long after the last of them.
 LIVE_S = 5.0
 
+# What partitions that are behind get of a paced batch at least, and a paced batch is at first.
 PACED_LINES_MIN = 1_000
 PACED_LINES_FIRST = 4_000
 
@@ -36,6 +37,7 @@ class Sharing:
         self._paced_lines = min(PACED_LINES_FIRST, self._paced_lines_max)
         self._live_until_s = 0.0
         self._is_paced = False
+        self._drained: frozenset[tuple[str, int]] = frozenset()
 
     def ends(self, starts: Offsets, latest: Offsets, now_s: float) -> Offsets | None:
         """Where a batch ends that begins at `starts`, where the partitions end at `latest`.
@@ -45,14 +47,32 @@ class Sharing:
         if latest.keys() - starts.keys():
             return None
         waiting = {place: max(0, end - starts[place]) for place, end in latest.items()}
-        if any(0 < lines <= self._paced_lines for lines in waiting.values()):
+        part = fair_part(waiting, self._lines_max)
+        live = self._live(waiting, self._lines_max if part is None else part)
+        if live:
             self._live_until_s = now_s + LIVE_S
-        is_live = now_s < self._live_until_s
-        part = fair_part(waiting, self._paced_lines if is_live else self._lines_max)
-        self._is_paced = is_live and part is not None
-        if part is None:
-            return latest
-        return {place: min(end, starts[place] + part) for place, end in latest.items()}
+        behind = {p: lines for p, lines in waiting.items() if lines and p not in live}
+        self._is_paced = bool(behind) and now_s < self._live_until_s
+        if self._is_paced:
+            taken = sum(live.values())
+            wanted = max(PACED_LINES_MIN, self._paced_lines - taken)
+            part = fair_part(behind, min(wanted, self._lines_max - taken))
+        ends = latest
+        if part is not None:
+            ends = {
+                place: end if place in live else min(end, starts[place] + part)
+                for place, end in latest.items()
+            }
+        self._drained = frozenset(place for place, end in ends.items() if end == latest[place])
+        return ends
+
+    def _live(self, waiting: Offsets, part: int) -> Offsets:
+        """What waits in the partitions that the stream keeps up with; `part` is a fair one."""
+        return {
+            place: lines
+            for place, lines in waiting.items()
+            if 0 < lines <= part and (lines <= self._paced_lines_max or place in self._drained)
+        }
 
     def counted(self, lines: int, seconds: float) -> None:
         """So many lines of the batch divided last were counted in this time."""

@@ -25,7 +25,7 @@ def taken(of: Sharing, waiting: dict[tuple[str, int], int], now_s: float = 0.0) 
 
 
 def test_all_that_waits_is_taken_if_it_fits() -> None:
-    waiting = {OLD: 150_000, NEW: 30_000, OTHER: 0}
+    waiting = {OLD: 150_000, NEW: 50_000, OTHER: 0}
     assert taken(sharing(), waiting) == waiting
 
 
@@ -39,6 +39,24 @@ def test_live_lines_do_not_wait_for_a_backlog() -> None:
     batch = taken(sharing(), {OLD: 5_000_000, NEW: 300})
     assert batch[NEW] == 300
     assert batch[OLD] == PACED_LINES_FIRST - 300, "and the backlog gets what is left of it"
+
+
+def test_lines_that_came_during_a_large_batch_are_live_all_the_same() -> None:
+    of = sharing()
+    assert taken(of, {OLD: 5_000_000, NEW: 0}, now_s=10.0)[OLD] == LINES_MAX
+    after = taken(of, {OLD: 4_800_000, NEW: 30_000}, now_s=16.0)
+    assert after == {OLD: PACED_LINES_MIN, NEW: 30_000}
+    assert taken(sharing(), {OLD: 5_000_000, NEW: 30_000})[OLD] > 100_000, "else it may be old, too"
+
+
+def test_several_that_are_behind_share_what_the_live_ones_leave() -> None:
+    batch = taken(sharing(), {OLD: 5_000_000, OTHER: 900_000, NEW: 1_000})
+    assert batch == {OLD: 1_500, OTHER: 1_500, NEW: 1_000}
+
+
+def test_a_short_old_file_is_paced_too() -> None:
+    batch = taken(sharing(), {OLD: 150_000, NEW: 1_000})
+    assert batch == {OLD: PACED_LINES_FIRST - 1_000, NEW: 1_000}
 
 
 def test_batches_stay_small_between_live_lines_and_grow_when_there_are_no_more() -> None:
@@ -63,7 +81,7 @@ def test_the_pace_has_bounds(seconds: float, ends_at: int) -> None:
     of = sharing()
     for _ in range(30):
         of.counted(sum(taken(of, {OLD: 5_000_000, NEW: 10}).values()), seconds)
-    assert sum(taken(of, {OLD: 5_000_000, NEW: 10}).values()) == ends_at
+    assert taken(of, {OLD: 5_000_000, NEW: 10})[OLD] == pytest.approx(ends_at, abs=10)
 
 
 def test_batches_that_were_not_paced_say_nothing_about_the_pace() -> None:
