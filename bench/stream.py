@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
 from itertools import product
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -45,6 +46,9 @@ ALONE_GOALS = (Goal("p50_ms", at_most=150), Goal("p99_ms", at_most=250))
 BESIDE_GOALS = (Goal("p99_ms", at_most=1_000),)
 COUNTED_DEADLINE_S = 1_800.0
 STAGES_EVERY_S = 0.1
+# An old file is dropped so long after live lines began to flow.
+DROP_AFTER_S = 1.0
+
 # How large the backlog beside live lines is, as a part of the dropped file.
 BACKLOG_SHARE = 0.25
 
@@ -138,9 +142,10 @@ def _live(bench: Bench) -> Iterator[Measurement]:
     old = bench.folder / "backlog.log"
     size = int(bench.options.size_bytes * BACKLOG_SHARE)
     lines, _ = write_traffic(old, Traffic(bench.options.seed), size, START)
-    old.rename(mill.watched / "backlog.log")
     case = f"{case}, beside {lines:,} old lines"
-    runs = bench.repeat(case, partial(_beside, mill, paced, seconds, lines), mill.roots, runs=1)
+    runs = bench.repeat(
+        case, partial(_beside, mill, paced, seconds, old, lines), mill.roots, runs=1
+    )
     yield Measurement(PART, case, runs, goals=BESIDE_GOALS)
     mill.wait(
         lambda: mill.reading.lines_of(FILE) >= lines, COUNTED_DEADLINE_S, 1.0, "the old lines"
@@ -157,8 +162,12 @@ def _paced(mill: WholeMill, paced: Paced, seconds: float) -> Figures:
     return {**figures, **stages.medians(), "mill_cores": spent_s / seconds}
 
 
-def _beside(mill: WholeMill, paced: Paced, seconds: float, lines: int) -> Figures:
+def _beside(mill: WholeMill, paced: Paced, seconds: float, old: Path, lines: int) -> Figures:
+    """As `_paced`, but a file of so many old lines is dropped as soon as live ones flow."""
+    drop = threading.Timer(DROP_AFTER_S, old.rename, (mill.watched / "backlog.log",))
+    drop.start()
     figures = _paced(mill, paced, seconds)
+    drop.join()
     # Where nothing is left, live lines were for a part of the time alone.
     return {**figures, "old_lines_left": lines - mill.reading.lines_of(FILE)}
 

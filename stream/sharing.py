@@ -17,6 +17,9 @@ PACE_S = 0.3
 # The stream stays ready for live lines for so long after the last of them.
 LIVE_S = 5.0
 
+# A partition of which nothing waited is live while no more comes to it; an old file comes faster.
+LIVE_LINES_PER_S = 20_000
+
 # What partitions that are behind get of a paced batch at least, and a paced batch is at first.
 PACED_LINES_MIN = 1_000
 PACED_LINES_FIRST = 4_000
@@ -38,6 +41,7 @@ class Sharing:
         self._live_until_s = 0.0
         self._is_paced = False
         self._drained: frozenset[tuple[str, int]] = frozenset()
+        self._divided_s = 0.0
 
     def ends(self, starts: Offsets, latest: Offsets, now_s: float) -> Offsets | None:
         """Where a batch ends that begins at `starts`, where the partitions end at `latest`.
@@ -48,7 +52,13 @@ class Sharing:
             return None
         waiting = {place: max(0, end - starts[place]) for place, end in latest.items()}
         part = fair_part(waiting, self._lines_max)
-        live = self._live(waiting, self._lines_max if part is None else part)
+        came_max = max(PACED_LINES_MIN, int(LIVE_LINES_PER_S * (now_s - self._divided_s)))
+        live = {
+            place: lines
+            for place, lines in waiting.items()
+            if 0 < lines <= (came_max if place in self._drained else self._paced_lines_max)
+            and (part is None or lines <= part)
+        }
         if live:
             self._live_until_s = now_s + LIVE_S
         behind = {p: lines for p, lines in waiting.items() if lines and p not in live}
@@ -64,15 +74,8 @@ class Sharing:
                 for place, end in latest.items()
             }
         self._drained = frozenset(place for place, end in ends.items() if end == latest[place])
+        self._divided_s = now_s
         return ends
-
-    def _live(self, waiting: Offsets, part: int) -> Offsets:
-        """What waits in the partitions that the stream keeps up with; `part` is a fair one."""
-        return {
-            place: lines
-            for place, lines in waiting.items()
-            if 0 < lines <= part and (lines <= self._paced_lines_max or place in self._drained)
-        }
 
     def counted(self, lines: int, seconds: float) -> None:
         """So many lines of the batch divided last were counted in this time."""

@@ -49,6 +49,14 @@ def test_lines_that_came_during_a_large_batch_are_live_all_the_same() -> None:
     assert taken(sharing(), {OLD: 5_000_000, NEW: 30_000})[OLD] > 100_000, "else it may be old, too"
 
 
+def test_an_old_file_that_is_still_coming_is_not_live() -> None:
+    of = sharing()
+    assert taken(of, {OLD: 0, NEW: 400}, now_s=10.0)[NEW] == 400
+    batch = taken(of, {OLD: 15_000, NEW: 400}, now_s=10.4)
+    assert batch == {OLD: PACED_LINES_FIRST - 400, NEW: 400}
+    assert taken(of, {OLD: 60_000, NEW: 400}, now_s=10.8)[OLD] == PACED_LINES_FIRST - 400
+
+
 def test_several_that_are_behind_share_what_the_live_ones_leave() -> None:
     batch = taken(sharing(), {OLD: 5_000_000, OTHER: 900_000, NEW: 1_000})
     assert batch == {OLD: 1_500, OTHER: 1_500, NEW: 1_000}
