@@ -53,6 +53,7 @@ def make(path: Path, java: Java) -> None:
 
 
 def _run_spark(archive: Path, java: Java, folder: Path) -> None:
+    from stream import java_classes
     from stream.check import check_section
     from stream.compile import compile_plan
     from stream.config import StreamSettings
@@ -73,6 +74,7 @@ def _run_spark(archive: Path, java: Java, folder: Path) -> None:
         [*jvm_options(settings), f"-XX:ArchiveClassesAtExit={archive}", "-Xlog:disable"]
     )
     session = start_session(settings, {"spark.driver.extraJavaOptions": options})
+    java_classes.load(session, folder)
     check_section(session, section)
     plan = compile_plan(section)
     topics = ", ".join(f"'{topic}'" for topic in section.topics)

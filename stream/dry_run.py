@@ -3,10 +3,12 @@
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from pyspark.sql import SparkSession
 
 from sinks.rows import FoldRow, UnparsedRow
+from stream import java_classes
 from stream.compile import FoldPlan, compile_plan
 from stream.config import StreamSection, StreamSettings
 from stream.counts import Counts
@@ -36,10 +38,13 @@ def run_dry(
     lines = last_lines(path, LINES_MAX)
     session = start(settings)
     plan = compile_plan(settings.section)
-    for index, given in enumerate(names):
-        topic = settings.section.from_[given].topic
-        counts = _fold_lines(session, plan, topic, str(path), lines)
-        write(("\n" if index else "") + report(given, plan, counts, len(lines)))
+    # Not the stream's own folder: whoever asks may not write there.
+    with TemporaryDirectory(prefix="millrace-") as folder:
+        java_classes.load(session, Path(folder))
+        for index, given in enumerate(names):
+            topic = settings.section.from_[given].topic
+            counts = _fold_lines(session, plan, topic, str(path), lines)
+            write(("\n" if index else "") + report(given, plan, counts, len(lines)))
 
 
 def fitting_inputs(section: StreamSection, path: Path, name: str | None) -> list[str]:

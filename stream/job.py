@@ -28,6 +28,7 @@ from protocol.errors import ApiError
 from protocol.log import fields
 from protocol.units import parse_duration_ms
 from sinks.errors import DefinitionChanged, Fenced, LedgerMismatch, SinkUnavailable
+from stream import java_classes
 from stream.checkpoint import Checkpoint, CheckpointFault, Offsets, forgotten_by, starting_offsets
 from stream.config import StreamSettings
 from stream.course import Counting, Course
@@ -105,6 +106,7 @@ class StreamJob:
         try:
             self._say_suspects()
             session = start_session(self._settings, scratch=empty_scratch(self._settings.data_dir))
+            java_classes.load(session, self._settings.data_dir)
             faults = self._course.faults(session)
             for fault in faults:
                 logger.error(

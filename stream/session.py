@@ -12,7 +12,6 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from stream import java_classes
 from stream.attempt import register
 from stream.config import StreamSettings
 from stream.memory import heap_bytes, machine_bytes
@@ -164,5 +163,4 @@ def start_session(
         builder = builder.config(key, value)
     session: SparkSession = builder.getOrCreate()
     register(session)
-    java_classes.load(session, settings.data_dir)
     return session

@@ -37,6 +37,7 @@ class Sharing:
     def __init__(self, lines_max: int, paced_lines_max: int) -> None:
         self._lines_max = lines_max
         self._paced_lines_max = min(paced_lines_max, lines_max)
+        self._paced_lines_min = min(PACED_LINES_MIN, self._paced_lines_max)
         self._paced_lines = min(PACED_LINES_FIRST, self._paced_lines_max)
         self._live_until_s = 0.0
         self._is_paced = False
@@ -65,7 +66,7 @@ class Sharing:
         self._is_paced = bool(behind) and now_s < self._live_until_s
         if self._is_paced:
             taken = sum(live.values())
-            wanted = max(PACED_LINES_MIN, self._paced_lines - taken)
+            wanted = max(self._paced_lines_min, self._paced_lines - taken)
             part = fair_part(behind, min(wanted, self._lines_max - taken))
         ends = latest
         if part is not None:
@@ -82,9 +83,7 @@ class Sharing:
         if self._is_paced and lines:
             step = min(_STEP_MAX, max(1 / _STEP_MAX, PACE_S / max(seconds, 0.001)))
             wanted = int(self._paced_lines * step)
-            self._paced_lines = max(
-                min(PACED_LINES_MIN, self._paced_lines_max), min(wanted, self._paced_lines_max)
-            )
+            self._paced_lines = max(self._paced_lines_min, min(wanted, self._paced_lines_max))
 
 
 def fair_part(waiting: Mapping[tuple[str, int], int], lines_max: int) -> int | None:

@@ -10,6 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from sinks.config import SinksSettings
+from stream import java_classes
 from stream.compile import compile_plan
 from stream.config import StreamSection, StreamSettings
 from stream.counts import Counts
@@ -32,12 +33,13 @@ def has_connector() -> bool:
 @cache
 def spark() -> SparkSession:
     """The session of this test process, with the stream's own settings."""
+    folder = Path(mkdtemp(prefix="millrace-spark-"))
     settings = StreamSettings.model_validate(
         {
             "section": {"heap": "1GiB"},
             "sinks": SinksSettings(),
             "bootstrap_servers": "127.0.0.1:1",
-            "data_dir": Path(mkdtemp(prefix="millrace-spark-")),
+            "data_dir": folder,
             "jars": [str(path) for path in jar_paths(JARS)] if has_connector() else [],
         }
     )
@@ -46,7 +48,9 @@ def spark() -> SparkSession:
         "spark.kafka.producer.cache.timeout": "1s",
         "spark.kafka.producer.cache.evictorThreadRunInterval": "1s",
     }
-    return start_session(settings, short)
+    session = start_session(settings, short)
+    java_classes.load(session, folder)
+    return session
 
 
 def frame(
