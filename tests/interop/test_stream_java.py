@@ -45,7 +45,7 @@ def test_batches_are_divided_as_the_driver_says_and_leave_nothing_out(tmp_path: 
         options = kafka_options(section, broker.bootstrap, {"logs.t": {"0": 0, "1": 0}})
         checkpoint = Checkpoint(tmp_path / "a folder" / "checkpoint")
         query = (
-            read_kafka(spark(), options, Sharing(3_000, 200))
+            read_kafka(spark(), options, Sharing(3_000, 2_000))
             .writeStream.foreachBatch(note)
             .option("checkpointLocation", checkpoint.location)
             .start()
@@ -54,7 +54,7 @@ def test_batches_are_divided_as_the_driver_says_and_leave_nothing_out(tmp_path: 
             assert done.wait(TIMEOUT_S), query.exception()
         finally:
             query.stop()
-    assert batches[0] == {0: 200 - LIVE, 1: LIVE}, "all of what is live, and little of what is old"
+    assert batches[0] == {0: 2_000 - LIVE, 1: LIVE}, "all of what is live, and little of what is old"
     assert sum(batch.get(0, 0) for batch in batches) == OLD
     assert sum(batch.get(1, 0) for batch in batches) == LIVE
     standing = checkpoint.standing(["logs.t"])
