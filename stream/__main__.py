@@ -97,10 +97,13 @@ def run(settings: StreamSettings) -> int:
 
 def check(settings: StreamSettings) -> int:
     """Print the faults as a JSON list; 0 when there are none, 2 otherwise."""
+    from stream import java_classes
     from stream.check import check_section
     from stream.session import start_session
 
-    faults = check_section(start_session(settings), settings.section)
+    session = start_session(settings)
+    with java_classes.borrowed(session, settings.data_dir):
+        faults = check_section(session, settings.section)
     sys.stdout.write(json.dumps([fault.to_json() for fault in faults]) + "\n")
     return 2 if faults else 0
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from pyspark.sql import SparkSession
 
@@ -38,9 +37,7 @@ def run_dry(
     lines = last_lines(path, LINES_MAX)
     session = start(settings)
     plan = compile_plan(settings.section)
-    # Not the stream's own folder: whoever asks may not write there.
-    with TemporaryDirectory(prefix="millrace-") as folder:
-        java_classes.load(session, Path(folder))
+    with java_classes.borrowed(session, settings.data_dir):
         for index, given in enumerate(names):
             topic = settings.section.from_[given].topic
             counts = _fold_lines(session, plan, topic, str(path), lines)

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from stream.access import (
     access_pattern,
     access_time_sql,
-    is_plain_sql,
     pattern_texts,
     plain_texts,
     plain_time_sql,
@@ -139,7 +138,6 @@ class _Texts:
         self.columns = [c for c in section.declared() if c.name.lower() in wanted]
         self.fields = quote_name(f"{name}.fields")
         self.words = quote_name(f"{name}.words")
-        self.plain = quote_name(f"{name}.plain")
         self.held: dict[str, str] = {}
 
     def in_one_step(self, taken: str) -> _Steps:
@@ -181,7 +179,8 @@ class _Texts:
 
 def _access(texts: _Texts) -> _Built:
     combined = texts.section.format == "combined"
-    words, plain, fields = texts.words, texts.plain, texts.fields
+    words, fields = texts.words, texts.fields
+    plain = f"{words} IS NOT NULL"
     pattern, groups = access_pattern(combined=combined)
     taken, matches = _by_groups(pattern, [str(group + 1) for group in range(groups)], fields)
     field = [f"{fields}[{group}]" for group in range(groups + 1)]
@@ -200,11 +199,8 @@ def _access(texts: _Texts) -> _Built:
             columns[name] = ColumnSql(f"nullif(nullif({either[name]}, '-'), '')")
     time = f"IF({plain}, {plain_time_sql(words)}, {access_time_sql(field[4])})"
     steps = (
-        {f"{texts.name}.plain": is_plain_sql(combined=combined)},
-        {
-            f"{texts.name}.words": f"IF({plain}, {words_sql(combined=combined)}, NULL)",
-            f"{texts.name}.fields": f"IF({plain}, NULL, {taken})",
-        },
+        {f"{texts.name}.words": words_sql(combined=combined)},
+        {f"{texts.name}.fields": f"IF({plain}, NULL, {taken})"},
     )
     return steps, f"({plain} OR {matches})", time, columns
 

@@ -23,7 +23,7 @@ from sinks import recounts
 from sinks.errors import Fenced, LedgerMismatch, RangeMoved, SinkUnavailable
 from sinks.recounts import Recount
 from sinks.rows import Batch, OffsetRange
-from stream.attempt import register
+from stream import java_classes
 from stream.checkpoint import Offsets
 from stream.compile import EXPRESSION_NULL, FoldPlan, compile_plan
 from stream.counts import Counts
@@ -75,7 +75,7 @@ class Recounter:
     def start(self, session: SparkSession) -> None:
         """Begin to look for recounts that somebody asked for."""
         own = session.newSession()
-        register(own)
+        java_classes.register(own)
         threading.Thread(target=self._run, args=(own,), name="recount", daemon=True).start()
 
     def _run(self, session: SparkSession) -> None:
@@ -137,7 +137,7 @@ class Recounter:
             self._own = _own_plan(now, metric)
         options = kafka_options(now.section, self._bootstrap_servers, None)
         lines = read_ranges(session, options, piece)
-        counts = self._own.folding.fold(lines, size_of(piece), clock_ms())
+        counts = self._own.folding.fold(lines, size_of(piece))
         # To PySpark the end of a JVM that sends rows looks like the end of the rows: ask it.
         session.sparkContext._jsc.sc().isStopped()
         return counts

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from stream.attempt import register
 from stream.config import StreamSettings
 from stream.memory import heap_bytes, machine_bytes
 from stream.parse import STACK_BYTES
@@ -68,7 +67,6 @@ def spark_options(settings: StreamSettings, scratch: Path | None = None) -> dict
         "spark.sql.shuffle.partitions": "2",
         # All code of a batch must fit, also with many metrics, or each batch compiles it anew.
         "spark.sql.codegen.cache.maxEntries": "1000",
-        "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",
         # A faulty expression is NULL for its line, never a stopped stream.
         "spark.sql.ansi.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
@@ -79,8 +77,6 @@ def spark_options(settings: StreamSettings, scratch: Path | None = None) -> dict
         "spark.sql.optimizer.excludedRules": (
             "org.apache.spark.sql.catalyst.optimizer.PushFoldableIntoBranches"
         ),
-        # Compressing what is read again in a second costs more than it saves.
-        "spark.sql.inMemoryColumnarStorage.compressed": "false",
         "spark.sql.debug.maxToStringFields": "8",
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.warehouse.dir": str(settings.data_dir / "warehouse"),
@@ -162,5 +158,4 @@ def start_session(
     for key, value in {**spark_options(settings, scratch), **(more or {})}.items():
         builder = builder.config(key, value)
     session: SparkSession = builder.getOrCreate()
-    register(session)
     return session

@@ -7,7 +7,6 @@ import pytest
 from stream.access import (
     access_pattern,
     access_time_sql,
-    is_plain_sql,
     pattern_texts,
     plain_texts,
     plain_time_sql,
@@ -96,7 +95,7 @@ def both_ways(lines: list[str], *, combined: bool) -> list[dict[str, dict[str, o
         f"{field[5]} AS request",
         f"{words_sql(combined=combined)} AS words",
     )
-    frame = frame.selectExpr("*", f"{is_plain_sql(combined=combined)} AS plain")
+    frame = frame.selectExpr("*", "words IS NOT NULL AS plain")
     columns = {
         "plain": f"IF(plain, {_struct(plain)}, NULL) AS plain",
         "pattern": f"IF(matches, {_struct(found)}, NULL) AS pattern",

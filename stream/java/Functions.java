@@ -1,0 +1,52 @@
+package millrace;
+
+import org.apache.spark.sql.catalyst.analysis.FunctionRegistry;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.TryEval;
+import org.apache.spark.sql.catalyst.expressions.objects.StaticInvoke;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
+import scala.Option;
+import scala.collection.immutable.Nil$;
+import scala.collection.immutable.Seq;
+import scala.runtime.AbstractFunction1;
+
+/** Functions of ours for Spark's SQL; `stream/functions.py` says what they are. */
+public final class Functions {
+  /** Lets a registry know them. */
+  public static void register(FunctionRegistry registry) {
+    add(registry, "millrace_try", new Attempt());
+    DataType texts = DataTypes.createArrayType(DataTypes.StringType, false);
+    add(registry, "millrace_common", new OfAccess("common", texts));
+    add(registry, "millrace_combined", new OfAccess("combined", texts));
+    add(registry, "millrace_access_time", new OfAccess("time", DataTypes.TimestampType));
+  }
+
+  private static void add(FunctionRegistry registry, String name, AbstractFunction1 builder) {
+    registry.createOrReplaceTempFunction(name, builder, "built-in");
+  }
+
+  /** Catalyst's TryEval, for which SQL has no name. */
+  private static final class Attempt extends AbstractFunction1 {
+    public Object apply(Object arguments) {
+      return new TryEval((Expression) ((Seq) arguments).apply(0));
+    }
+  }
+
+  /** A method of Access over one text; NULL of NULL. */
+  private static final class OfAccess extends AbstractFunction1 {
+    private final String method;
+    private final DataType type;
+
+    OfAccess(String method, DataType type) {
+      this.method = method;
+      this.type = type;
+    }
+
+    public Object apply(Object arguments) {
+      Seq none = (Seq) Nil$.MODULE$;
+      return new StaticInvoke(
+          Access.class, type, method, (Seq) arguments, none, true, true, true, Option.empty());
+    }
+  }
+}
