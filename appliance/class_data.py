@@ -82,7 +82,7 @@ def _run_spark(archive: Path, java: Java, folder: Path) -> None:
 
     def fold_both_ways(batch: Any, _: int) -> None:
         folding.fold_small(batch)
-        folding.fold_large(batch, 0)
+        folding.fold_large(batch)
 
     lines: Any = session.readStream.format("rate-micro-batch").option("rowsPerBatch", 50).load()
     query = (

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from protocol.units import format_duration_ms
 from stream.compile import FoldPlan, compile_plan
 from stream.config import StreamSection
-from stream.groupings import additive_groupings, additive_sql, sketched_readings, sketched_sql
+from stream.groupings import groupings
 from stream.metrics import Metric
 
 _MEASURED = {
@@ -28,11 +28,10 @@ def describe_plan(section: StreamSection) -> str:
         lines.extend(_describe(metric, plan))
         lines.append("")
     lines += ["Each line is judged for every metric:", "", plan.lines_sql]
-    lines += ["", "A large batch is kept in memory and grouped, for each key and slice once:"]
-    for grouping in additive_groupings(plan):
-        lines += ["", additive_sql(plan, grouping, as_blocks=True)]
-    for reading in sketched_readings(plan):
-        lines += ["", sketched_sql(reading)]
+    lines += ["", "Metrics that are counted together, by slice and key:", ""]
+    for grouping in groupings(plan):
+        names = ", ".join(plan.metrics[reading.number].name for reading in grouping.readings)
+        lines.append(f"  {names}: by {', '.join(grouping.readings[0].keys) or 'nothing'}")
     return "\n".join(lines) + "\n"
 
 

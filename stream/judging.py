@@ -38,7 +38,12 @@ class Judging:
         """The judged lines, their values in the order of `plan.columns`.
 
         `lines` has the columns of `sources.COLUMNS_DDL`; lines of one partition keep their order.
+        Raises OSError where the JVM has not sent all.
         """
         rows = lines._jdf.queryExecution().executedPlan().executeCollect()
-        with _load_from_socket(self._judge.judge(rows), _LISTS) as found:
-            return list(found)
+        with _load_from_socket(self._judge.judge(rows), _LISTS) as sent:
+            found = list(sent)
+        if len(found) != len(rows):
+            # To PySpark a socket that broke is the end of the rows.
+            raise ConnectionResetError(f"Java has sent {len(found)} of {len(rows)} judged lines")
+        return found

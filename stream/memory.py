@@ -12,10 +12,10 @@ from stream.config import HEAP_BYTES_MIN, LINES_PER_BATCH_MIN, StreamSection
 HEAP_SHARE = 5
 HEAP_BYTES_MAX = 1_280 << 20
 
-# A large batch holds its judged lines in memory, some 200 bytes each, beside their cells and the
-# text of these, and the young generation in which both are made. Twice of that is set aside: the
-# view moves once a batch, and one that takes long is all done again when the driver dies.
-BYTES_PER_LINE = 6 << 10
+# Of a large batch the heap holds the cells of the tasks that run, and in the end the text of all
+# cells, some 150 bytes each and in more than one copy; a line may make a cell for every metric. Of
+# a batch that proves too large a part is taken.
+BYTES_PER_LINE = 3 << 10
 LINES_PER_BATCH_MAX = 1_000_000
 
 

@@ -2,7 +2,7 @@
 
 Floor: pure, no JVM. Live batches hold a few hundred lines; asking Spark to group those costs a
 hundred times what grouping them costs. The lines come judged (`compile.py`), so what is done here
-is the grouping alone; `groupings.py` does the same for large batches, and a test lets both fold
+is the grouping alone; `large_fold.py` does the same for large batches, and a test lets both fold
 the same lines.
 """
 

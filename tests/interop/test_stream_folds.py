@@ -14,6 +14,7 @@ from sinks.keys import key_hash
 from sinks.merge import CellId, fold_to_windows
 from sinks.rows import MetricDefinition
 from sinks.values import combined
+from stream import groupings
 from stream.compile import FoldPlan, compile_plan
 from stream.config import StreamSection
 from stream.counts import Counts
@@ -105,7 +106,7 @@ def both(
     for more in frames[1:]:
         joined = joined.unionByName(more)
     folding = Folding(plan, as_blocks=as_blocks)
-    return folding.fold_small(joined), folding.fold_large(joined, NOW_S * 1000)
+    return folding.fold_small(joined), folding.fold_large(joined)
 
 
 def cells(counts: Counts, definitions: Mapping[str, MetricDefinition]) -> dict[CellId, object]:
@@ -156,6 +157,22 @@ def test_both_folds_give_the_same_cells(as_blocks: bool) -> None:
         # A line may fail for several metrics; in a large batch its first reason keeps the sample.
         assert set(sparks_of.samples) <= set(ours_of.samples)
     assert {u.reason for u in small.unparsed} >= {"format:combined", "expression_null:least"}
+
+
+def test_cells_that_travel_in_many_pieces_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groupings, "CHUNK_OCTETS", 200)
+    test_both_folds_give_the_same_cells(True)
+
+
+def test_all_samples_of_a_large_batch_stay_within_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groupings, "SAMPLE_OCTETS", 1_000)
+    plan = compile_plan(StreamSection.model_validate(SECTION))
+    lines = ["no access line" * 10] * 60
+    small, large = both(plan, {"logs.access": lines}, as_blocks=True)
+    assert [row.count for row in large.unparsed] == [row.count for row in small.unparsed]
+    kept = [sample for row in large.unparsed for sample in row.samples]
+    tasks = 2
+    assert 0 < sum(len(sample.line) for sample in kept) < tasks * (1_000 + len(lines[0]))
 
 
 def test_sums_of_whole_numbers_are_exact_beyond_a_bigint() -> None:

@@ -161,7 +161,7 @@ def check(line_format: str, lines: list[bytes]) -> None:
     }
     plan = compile_plan(StreamSection.model_validate(section))
     folding, rows = Folding(plan, as_blocks=True), frame(lines)
-    small, large = folding.fold_small(rows), folding.fold_large(rows, 0)
+    small, large = folding.fold_small(rows), folding.fold_large(rows)
     for counts in (small, large):
         assert counts.lines == len(lines)
     assert keys(small, "n_lines").get((), 0) + not_parsed(small) == len(lines)

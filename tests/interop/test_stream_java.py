@@ -54,7 +54,9 @@ def test_batches_are_divided_as_the_driver_says_and_leave_nothing_out(tmp_path: 
             assert done.wait(TIMEOUT_S), query.exception()
         finally:
             query.stop()
-    assert batches[0] == {0: 2_000 - LIVE, 1: LIVE}, "all of what is live, and little of what is old"
+    assert batches[0] == {0: 2_000 - LIVE, 1: LIVE}, (
+        "all of what is live, and little of what is old"
+    )
     assert sum(batch.get(0, 0) for batch in batches) == OLD
     assert sum(batch.get(1, 0) for batch in batches) == LIVE
     standing = checkpoint.standing(["logs.t"])

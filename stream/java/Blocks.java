@@ -1,0 +1,343 @@
+package millrace;
+
+import java.math.BigDecimal;
+import java.nio.charset.StandardCharsets;
+import java.security.MessageDigest;
+import java.time.Instant;
+import java.time.ZoneOffset;
+import java.time.format.DateTimeFormatter;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.Iterator;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+
+import org.apache.spark.api.java.function.FlatMapFunction;
+import org.apache.spark.unsafe.types.UTF8String;
+
+/**
+ * Makes of cells the text that MySQL takes; `sinks/blocks.py` says how it is written. A frame of a
+ * block is BLOCK, the metric's number, the window's size and start, the number of keys, and the
+ * text. Frames that are no cells pass as they are.
+ */
+final class Blocks implements FlatMapFunction {
+  static final int BLOCK = 'B';
+
+  private static final int HASH_OCTETS = 16;
+  private static final byte[] HEXADECIMAL =
+      "0123456789abcdef".getBytes(StandardCharsets.US_ASCII);
+  private static final DateTimeFormatter MOMENT =
+      DateTimeFormatter.ofPattern("yyyyMMddHHmmss").withZone(ZoneOffset.UTC);
+
+  private final String spec;
+
+  Blocks(String spec) {
+    this.spec = spec;
+  }
+
+  public Iterator call(Object values) throws Exception {
+    return new Task(new FoldSpec(spec)).frames((Iterator) values);
+  }
+
+  /** Where a part of a window's cells stands. */
+  private static final class Part {
+    final byte[] chunk;
+    final int at;
+    final int cells;
+
+    Part(byte[] chunk, int at, int cells) {
+      this.chunk = chunk;
+      this.at = at;
+      this.cells = cells;
+    }
+  }
+
+  /** A cell, with the hash of its key. */
+  private static final class Hashed implements Comparable {
+    final byte[] hash;
+    final Key key;
+    final Cell cell;
+
+    Hashed(byte[] hash, Key key, Cell cell) {
+      this.hash = hash;
+      this.key = key;
+      this.cell = cell;
+    }
+
+    public int compareTo(Object other) {
+      return Arrays.compareUnsigned(hash, ((Hashed) other).hash);
+    }
+  }
+
+  private static final class Window {
+    final int grouping;
+    final int size;
+    final long start;
+    final List parts = new ArrayList(1);
+
+    Window(int grouping, int size, long start) {
+      this.grouping = grouping;
+      this.size = size;
+      this.start = start;
+    }
+
+    public int hashCode() {
+      return (Long.hashCode(start) * 31 + size) * 31 + grouping;
+    }
+
+    public boolean equals(Object object) {
+      if (!(object instanceof Window)) {
+        return false;
+      }
+      Window other = (Window) object;
+      return grouping == other.grouping && size == other.size && start == other.start;
+    }
+  }
+
+  /** The windows of one task. */
+  private static final class Task {
+    private final FoldSpec spec;
+    private final MessageDigest digest;
+    private final Octets hashed = new Octets();
+    private final Octets tail = new Octets();
+
+    Task(FoldSpec spec) throws Exception {
+      this.spec = spec;
+      digest = MessageDigest.getInstance("SHA-256");
+    }
+
+    Iterator frames(Iterator values) {
+      List passed = new ArrayList();
+      Map windows = new LinkedHashMap();
+      while (values.hasNext()) {
+        byte[] frame = (byte[]) values.next();
+        if (frame[0] == Chunks.CELLS) {
+          index(frame, windows);
+        } else {
+          passed.add(frame);
+        }
+      }
+      final Iterator before = passed.iterator();
+      final Iterator all = windows.values().iterator();
+      // Frames are made as they are asked for, so that text and cells are not held all at once.
+      return new Iterator() {
+        private final List made = new ArrayList();
+
+        public boolean hasNext() {
+          while (made.isEmpty() && !before.hasNext() && all.hasNext()) {
+            blocks((Window) all.next(), made);
+            all.remove();
+          }
+          return before.hasNext() || !made.isEmpty();
+        }
+
+        public Object next() {
+          hasNext();
+          return before.hasNext() ? before.next() : made.remove(made.size() - 1);
+        }
+      };
+    }
+
+    private static void index(byte[] chunk, Map windows) {
+      Cursor cursor = new Cursor(chunk, 1);
+      while (!cursor.isAtEnd()) {
+        int grouping = (int) cursor.varint();
+        int size = (int) cursor.varint();
+        Window window = new Window(grouping, size, cursor.eightOctets());
+        Window known = (Window) windows.get(window);
+        if (known == null) {
+          known = window;
+          windows.put(window, window);
+        }
+        int cells = (int) cursor.varint();
+        int octets = (int) cursor.varint();
+        known.parts.add(new Part(chunk, cursor.at(), cells));
+        cursor.skip(octets);
+      }
+    }
+
+    /** The blocks of a window's metrics, as frames. */
+    private void blocks(Window window, List made) {
+      FoldSpec.Grouping grouping = spec.groupings[window.grouping];
+      Block[] blocks = new Block[grouping.readings.length];
+      for (int place = 0; place < blocks.length; place++) {
+        if (grouping.readings[place].hasWindow(window.size)) {
+          blocks[place] = new Block(grouping.readings[place], window);
+        }
+      }
+      Hashed[] cells = hashed(window, grouping);
+      // In the order of the table, so that the server fills its pages one after the other.
+      Arrays.sort(cells);
+      for (int at = 0; at < cells.length; at++) {
+        tuples(blocks, cells[at]);
+      }
+      for (int place = 0; place < blocks.length; place++) {
+        if (blocks[place] != null && blocks[place].keys > 0) {
+          made.add(blocks[place].frame(window));
+        }
+      }
+    }
+
+    private Hashed[] hashed(Window window, FoldSpec.Grouping grouping) {
+      List found = new ArrayList();
+      Map byKey = window.parts.size() > 1 ? new HashMap() : null;
+      for (Iterator all = window.parts.iterator(); all.hasNext(); ) {
+        Part part = (Part) all.next();
+        Cursor cursor = new Cursor(part.chunk, part.at);
+        for (int at = 0; at < part.cells; at++) {
+          Key key = key(cursor, grouping);
+          Cell cell = new Cell(grouping);
+          cell.read(cursor);
+          Cell known = byKey == null ? null : (Cell) byKey.get(key);
+          if (known != null) {
+            known.add(cell);
+            continue;
+          }
+          if (byKey != null) {
+            byKey.put(key, cell);
+          }
+          found.add(new Hashed(hash(key), key, cell));
+        }
+      }
+      return (Hashed[]) found.toArray(new Hashed[0]);
+    }
+
+    private static Key key(Cursor cursor, FoldSpec.Grouping grouping) {
+      Key key = new Key(grouping.keysAt.length);
+      for (int at = 0; at < key.parts.length; at++) {
+        int length = (int) cursor.varint();
+        key.parts[at] = length == 0 ? null : cursor.text(length - 1);
+      }
+      return key;
+    }
+
+    /** Adds a cell to the block of each metric that has counted it. */
+    private void tuples(Block[] blocks, Hashed found) {
+      tail.clear();
+      for (int at = 0; at < HASH_OCTETS; at++) {
+        digits(found.hash[at]);
+      }
+      columns(found.key);
+      for (int place = 0; place < blocks.length; place++) {
+        if (blocks[place] != null && found.cell.counts[place] > 0) {
+          blocks[place].tuple(tail, found.cell, place);
+        }
+      }
+    }
+
+    private void digits(byte octet) {
+      tail.octet(HEXADECIMAL[octet >> 4 & 15]);
+      tail.octet(HEXADECIMAL[octet & 15]);
+    }
+
+    /** The hash that `sinks.keys.key_hash` cuts. */
+    private byte[] hash(Key key) {
+      hashed.clear();
+      for (int at = 0; at < key.parts.length; at++) {
+        UTF8String part = key.parts[at];
+        if (part == null) {
+          hashed.octet('-');
+        } else {
+          hashed.digits(part.numBytes());
+          hashed.octet(':');
+          hashed.text(part);
+        }
+      }
+      return digest.digest(hashed.copy());
+    }
+
+    private void columns(Key key) {
+      if (key.parts.length == 0) {
+        tail.ascii(",'*'");
+      }
+      for (int at = 0; at < key.parts.length; at++) {
+        UTF8String part = key.parts[at];
+        tail.octet(',');
+        if (part == null) {
+          tail.ascii("NULL");
+        } else if (isAwkward(part)) {
+          tail.ascii("_utf8mb4 0x");
+          for (int place = 0; place < part.numBytes(); place++) {
+            digits(part.getByte(place));
+          }
+        } else {
+          tail.octet('\'');
+          tail.text(part);
+          tail.octet('\'');
+        }
+      }
+      tail.octet(',');
+    }
+
+    /** Whether a text would need escapes. */
+    private static boolean isAwkward(UTF8String text) {
+      for (int at = 0; at < text.numBytes(); at++) {
+        byte octet = text.getByte(at);
+        if (octet == '\'' || octet == '\\' || octet == 0) {
+          return true;
+        }
+      }
+      return false;
+    }
+  }
+
+  /** The tuples of one metric in one window. */
+  private static final class Block {
+    private final FoldSpec.Reading reading;
+    private final byte[] opening;
+    private final Octets body = new Octets();
+    private int keys = 0;
+
+    Block(FoldSpec.Reading reading, Window window) {
+      this.reading = reading;
+      String moment = MOMENT.format(Instant.ofEpochSecond(window.start));
+      String text = "('" + reading.name + "'," + window.size + "," + moment + ",0x";
+      opening = text.getBytes(StandardCharsets.US_ASCII);
+    }
+
+    /** Adds a tuple; `tail` goes from the hash to the comma behind the key. */
+    void tuple(Octets tail, Cell cell, int place) {
+      if (keys++ > 0) {
+        body.octet(',');
+      }
+      body.all(opening);
+      body.all(tail);
+      body.digits(cell.counts[place]);
+      body.octet(',');
+      if (!reading.hasAmount) {
+        body.digits(cell.counts[place]);
+      } else {
+        String sum = quoted(cell.amounts[place].sum());
+        String least = quoted(cell.amounts[place].least());
+        String most = quoted(cell.amounts[place].most());
+        body.ascii(sum + "," + least + "," + most + ",");
+        String measure = reading.measure;
+        // Of a mean or a share the server makes the value.
+        body.ascii(
+            measure.equals("sum") ? sum
+                : measure.equals("min") ? least
+                : measure.equals("max") ? most
+                : "NULL");
+      }
+      body.ascii(",@seq)");
+    }
+
+    /** Quoted, for the server would read a number with an exponent as a double. */
+    private static String quoted(BigDecimal number) {
+      return "'" + number.toPlainString() + "'";
+    }
+
+    byte[] frame(Window window) {
+      Octets frame = new Octets();
+      frame.octet(BLOCK);
+      frame.fourOctets(reading.number);
+      frame.fourOctets(window.size);
+      frame.eightOctets(window.start);
+      frame.fourOctets(keys);
+      frame.all(body);
+      return frame.copy();
+    }
+  }
+}

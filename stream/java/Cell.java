@@ -1,0 +1,88 @@
+package millrace;
+
+import org.apache.datasketches.hll.HllSketch;
+import org.apache.datasketches.hll.TgtHllType;
+import org.apache.datasketches.kll.KllDoublesSketch;
+import org.apache.spark.sql.catalyst.InternalRow;
+
+/** What the metrics of a grouping have counted of one key in one window. */
+final class Cell {
+  private static final Amount[] NO_AMOUNTS = new Amount[0];
+
+  /** How many lines, by metric. */
+  final long[] counts;
+  /** What values came to, by metric; null for a metric without values. */
+  final Amount[] amounts;
+  private HllSketch distinct;
+  private KllDoublesSketch ranked;
+
+  Cell(FoldSpec.Grouping of) {
+    counts = new long[of.readings.length];
+    amounts = of.hasAmounts ? new Amount[of.readings.length] : NO_AMOUNTS;
+    for (int place = 0; place < amounts.length; place++) {
+      if (of.readings[place].hasAmount) {
+        amounts[place] = Amount.of(of.readings[place].isWhole);
+      }
+    }
+  }
+
+  boolean hasAmount(int place) {
+    return amounts.length != 0 && amounts[place] != null;
+  }
+
+  /** Count a line for the metric in this place. */
+  void add(FoldSpec.Reading reading, int place, InternalRow row) {
+    counts[place]++;
+    if (hasAmount(place)) {
+      amounts[place].add(row, reading.valueAt);
+    }
+    if (reading.isDistinct) {
+      if (distinct == null) {
+        distinct = new HllSketch(reading.sketchSize, TgtHllType.HLL_8);
+      }
+      distinct.update(row.getUTF8String(reading.valueAt).getBytes());
+    } else if (reading.isRanked) {
+      if (ranked == null) {
+        ranked = KllDoublesSketch.newHeapInstance(reading.sketchSize);
+      }
+      ranked.update(row.getDecimal(reading.valueAt, Amount.PRECISION, Amount.SCALE).toDouble());
+    }
+  }
+
+  /** Add another cell of the same grouping, which has no sketches. */
+  void add(Cell other) {
+    for (int place = 0; place < counts.length; place++) {
+      counts[place] += other.counts[place];
+      if (other.counts[place] > 0 && hasAmount(place)) {
+        amounts[place].add(other.amounts[place]);
+      }
+    }
+  }
+
+  /** The sketch as all of its libraries read it; null for a metric without. */
+  byte[] sketch() {
+    if (distinct != null) {
+      return distinct.toCompactByteArray();
+    }
+    return ranked == null ? null : ranked.toByteArray();
+  }
+
+  /** Write all but the sketches. */
+  void write(Octets out) {
+    for (int place = 0; place < counts.length; place++) {
+      out.varint(counts[place]);
+      if (counts[place] > 0 && hasAmount(place)) {
+        amounts[place].write(out);
+      }
+    }
+  }
+
+  void read(Cursor in) {
+    for (int place = 0; place < counts.length; place++) {
+      counts[place] = in.varint();
+      if (counts[place] > 0 && hasAmount(place)) {
+        amounts[place].read(in);
+      }
+    }
+  }
+}

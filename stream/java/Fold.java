@@ -1,0 +1,216 @@
+package millrace;
+
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.math.BigDecimal;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+
+import net.razorvine.pickle.Pickler;
+import org.apache.spark.HashPartitioner;
+import org.apache.spark.api.java.JavaPairRDD;
+import org.apache.spark.api.java.JavaRDD;
+import org.apache.spark.api.java.function.PairFlatMapFunction;
+import org.apache.spark.api.python.PythonRDD;
+import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.unsafe.types.UTF8String;
+import scala.Tuple2;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * Folds judged lines in one pass: each task counts its lines for all metrics, and the cells of each
+ * window meet in one task of a second stage, which writes them as text (`Blocks`).
+ *
+ * <p>Spark's own grouping would take a query for each key, each with its sort of bookkeeping for
+ * every line, and lines kept in memory in between.
+ */
+public final class Fold implements PairFlatMapFunction {
+  static final byte COUNTED = 1;
+  static final byte FAULTY = -1;
+
+  /** What the first octet of a frame for Python says of the pickled list behind it. */
+  static final int ROWS = 'R';
+  static final int TALLIES = 'T';
+  static final int SAMPLES = 'S';
+
+  /** The last frame. Without it a socket that broke would look like the end of the cells. */
+  static final byte END = 'E';
+
+  private static final int IN_FRAME = 1_000;
+
+  private final String spec;
+  private final int tasks;
+
+  /** `tasks` is how many tasks the second stage has. */
+  private Fold(String spec, int tasks) {
+    this.spec = spec;
+    this.tasks = tasks;
+  }
+
+  /**
+   * Folds the judged lines and offers the frames at a local socket, of which the port and the
+   * secret come back; frames have their length before them.
+   */
+  public static Object[] serve(Dataset judged, String spec) throws Exception {
+    JavaRDD lines = judged.queryExecution().toRdd().toJavaRDD();
+    int tasks = judged.sparkSession().sparkContext().defaultParallelism();
+    JavaPairRDD chunks = lines.mapPartitionsToPair(new Fold(spec, tasks));
+    JavaRDD values = chunks.partitionBy(new HashPartitioner(tasks)).values();
+    List frames = new ArrayList(values.mapPartitions(new Blocks(spec)).collect());
+    frames.add(new byte[] {END});
+    return PythonRDD.serveIterator(
+        CollectionConverters.asScala((Iterator) frames.iterator()), "folded-cells");
+  }
+
+  public Iterator call(Object rows) throws Exception {
+    return new Task(new FoldSpec(spec), tasks).fold((Iterator) rows);
+  }
+
+  /** One task's lines. */
+  private static final class Task implements Cells.Rows {
+    private final FoldSpec spec;
+    private final int tasks;
+    private final Cells[] cells;
+    private final List frames = new ArrayList();
+    private final Map tallies = new HashMap();
+    private final List samples = new ArrayList();
+    private final List rows = new ArrayList();
+    private long sampleOctets = 0;
+    private Tally tally = null;
+    /** Which groupings count lines of the tally's topic. */
+    private boolean[] isActive;
+
+    Task(FoldSpec spec, int tasks) {
+      this.spec = spec;
+      this.tasks = tasks;
+      cells = new Cells[spec.groupings.length];
+      for (int at = 0; at < cells.length; at++) {
+        cells[at] = new Cells(spec.groupings[at]);
+      }
+    }
+
+    Iterator fold(Iterator lines) throws Exception {
+      while (lines.hasNext()) {
+        take((InternalRow) lines.next());
+      }
+      Chunks chunks = new Chunks(tasks, spec.chunkOctets, frames);
+      for (int at = 0; at < cells.length; at++) {
+        chunks.of(at);
+        cells[at].finish(spec, chunks, this);
+        cells[at] = null;
+      }
+      chunks.close();
+      List told = new ArrayList();
+      for (Iterator all = tallies.values().iterator(); all.hasNext(); ) {
+        told.add(((Tally) all.next()).told());
+      }
+      send(TALLIES, told);
+      send(SAMPLES, samples);
+      send(ROWS, rows);
+      return frames.iterator();
+    }
+
+    private void take(InternalRow row) {
+      UTF8String topic = row.getUTF8String(0);
+      int partition = row.getInt(1);
+      long offset = row.getLong(2);
+      UTF8String file = row.isNullAt(3) ? null : row.getUTF8String(3);
+      UTF8String reason = row.isNullAt(4) ? null : row.getUTF8String(4);
+      if (tally == null || !tally.isOf(topic, partition, file, reason)) {
+        tally = tallyOf(topic, partition, file, reason);
+      }
+      tally.line(offset);
+      if (reason != null) {
+        sample(0, offset, row);
+        return;
+      }
+      long seconds = row.getLong(5);
+      tally.time(seconds);
+      for (int at = 0; at < cells.length; at++) {
+        if (isActive[at]) {
+          cells[at].take(row, seconds);
+        }
+      }
+      for (int metric = 0; metric < spec.faultyAt.length; metric++) {
+        int at = spec.faultyAt[metric];
+        if (!row.isNullAt(at) && row.getByte(at) == FAULTY) {
+          tally.faults[metric]++;
+          sample(metric + 1, offset, row);
+        }
+      }
+    }
+
+    private Tally tallyOf(UTF8String topic, int partition, UTF8String file, UTF8String reason) {
+      Object place = Tally.place(topic, partition, file, reason);
+      Tally found = (Tally) tallies.get(place);
+      if (found == null) {
+        found = new Tally(topic, partition, file, reason, spec.faultyAt.length);
+        tallies.put(place, found);
+      }
+      isActive = new boolean[cells.length];
+      for (int at = 0; at < cells.length; at++) {
+        isActive[at] = spec.groupings[at].hasTopic(topic);
+      }
+      return found;
+    }
+
+    private void sample(int which, long offset, InternalRow row) {
+      if (sampleOctets >= spec.sampleOctets || !tally.takesSample(which, spec.samples)) {
+        return;
+      }
+      byte[] line = row.getBinary(6);
+      sampleOctets += line.length;
+      Integer number = which == 0 ? null : Integer.valueOf(spec.faultyNumbers[which - 1]);
+      samples.add(
+          new Object[] {
+            tally.topic.toString(), Integer.valueOf(tally.partition), Tally.text(tally.file),
+            Tally.text(tally.reason), number, Long.valueOf(offset), line,
+          });
+    }
+
+    public void row(FoldSpec.Reading reading, long start, Key key, Cell cell, int place) {
+      Object[] parts = new Object[key.parts.length];
+      for (int at = 0; at < parts.length; at++) {
+        parts[at] = Tally.text(key.parts[at]);
+      }
+      BigDecimal[] amount = new BigDecimal[3];
+      if (cell.hasAmount(place)) {
+        amount[0] = cell.amounts[place].sum();
+        amount[1] = cell.amounts[place].least();
+        amount[2] = cell.amounts[place].most();
+      }
+      rows.add(
+          new Object[] {
+            Integer.valueOf(reading.number), Long.valueOf(start), parts,
+            Long.valueOf(cell.counts[place]), amount[0], amount[1], amount[2], cell.sketch(),
+          });
+      if (rows.size() == IN_FRAME) {
+        send(ROWS, rows);
+      }
+    }
+
+    /** Put a list into frames, and empty it. */
+    private void send(int kind, List some) {
+      for (int from = 0; from < some.size(); from += IN_FRAME) {
+        List part = some.subList(from, Math.min(from + IN_FRAME, some.size()));
+        frames.add(new Tuple2(Integer.valueOf(frames.size() % tasks), pickled(kind, part)));
+      }
+      some.clear();
+    }
+
+    private static byte[] pickled(int kind, List some) {
+      try {
+        Octets frame = new Octets();
+        frame.octet(kind);
+        frame.all(new Pickler(false).dumps(some.toArray()));
+        return frame.copy();
+      } catch (IOException error) {
+        throw new UncheckedIOException(error);
+      }
+    }
+  }
+}

@@ -1,0 +1,126 @@
+package millrace;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import org.apache.spark.unsafe.types.UTF8String;
+
+/** What `stream/groupings.py` says of a plan, in its JSON. Columns are places in a judged line. */
+final class FoldSpec {
+  /** Where a metric finds what it counts; -1 stands for no column. */
+  static final class Reading {
+    final int number;
+    final String name;
+    final int verdictAt;
+    final int valueAt;
+    final boolean hasAmount;
+    final boolean isWhole;
+    final String measure;
+    final int[] windows;
+    /** How the sketch of a metric is made that has one. */
+    final int sketchSize;
+    final boolean isDistinct;
+    final boolean isRanked;
+
+    Reading(JsonNode json) {
+      number = json.get("number").asInt();
+      name = json.get("name").asText();
+      verdictAt = json.get("verdict").asInt();
+      valueAt = json.get("value").asInt();
+      hasAmount = json.get("has_amount").asBoolean();
+      isWhole = json.get("is_whole").asBoolean();
+      measure = json.get("measure").asText();
+      windows = numbers(json.get("windows_s"));
+      sketchSize = json.get("sketch_size").asInt();
+      isDistinct = measure.equals("unique");
+      isRanked = measure.equals("percentile");
+    }
+
+    boolean hasWindow(int size) {
+      for (int at = 0; at < windows.length; at++) {
+        if (windows[at] == size) {
+          return true;
+        }
+      }
+      return false;
+    }
+  }
+
+  /** Metrics that share topics, key and slice. */
+  static final class Grouping {
+    final UTF8String[] topics;
+    final int[] keysAt;
+    final int slice;
+    final int[] coarser;
+    final Reading[] readings;
+    final boolean hasAmounts;
+    final boolean isSketched;
+
+    Grouping(JsonNode json) {
+      topics = new UTF8String[json.get("topics").size()];
+      for (int at = 0; at < topics.length; at++) {
+        topics[at] = UTF8String.fromString(item(json.get("topics"), at).asText());
+      }
+      keysAt = numbers(json.get("keys"));
+      slice = json.get("slice_s").asInt();
+      coarser = numbers(json.get("coarser_s"));
+      readings = new Reading[json.get("readings").size()];
+      boolean any = false;
+      for (int at = 0; at < readings.length; at++) {
+        readings[at] = new Reading(item(json.get("readings"), at));
+        any |= readings[at].hasAmount;
+      }
+      hasAmounts = any;
+      isSketched = readings[0].isDistinct || readings[0].isRanked;
+    }
+
+    boolean hasTopic(UTF8String topic) {
+      for (int at = 0; at < topics.length; at++) {
+        if (topics[at].equals(topic)) {
+          return true;
+        }
+      }
+      return false;
+    }
+  }
+
+  final boolean asBlocks;
+  /** Longer texts stand in no block. */
+  final int keyCharacters;
+  /** So many samples of one reason a task keeps, and so many octets of all together. */
+  final int samples;
+  final int sampleOctets;
+  /** A chunk of cells is ended at so many octets. */
+  final int chunkOctets;
+  /** By metric with a verdict: its number, and the verdict's column. */
+  final int[] faultyNumbers;
+  final int[] faultyAt;
+  final Grouping[] groupings;
+
+  FoldSpec(String text) throws Exception {
+    JsonNode json = new ObjectMapper().readTree(text);
+    asBlocks = json.get("as_blocks").asBoolean();
+    keyCharacters = json.get("key_characters").asInt();
+    samples = json.get("samples").asInt();
+    sampleOctets = json.get("sample_octets").asInt();
+    chunkOctets = json.get("chunk_octets").asInt();
+    faultyNumbers = numbers(json.get("faulty_numbers"));
+    faultyAt = numbers(json.get("faulty_at"));
+    groupings = new Grouping[json.get("groupings").size()];
+    for (int at = 0; at < groupings.length; at++) {
+      groupings[at] = new Grouping(item(json.get("groupings"), at));
+    }
+  }
+
+  private static int[] numbers(JsonNode json) {
+    int[] numbers = new int[json.size()];
+    for (int at = 0; at < numbers.length; at++) {
+      numbers[at] = item(json, at).asInt();
+    }
+    return numbers;
+  }
+
+  /** Cast, since to the compiler this is the method's older form. */
+  private static JsonNode item(JsonNode list, int at) {
+    return (JsonNode) list.get(at);
+  }
+}
