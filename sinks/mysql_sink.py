@@ -225,7 +225,7 @@ class MySqlSink:
             matched = cursor.execute(
                 "UPDATE sink_guard SET batch_id = %s, seq = seq + 1 "
                 "WHERE id = 1 AND query_id = %s AND epoch = %s AND batch_id < %s",
-                (batch.batch_id, self._query_id, self._epoch, batch.batch_id),
+                (batch.merged_id, self._query_id, self._epoch, batch.batch_id),
             )
             guard = self._read_guard(cursor)
             if matched != 1:

@@ -83,6 +83,9 @@ class Batch:
     `lines` counts its records, `now_ms` is when it is merged, `lag` how many offsets were waiting
     behind it, where that is known. What stands in `blocks` stands in no row; a window may appear in
     several blocks, and rows of other keys may fall into it. Only MySQL takes blocks.
+
+    A large batch may come in pieces, whose ranges follow each other. Only the last of them
+    `is_last`, and with it the id counts as merged; only MySQL takes pieces.
     """
 
     query_id: str
@@ -94,6 +97,12 @@ class Batch:
     now_ms: int
     lag: int | None = None
     blocks: Sequence[CellBlock] = ()
+    is_last: bool = True
+
+    @property
+    def merged_id(self) -> int:
+        """The last id that is wholly merged with this."""
+        return self.batch_id if self.is_last else self.batch_id - 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,7 +137,7 @@ class Halving:
             )
             # Were Spark itself at fault, every single line would be found guilty.
             parts.check()
-        return self._search(_with_starts(ranges, parts), failure, offsets_max, parts)
+        return self._search(with_starts(ranges, parts), failure, offsets_max, parts)
 
     def _search(
         self,
@@ -258,7 +258,7 @@ def _sentence(
     )
 
 
-def _with_starts(ranges: Sequence[OffsetRange], parts: Parts) -> list[OffsetRange]:
+def with_starts(ranges: Sequence[OffsetRange], parts: Parts) -> list[OffsetRange]:
     """The ranges with every start known: a partition that appeared with the batch has none."""
     if all(one.start != EARLIEST for one in ranges):
         return list(ranges)

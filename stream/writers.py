@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 from pyspark.sql import DataFrame
@@ -18,12 +19,14 @@ from protocol.log import fields
 from sinks.errors import SinkUnavailable
 from sinks.rows import Batch, OffsetRange
 from sinks.store import Outcome
+from stream.behind import OneBehind
 from stream.checkpoint import EARLIEST, Checkpoint, Offsets
 from stream.compile import FoldPlan
 from stream.counts import Counts, PartitionCount
 from stream.folding import Folding
-from stream.halving import Counted, Halving, InHand, StopRequested
+from stream.halving import Counted, Halving, InHand, StopRequested, with_starts
 from stream.parts import SparkParts
+from stream.pieces import PIECE_OFFSETS_MIN, pieces_of
 from stream.quarantine import Part, PartSize
 from stream.sharing import Sharing
 from stream.state import StreamState, clock_ms
@@ -138,12 +141,38 @@ class BatchWriter:
         parts = SparkParts(
             frame.sparkSession, self._options, self._plan, self._count, self._first_offsets
         )
-        counted = self._halving.count(ranges, lambda: self._count(frame, offsets), parts)
+        pieces = [tuple(ranges)]
+        if self._sinks.takes_blocks and offsets >= 2 * PIECE_OFFSETS_MIN:
+            pieces = pieces_of(with_starts(ranges, parts))
+        if len(pieces) == 1:
+            counted = self._halving.count(ranges, lambda: self._count(frame, offsets), parts)
+            lines = self._hand_over(counted, is_last=True)
+        else:
+            lines = self._write_pieces(pieces, parts)
+        self._suspects.clear()
+        return lines
+
+    def _write_pieces(self, pieces: Sequence[Part], parts: SparkParts) -> int:
+        """Count piece after piece, each while the one before goes to the sinks."""
+        lines = 0
+        with OneBehind("sinks") as sinks:
+            for number, piece in enumerate(pieces, 1):
+                if self._stop.is_set():
+                    raise StopRequested
+                held = tuple(one for one in piece if one.start < one.end)
+                counted = self._halving.count(piece, partial(parts.count, held), parts)
+                lines += counted.counts.lines
+                is_last = number == len(pieces)
+                sinks.do(partial(self._hand_over, counted, is_last=is_last))
+        return lines
+
+    def _hand_over(self, counted: Counted, *, is_last: bool) -> int:
+        """Have the sinks take what was counted; returns its lines."""
         counts = counted.counts
         exact = exact_ranges(counted.ranges, counts.partitions)
         batch = Batch(
             self._query_id,
-            batch_id,
+            self._batch_id,
             counts.rows,
             counts.unparsed,
             exact,
@@ -151,17 +180,17 @@ class BatchWriter:
             clock_ms(),
             self._state.lines_behind(exact),
             counts.blocks,
+            is_last,
         )
         begin = time.monotonic()
         outcome = self._apply(batch)
         self.has_applied = True
-        self._suspects.clear()
         self._note(batch, counted, outcome, int((time.monotonic() - begin) * 1000))
         return counts.lines
 
     def _count(self, frame: DataFrame, offsets: int) -> Counts:
         """Fold a frame that covers so many offsets."""
-        counts = self._folding.fold(frame, offsets, clock_ms())
+        counts = self._folding.fold(frame, offsets)
         # To PySpark the end of a JVM that sends rows looks like the end of the rows: ask it.
         frame.sparkSession.sparkContext._jsc.sc().isStopped()
         return counts

@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Producer
 
 from sinks.config import MySqlSettings, SinksSettings
+from stream.pieces import PIECE_OFFSETS_MIN
 from tests.harness.broker import BrokerProcess
 from tests.harness.mysql import MySqlServer
 from tests.harness.redis import RedisServer
@@ -136,6 +137,24 @@ def test_a_lost_checkpoint_resumes_from_the_ledger(rig: Rig) -> None:
         stream.start()
         assert stream.details()["query_id"] != first
         rig.check_exact()
+
+
+def test_killed_between_the_pieces_of_a_batch_it_goes_on_behind_them(rig: Rig) -> None:
+    """A large batch goes to the sinks in pieces; Spark plans all of it again."""
+    rig.send(3 * PIECE_OFFSETS_MIN + 7)
+    with rig.stream() as stream:
+
+        def is_between() -> bool:
+            return 0 < sum(rig.totals()[0].values()) < rig.sent
+
+        wait_until(is_between, DEADLINE_S, "some pieces of the batch, and not all")
+        stream.kill9()
+        counted = sum(rig.totals()[0].values())
+        assert 0 < counted < rig.sent, "the batch came in one piece"
+        stream.start()
+        rig.check_exact()
+        assert stream.details()["counters"]["resumes"] == 0, "its checkpoint stayed good"
+        assert stream.stop() == 0
 
 
 def test_a_driver_that_wakes_after_its_successor_changes_nothing(rig: Rig) -> None:

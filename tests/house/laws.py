@@ -84,6 +84,7 @@ PURE = {
         "metrics",
         "numbers",
         "parse",
+        "pieces",
         "quarantine",
         "small_fold",
     },
