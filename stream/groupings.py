@@ -42,10 +42,6 @@ class Grouping:
         return self.readings[0].slice_s
 
     @property
-    def is_sketched(self) -> bool:
-        return self.readings[0].measure in _SKETCH_SIZES
-
-    @property
     def coarser_s(self) -> tuple[int, ...]:
         """The windows of any of its metrics that are folded from slices."""
         sizes = {size for reading in self.readings for size in reading.windows_s}
