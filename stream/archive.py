@@ -15,6 +15,7 @@ from typing import Any
 
 import pymysql
 from py4j.protocol import Py4JError
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -28,7 +29,7 @@ from sinks.rows import OffsetRange
 from stream.archived import Piece, PieceRange, Spans, next_ranges
 from stream.config import ArchiveSection
 from stream.course import Counting, Course
-from stream.failures import Origin, error_words, judge
+from stream.failures import error_words
 from stream.folders import Folder, open_folder
 from stream.shelf import Shelf
 from stream.sources import COLUMNS, COLUMNS_DDL, Readable, kafka_options, read_ranges
@@ -223,9 +224,8 @@ class Archive:
             logger.debug("what is archived is not noted yet: %s", error)
 
     def _fail(self, topic: str, error: Exception) -> None:
-        if isinstance(error, Py4JError | PySparkException | OSError) and (
-            judge(error)[0] is Origin.JVM
-        ):
+        gateway = SparkContext._gateway
+        if gateway is None or gateway.proc.poll() is not None:
             raise _JvmEnded from error
         why = error_words(error)
         if topic not in self._problems and not self._stop.is_set():
