@@ -41,6 +41,9 @@ OFFSETS_AT_ONCE = 100_000
 # The first look, if it is not to be sooner anyway: a start has enough to do.
 FIRST_LOOK_S = 10.0
 
+# The first piece of a JVM takes ten times as long as one that comes later.
+REST_S_MAX = 5.0
+
 # Parquet keeps so much in memory before it writes.
 ROW_GROUP_BYTES = 32 << 20
 
@@ -192,7 +195,7 @@ class Archive:
                 self._note(topic, [piece])
                 self._tell()
                 # Half of the time belongs to the counting, however much there is to archive.
-                self._stop.wait(time.monotonic() - begin_s)
+                self._stop.wait(min(time.monotonic() - begin_s, REST_S_MAX))
         except _FAULTS as error:
             # How far the piece has come, only the folder knows.
             self._shelves.pop(topic, None)

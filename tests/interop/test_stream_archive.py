@@ -91,7 +91,7 @@ class Rig:
             low, high = consumer.get_watermark_offsets(TopicPartition(TOPIC, part), 30)
             consumer.assign([TopicPartition(TOPIC, part, low)])
             while sum(one == part for one, _ in found) < high - low:
-                for record in consumer.consume(1_000, 1.0):
+                for record in consumer.consume(1_000, 0.1):
                     key = (part, record.offset() or 0)
                     found[key] = (record.key(), record.value(), record.timestamp()[1])
         consumer.close()
@@ -122,6 +122,7 @@ def as_bytes(value: Any) -> bytes | None:
 @pytest.fixture
 def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(archive_module, "OFFSETS_AT_ONCE", 400)
+    monkeypatch.setattr(archive_module, "REST_S_MAX", 0.0)
     with BrokerProcess(tmp_path, {"num.partitions": 2}) as broker:
         yield Rig(tmp_path, broker)
 
