@@ -128,6 +128,7 @@ def stream_settings(mill: Mill, part: str = "stream") -> dict[str, Any]:
         "sinks": sinks_settings(mill, SINK_USER, "stream"),
         "bootstrap_servers": bootstrap_servers(config, mill.placement),
         "data_dir": str(mill.home.part_data(part)),
+        "home": str(mill.home.folder),
         "jars": [str(path) for path in jar_paths(mill.home.jars)],
         "java_home": str(java.home) if java else None,
         "class_data_archive": _class_data(java),

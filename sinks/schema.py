@@ -46,6 +46,11 @@ LASTING_TABLES = (
   metric VARCHAR(48) NOT NULL, topic VARCHAR(249) NOT NULL, part INT NOT NULL,
   from_offset BIGINT NOT NULL, tries INT NOT NULL DEFAULT 0, problem VARCHAR(500),
   PRIMARY KEY (metric, topic, part))""",
+    # What the archive of raw lines holds, for whoever cannot read it (`archive_rows.py`).
+    """CREATE TABLE IF NOT EXISTS archived (
+  topic VARCHAR(249) NOT NULL, part INT NOT NULL, start_offset BIGINT NOT NULL,
+  end_offset BIGINT NOT NULL, until_ms BIGINT NOT NULL,
+  PRIMARY KEY (topic, part, start_offset))""",
     """CREATE TABLE IF NOT EXISTS unparsed (
   topic VARCHAR(249) NOT NULL, file_hash BINARY(16) NOT NULL, reason VARCHAR(64) NOT NULL,
   file VARCHAR(512) NOT NULL, `count` BIGINT NOT NULL, PRIMARY KEY (topic, file_hash, reason))""",

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 import pymysql
 import redis
@@ -36,6 +36,8 @@ TEND_EVERY_S = 1.0
 REFILL_AT_START_S = 2.0
 REFILL_AFTER_BATCH_S = 0.05
 REFILL_WHEN_IDLE_S = 0.2
+
+Result = TypeVar("Result")
 
 logger = logging.getLogger(__name__)
 
@@ -149,6 +151,12 @@ class Sinks:
         assert self._mysql is not None, "there are recounts in MySQL only"
         with self._lock:
             self._mysql.work(note)
+
+    def note_archive(self, note: Callable[[Any], Result]) -> Result:
+        """Ask or write what is archived, by a function of `archive_rows.py`."""
+        assert self._mysql is not None, "what is archived is noted in MySQL only"
+        with self._lock:
+            return self._mysql.work(note)
 
     def fill(self, metric: str, batch: Batch) -> None:
         """Count a recounted batch; raises as `apply` does, and RangeMoved."""

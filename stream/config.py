@@ -28,6 +28,8 @@ CONSUMER_GROUP = "millrace-stream"
 TRIGGER_MS_MAX = 60_000
 HEAP_BYTES_MIN = 512 << 20
 LINES_PER_BATCH_MIN = 100
+ARCHIVE_EVERY_MS_MIN = 1_000
+ARCHIVE_EVERY_MS_MAX = 86_400_000
 
 _INPUT_NAME = re.compile(r"[a-z][a-z0-9_]{0,47}\Z")
 _MASTER = re.compile(r"local(\[([0-9]+|\*)\])?\Z|(spark|k8s)://\S+\Z|yarn\Z")
@@ -46,6 +48,31 @@ _OWN_SPARK_KEYS = (
 )
 
 
+class ArchiveSection(Section):
+    """Where raw lines are kept as Parquet files, and how often those that came are added."""
+
+    folder: str
+    every: DurationText = "10m"
+
+    @field_validator("folder")
+    @classmethod
+    def _check_folder(cls, value: str) -> str:
+        if not value.strip("/ "):
+            raise fault(
+                repr(value), "a folder, or a URI such as hdfs://host/lines or s3a://b/lines"
+            )
+        if set(value) & set("*?[]{}"):
+            raise fault(repr(value), "a folder without *, ?, [, ], { and }, which Spark expands")
+        return value
+
+    @field_validator("every")
+    @classmethod
+    def _check_every(cls, value: str) -> str:
+        if not ARCHIVE_EVERY_MS_MIN <= parse_duration_ms(value) <= ARCHIVE_EVERY_MS_MAX:
+            raise fault(repr(value), "1s to 1d")
+        return value
+
+
 class StreamSection(Section):
     """The part `stream:` of the configuration file."""
 
@@ -54,6 +81,7 @@ class StreamSection(Section):
     max_lines_per_batch: int | None = Field(default=None, ge=LINES_PER_BATCH_MIN, le=10_000_000)
     heap: SizeText | None = None
     spark: dict[str, str] = Field(default={})
+    archive: ArchiveSection | None = None
     from_: dict[str, InputSection] = Field(alias="from", default={})
     defaults: DefaultsSection = DefaultsSection()
     metrics: tuple[MetricSection, ...] = Field(default=(), max_length=METRICS_MAX)
@@ -159,7 +187,10 @@ class ReloadSettings(Section):
 
 
 class StreamSettings(Section):
-    """What one stream process is started with."""
+    """What one stream process is started with; `home` is where a relative archive's folder begins.
+
+    Without it that is the folder the process works in.
+    """
 
     part: str = "stream"
     section: StreamSection
@@ -172,3 +203,4 @@ class StreamSettings(Section):
     topics: tuple[TopicSettings, ...] = ()
     status: StatusSettings = StatusSettings()
     reload: ReloadSettings | None = None
+    home: Path = Path()

@@ -15,6 +15,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,10 +30,12 @@ from protocol.log import fields
 from protocol.units import parse_duration_ms
 from sinks.errors import DefinitionChanged, Fenced, LedgerMismatch, SinkUnavailable
 from stream import java_classes
+from stream.archive import Archive
 from stream.checkpoint import Checkpoint, CheckpointFault, Offsets, forgotten_by, starting_offsets
 from stream.config import StreamSettings
 from stream.course import Counting, Course
 from stream.failures import error_words
+from stream.folders import root_of
 from stream.folding import SMALL_BATCH_LINES, Folding
 from stream.halving import StopRequested, places
 from stream.memory import lines_per_batch, machine_bytes
@@ -43,6 +46,7 @@ from stream.session import empty_scratch, start_session
 from stream.sharing import Sharing
 from stream.sources import (
     TopicOffsets,
+    ask_readable,
     ask_topics,
     kafka_options,
     lost_lines,
@@ -138,14 +142,7 @@ class StreamJob:
         self._listener.register(session)
         self._warm_up(session)
         self._course.start()
-        recounter = Recounter(
-            self._course,
-            self._settings.bootstrap_servers,
-            lambda: self._ask_topics().starts,
-            self._state,
-            self._stop,
-        )
-        recounter.start(session)
+        self._start_beside(session)
         pause_s = RETRY_S[0]
         try:
             while not self._stop.is_set():
@@ -182,6 +179,30 @@ class StreamJob:
             return EXIT_STOPPED
         finally:
             self._committer.close(STOP_BATCH_S)
+
+    def _start_beside(self, session: SparkSession) -> None:
+        """Start what works beside the query, on lines that it has counted or will count."""
+        settings, archive = self._settings, None
+        if settings.section.archive is not None:
+            archive = Archive(
+                self._course,
+                settings.section.archive,
+                root_of(settings.section.archive.folder, settings.home),
+                settings.bootstrap_servers,
+                partial(ask_readable, settings.bootstrap_servers, settings.part),
+                self._state,
+                self._stop,
+            )
+            archive.start(session)
+        recounter = Recounter(
+            self._course,
+            settings.bootstrap_servers,
+            lambda: self._ask_topics().starts,
+            archive,
+            self._state,
+            self._stop,
+        )
+        recounter.start(session)
 
     def _warm_up(self, session: SparkSession) -> None:
         """Fold some lines that count nowhere, so that the first real batch finds warm code."""

@@ -8,13 +8,13 @@ again. Pieces are small, since live lines wait behind a piece for the same cores
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from protocol.client.errors import ClientError
 from protocol.errors import ApiError
@@ -24,6 +24,8 @@ from sinks.errors import Fenced, LedgerMismatch, RangeMoved, SinkUnavailable
 from sinks.recounts import Recount
 from sinks.rows import Batch, OffsetRange
 from stream import java_classes
+from stream.archive import Archive, ArchiveAway
+from stream.archived import Spans, reachable
 from stream.checkpoint import Offsets
 from stream.compile import EXPRESSION_NULL, FoldPlan, compile_plan
 from stream.counts import Counts
@@ -40,6 +42,9 @@ OFFSETS_AT_ONCE = 20_000
 
 # So often a piece is begun before it is given up: the driver may die of it, or beside it.
 TRIES_MAX = 5
+
+Archived = Mapping[tuple[str, int], Spans]
+"""What the archive holds of a topic's partition."""
 
 logger = logging.getLogger(__name__)
 
@@ -62,9 +67,11 @@ class Recounter:
         course: Course,
         bootstrap_servers: str,
         first_offsets: Callable[[], Offsets],
+        archive: Archive | None,
         state: StreamState,
         stop: threading.Event,
     ) -> None:
+        self._archive = archive
         self._course = course
         self._bootstrap_servers = bootstrap_servers
         self._first_offsets = first_offsets
@@ -87,7 +94,7 @@ class Recounter:
                     pause_s = 0.0
             except (SinkUnavailable, Fenced, LedgerMismatch, RangeMoved) as error:
                 logger.debug("recounting waits: %s", error)
-            except (ApiError, ClientError) as error:
+            except (ApiError, ClientError, ArchiveAway) as error:
                 logger.info("recounting waits", extra=fields(why=error))
             except (Py4JError, PySparkException, OSError) as error:
                 if judge(error)[0] is Origin.JVM:
@@ -112,13 +119,25 @@ class Recounter:
 
     def _count_piece(self, session: SparkSession, now: Counting, one: Recount) -> None:
         held = self._first_offsets()
-        if any(gap.start < held.get((gap.topic, gap.partition), 0) for gap in one.gaps):
-            # Retention has passed lines that were wanted.
-            now.sinks.note_recount(partial(recounts.raise_floors, metric=one.metric, held=held))
+        archived = self._archived_below(held, one.gaps)
+        floors = unreachable(one.gaps, held, archived)
+        if floors:
+            # Retention has passed lines that were wanted, and the archive has none of them.
+            lost = [gap for gap in one.gaps if (gap.topic, gap.partition) in floors]
+            logger.warning(
+                "lines to recount are gone", extra=fields(metric=one.metric, offsets=places(lost))
+            )
+            now.sinks.note_recount(partial(recounts.raise_floors, metric=one.metric, held=floors))
             return
-        piece = highest(one.gaps, OFFSETS_AT_ONCE)
+        piece, is_archived = next_piece(one.gaps, held, archived, OFFSETS_AT_ONCE)
+        if is_archived:
+            assert self._archive is not None, "something is archived"
+            lines = self._archive.read(session, piece)
+        else:
+            options = kafka_options(now.section, self._bootstrap_servers, None)
+            lines = read_ranges(session, options, piece)
         now.sinks.note_recount(partial(recounts.note_try, metric=one.metric))
-        counts = self._fold(session, now, one.metric, piece)
+        counts = self._fold(lines, now, one.metric, piece)
         batch = Batch(
             "",
             -1,
@@ -132,14 +151,27 @@ class Recounter:
         )
         now.sinks.fill(one.metric, batch)
 
-    def _fold(self, session: SparkSession, now: Counting, metric: str, piece: Part) -> Counts:
+    def _archived_below(self, held: Offsets, gaps: Sequence[OffsetRange]) -> Archived:
+        """What the archive holds of topics that hold not all that is wanted; asks it for no other.
+
+        Raises ArchiveAway: before it is known what is there, nothing is given up.
+        """
+        below = [one for one in gaps if one.start < held.get((one.topic, one.partition), 0)]
+        if self._archive is None or not below:
+            return {}
+        topics = self._archive.held(sorted({one.topic for one in below}))
+        return {
+            (topic, partition): spans
+            for topic, partitions in topics.items()
+            for partition, spans in partitions.items()
+        }
+
+    def _fold(self, lines: DataFrame, now: Counting, metric: str, piece: Part) -> Counts:
         if self._own is None or self._own.of is not now or self._own.metric != metric:
             self._own = _own_plan(now, metric)
-        options = kafka_options(now.section, self._bootstrap_servers, None)
-        lines = read_ranges(session, options, piece)
         counts = self._own.folding.fold(lines, size_of(piece))
         # To PySpark the end of a JVM that sends rows looks like the end of the rows: ask it.
-        session.sparkContext._jsc.sc().isStopped()
+        lines.sparkSession.sparkContext._jsc.sc().isStopped()
         return counts
 
 
@@ -147,6 +179,44 @@ def _own_plan(now: Counting, metric: str) -> _OwnPlan:
     own = tuple(one for one in now.section.metrics if one.name == metric)
     plan = compile_plan(now.section.model_copy(update={"metrics": own}))
     return _OwnPlan(now, metric, plan, Folding(plan, as_blocks=now.sinks.takes_blocks))
+
+
+def unreachable(gaps: Sequence[OffsetRange], held: Offsets, archived: Archived) -> Offsets:
+    """Below which offsets neither the topic nor the archive goes on, where more is wanted.
+
+    `held` are the first offsets that the topics hold.
+    """
+    found: Offsets = {}
+    for one in gaps:
+        place = (one.topic, one.partition)
+        bottom = reachable(one.end, held.get(place, 0), archived.get(place, ()))
+        if one.start < bottom:
+            found[place] = bottom
+    return found
+
+
+def next_piece(
+    gaps: Sequence[OffsetRange], held: Offsets, archived: Archived, offsets_max: int
+) -> tuple[Part, bool]:
+    """The offsets to count next, and whether they are the archive's: all are of one source.
+
+    Every gap is reachable. What the topics hold comes first, for it may not be there much longer.
+    """
+    firsts = {(one.topic, one.partition): held.get((one.topic, one.partition), 0) for one in gaps}
+    in_topic = [
+        OffsetRange(one.topic, one.partition, max(one.start, first), one.end)
+        for one in gaps
+        if (first := firsts[one.topic, one.partition]) < one.end
+    ]
+    if in_topic:
+        return highest(in_topic, offsets_max), False
+    in_archive = [
+        OffsetRange(one.topic, one.partition, max(one.start, start), one.end)
+        for one in gaps
+        for start, end in archived.get((one.topic, one.partition), ())
+        if start < one.end <= end
+    ]
+    return highest(in_archive, offsets_max), True
 
 
 def highest(gaps: Sequence[OffsetRange], offsets_max: int) -> Part:

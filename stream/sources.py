@@ -12,7 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 from protocol.client.admin import Admin
 from protocol.client.admin_types import TopicSpec
 from protocol.client.cluster import Cluster
-from protocol.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
+from protocol.client.fetch_core import IsolationLevel
+from protocol.errors import ApiError, ErrorCode
+from protocol.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ZERO_UUID, TopicPartition
 from sinks.rows import OffsetRange
 from stream.checkpoint import Offsets, decode_offsets, encode_offsets
 from stream.config import StreamSection, TopicSettings
@@ -89,6 +91,52 @@ def ask_topics(
                 {(tp.topic, tp.partition): found.offset for tp, found in starts.items()},
                 {(tp.topic, tp.partition): found.offset for tp, found in ends.items()},
             )
+        finally:
+            await cluster.close()
+
+    return asyncio.run(ask())
+
+
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """What a reader of whole transactions finds of one topic; `id` is empty where unknown."""
+
+    id: str
+    starts: Mapping[int, int]
+    ends: Mapping[int, int]
+
+
+def ask_readable(
+    bootstrap_servers: str, client_id: str, topics: Sequence[str]
+) -> dict[str, Readable]:
+    """Of each topic that exists, whole: raises ApiError and ClientError where that is not known."""
+
+    async def ask() -> dict[str, Readable]:
+        cluster = Cluster(bootstrap_servers, client_id=client_id)
+        try:
+            await cluster.start(ASK_TIMEOUT_MS)
+            admin = Admin(cluster)
+            metadata = await cluster.metadata(topics, refresh=True, timeout_ms=ASK_TIMEOUT_MS)
+            found: dict[str, Readable] = {}
+            for name in topics:
+                topic = metadata.topics[name]
+                if topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    continue
+                if topic.error:
+                    raise ApiError(topic.error, name)
+                places = [TopicPartition(name, index) for index in sorted(topic.partitions)]
+                bounds: list[dict[int, int]] = []
+                for moment in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP):
+                    answer = await admin.list_offsets(
+                        dict.fromkeys(places, moment), isolation_level=IsolationLevel.READ_COMMITTED
+                    )
+                    for place, one in answer.items():
+                        if one.error:
+                            raise ApiError(one.error, f"{name}-{place.partition}")
+                    bounds.append({place.partition: one.offset for place, one in answer.items()})
+                topic_id = "" if topic.topic_id == ZERO_UUID else str(topic.topic_id)
+                found[name] = Readable(topic_id, *bounds)
+            return found
         finally:
             await cluster.close()
 

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -40,6 +40,26 @@ class Phase(StrEnum):
     STOPPED = "stopped"
 
 
+@dataclass(frozen=True, slots=True)
+class ArchivedTopic:
+    """What the archive holds of a topic; `lost` offsets were deleted before they were archived."""
+
+    topic: str
+    pieces: int
+    lines: int
+    lost: int
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveFacts:
+    """How archiving goes; `problem` says what keeps it from going on, `at_ms` when that was."""
+
+    folder: str
+    topics: Sequence[ArchivedTopic]
+    problem: str | None
+    at_ms: int
+
+
 @dataclass(slots=True)
 class _Facts:
     phase: Phase = Phase.STARTING
@@ -51,6 +71,7 @@ class _Facts:
     batch_id: int = -1
     refusal: str | None = None
     recounts: Sequence[Recount] = ()
+    archive: ArchiveFacts | None = None
     lines_total: int = 0
     unparsed_total: int = 0
     batches_total: int = 0
@@ -109,6 +130,11 @@ class StreamState:
         """These metrics are counted over lines that went by, or were given up."""
         with self._lock:
             self._facts.recounts = tuple(recounts)
+
+    def archiving(self, facts: ArchiveFacts) -> None:
+        """How the archive of raw lines is."""
+        with self._lock:
+            self._facts.archive = facts
 
     def starting(self, query_id: str, epoch: int) -> None:
         """A query is about to run."""
@@ -229,6 +255,9 @@ class StreamState:
                     f"the changed configuration is refused, the one before goes on: {facts.refusal}"
                 )
                 problems.append(Problem("configuration", text))
+            if facts.archive is not None and facts.archive.problem is not None:
+                text = f"raw lines are not archived, counting goes on: {facts.archive.problem}"
+                problems.append(Problem("archive", text))
             if facts.is_stopping:
                 state = PartState.STOPPING
             elif facts.phase is Phase.STARTING:
@@ -284,6 +313,7 @@ class StreamState:
                 {"metric": one.metric, "left": one.left, "problem": one.problem}
                 for one in facts.recounts
             ],
+            "archive": None if facts.archive is None else asdict(facts.archive),
             "sinks": dict(sinks),
             "scrubbed_total": self._scrubbed_total(),
             "duration_ms": dict(facts.durations_ms),
@@ -313,6 +343,15 @@ class StreamState:
             ("rows_per_second", "gauge", "Lines a second.", details["rows_per_second"]),
             ("epoch", "gauge", "The epoch of this driver.", details["epoch"]),
         ]
+        archive: Any = details["archive"]
+        if archive is not None:
+            lines_n, lost = (
+                sum(one[key] for one in archive["topics"]) for key in ("lines", "lost")
+            )
+            figures += [
+                ("archived_lines", "gauge", "Lines in the archive.", lines_n),
+                ("archive_lost_offsets", "gauge", "Deleted before they were archived.", lost),
+            ]
         lines: list[str] = []
         for name, kind, text, value in figures:
             lines += [

@@ -27,9 +27,10 @@ def recount(
         typer.Option("--from", help="Only lines that arrived since: 7d, or 2026-08-01T10:00Z."),
     ] = None,
 ) -> None:
-    """Count a metric over the lines that the topics still hold and it has not counted.
+    """Count a metric over the lines that the topics or the archive hold and it has not counted.
 
-    The stream does it beside its own work, newest lines first; Ctrl-C only stops watching.
+    Of the archive's lines --from takes whole pieces, so that some older ones may be among them. The
+    stream does it beside its own work, newest lines first; Ctrl-C only stops watching.
     """
     mill, _ = context.load_mill()
     known = {one.name: one for one in mill.config.stream.metrics}
@@ -40,7 +41,7 @@ def recount(
     topics = sorted({inputs[name].topic for name in known[metric].from_})
     asked = _ask(mill, metric, topics, _moment_ms(since))
     if asked is None:
-        say(f"{metric} has counted every line that the topics hold")
+        say(f"{metric} has counted every line that is held")
         return
     say(f"{metric}: {asked:,} lines to count; the stream goes on with them whoever watches")
     try:
@@ -71,6 +72,7 @@ def _moment_ms(since: str | None) -> int | None:
 
 def _ask(mill: Mill, metric: str, topics: list[str], moment_ms: int | None) -> int | None:
     """Ask for the recount; how many offsets are missing, None where none is."""
+    from sinks import archive_rows
     from sinks.mysql_ranges import read_ranges
     from sinks.ranges import is_away
     from sinks.recounts import ask_for
@@ -78,7 +80,10 @@ def _ask(mill: Mill, metric: str, topics: list[str], moment_ms: int | None) -> i
 
     try:
         servers = bootstrap_servers(mill.config, mill.placement)
-        floors = offsets_since(servers, "millrace-recount", topics, moment_ms)
+        held = offsets_since(servers, "millrace-recount", topics, None)
+        by_time = held
+        if moment_ms is not None:
+            by_time = offsets_since(servers, "millrace-recount", topics, moment_ms)
     except (ApiError, ClientError, OSError) as error:
         raise CommandError(f"the broker gives no answer: {error}", Exit.UNREACHABLE) from error
 
@@ -87,7 +92,10 @@ def _ask(mill: Mill, metric: str, topics: list[str], moment_ms: int | None) -> i
         if cursor.fetchone() is None or is_away(metric, read_ranges(cursor)):
             text = f"the stream does not count {metric} yet; `./millrace status` says why"
             raise CommandError(text, Exit.CONDITION)
-        ask_for(cursor, metric, floors)
+        archived: dict[tuple[str, int], int] = {}
+        if mill.config.stream.archive is not None:
+            archived = archive_rows.first_since(cursor, topics, moment_ms)
+        ask_for(cursor, metric, archive_rows.floors(by_time, held, archived))
 
     _in_mysql(mill, ask)
     left = _left(mill, metric)

@@ -270,6 +270,10 @@ def test_lines_set_aside_are_named_and_the_stream_is_degraded_meanwhile() -> Non
             "poison_total": 3,
             "poison": [line],
             "recounts": [{"metric": "slow", "left": 7_654_321, "problem": HOSTILE}],
+            "archive": {
+                "folder": HOSTILE,
+                "topics": [{"topic": "t", "pieces": 2, "lines": 8_765_432, "lost": 7_531}],
+            },
         },
     )
     answer = PartAnswer("stream", "127.0.0.1:8092", status)
@@ -279,6 +283,8 @@ def test_lines_set_aside_are_named_and_the_stream_is_degraded_meanwhile() -> Non
         assert "1,234,567" in section
         assert "OutOfMemoryError: &lt;heap&gt;" in section
         assert "7,654,321" in page[page.index('id="recounts"') :]
+        assert "8,765,432" in page[page.index('id="archive"') :]
+        assert "7,531" in page[page.index('id="archive"') :]
         assert HOSTILE not in page
         assert "▲ a line cannot be counted" in page
         overview = client.get("/").text
@@ -290,3 +296,4 @@ def test_a_stream_without_trouble_has_no_lists_of_it(client: TestClient) -> None
     page = client.get("/stream").text
     assert 'id="poison"' not in page
     assert 'id="recounts"' not in page
+    assert 'id="archive"' not in page

@@ -229,3 +229,29 @@ def test_groups_of_a_pattern_are_columns() -> None:
         "ms": "int",
         "level": "string",
     }
+
+
+@pytest.mark.parametrize(
+    ("archive", "key", "found"),
+    [
+        ({"folder": ""}, "folder", "found ''"),
+        ({"folder": "/"}, "folder", "found '/'"),
+        ({"folder": "a*"}, "folder", "found 'a*'"),
+        ({"folder": "a", "every": "999ms"}, "every", "found '999ms', expected 1s to 1d"),
+        ({"folder": "a", "every": "2d"}, "every", "found '2d', expected 1s to 1d"),
+        ({"folder": "a", "every": "soon"}, "every", "soon"),
+        ({}, "folder", "required"),
+    ],
+)
+def test_faults_of_an_archive(archive: dict[str, Any], key: str, found: str) -> None:
+    assert any(
+        location == ("archive", key) and found in message
+        for location, message in faults(section(archive=archive))
+    )
+
+
+def test_there_is_no_archive_unless_one_is_asked_for() -> None:
+    assert StreamSection.model_validate(section()).archive is None
+    given = StreamSection.model_validate(section(archive={"folder": "s3a://logs/raw"})).archive
+    assert given is not None
+    assert (given.folder, given.every) == ("s3a://logs/raw", "10m")

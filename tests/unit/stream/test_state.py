@@ -8,7 +8,7 @@ from protocol.status import PartState
 from sinks.recounts import Recount
 from sinks.rows import OffsetRange, UnparsedRow
 from stream.quarantine import PoisonLine
-from stream.state import POISON_LISTED, QUERY_ENDED, StreamState
+from stream.state import POISON_LISTED, QUERY_ENDED, ArchivedTopic, ArchiveFacts, StreamState
 
 RANGES = [OffsetRange("t", 0, 0, 9)]
 
@@ -129,3 +129,20 @@ def test_recounts_and_what_was_mended_are_listed() -> None:
     assert details["recounts"] == [{"metric": "m", "left": 4, "problem": None}]
     assert details["scrubbed_total"] == 3
     assert "millrace_stream_scrubbed_total 3" in state.prometheus()
+
+
+def test_the_archive_is_told_and_its_trouble_ends_nothing() -> None:
+    state = a_state()
+    assert dict(state.snapshot().details)["archive"] is None
+    state.archiving(ArchiveFacts("file:///a", [ArchivedTopic("t", 2, 100, 7)], None, 5))
+    assert state.snapshot().state is PartState.RUNNING
+    details: dict[str, Any] = dict(state.snapshot().details)
+    assert details["archive"]["topics"] == [{"topic": "t", "pieces": 2, "lines": 100, "lost": 7}]
+    assert "millrace_stream_archived_lines 100" in state.prometheus()
+    assert "millrace_stream_archive_lost_offsets 7" in state.prometheus()
+    state.archiving(ArchiveFacts("file:///a", [], "t: the disk is full", 6))
+    found = state.snapshot()
+    assert found.ready
+    assert found.state is PartState.DEGRADED
+    assert [one.code for one in found.problems] == ["archive"]
+    assert "the disk is full" in found.problems[0].text

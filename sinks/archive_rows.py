@@ -1,0 +1,78 @@
+"""What the archive of raw lines holds, in the table `archived`: told to those who have no Spark.
+
+The archive's own notes are the truth, and the stream writes them down here. A row is the offsets of
+one partition in one piece, with the latest arrival among its lines.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+Row = tuple[int, int, int, int]
+"""Partition, first offset, end, and the latest arrival in epoch milliseconds, -1 without a line."""
+
+Summary = Mapping[int, tuple[int, int]]
+"""Of each partition, how many rows there are and where the last one ends."""
+
+
+def summary(cursor: Any, topic: str) -> dict[int, tuple[int, int]]:
+    """What the table says of a topic."""
+    cursor.execute(
+        "SELECT part, COUNT(*), MAX(end_offset) FROM archived WHERE topic = %s GROUP BY part",
+        (topic,),
+    )
+    return {int(part): (int(count), int(end)) for part, count, end in cursor.fetchall()}
+
+
+def summary_of(rows: Iterable[Row]) -> dict[int, tuple[int, int]]:
+    """The same of rows."""
+    found: dict[int, tuple[int, int]] = {}
+    for part, _, end, _ in rows:
+        count, last = found.get(part, (0, 0))
+        found[part] = (count + 1, max(last, end))
+    return found
+
+
+def clear(cursor: Any, topic: str) -> None:
+    """Strike out a topic."""
+    cursor.execute("DELETE FROM archived WHERE topic = %s", (topic,))
+
+
+def note(cursor: Any, topic: str, rows: Sequence[Row]) -> None:
+    """Write down rows; those that are there already stay."""
+    cursor.executemany(
+        "INSERT INTO archived (topic, part, start_offset, end_offset, until_ms) "
+        "VALUES (%s,%s,%s,%s,%s) ON DUPLICATE KEY UPDATE "
+        "end_offset = VALUES(end_offset), until_ms = VALUES(until_ms)",
+        [(topic, *row) for row in rows],
+    )
+
+
+def first_since(
+    cursor: Any, topics: Sequence[str], since_ms: int | None
+) -> dict[tuple[str, int], int]:
+    """Where the first piece begins that has lines which arrived at or after a time; of all, None.
+
+    Lines of that piece may have arrived before.
+    """
+    cursor.execute(
+        "SELECT topic, part, MIN(start_offset) FROM archived "
+        f"WHERE topic IN ({','.join(['%s'] * len(topics))}) AND until_ms >= %s "
+        "GROUP BY topic, part",
+        (*topics, -1 if since_ms is None else since_ms),
+    )
+    return {(str(topic), int(part)): int(start) for topic, part, start in cursor.fetchall()}
+
+
+def floors(
+    by_time: Mapping[tuple[str, int], int],
+    held: Mapping[tuple[str, int], int],
+    archived: Mapping[tuple[str, int], int],
+) -> dict[tuple[str, int], int]:
+    """From where on to count: the archive's offset where all that a topic holds is wanted.
+
+    `by_time` is the broker's answer for the time, `held` the first offset it holds.
+    """
+    return {
+        place: min(floor, archived.get(place, floor)) if floor <= held[place] else floor
+        for place, floor in by_time.items()
+    }

@@ -1,0 +1,185 @@
+"""The folder of an archive: on this machine, or on any file system that Hadoop knows.
+
+Both do the same few things. A file that `write_new` has made is whole whatever dies, and so is one
+that was moved. Paths are relative to the folder, with `/` between the steps.
+"""
+
+import os
+import re
+import shutil
+import uuid
+from pathlib import Path
+from typing import Any, Protocol
+
+from pyspark.sql import SparkSession
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+
+
+class Folder(Protocol):
+    """`root` is the folder as Spark takes it; every method raises what its world raises."""
+
+    root: str
+
+    def names(self, path: str) -> list[str]:
+        """What is in a folder; nothing where there is none."""
+        ...
+
+    def read(self, path: str) -> bytes:
+        """All of a file."""
+        ...
+
+    def write_new(self, path: str, data: bytes) -> None:
+        """Make a file; raises FileExistsError where there is one."""
+        ...
+
+    def settle(self, path: str) -> None:
+        """Have what lies below a folder survive a power cut, as far as that is in our hands."""
+        ...
+
+    def move(self, source: str, target: str) -> None:
+        """Rename a file, in step with whoever died of it: what was moved before is left alone."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file, or a folder with all that is in it; nothing where there is none."""
+        ...
+
+
+def root_of(folder: str, home: Path) -> str:
+    """A folder as the configuration names it, as a URI; relative ones start from the mill's home.
+
+    Blanks and all stay as they are, for so Hadoop takes them.
+    """
+    return folder if _SCHEME.match(folder) else f"file://{home.resolve() / folder}"
+
+
+def open_folder(root: str, session: SparkSession) -> Folder:
+    """The folder of that URI; asks nobody yet where it is on this machine."""
+    if root.startswith("file:"):
+        return LocalFolder(root)
+    return HadoopFolder(root, session)
+
+
+class LocalFolder:
+    """On this machine, where a power cut is ours to mind."""
+
+    def __init__(self, root: str) -> None:
+        self._folder = Path("/" + root.removeprefix("file:").lstrip("/"))
+        self.root = f"file://{self._folder}"
+
+    def names(self, path: str) -> list[str]:
+        try:
+            return sorted(one.name for one in (self._folder / path).iterdir())
+        except FileNotFoundError:
+            return []
+
+    def read(self, path: str) -> bytes:
+        return (self._folder / path).read_bytes()
+
+    def write_new(self, path: str, data: bytes) -> None:
+        target = self._folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft = target.with_name(f".{target.name}.{uuid.uuid4()}.tmp")
+        try:
+            with draft.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            # A link fails where the target exists; a rename would replace it.
+            os.link(draft, target)
+        finally:
+            draft.unlink(missing_ok=True)
+        _sync(target.parent)
+
+    def settle(self, path: str) -> None:
+        for folder, _, files in os.walk(self._folder / path):
+            for name in files:
+                _sync(Path(folder, name))
+            _sync(Path(folder))
+        # The folders above may be new, too.
+        for above in Path(path).parents:
+            _sync(self._folder / above)
+        _sync(self._folder.parent)
+
+    def move(self, source: str, target: str) -> None:
+        before, after = self._folder / source, self._folder / target
+        after.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            before.rename(after)
+        except FileNotFoundError:
+            if not after.exists():
+                raise
+        _sync(after.parent)
+        _sync(after.parent.parent)
+
+    def remove(self, path: str) -> None:
+        target = self._folder / path
+        if target.is_dir():
+            shutil.rmtree(target)
+        else:
+            target.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class HadoopFolder:
+    """On a file system of Hadoop's, through the JVM; its faults are Py4JError."""
+
+    def __init__(self, root: str, session: SparkSession) -> None:
+        self.root = root.rstrip("/")
+        self._jvm: Any = session._jvm
+        self._configuration: Any = session._jsc.sc().hadoopConfiguration()
+        self._system: Any = self._path("").getFileSystem(self._configuration)
+
+    def names(self, path: str) -> list[str]:
+        found = self._path(path)
+        if not self._system.exists(found):
+            return []
+        return sorted(str(one.getPath().getName()) for one in self._system.listStatus(found))
+
+    def read(self, path: str) -> bytes:
+        stream = self._system.open(self._path(path))
+        try:
+            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+        finally:
+            stream.close()
+
+    def write_new(self, path: str, data: bytes) -> None:
+        target = self._path(path)
+        parent, _, name = path.rpartition("/")
+        draft = self._path(f"{parent}/.{name}.{uuid.uuid4()}.tmp")
+        if self._system.exists(target):
+            raise FileExistsError(f"{self.root}/{path} exists already")
+        stream = self._system.create(draft, True)
+        try:
+            stream.write(data)
+        finally:
+            stream.close()
+        if not self._system.rename(draft, target):
+            self._system.delete(draft, False)
+            raise FileExistsError(f"{self.root}/{path} exists already")
+
+    def settle(self, path: str) -> None:
+        """A closed file is as safe as its file system makes it."""
+
+    def move(self, source: str, target: str) -> None:
+        before, after = self._path(source), self._path(target)
+        self._system.mkdirs(after.getParent())
+        if self._system.exists(after):
+            # In a store of objects to move is to copy and to delete.
+            self._system.delete(before, False)
+        elif not self._system.rename(before, after):
+            raise OSError(f"{self.root}/{source} cannot be moved to {target}")
+
+    def remove(self, path: str) -> None:
+        self._system.delete(self._path(path), True)
+
+    def _path(self, path: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(f"{self.root}/{path}" if path else self.root)

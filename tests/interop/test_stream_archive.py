@@ -1,0 +1,233 @@
+"""The archive on a real Spark: every line once and as it was, whatever it was written over."""
+
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from protocol.errors import ApiError, ErrorCode
+from sinks.rows import OffsetRange
+from stream import archive as archive_module
+from stream.archive import Archive, ArchiveAway
+from stream.config import ArchiveSection, StreamSection
+from stream.folders import HadoopFolder, LocalFolder, root_of
+from stream.sources import COLUMNS, ask_readable
+from stream.state import StreamState
+from tests.harness.broker import BrokerProcess
+from tests.harness.seed import seeded
+from tests.interop.stream_spark import has_connector, spark
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(
+        not has_connector(), reason="set-up has not fetched Spark's Kafka connector"
+    ),
+]
+
+TOPIC = "logs.t"
+HOUR_MS = 3_600_000
+TEN_MS = 1_785_578_400_000 - 1_785_578_400_000 % HOUR_MS
+
+
+class Rig:
+    """A broker with a topic of two partitions, and an archive of it that is told when to look."""
+
+    def __init__(self, folder: Path, broker: BrokerProcess) -> None:
+        self.broker = broker
+        self.folder = folder / "an archive"
+        self.state = StreamState("stream", [], 100)
+        self.section = StreamSection.model_validate(
+            {"from": {"t": {"topic": TOPIC, "format": "raw"}}, "metrics": []}
+        )
+        self.root = root_of("an archive", folder)
+        self.archive = self.begin()
+
+    def begin(self) -> Archive:
+        """Another driver, on the same folder."""
+        now = SimpleNamespace(section=self.section, sinks=SimpleNamespace(takes_blocks=False))
+        course: Any = SimpleNamespace(now=now)
+        self.archive = Archive(
+            course,
+            ArchiveSection(folder="unused"),
+            self.root,
+            self.broker.bootstrap,
+            lambda topics: ask_readable(self.broker.bootstrap, "test", topics),
+            self.state,
+            threading.Event(),
+        )
+        return self.archive
+
+    def look(self) -> None:
+        self.archive.look(spark().newSession())
+
+    def send(self, lines: int, partition: int = 0) -> None:
+        """Lines that are no text, without keys now and then, over three hours and out of order."""
+        chance = seeded("archive-lines")
+        producer = Producer({"bootstrap.servers": self.broker.bootstrap})
+        for number in range(lines):
+            producer.produce(
+                TOPIC,
+                b"\xff\x00 %d " % number + chance.randbytes(chance.randrange(40)),
+                key=None if number % 7 == 0 else b"t/\xfe.log",
+                partition=partition,
+                timestamp=TEN_MS + chance.randrange(3 * HOUR_MS),
+            )
+        assert producer.flush(30) == 0
+
+    def delete_below(self, partition: int, offset: int) -> None:
+        admin = AdminClient({"bootstrap.servers": self.broker.bootstrap})
+        for answer in admin.delete_records([TopicPartition(TOPIC, partition, offset)]).values():
+            answer.result(30)
+
+    def topic(self) -> dict[tuple[int, int], tuple[Any, ...]]:
+        """What the topic holds: key, value and milliseconds by partition and offset."""
+        consumer = Consumer({"bootstrap.servers": self.broker.bootstrap, "group.id": "t"})
+        found: dict[tuple[int, int], tuple[Any, ...]] = {}
+        for part in range(2):
+            low, high = consumer.get_watermark_offsets(TopicPartition(TOPIC, part), 30)
+            consumer.assign([TopicPartition(TOPIC, part, low)])
+            while sum(one == part for one, _ in found) < high - low:
+                for record in consumer.consume(1_000, 0.1):
+                    key = (part, record.offset() or 0)
+                    found[key] = (record.key(), record.value(), record.timestamp()[1])
+        consumer.close()
+        return found
+
+    def read(self, *ranges: tuple[int, int, int]) -> dict[tuple[int, int], tuple[Any, ...]]:
+        """The same of the archive's offsets; none may be there twice."""
+        wanted = [OffsetRange(TOPIC, *one) for one in ranges]
+        lines = self.archive.read(spark(), wanted)
+        assert tuple(lines.columns) == COLUMNS
+        rows = lines.selectExpr(
+            "key", "value", "topic", "partition", "offset", "unix_millis(timestamp)"
+        ).collect()
+        found = {(row[3], row[4]): (as_bytes(row[0]), as_bytes(row[1]), row[5]) for row in rows}
+        assert len(found) == len(rows), "no line is there twice"
+        assert {row[2] for row in rows} <= {TOPIC}
+        return found
+
+    def facts(self) -> dict[str, Any]:
+        found: Any = self.state.snapshot().details["archive"]
+        return dict(found)
+
+
+def as_bytes(value: Any) -> bytes | None:
+    return None if value is None else bytes(value)
+
+
+@pytest.fixture
+def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(archive_module, "OFFSETS_AT_ONCE", 400)
+    monkeypatch.setattr(archive_module, "REST_S_MAX", 0.0)
+    with BrokerProcess(tmp_path, {"num.partitions": 2}) as broker:
+        yield Rig(tmp_path, broker)
+
+
+def test_every_line_is_there_once_and_as_it_was(rig: Rig) -> None:
+    rig.send(500, 0)
+    rig.send(30, 1)
+    rig.look()
+    before = rig.topic()
+    assert rig.archive.held([TOPIC]) == {TOPIC: {0: ((0, 500),), 1: ((0, 30),)}}
+    assert rig.read((0, 0, 500), (1, 0, 30)) == before
+    assert rig.read((0, 190, 210)) == {
+        key: line for key, line in before.items() if key[0] == 0 and 190 <= key[1] < 210
+    }
+    # Another driver, which finds a draft that somebody died of, goes on where the last one was.
+    dead = rig.folder / f"topic={TOPIC}/_drafts/00000009-dead/hour=2026-08-01T10"
+    dead.mkdir(parents=True)
+    (dead / "part-0.parquet").write_text("half of a file")
+    rig.send(10, 1)
+    rig.begin().look(spark().newSession())
+    assert not dead.exists()
+    assert rig.read((0, 0, 500), (1, 0, 40)) == rig.topic()
+    hours = {path.name for path in rig.folder.glob("*/hour=*")}
+    assert len(hours) == 3
+    assert min(hours) == "hour=2026-08-01T10"
+    # Whoever reads just the folders, as DuckDB does, finds the same.
+    plain = spark().read.parquet(f"{rig.root}/topic={TOPIC}/")
+    assert plain.count() == 540
+    assert plain.where(
+        "CAST(date_format(timestamp, \"yyyy-MM-dd'T'HH\") AS STRING) <> hour"
+    ).isEmpty()
+    assert list(rig.facts()["topics"]) == [{"topic": TOPIC, "pieces": 3, "lines": 540, "lost": 0}]
+    assert rig.facts()["problem"] is None
+
+
+def test_what_retention_took_first_is_said_and_counted(rig: Rig) -> None:
+    rig.send(100, 0)
+    rig.look()
+    rig.send(100, 0)
+    rig.delete_below(0, 150)
+    rig.look()
+    assert rig.archive.held([TOPIC]) == {TOPIC: {0: ((0, 100), (150, 200))}}
+    assert rig.facts()["topics"][0]["lost"] == 50
+    assert set(rig.read((0, 90, 200))) == {(0, n) for n in (*range(90, 100), *range(150, 200))}
+
+
+def test_a_topic_that_was_made_anew_is_not_mixed_with_the_old_one(rig: Rig) -> None:
+    rig.send(50, 0)
+    rig.look()
+    asked = ask_readable(rig.broker.bootstrap, "test", [TOPIC])[TOPIC]
+    assert asked.id, "our broker tells ids"
+    admin = AdminClient({"bootstrap.servers": rig.broker.bootstrap})
+    for answer in admin.delete_topics([TOPIC]).values():
+        answer.result(30)
+    rig.send(80, 0)
+    rig.look()
+    assert rig.archive.held([TOPIC]) == {TOPIC: {}}, "its offsets are those of other lines"
+    assert "made anew" in rig.facts()["problem"]
+    assert f"topic={TOPIC}" in rig.facts()["problem"], "it is said what to do"
+    (rig.folder / f"topic={TOPIC}").rename(rig.folder / "before")
+    rig.look()
+    assert rig.facts()["problem"] is None
+    assert rig.read((0, 0, 80)) == rig.topic()
+
+
+def test_what_fails_is_said_and_goes_on_later(rig: Rig) -> None:
+    rig.send(50, 0)
+    rig.folder.write_text("a file where the folder should be")
+    rig.look()
+    assert TOPIC in rig.facts()["problem"]
+    with pytest.raises(ArchiveAway):
+        rig.archive.held([TOPIC])
+    rig.folder.unlink()
+    rig.look()
+    assert rig.facts()["problem"] is None
+    assert rig.read((0, 0, 50)) == rig.topic()
+
+    def away(topics: object) -> Any:
+        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    rig.archive._ask = away
+    rig.look()
+    assert "COORDINATOR" in rig.facts()["problem"]
+    assert rig.archive.held([TOPIC]) == {TOPIC: {0: ((0, 50),)}}, "what is there can be read"
+
+
+@pytest.mark.parametrize("kind", ["local", "hadoop"])
+def test_a_folder_here_and_one_of_hadoops_do_the_same(kind: str, tmp_path: Path) -> None:
+    root = root_of("a folder", tmp_path)
+    folder = LocalFolder(root) if kind == "local" else HadoopFolder(root, spark())
+    assert folder.root == f"file://{tmp_path}/a folder"
+    assert folder.names("none") == []
+    folder.write_new("notes/1.json", b"\x00\xff one")
+    with pytest.raises(FileExistsError):
+        folder.write_new("notes/1.json", b"two")
+    assert folder.read("notes/1.json") == b"\x00\xff one"
+    assert [name for name in folder.names("notes") if not name.startswith(".")] == ["1.json"]
+    folder.write_new("drafts/x/part", b"lines")
+    folder.settle("drafts/x")
+    for _ in range(2):
+        # The second time is that of whoever comes after a death.
+        folder.move("drafts/x/part", "hours/a/1")
+    assert folder.read("hours/a/1") == b"lines"
+    folder.remove("drafts/x")
+    folder.remove("drafts/x")
+    assert folder.names("drafts/x") == []
+    folder.remove("hours/a/1")
+    assert "1" not in folder.names("hours/a")
