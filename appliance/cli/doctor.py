@@ -16,7 +16,7 @@ from typing import Annotated
 
 import typer
 
-from appliance import checks, lifecycle
+from appliance import checks, growth, lifecycle
 from appliance.checks import Check, Level
 from appliance.cli import context
 from appliance.cli.mill_commands import part_rows
@@ -73,6 +73,7 @@ def _mill_state(mill: Mill) -> Iterator[Check]:
     """Whether the mill runs, and how its parts are; its ports only when it does not."""
     if lifecycle.is_running(mill.home):
         yield Check(Level.OK, "mill", "runs; `./millrace status` shows its parts")
+        yield from growth.rows(mill)
         rows, errors = part_rows()
         for error in errors:
             yield Check(Level.WARNING, "mill", error)

@@ -1,0 +1,83 @@
+"""What `doctor` says of MySQL's rows: how many there are, and how long the disk holds them."""
+
+import shutil
+import time
+from collections.abc import Iterator
+
+import pymysql
+
+from appliance.checks import Check, Level
+from appliance.init import InitError
+from appliance.settings import READER, Mill, sinks_settings
+from sinks.growth import Growth, Stored, days_left, growth_of, rows_of
+from stream.metrics import resolve_metrics
+
+TIMEOUT_S = 30.0
+DAYS_WARNING = 30.0
+
+WHAT = "MySQL's rows"
+
+
+def rows(mill: Mill) -> Iterator[Check]:
+    """The rows of each metric; a warning where the disk is full within DAYS_WARNING."""
+    if mill.config.sinks.mysql is None:
+        return
+    now_s = int(time.time())
+    try:
+        stored = _ask(mill, now_s)
+    except (InitError, pymysql.err.Error, OSError) as error:
+        yield Check(Level.WARNING, WHAT, f"MySQL gives no answer: {error}", "is the mill up?")
+        return
+    free = None
+    if mill.part("mysql") is not None:
+        free = shutil.disk_usage(mill.home.data).free
+    definitions = {one.name: one.definition for one in resolve_metrics(mill.config.stream)}
+    kept_s = {name: one.keep_mysql_s for name, one in definitions.items()}
+    yield from checks_of(stored, kept_s, now_s, free)
+
+
+def checks_of(
+    stored: Stored, kept_s: dict[str, int | None], now_s: int, free_bytes: int | None
+) -> Iterator[Check]:
+    """What is to be said of stored rows; `free_bytes` is None for a server that is not ours."""
+    growths = growth_of(stored, kept_s, now_s)
+    for one in growths:
+        if one.metric in kept_s:
+            yield Check(Level.OK, f"{WHAT}: {one.metric}", _words(one))
+        else:
+            remedy = f"`./millrace stream forget {one.metric}` removes what is no longer counted"
+            yield Check(Level.OK, f"{WHAT}: {one.metric}", f"{_words(one)}; not counted", remedy)
+    if free_bytes is None or not growths:
+        return
+    days = days_left(growths, stored.bytes_per_row, free_bytes)
+    text = f"{stored.table_bytes / (1 << 20):,.0f} MiB, {stored.bytes_per_row:.0f} bytes a row"
+    if days is None:
+        yield Check(Level.OK, WHAT, f"{text}; at the pace of the last days the disk holds them")
+    elif days >= DAYS_WARNING:
+        yield Check(Level.OK, WHAT, f"{text}; the disk holds {days:,.0f} more days like the last")
+    else:
+        remedy = "make room, or let `keep: {mysql: 90d}` purge the windows of a metric"
+        found = f"{text}; the disk is full after {days:,.1f} more days like the last"
+        yield Check(Level.WARNING, WHAT, found, remedy)
+
+
+def _words(one: Growth) -> str:
+    kept = "for ever" if one.kept_days is None else f"for {one.kept_days:g} days"
+    text = f"{one.rows:,} rows, some {one.bytes / (1 << 20):,.1f} MiB"
+    return f"{text}, {one.rows_a_day:,.0f} more a day, kept {kept}"
+
+
+def _ask(mill: Mill, now_s: int) -> Stored:
+    settings = sinks_settings(mill, READER, "monitor")["mysql"]
+    connection = pymysql.connect(
+        host=settings["host"],
+        port=settings["port"],
+        user=settings["user"],
+        password=settings["password"],
+        database=settings["database"],
+        connect_timeout=round(TIMEOUT_S),
+        read_timeout=TIMEOUT_S,
+        autocommit=True,
+    )
+    with connection, connection.cursor() as cursor:
+        return rows_of(cursor, now_s)

@@ -1,0 +1,33 @@
+"""What `doctor` says of MySQL's rows."""
+
+from appliance.checks import Level
+from appliance.growth import checks_of
+from sinks.growth import DAY_S, SizeRows, Stored
+
+NOW_S = 1_785_600_000
+STORED = Stored(
+    [
+        SizeRows("paths", 60, 900_000, 700_000, NOW_S - 7 * DAY_S),
+        SizeRows("gone", 60, 100_000, 0, None),
+    ],
+    table_bytes=200_000_000,
+)
+
+
+def test_rows_bytes_and_days_are_said() -> None:
+    paths, gone, table = checks_of(STORED, {"paths": None}, NOW_S, 20_000_000_000)
+    assert paths.found == "900,000 rows, some 171.7 MiB, 100,000 more a day, kept for ever"
+    assert "millrace stream forget gone" in gone.remedy
+    assert table.level is Level.OK
+    assert table.found.endswith("200 bytes a row; the disk holds 1,000 more days like the last")
+
+
+def test_a_disk_that_is_full_soon_is_a_warning_with_a_remedy() -> None:
+    *_, table = checks_of(STORED, {"paths": None}, NOW_S, 100_000_000)
+    assert table.level is Level.WARNING
+    assert "full after 5.0 more days" in table.found
+    assert "keep" in table.remedy
+
+
+def test_of_a_server_elsewhere_nothing_is_said_of_its_disk() -> None:
+    assert len(list(checks_of(STORED, {"paths": None}, NOW_S, None))) == 2

@@ -1,0 +1,54 @@
+"""How fast rows become more, and how long a disk holds them."""
+
+import pytest
+
+from sinks.growth import DAY_S, Growth, SizeRows, Stored, days_left, growth_of
+
+NOW_S = 1_785_600_000
+
+
+def one(rows_a_day: float, kept_days: float | None) -> Growth:
+    return Growth("m", 1, 1, rows_a_day, kept_days)
+
+
+def test_a_pace_is_that_of_the_windows_that_began_lately() -> None:
+    since_s = NOW_S - 2 * DAY_S
+    stored = Stored(
+        [
+            SizeRows("paths", 60, 10_000, 4_000, since_s),
+            SizeRows("paths", 0, 500, 0, None),
+            SizeRows("old", 60, 1_500, 0, None),
+        ],
+        table_bytes=1_200_000,
+    )
+    paths, old = growth_of(stored, {"paths": None, "old": 90 * DAY_S}, NOW_S)
+    assert paths == Growth("paths", 10_500, 1_050_000, 2_000.0, None)
+    assert old == Growth("old", 1_500, 150_000, 0.0, 90.0)
+
+
+def test_a_pace_of_minutes_is_not_taken_for_one_of_days() -> None:
+    stored = Stored([SizeRows("paths", 60, 600, 600, NOW_S - 60)], 60_000)
+    (paths,) = growth_of(stored, {}, NOW_S)
+    assert paths.rows_a_day == 600 * 24
+
+
+def test_nothing_stored_is_no_fault() -> None:
+    assert growth_of(Stored([], 16_384), {}, NOW_S) == ()
+    assert days_left([], 0.0, 10**9) is None
+
+
+@pytest.mark.parametrize(
+    ("growths", "days"),
+    [
+        ([one(1_000, None)], 10.0),
+        ([one(1_000, 9.0)], None),
+        ([one(1_000, 11.0)], 10.0),
+        # For five days both grow, then one of them alone.
+        ([one(500, 5.0), one(500, None)], 15.0),
+        ([one(0, None)], None),
+    ],
+)
+def test_days_end_where_what_is_kept_for_ever_fills_the_disk(
+    growths: list[Growth], days: float | None
+) -> None:
+    assert days_left(growths, bytes_per_row=100.0, free_bytes=1_000_000) == days
