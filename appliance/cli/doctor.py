@@ -66,6 +66,8 @@ def _configuration(home: Home) -> Iterator[Check]:
         yield from checks.connector_jars(mill, check_sums=True)
         yield from checks.whose_data(mill)
         yield from _mill_state(mill)
+        if lifecycle.is_running(home):
+            yield from growth.rows(mill)
     yield from _published(mill)
 
 
@@ -73,7 +75,6 @@ def _mill_state(mill: Mill) -> Iterator[Check]:
     """Whether the mill runs, and how its parts are; its ports only when it does not."""
     if lifecycle.is_running(mill.home):
         yield Check(Level.OK, "mill", "runs; `./millrace status` shows its parts")
-        yield from growth.rows(mill)
         rows, errors = part_rows()
         for error in errors:
             yield Check(Level.WARNING, "mill", error)
