@@ -33,10 +33,13 @@ class Folding:
 
     def fold_small(self, lines: DataFrame) -> Counts:
         """Judge and group the lines in the driver."""
-        if self._judging is None:
-            self._judging = Judging(lines.sparkSession, self._plan)
-        return fold_lines(self._judging.judge(lines), self._plan)
+        return fold_lines(self._judge(lines).judge(lines), self._plan)
 
     def fold_large(self, lines: DataFrame) -> Counts:
         """Let Spark's tasks judge and group the lines."""
-        return self._large.fold(lines)
+        return self._large.fold(lines, self._judge(lines))
+
+    def _judge(self, lines: DataFrame) -> Judging:
+        if self._judging is None:
+            self._judging = Judging(lines.sparkSession, self._plan)
+        return self._judging

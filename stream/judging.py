@@ -1,11 +1,13 @@
-"""Judges a small batch of lines in the driver, by projections that Spark makes once.
+"""Judges lines, by projections that Spark makes once.
 
-To Spark each batch is a query, to be optimised and planned; the query that judges lines takes it a
-tenth of a second, whatever the lines are. So a few lines are brought here as they came, and put
-through the projections of that query, which Spark has planned when the first of them came.
+To Spark each batch is a query, to be optimised and planned; the query that judges lines takes it
+some tenths of a second, whatever the lines are. So lines are put through the projections of that
+query, which Spark has planned when the first of them came: a few in the driver, which they are
+brought to, and many in the tasks that read them.
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 from pyspark.serializers import BatchedSerializer, CPickleSerializer
@@ -19,20 +21,21 @@ from stream.sources import COLUMNS_DDL
 _LISTS = BatchedSerializer(CPickleSerializer())  # type: ignore[no-untyped-call]  # untyped in PySpark
 
 
-def judged(lines: DataFrame, plan: FoldPlan) -> DataFrame:
-    """Lines, with the columns of `sources.COLUMNS_DDL`, as judged lines of Spark's."""
-    lines.createOrReplaceTempView(LINES_VIEW)
-    return lines.sparkSession.sql(plan.lines_sql)
-
-
 class Judging:
     """The projections of one plan."""
 
     def __init__(self, session: SparkSession, plan: FoldPlan) -> None:
         no_lines = session.createDataFrame(session.sparkContext.emptyRDD(), COLUMNS_DDL)
-        planned = judged(no_lines, plan)._jdf.queryExecution().sparkPlan()
+        no_lines.createOrReplaceTempView(LINES_VIEW)
+        planned = session.sql(plan.lines_sql)._jdf.queryExecution().sparkPlan()
         jvm: Any = session._jvm
         self._judge = jvm.millrace.Judge(planned)
+        self._context: Any = session.sparkContext._jsc.sc()
+
+    @cached_property
+    def shared(self) -> Any:
+        """The Java object `Judge` for tasks, a broadcast variable of Spark's."""
+        return self._judge.shared(self._context)
 
     def judge(self, lines: DataFrame) -> Sequence[Sequence[Any]]:
         """The judged lines, their values in the order of `plan.columns`.

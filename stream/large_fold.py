@@ -17,7 +17,7 @@ from sinks.rows import CellBlock, FoldRow, UnparsedSample
 from stream.compile import FoldPlan
 from stream.counts import Counts, PartitionCount, Reason, fault_reason, unparsed_rows
 from stream.groupings import SAMPLES, faulty_readings, fold_spec
-from stream.judging import judged
+from stream.judging import Judging
 
 # The first octet of a frame, as `java/Fold.java` and `java/Blocks.java` write it.
 _BLOCK, _ROWS, _TALLIES, _SAMPLES, _END = b"BRTSE"
@@ -40,11 +40,11 @@ class LargeFold:
         self._plan = plan
         self._spec = fold_spec(plan, as_blocks=as_blocks)
 
-    def fold(self, lines: DataFrame) -> Counts:
+    def fold(self, lines: DataFrame, judging: Judging) -> Counts:
         """Judge and fold lines, which have the columns of `sources.COLUMNS_DDL`."""
-        frame = judged(lines, self._plan)
         jvm: Any = lines.sparkSession._jvm
-        with _load_from_socket(jvm.millrace.Fold.serve(frame._jdf, self._spec), _Frames()) as found:
+        place = jvm.millrace.Fold.serve(lines._jdf, judging.shared, self._spec)
+        with _load_from_socket(place, _Frames()) as found:
             return counts_of(found, self._plan)
 
 

@@ -13,22 +13,25 @@ import net.razorvine.pickle.Pickler;
 import org.apache.spark.HashPartitioner;
 import org.apache.spark.api.java.JavaPairRDD;
 import org.apache.spark.api.java.JavaRDD;
-import org.apache.spark.api.java.function.PairFlatMapFunction;
+import org.apache.spark.api.java.function.FlatMapFunction;
 import org.apache.spark.api.python.PythonRDD;
+import org.apache.spark.broadcast.Broadcast;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
+import org.apache.spark.sql.execution.SQLExecutionRDD;
 import org.apache.spark.unsafe.types.UTF8String;
 import scala.Tuple2;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Folds judged lines in one pass: each task counts its lines for all metrics, and the cells of each
+ * Judges lines and folds them in one pass: each task counts its lines for all metrics, and the cells of each
  * window meet in one task of a second stage, which writes them as text (`Blocks`).
  *
  * <p>Spark's own grouping would take a query for each key, each with its sort of bookkeeping for
  * every line, and lines kept in memory in between.
  */
-public final class Fold implements PairFlatMapFunction {
+public final class Fold implements FlatMapFunction {
   static final byte COUNTED = 1;
   static final byte FAULTY = -1;
 
@@ -42,24 +45,29 @@ public final class Fold implements PairFlatMapFunction {
 
   private static final int IN_FRAME = 1_000;
 
+  private final Broadcast judge;
   private final String spec;
   private final int tasks;
 
   /** `tasks` is how many tasks the second stage has. */
-  private Fold(String spec, int tasks) {
+  private Fold(Broadcast judge, String spec, int tasks) {
+    this.judge = judge;
     this.spec = spec;
     this.tasks = tasks;
   }
 
   /**
-   * Folds the judged lines and offers the frames at a local socket, of which the port and the
-   * secret come back; frames have their length before them.
+   * Folds the lines that a `Judge` judges, and offers the frames at a local socket, of which the
+   * port and the secret come back; frames have their length before them.
    */
-  public static Object[] serve(Dataset judged, String spec) throws Exception {
-    JavaRDD lines = judged.queryExecution().toRdd().toJavaRDD();
-    int tasks = judged.sparkSession().sparkContext().defaultParallelism();
-    JavaPairRDD chunks = lines.mapPartitionsToPair(new Fold(spec, tasks));
-    JavaRDD values = chunks.partitionBy(new HashPartitioner(tasks)).values();
+  public static Object[] serve(Dataset lines, Broadcast judge, String spec) throws Exception {
+    int tasks = lines.sparkSession().sparkContext().defaultParallelism();
+    JavaRDD rows = lines.queryExecution().toRdd().toJavaRDD();
+    JavaRDD chunks = rows.mapPartitions(new Fold(judge, spec, tasks));
+    // So that expressions find the session's settings in a task, as they do within Spark's plans.
+    SQLExecutionRDD set = new SQLExecutionRDD(chunks.rdd(), lines.sparkSession().sessionState().conf());
+    JavaPairRDD placed = JavaPairRDD.fromJavaRDD(set.toJavaRDD());
+    JavaRDD values = placed.partitionBy(new HashPartitioner(tasks)).values();
     List frames = new ArrayList(values.mapPartitions(new Blocks(spec)).collect());
     frames.add(new byte[] {END});
     return PythonRDD.serveIterator(
@@ -67,7 +75,11 @@ public final class Fold implements PairFlatMapFunction {
   }
 
   public Iterator call(Object rows) throws Exception {
-    return new Task(new FoldSpec(spec), tasks).fold((Iterator) rows);
+    Judge shared = (Judge) judge.value();
+    UnsafeProjection[] steps = shared.take();
+    Iterator frames = new Task(new FoldSpec(spec), tasks).fold((Iterator) rows, steps);
+    shared.giveBack(steps);
+    return frames;
   }
 
   /** One task's lines. */
@@ -93,9 +105,9 @@ public final class Fold implements PairFlatMapFunction {
       }
     }
 
-    Iterator fold(Iterator lines) throws Exception {
+    Iterator fold(Iterator lines, UnsafeProjection[] steps) throws Exception {
       while (lines.hasNext()) {
-        take((InternalRow) lines.next());
+        take(Judge.judged(steps, (InternalRow) lines.next()));
       }
       Chunks chunks = new Chunks(tasks, spec.chunkOctets, frames);
       for (int at = 0; at < cells.length; at++) {
