@@ -18,7 +18,6 @@ import org.apache.spark.api.python.PythonRDD;
 import org.apache.spark.broadcast.Broadcast;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.execution.SQLExecutionRDD;
 import org.apache.spark.unsafe.types.UTF8String;
 import scala.Tuple2;
@@ -76,9 +75,9 @@ public final class Fold implements FlatMapFunction {
 
   public Iterator call(Object rows) throws Exception {
     Judge shared = (Judge) judge.value();
-    UnsafeProjection[] steps = shared.take();
-    Iterator frames = new Task(new FoldSpec(spec), tasks).fold((Iterator) rows, steps);
-    shared.giveBack(steps);
+    Projections projections = shared.take();
+    Iterator frames = new Task(new FoldSpec(spec), tasks).fold((Iterator) rows, projections);
+    shared.giveBack(projections);
     return frames;
   }
 
@@ -105,9 +104,9 @@ public final class Fold implements FlatMapFunction {
       }
     }
 
-    Iterator fold(Iterator lines, UnsafeProjection[] steps) throws Exception {
+    Iterator fold(Iterator lines, Projections projections) throws Exception {
       while (lines.hasNext()) {
-        take(Judge.judged(steps, (InternalRow) lines.next()));
+        take(projections.judge((InternalRow) lines.next()));
       }
       Chunks chunks = new Chunks(tasks, spec.chunkOctets, frames);
       for (int at = 0; at < cells.length; at++) {

@@ -12,7 +12,7 @@ import org.apache.spark.api.python.PythonRDD;
 import org.apache.spark.broadcast.Broadcast;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
-import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.execution.ProjectExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.types.DataType;
@@ -29,32 +29,76 @@ import scala.jdk.javaapi.CollectionConverters;
 public final class Judge implements Serializable {
   private static final int ROWS_IN_LIST = 1000;
 
-  /** The expressions of each projection, and the columns that they find. */
-  private final Seq[] expressions;
+  /** What each projection adds, and the columns that it finds: all that were there before. */
+  private final Seq[] made;
   private final Seq[] columns;
+  /** Of each column: 0 for one of the record, n for one of the projection n, and its place there. */
+  private final int[] rowOf;
+  private final int[] placeOf;
+  /** Of each column of a judged line, its place among all. */
+  private final int[] judged;
   private final DataType[] types;
-  /** Made projections that nobody uses just now; each holds the row that it made last. */
+  /** Projections that are made and that nobody uses just now. */
   private transient List idle;
 
   /** `plan` consists of projections over one leaf, whose columns those of the rows are. */
   public Judge(SparkPlan plan) {
-    List found = new ArrayList();
+    List projects = new ArrayList();
+    SparkPlan leaf = plan;
+    while (leaf instanceof ProjectExec) {
+      projects.add(0, leaf);
+      leaf = ((ProjectExec) leaf).child();
+    }
+    if (leaf.children().size() != 0) {
+      throw new IllegalArgumentException(
+          "found " + leaf.nodeName() + ", expected projections only");
+    }
+    made = new Seq[projects.size()];
+    columns = new Seq[projects.size()];
+    List known = new ArrayList();
+    List places = new ArrayList();
+    add(leaf.output(), 0, known, places);
+    for (int step = 0; step < made.length; step++) {
+      columns[step] = CollectionConverters.asScala(known).toList();
+      List added = new ArrayList();
+      Seq all = ((ProjectExec) projects.get(step)).projectList();
+      for (int at = 0; at < all.size(); at++) {
+        // What a projection hands on is there already.
+        if (!(all.apply(at) instanceof Attribute)) {
+          added.add(all.apply(at));
+        }
+      }
+      made[step] = CollectionConverters.asScala(added).toList();
+      add(made[step], step + 1, known, places);
+    }
+    rowOf = new int[places.size()];
+    placeOf = new int[places.size()];
+    for (int at = 0; at < rowOf.length; at++) {
+      rowOf[at] = ((int[]) places.get(at))[0];
+      placeOf[at] = ((int[]) places.get(at))[1];
+    }
     types = typesOf(plan);
-    SparkPlan at = plan;
-    while (at instanceof ProjectExec) {
-      found.add(0, at);
-      at = ((ProjectExec) at).child();
+    judged = new int[types.length];
+    for (int at = 0; at < judged.length; at++) {
+      judged[at] = placeOf((NamedExpression) plan.output().apply(at), known);
     }
-    if (at.children().size() != 0) {
-      throw new IllegalArgumentException("found " + at.nodeName() + ", expected projections only");
+  }
+
+  /** Note the columns of a row. */
+  private static void add(Seq expressions, int row, List known, List places) {
+    for (int at = 0; at < expressions.size(); at++) {
+      known.add(((NamedExpression) expressions.apply(at)).toAttribute());
+      places.add(new int[] {row, at});
     }
-    expressions = new Seq[found.size()];
-    columns = new Seq[found.size()];
-    for (int step = 0; step < expressions.length; step++) {
-      ProjectExec project = (ProjectExec) found.get(step);
-      expressions[step] = project.projectList();
-      columns[step] = project.child().output();
+  }
+
+  private static int placeOf(NamedExpression column, List known) {
+    for (int at = 0; at < known.size(); at++) {
+      if (((Attribute) known.get(at)).exprId().equals(column.exprId())) {
+        return at;
+      }
     }
+    throw new IllegalArgumentException("no projection has made " + column.name());
   }
 
   /** Itself, for tasks: an executor gets it once. */
@@ -63,31 +107,18 @@ public final class Judge implements Serializable {
   }
 
   /** The projections, for one task at a time; `giveBack` lets another one have them. */
-  synchronized UnsafeProjection[] take() {
+  synchronized Projections take() {
     if (idle != null && !idle.isEmpty()) {
-      return (UnsafeProjection[]) idle.remove(idle.size() - 1);
+      return (Projections) idle.remove(idle.size() - 1);
     }
-    UnsafeProjection[] steps = new UnsafeProjection[expressions.length];
-    for (int step = 0; step < steps.length; step++) {
-      steps[step] = UnsafeProjection.create(expressions[step], columns[step]);
-      steps[step].initialize(0);
-    }
-    return steps;
+    return new Projections(made, columns, rowOf, placeOf, judged);
   }
 
-  synchronized void giveBack(UnsafeProjection[] steps) {
+  synchronized void giveBack(Projections projections) {
     if (idle == null) {
       idle = new ArrayList();
     }
-    idle.add(steps);
-  }
-
-  /** The judged line of a row; it stands until these projections make the next one. */
-  static InternalRow judged(UnsafeProjection[] steps, InternalRow row) {
-    for (int step = 0; step < steps.length; step++) {
-      row = steps[step].apply(row);
-    }
-    return row;
+    idle.add(projections);
   }
 
   /**
@@ -96,16 +127,16 @@ public final class Judge implements Serializable {
    * its sender waits for an acknowledgement that the receiver delays.
    */
   public Object[] judge(InternalRow[] rows) throws Exception {
-    UnsafeProjection[] steps = take();
+    Projections projections = take();
     List lists = new ArrayList();
     for (int from = 0; from < rows.length; from += ROWS_IN_LIST) {
-      Object[] judged = new Object[Math.min(ROWS_IN_LIST, rows.length - from)];
-      for (int at = 0; at < judged.length; at++) {
-        judged[at] = values(judged(steps, rows[from + at]));
+      Object[] some = new Object[Math.min(ROWS_IN_LIST, rows.length - from)];
+      for (int at = 0; at < some.length; at++) {
+        some[at] = values(projections.judge(rows[from + at]));
       }
-      lists.add(pickled(judged));
+      lists.add(pickled(some));
     }
-    giveBack(steps);
+    giveBack(projections);
     return PythonRDD.serveIterator(
         CollectionConverters.asScala((java.util.Iterator) lists.iterator()), "judged-lines");
   }
