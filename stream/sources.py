@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +26,8 @@ from stream.sharing import Sharing
 # Kafka's 500 every batch would wait as long.
 FETCH_MAX_WAIT_MS = 5
 
-# A partition with more lines than this in a batch is read by several tasks.
+# A partition with more lines than this in a batch is read by several tasks; a batch of more, by
+# the same number on each core.
 LINES_PER_TASK = 60_000
 
 ASK_TIMEOUT_MS = 10_000
@@ -257,13 +259,19 @@ def read_ranges(
         partitions.setdefault(one.topic, []).append(one.partition)
         starts.setdefault(one.topic, {})[str(one.partition)] = one.start
         ends.setdefault(one.topic, {})[str(one.partition)] = one.end
+    offsets = sum(one.end - one.start for one in ranges)
+    in_task = LINES_PER_TASK
+    if offsets > LINES_PER_TASK:
+        cores = session.sparkContext.defaultParallelism
+        in_task = math.ceil(offsets / (math.ceil(offsets / LINES_PER_TASK / cores) * cores))
     same = {name: value for name, value in options.items() if name not in _STREAM_OPTIONS}
     own = {
         "assign": json.dumps(partitions),
         "startingOffsets": json.dumps(starts),
         "endingOffsets": json.dumps(ends),
+        "maxRecordsPerPartition": str(in_task),
     }
-    return session.read.format("kafka").options(**same, **own).load().select(*COLUMNS)
+    return session.read.format("kafka").options(**{**same, **own}).load().select(*COLUMNS)
 
 
 def made_lines(session: SparkSession, topics: Sequence[str]) -> DataFrame:

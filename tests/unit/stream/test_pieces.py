@@ -36,6 +36,11 @@ def test_pieces_follow_each_other_and_leave_nothing_out() -> None:
         assert sum(map(size_of, pieces)) == size_of(ranges)
 
 
+def test_the_last_piece_is_half_as_large() -> None:
+    pieces = pieces_of((OffsetRange("t", 0, 0, 700_000), OffsetRange("t", 1, 9, 9)))
+    assert [size_of(piece) for piece in pieces] == [200_000, 200_000, 200_000, 100_000]
+
+
 def test_work_is_done_behind_and_in_order() -> None:
     may_end, began, done = threading.Event(), threading.Event(), list[int]()
 
