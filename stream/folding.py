@@ -13,7 +13,7 @@ from stream.large_fold import LargeFold
 from stream.small_fold import fold_lines
 
 # Up to this many lines the driver folds itself.
-SMALL_BATCH_LINES = 20_000
+SMALL_BATCH_LINES = 2_000
 
 
 class Folding:

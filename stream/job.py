@@ -36,7 +36,7 @@ from stream.config import StreamSettings
 from stream.course import Counting, Course
 from stream.failures import error_words
 from stream.folders import root_of
-from stream.folding import SMALL_BATCH_LINES, Folding
+from stream.folding import Folding
 from stream.halving import StopRequested, places
 from stream.memory import lines_per_batch, machine_bytes
 from stream.progress import Committer, ProgressListener
@@ -94,9 +94,7 @@ class StreamJob:
         self._listener = ProgressListener(self._committer, state)
         self._suspects = Suspects(settings.data_dir / "suspects.json")
         self._part_size = PartSize()
-        self._sharing = Sharing(
-            lines_per_batch(settings.section, machine_bytes()), SMALL_BATCH_LINES
-        )
+        self._sharing = Sharing(lines_per_batch(settings.section, machine_bytes()))
         self._opened: str | None = None
         state.watch_sinks(
             lambda: self._course.now.sinks.states,

@@ -20,9 +20,11 @@ LIVE_S = 5.0
 # A partition of which nothing waited is live while no more comes to it; an old file comes faster.
 LIVE_LINES_PER_S = 20_000
 
-# What partitions that are behind get of a paced batch at least, and a paced batch is at first.
-PACED_LINES_MIN = 1_000
-PACED_LINES_FIRST = 4_000
+# What partitions that are behind get of a paced batch at least, what a paced batch is at first and
+# at most. A few thousand lines take hardly longer than a few hundred, for Spark's tasks fold them.
+PACED_LINES_MIN = 4_000
+PACED_LINES_FIRST = 6_000
+PACED_LINES_MAX = 20_000
 
 # By so much the size of a paced batch moves at once.
 _STEP_MAX = 1.5
@@ -31,12 +33,12 @@ _STEP_MAX = 1.5
 class Sharing:
     """Divides batches of one stream.
 
-    `lines_max` is the most that a batch takes, `paced_lines_max` while some partition is live.
+    `lines_max` is the most that a batch takes.
     """
 
-    def __init__(self, lines_max: int, paced_lines_max: int) -> None:
+    def __init__(self, lines_max: int) -> None:
         self._lines_max = lines_max
-        self._paced_lines_max = min(paced_lines_max, lines_max)
+        self._paced_lines_max = min(PACED_LINES_MAX, lines_max)
         self._paced_lines_min = min(PACED_LINES_MIN, self._paced_lines_max)
         self._paced_lines = min(PACED_LINES_FIRST, self._paced_lines_max)
         self._live_until_s = 0.0

@@ -11,14 +11,14 @@ from pyspark.sql import DataFrame
 
 from stream.checkpoint import Checkpoint
 from stream.config import StreamSection
-from stream.sharing import Sharing
+from stream.sharing import PACED_LINES_FIRST, Sharing
 from stream.sources import kafka_options, read_kafka
 from tests.harness.broker import BrokerProcess
 from tests.interop.stream_spark import has_connector, spark
 
 pytestmark = pytest.mark.live
 
-OLD, LIVE = 5_000, 10
+OLD, LIVE = 20_000, 10
 TIMEOUT_S = 120.0
 
 
@@ -45,7 +45,7 @@ def test_batches_are_divided_as_the_driver_says_and_leave_nothing_out(tmp_path: 
         options = kafka_options(section, broker.bootstrap, {"logs.t": {"0": 0, "1": 0}})
         checkpoint = Checkpoint(tmp_path / "a folder" / "checkpoint")
         query = (
-            read_kafka(spark(), options, Sharing(3_000, 2_000))
+            read_kafka(spark(), options, Sharing(9_000))
             .writeStream.foreachBatch(note)
             .option("checkpointLocation", checkpoint.location)
             .start()
@@ -54,7 +54,7 @@ def test_batches_are_divided_as_the_driver_says_and_leave_nothing_out(tmp_path: 
             assert done.wait(TIMEOUT_S), query.exception()
         finally:
             query.stop()
-    assert batches[0] == {0: 2_000 - LIVE, 1: LIVE}, (
+    assert batches[0] == {0: PACED_LINES_FIRST - LIVE, 1: LIVE}, (
         "all of what is live, and little of what is old"
     )
     assert sum(batch.get(0, 0) for batch in batches) == OLD

@@ -3,17 +3,24 @@
 import pytest
 
 from stream.checkpoint import Offsets
-from stream.sharing import LIVE_S, PACE_S, PACED_LINES_FIRST, PACED_LINES_MIN, Sharing, fair_part
+from stream.sharing import (
+    LIVE_S,
+    PACE_S,
+    PACED_LINES_FIRST,
+    PACED_LINES_MAX,
+    PACED_LINES_MIN,
+    Sharing,
+    fair_part,
+)
 from tests.harness.seed import seeded
 
 LINES_MAX = 200_000
-PACED_LINES_MAX = 20_000
 
 OLD, NEW, OTHER = ("logs", 0), ("logs", 1), ("logs", 2)
 
 
 def sharing() -> Sharing:
-    return Sharing(LINES_MAX, PACED_LINES_MAX)
+    return Sharing(LINES_MAX)
 
 
 def taken(of: Sharing, waiting: dict[tuple[str, int], int], now_s: float = 0.0) -> Offsets:
@@ -59,7 +66,7 @@ def test_an_old_file_that_is_still_coming_is_not_live() -> None:
 
 def test_several_that_are_behind_share_what_the_live_ones_leave() -> None:
     batch = taken(sharing(), {OLD: 5_000_000, OTHER: 900_000, NEW: 1_000})
-    assert batch == {OLD: 1_500, OTHER: 1_500, NEW: 1_000}
+    assert batch == {OLD: 2_500, OTHER: 2_500, NEW: 1_000}
 
 
 def test_a_short_old_file_is_paced_too() -> None:
@@ -100,7 +107,7 @@ def test_batches_that_were_not_paced_say_nothing_about_the_pace() -> None:
 
 
 def test_a_configured_size_smaller_than_the_pace_holds() -> None:
-    of = Sharing(100, PACED_LINES_MAX)
+    of = Sharing(100)
     assert taken(of, {OLD: 5_000, NEW: 10}) == {OLD: 90, NEW: 10}
     of.counted(100, 60.0)
     assert sum(taken(of, {OLD: 5_000, NEW: 10}).values()) == 100
