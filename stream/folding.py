@@ -1,10 +1,12 @@
 """The fold of one batch's lines: a small batch by the driver, a large one by Spark's tasks.
 
-A small batch takes one action, which brings its lines here (`judging.py`). A large one is folded
-where it is read (`large_fold.py`), and what comes here are its cells.
+The lines of a small batch come here as they are (`judging.py`). A large one is folded where it is
+read (`large_fold.py`), and what comes here are its cells.
 """
 
-from pyspark.sql import DataFrame
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
 
 from stream.compile import FoldPlan
 from stream.counts import Counts
@@ -33,13 +35,18 @@ class Folding:
 
     def fold_small(self, lines: DataFrame) -> Counts:
         """Judge and group the lines in the driver."""
-        return fold_lines(self._judge(lines).judge(lines), self._plan)
+        rows = lines._jdf.queryExecution().executedPlan().executeCollect()
+        return self.fold_rows(lines.sparkSession, rows)
+
+    def fold_rows(self, session: SparkSession, rows: Any) -> Counts:
+        """Judge and group what is here already: Java's array of Spark's rows."""
+        return fold_lines(self._judge(session).judge(rows), self._plan)
 
     def fold_large(self, lines: DataFrame) -> Counts:
         """Let Spark's tasks judge and group the lines."""
-        return self._large.fold(lines, self._judge(lines))
+        return self._large.fold(lines, self._judge(lines.sparkSession))
 
-    def _judge(self, lines: DataFrame) -> Judging:
+    def _judge(self, session: SparkSession) -> Judging:
         if self._judging is None:
-            self._judging = Judging(lines.sparkSession, self._plan)
+            self._judging = Judging(session, self._plan)
         return self._judging

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from pyspark.serializers import BatchedSerializer, CPickleSerializer
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.util import _load_from_socket
 
 from stream.compile import LINES_VIEW, FoldPlan
@@ -37,13 +37,12 @@ class Judging:
         """The Java object `Judge` for tasks, a broadcast variable of Spark's."""
         return self._judge.shared(self._context)
 
-    def judge(self, lines: DataFrame) -> Sequence[Sequence[Any]]:
+    def judge(self, rows: Any) -> Sequence[Sequence[Any]]:
         """The judged lines, their values in the order of `plan.columns`.
 
-        `lines` has the columns of `sources.COLUMNS_DDL`; lines of one partition keep their order.
-        Raises OSError where the JVM has not sent all.
+        `rows` is Java's array of Spark's rows, with the columns of `sources.COLUMNS_DDL`; lines of
+        one partition keep their order. Raises OSError where the JVM has not sent all.
         """
-        rows = lines._jdf.queryExecution().executedPlan().executeCollect()
         with _load_from_socket(self._judge.judge(rows), _LISTS) as sent:
             found = list(sent)
         if len(found) != len(rows):

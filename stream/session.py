@@ -77,8 +77,8 @@ def spark_options(settings: StreamSettings, scratch: Path | None = None) -> dict
         "spark.sql.optimizer.excludedRules": (
             "org.apache.spark.sql.catalyst.optimizer.PushFoldableIntoBranches"
         ),
-        # All but Kafka: its older way of reading a batch turns each record into a row of Java's, and
-        # that into one of Spark's.
+        # All but Kafka: its older way of reading a batch makes a row of Java's of each record
+        # first, and then one of Spark's.
         "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
         "spark.sql.debug.maxToStringFields": "8",
         "spark.sql.catalogImplementation": "in-memory",

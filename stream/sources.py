@@ -274,6 +274,17 @@ def read_ranges(
     return session.read.format("kafka").options(**{**same, **own}).load().select(*COLUMNS)
 
 
+def read_here(session: SparkSession, ranges: Sequence[OffsetRange]) -> Any:
+    """What the running stream has between some offsets, read by the driver and without a job.
+
+    Java's array of Spark's rows, which begin with the columns COLUMNS.
+    """
+    starts = {(one.topic, one.partition): one.start for one in ranges}
+    ends = {(one.topic, one.partition): one.end for one in ranges}
+    jvm: Any = session._jvm
+    return jvm.millrace.SharedKafka.read(encode_offsets(starts), encode_offsets(ends))
+
+
 def made_lines(session: SparkSession, topics: Sequence[str]) -> DataFrame:
     """Lines made up here, of every topic, with the columns COLUMNS."""
     listed = ", ".join(f"'{topic}'" for topic in topics)

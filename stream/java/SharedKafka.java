@@ -1,15 +1,21 @@
 package millrace;
 
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 
+import org.apache.spark.TaskContext$;
+import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableCapability;
 import org.apache.spark.sql.connector.catalog.TableProvider;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.ScanBuilder;
@@ -24,13 +30,16 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 /**
  * Spark's Kafka source, except for one decision: how much of each partition a batch takes is asked
  * of `sharing`. Spark's own rule, in proportion to what waits, lets live lines wait for all of a
- * backlog.
+ * backlog. And the driver may read what it decided on.
  */
 public class SharedKafka implements TableProvider {
   private static final String KAFKA = "org.apache.spark.sql.kafka010.KafkaSourceProvider";
 
   /** Who decides; one stream runs in a JVM. */
   private static volatile Sharing sharing;
+
+  /** That stream. */
+  private static volatile MicroBatchStream running;
 
   private final TableProvider kafka;
 
@@ -42,6 +51,39 @@ public class SharedKafka implements TableProvider {
   /** Let every batch that is planned from now on be divided by this. */
   public static void shareBy(Sharing decides) {
     sharing = decides;
+  }
+
+  /**
+   * The records between two offsets of the running stream, which are written as the source writes
+   * them: read here, by the readers that tasks have. A job takes longer than a few hundred records.
+   * Readers tell the log of whose task they are, so that there must be one.
+   */
+  public static InternalRow[] read(String starts, String ends) throws IOException {
+    MicroBatchStream stream = running;
+    InputPartition[] parts =
+        stream.planInputPartitions(
+            stream.deserializeOffset(starts), stream.deserializeOffset(ends));
+    PartitionReaderFactory factory = stream.createReaderFactory();
+    List rows = new ArrayList();
+    TaskContext$.MODULE$.setTaskContext(TaskContext$.MODULE$.empty());
+    try {
+      for (int at = 0; at < parts.length; at++) {
+        readAll(factory.createReader(parts[at]), rows);
+      }
+    } finally {
+      TaskContext$.MODULE$.unset();
+    }
+    return (InternalRow[]) rows.toArray(new InternalRow[0]);
+  }
+
+  private static void readAll(PartitionReader reader, List rows) throws IOException {
+    try {
+      while (reader.next()) {
+        rows.add(((InternalRow) reader.get()).copy());
+      }
+    } finally {
+      reader.close();
+    }
   }
 
   public StructType inferSchema(CaseInsensitiveStringMap options) {
@@ -106,7 +148,9 @@ public class SharedKafka implements TableProvider {
     }
 
     public MicroBatchStream toMicroBatchStream(String checkpoint) {
-      return new SharedStream(scan.toMicroBatchStream(checkpoint));
+      MicroBatchStream stream = scan.toMicroBatchStream(checkpoint);
+      running = stream;
+      return new SharedStream(stream);
     }
   }
 
