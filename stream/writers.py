@@ -190,9 +190,7 @@ class BatchWriter:
         self._note(batch, counted, outcome, int((time.monotonic() - begin) * 1000))
         return counts.lines
 
-    def _count_batch(
-        self, frame: DataFrame, ranges: Sequence[OffsetRange], offsets: int
-    ) -> Counts:
+    def _count_batch(self, frame: DataFrame, ranges: Sequence[OffsetRange], offsets: int) -> Counts:
         """Fold a batch; a few lines are read here, which takes Spark less than a job would."""
         if offsets > SMALL_BATCH_LINES or any(one.start == EARLIEST for one in ranges):
             return self._count(frame, offsets)

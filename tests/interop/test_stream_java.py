@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from stream.checkpoint import Checkpoint
 from stream.config import StreamSection
 from stream.sharing import PACED_LINES_FIRST, Sharing
-from stream.sources import kafka_options, read_kafka
+from stream.sources import kafka_options, read_here, read_kafka
 from tests.harness.broker import BrokerProcess
 from tests.interop.stream_spark import has_connector, spark
 
@@ -20,13 +20,13 @@ pytestmark = pytest.mark.live
 
 OLD, LIVE = 20_000, 10
 TIMEOUT_S = 120.0
+SECTION = StreamSection.model_validate(
+    {"from": {"t": {"topic": "logs.t", "format": "raw"}}, "metrics": []}
+)
 
 
 @pytest.mark.skipif(not has_connector(), reason="set-up has not fetched Spark's Kafka connector")
 def test_batches_are_divided_as_the_driver_says_and_leave_nothing_out(tmp_path: Path) -> None:
-    section = StreamSection.model_validate(
-        {"from": {"t": {"topic": "logs.t", "format": "raw"}}, "metrics": []}
-    )
     batches: list[dict[int, int]] = []
     done = threading.Event()
 
@@ -42,7 +42,7 @@ def test_batches_are_divided_as_the_driver_says_and_leave_nothing_out(tmp_path: 
             for number in range(lines):
                 producer.produce("logs.t", f"{number}".encode(), partition=partition)
         producer.flush(30)
-        options = kafka_options(section, broker.bootstrap, {"logs.t": {"0": 0, "1": 0}})
+        options = kafka_options(SECTION, broker.bootstrap, {"logs.t": {"0": 0, "1": 0}})
         checkpoint = Checkpoint(tmp_path / "a folder" / "checkpoint")
         query = (
             read_kafka(spark(), options, Sharing(9_000))
@@ -62,6 +62,49 @@ def test_batches_are_divided_as_the_driver_says_and_leave_nothing_out(tmp_path: 
     standing = checkpoint.standing(["logs.t"])
     assert standing is not None
     assert checkpoint.ends(len(batches) - 1) == {("logs.t", 0): OLD, ("logs.t", 1): LIVE}
+
+
+@pytest.mark.skipif(not has_connector(), reason="set-up has not fetched Spark's Kafka connector")
+def test_the_driver_reads_what_a_frame_holds(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path / "checkpoint")
+    framed: list[tuple[Any, ...]] = []
+    read: list[tuple[Any, ...]] = []
+    done = threading.Event()
+
+    def note(frame: DataFrame, batch_id: int) -> None:
+        framed.extend(frame.select("partition", "offset", "value").collect())
+        ranges = list(checkpoint.ranges(batch_id).values())
+        for row in read_here(frame.sparkSession, ranges):
+            read.append((row.getInt(3), row.getLong(4), row.getBinary(1)))
+        if len(framed) == 40:
+            done.set()
+
+    with BrokerProcess(tmp_path, {"num.partitions": 2}) as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "some"})
+        producer.init_transactions(30)
+        for number in range(8):
+            producer.begin_transaction()
+            for partition in (0, 1):
+                for line in range(5):
+                    producer.produce("logs.t", f"{number} {line}".encode(), partition=partition)
+            producer.flush(30)
+            if number % 2:
+                producer.abort_transaction(30)
+            else:
+                producer.commit_transaction(30)
+        options = kafka_options(SECTION, broker.bootstrap, {"logs.t": {"0": 0, "1": 0}})
+        query = (
+            read_kafka(spark(), options, Sharing(30))
+            .writeStream.foreachBatch(note)
+            .option("checkpointLocation", checkpoint.location)
+            .start()
+        )
+        try:
+            assert done.wait(TIMEOUT_S), query.exception()
+        finally:
+            query.stop()
+    assert len(checkpoint.ends(1)) == 2, "several batches, their borders within transactions"
+    assert sorted(read) == sorted(tuple(row) for row in framed)
 
 
 @pytest.fixture
