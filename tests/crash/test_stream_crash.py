@@ -58,7 +58,11 @@ class Rig:
 
     def send(self, count: int) -> None:
         producer = Producer(
-            {"bootstrap.servers": self.broker.bootstrap, "enable.idempotence": True}
+            {
+                "bootstrap.servers": self.broker.bootstrap,
+                "enable.idempotence": True,
+                "queue.buffering.max.messages": max(count, 1_000),
+            }
         )
         for number in range(self.sent, self.sent + count):
             producer.produce(TOPIC, line(number), key=f"f{number % 5}".encode())
