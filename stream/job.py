@@ -208,10 +208,10 @@ class StreamJob:
         if not now.section.topics:
             return
         lines = made_lines(session, now.section.topics)
-        folding = Folding(now.plan, as_blocks=False)
-        for _ in range(WARM_UP_ROUNDS):
+        folding = Folding(now.plan, as_blocks=True)
+        for fold in (*[folding.fold_small] * WARM_UP_ROUNDS, folding.fold_large):
             if not self._stop.is_set():
-                folding.fold_small(lines)
+                fold(lines)
 
     def _start_query(self, session: SparkSession) -> tuple[BatchWriter, StreamingQuery]:
         query_id, starting = self._prepare()

@@ -22,20 +22,20 @@ _LISTS = BatchedSerializer(CPickleSerializer())  # type: ignore[no-untyped-call]
 
 
 class Judging:
-    """The projections of one plan."""
+    """The projections of one plan; `java` is the Java object `Judge`."""
 
     def __init__(self, session: SparkSession, plan: FoldPlan) -> None:
         no_lines = session.createDataFrame(session.sparkContext.emptyRDD(), COLUMNS_DDL)
         no_lines.createOrReplaceTempView(LINES_VIEW)
         planned = session.sql(plan.lines_sql)._jdf.queryExecution().sparkPlan()
         jvm: Any = session._jvm
-        self._judge = jvm.millrace.Judge(planned)
+        self.java: Any = jvm.millrace.Judge(planned)
         self._context: Any = session.sparkContext._jsc.sc()
 
     @cached_property
     def shared(self) -> Any:
-        """The Java object `Judge` for tasks, a broadcast variable of Spark's."""
-        return self._judge.shared(self._context)
+        """`java` for tasks, a broadcast variable of Spark's."""
+        return self.java.shared(self._context)
 
     def judge(self, rows: Any) -> Sequence[Sequence[Any]]:
         """The judged lines, their values in the order of `plan.columns`.
@@ -43,7 +43,7 @@ class Judging:
         `rows` is Java's array of Spark's rows, with the columns of `sources.COLUMNS_DDL`; lines of
         one partition keep their order. Raises OSError where the JVM has not sent all.
         """
-        with _load_from_socket(self._judge.judge(rows), _LISTS) as sent:
+        with _load_from_socket(self.java.judge(rows), _LISTS) as sent:
             found = list(sent)
         if len(found) != len(rows):
             # To PySpark a socket that broke is the end of the rows.

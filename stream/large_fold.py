@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from pyspark.serializers import FramedSerializer
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.util import _load_from_socket
 
 from sinks.rows import CellBlock, FoldRow, UnparsedSample
@@ -18,6 +18,7 @@ from stream.compile import FoldPlan
 from stream.counts import Counts, PartitionCount, Reason, fault_reason, unparsed_rows
 from stream.groupings import SAMPLES, faulty_readings, fold_spec
 from stream.judging import Judging
+from stream.sources import Span
 
 # The first octet of a frame, as `java/Fold.java` and `java/Blocks.java` write it.
 _BLOCK, _ROWS, _TALLIES, _SAMPLES, _END = b"BRTSE"
@@ -43,7 +44,14 @@ class LargeFold:
     def fold(self, lines: DataFrame, judging: Judging) -> Counts:
         """Judge and fold lines, which have the columns of `sources.COLUMNS_DDL`."""
         jvm: Any = lines.sparkSession._jvm
-        place = jvm.millrace.Fold.serve(lines._jdf, judging.shared, self._spec)
+        return self._counts(jvm.millrace.Fold.serve(lines._jdf, judging.shared, self._spec))
+
+    def fold_here(self, session: SparkSession, span: Span, judging: Judging) -> Counts:
+        """Judge and fold what the running stream has between two offsets, without a job."""
+        jvm: Any = session._jvm
+        return self._counts(jvm.millrace.Fold.serveHere(*span, judging.java, self._spec))
+
+    def _counts(self, place: Any) -> Counts:
         with _load_from_socket(place, _Frames()) as found:
             return counts_of(found, self._plan)
 

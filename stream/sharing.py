@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from stream.checkpoint import Offsets
 
 # Counting a batch takes about as long while some partition is live and others are behind.
-PACE_S = 0.3
+PACE_S = 0.2
 
 # The stream stays ready for live lines for so long after the last of them.
 LIVE_S = 5.0
@@ -22,8 +22,8 @@ LIVE_LINES_PER_S = 20_000
 
 # What partitions that are behind get of a paced batch at least, what a paced batch is at first and
 # at most. A few thousand lines take hardly longer than a few hundred, for Spark's tasks fold them.
-PACED_LINES_MIN = 4_000
-PACED_LINES_FIRST = 6_000
+PACED_LINES_MIN = 2_000
+PACED_LINES_FIRST = 4_000
 PACED_LINES_MAX = 20_000
 
 # By so much the size of a paced batch moves at once.

@@ -274,15 +274,24 @@ def read_ranges(
     return session.read.format("kafka").options(**{**same, **own}).load().select(*COLUMNS)
 
 
-def read_here(session: SparkSession, ranges: Sequence[OffsetRange]) -> Any:
+# Where lines that the driver reads by itself begin and end, as Spark's Kafka source writes offsets.
+Span = tuple[str, str]
+
+
+def span_of(ranges: Sequence[OffsetRange]) -> Span:
+    """The span of some ranges, at most one of each partition."""
+    starts = {(one.topic, one.partition): one.start for one in ranges}
+    ends = {(one.topic, one.partition): one.end for one in ranges}
+    return encode_offsets(starts), encode_offsets(ends)
+
+
+def read_here(session: SparkSession, span: Span) -> Any:
     """What the running stream has between some offsets, read by the driver and without a job.
 
     Java's array of Spark's rows, which begin with the columns COLUMNS.
     """
-    starts = {(one.topic, one.partition): one.start for one in ranges}
-    ends = {(one.topic, one.partition): one.end for one in ranges}
     jvm: Any = session._jvm
-    return jvm.millrace.SharedKafka.read(encode_offsets(starts), encode_offsets(ends))
+    return jvm.millrace.SharedKafka.read(*span)
 
 
 def made_lines(session: SparkSession, topics: Sequence[str]) -> DataFrame:

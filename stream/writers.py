@@ -23,13 +23,13 @@ from stream.behind import OneBehind
 from stream.checkpoint import EARLIEST, Checkpoint, Offsets
 from stream.compile import FoldPlan
 from stream.counts import Counts, PartitionCount
-from stream.folding import SMALL_BATCH_LINES, Folding
+from stream.folding import READ_HERE_LINES, Folding
 from stream.halving import Counted, Halving, InHand, StopRequested, with_starts
 from stream.parts import SparkParts
 from stream.pieces import PIECE_OFFSETS_MIN, pieces_of
 from stream.quarantine import Part, PartSize
 from stream.sharing import Sharing
-from stream.sources import read_here
+from stream.sources import span_of
 from stream.state import StreamState, clock_ms
 from stream.suspects import Suspects
 
@@ -191,11 +191,11 @@ class BatchWriter:
         return counts.lines
 
     def _count_batch(self, frame: DataFrame, ranges: Sequence[OffsetRange], offsets: int) -> Counts:
-        """Fold a batch; a few lines are read here, which takes Spark less than a job would."""
-        if offsets > SMALL_BATCH_LINES or any(one.start == EARLIEST for one in ranges):
+        """Fold a batch; if it is not large the driver reads it, which takes less than a job."""
+        if offsets > READ_HERE_LINES or any(one.start == EARLIEST for one in ranges):
             return self._count(frame, offsets)
         session = frame.sparkSession
-        return self._whole(session, self._folding.fold_rows(session, read_here(session, ranges)))
+        return self._whole(session, self._folding.fold_here(session, span_of(ranges), offsets))
 
     def _count(self, frame: DataFrame, offsets: int) -> Counts:
         """Fold a frame that covers so many offsets."""

@@ -67,7 +67,36 @@ public final class Fold implements FlatMapFunction {
     SQLExecutionRDD set = new SQLExecutionRDD(chunks.rdd(), lines.sparkSession().sessionState().conf());
     JavaPairRDD placed = JavaPairRDD.fromJavaRDD(set.toJavaRDD());
     JavaRDD values = placed.partitionBy(new HashPartitioner(tasks)).values();
-    List frames = new ArrayList(values.mapPartitions(new Blocks(spec)).collect());
+    return offered(values.mapPartitions(new Blocks(spec)).collect());
+  }
+
+  /**
+   * As `serve`, for the lines between two offsets of the running stream, and all of it here, in one
+   * thread: a job takes longer than some thousand lines.
+   */
+  public static Object[] serveHere(String starts, String ends, Judge judge, String spec)
+      throws Exception {
+    List values = new ArrayList();
+    Projections projections = judge.take();
+    SharedKafka.Records records = SharedKafka.records(starts, ends);
+    try {
+      Iterator chunks = new Task(new FoldSpec(spec), 1).fold(records, projections);
+      while (chunks.hasNext()) {
+        values.add(((Tuple2) chunks.next())._2());
+      }
+    } finally {
+      records.close();
+    }
+    judge.giveBack(projections);
+    List frames = new ArrayList();
+    for (Iterator all = new Blocks(spec).call(values.iterator()); all.hasNext(); ) {
+      frames.add(all.next());
+    }
+    return offered(frames);
+  }
+
+  private static Object[] offered(List found) {
+    List frames = new ArrayList(found);
     frames.add(new byte[] {END});
     return PythonRDD.serveIterator(
         CollectionConverters.asScala((Iterator) frames.iterator()), "folded-cells");

@@ -1,9 +1,12 @@
 package millrace;
 
 import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.util.ArrayList;
+import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
+import java.util.NoSuchElementException;
 import java.util.Optional;
 import java.util.Set;
 
@@ -53,36 +56,86 @@ public class SharedKafka implements TableProvider {
     sharing = decides;
   }
 
-  /**
-   * The records between two offsets of the running stream, which are written as the source writes
-   * them: read here, by the readers that tasks have. A job takes longer than a few hundred records.
-   * Readers tell the log of whose task they are, so that there must be one.
-   */
+  /** Copies of the records between two offsets of the running stream, in an array; see `records`. */
   public static InternalRow[] read(String starts, String ends) throws IOException {
-    MicroBatchStream stream = running;
-    InputPartition[] parts =
-        stream.planInputPartitions(
-            stream.deserializeOffset(starts), stream.deserializeOffset(ends));
-    PartitionReaderFactory factory = stream.createReaderFactory();
     List rows = new ArrayList();
-    TaskContext$.MODULE$.setTaskContext(TaskContext$.MODULE$.empty());
+    Records all = records(starts, ends);
     try {
-      for (int at = 0; at < parts.length; at++) {
-        readAll(factory.createReader(parts[at]), rows);
+      while (all.hasNext()) {
+        rows.add(((InternalRow) all.next()).copy());
       }
     } finally {
-      TaskContext$.MODULE$.unset();
+      all.close();
     }
     return (InternalRow[]) rows.toArray(new InternalRow[0]);
   }
 
-  private static void readAll(PartitionReader reader, List rows) throws IOException {
-    try {
-      while (reader.next()) {
-        rows.add(((InternalRow) reader.get()).copy());
+  /**
+   * The records between two offsets of the running stream, which are written as the source writes
+   * them; a record stands until the next one is asked for. They are read here, by the readers that
+   * tasks have: a job takes longer than some thousand records. To be closed.
+   */
+  static Records records(String starts, String ends) {
+    MicroBatchStream stream = running;
+    InputPartition[] parts =
+        stream.planInputPartitions(
+            stream.deserializeOffset(starts), stream.deserializeOffset(ends));
+    return new Records(parts, stream.createReaderFactory());
+  }
+
+  /** Reads one part after the other. */
+  static final class Records implements Iterator {
+    private final InputPartition[] parts;
+    private final PartitionReaderFactory factory;
+    private int next = 0;
+    private PartitionReader reader = null;
+    private boolean isThere = false;
+
+    Records(InputPartition[] parts, PartitionReaderFactory factory) {
+      this.parts = parts;
+      this.factory = factory;
+    }
+
+    public boolean hasNext() {
+      try {
+        while (!isThere && (reader != null || next < parts.length)) {
+          if (reader == null) {
+            reader = opened(parts[next++]);
+          }
+          isThere = reader.next();
+          if (!isThere) {
+            close();
+          }
+        }
+        return isThere;
+      } catch (IOException error) {
+        throw new UncheckedIOException(error);
       }
-    } finally {
-      reader.close();
+    }
+
+    public Object next() {
+      if (!hasNext()) {
+        throw new NoSuchElementException();
+      }
+      isThere = false;
+      return reader.get();
+    }
+
+    void close() throws IOException {
+      if (reader != null) {
+        reader.close();
+        reader = null;
+      }
+    }
+
+    /** A reader tells the log of whose task it is, so that there must be one. */
+    private PartitionReader opened(InputPartition part) {
+      TaskContext$.MODULE$.setTaskContext(TaskContext$.MODULE$.empty());
+      try {
+        return factory.createReader(part);
+      } finally {
+        TaskContext$.MODULE$.unset();
+      }
     }
   }
 

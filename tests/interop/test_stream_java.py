@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from stream.checkpoint import Checkpoint
 from stream.config import StreamSection
 from stream.sharing import PACED_LINES_FIRST, Sharing
-from stream.sources import kafka_options, read_here, read_kafka
+from stream.sources import kafka_options, read_here, read_kafka, span_of
 from tests.harness.broker import BrokerProcess
 from tests.interop.stream_spark import has_connector, spark
 
@@ -74,7 +74,7 @@ def test_the_driver_reads_what_a_frame_holds(tmp_path: Path) -> None:
     def note(frame: DataFrame, batch_id: int) -> None:
         framed.extend(frame.select("partition", "offset", "value").collect())
         ranges = list(checkpoint.ranges(batch_id).values())
-        for row in read_here(frame.sparkSession, ranges):
+        for row in read_here(frame.sparkSession, span_of(ranges)):
             read.append((row.getInt(3), row.getLong(4), row.getBinary(1)))
         if len(framed) == 40:
             done.set()

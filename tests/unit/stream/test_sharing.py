@@ -66,7 +66,7 @@ def test_an_old_file_that_is_still_coming_is_not_live() -> None:
 
 def test_several_that_are_behind_share_what_the_live_ones_leave() -> None:
     batch = taken(sharing(), {OLD: 5_000_000, OTHER: 900_000, NEW: 1_000})
-    assert batch == {OLD: 2_500, OTHER: 2_500, NEW: 1_000}
+    assert batch == {OLD: 1_500, OTHER: 1_500, NEW: 1_000}
 
 
 def test_a_short_old_file_is_paced_too() -> None:
