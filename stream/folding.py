@@ -1,7 +1,7 @@
-"""The fold of one batch's lines: a small batch by the driver, a large one by Spark's tasks.
+"""The fold of one batch's lines: by the driver while they are few, by Spark's tasks when many.
 
-The lines of a small batch come here as they are (`judging.py`). A large one is folded where it is
-read (`large_fold.py`), and what comes here are its cells.
+The lines of a small batch come here as they are (`judging.py`, `small_fold.py`). A larger one is
+folded where it is read (`large_fold.py`), and what comes here are its cells.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ from stream.sources import Span, read_here
 # each where one in a block costs 10, but need no look at what the server made of them.
 SMALL_BATCH_LINES = 1_000
 
-# Up to this many lines of the running stream are read by the driver: a job takes it 0.15 s.
+# Up to this many lines of the running stream are read by the driver: a job takes 0.15 s.
 READ_HERE_LINES = 20_000
 
 

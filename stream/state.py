@@ -81,6 +81,7 @@ class _Facts:
     sinks_ms: int = 0
     batch_ms: int = 0
     rows_per_second: float = 0.0
+    lines_reported: int = 0
     last_batch_at_ms: int | None = None
     event_time_ms: int | None = None
     offsets: dict[str, int] = field(default_factory=dict)
@@ -224,7 +225,10 @@ class StreamState:
         with self._lock:
             self._facts.durations_ms = durations
             self._facts.batch_ms = durations.get("triggerExecution", 0)
-            self._facts.rows_per_second = float(progress.get("processedRowsPerSecond") or 0.0)
+            # Spark does not know of the lines that the driver reads by itself (`folding.py`).
+            lines = self._facts.lines_total - self._facts.lines_reported
+            self._facts.lines_reported = self._facts.lines_total
+            self._facts.rows_per_second = lines * 1000 / max(1, self._facts.batch_ms)
 
     def lines_behind(self, ranges: Sequence[OffsetRange]) -> int | None:
         """How many offsets wait behind these, as far as is known; None before anything is.

@@ -59,6 +59,21 @@ def test_a_query_that_started_again_and_finds_nothing_to_count_is_healthy() -> N
     assert standing(state) == (PartState.RUNNING, [])
 
 
+def test_the_pace_is_that_of_the_lines_which_were_counted() -> None:
+    state = a_state()
+    report = {"durationMs": {"triggerExecution": 500}, "processedRowsPerSecond": 0.0}
+    for _ in range(2):
+        applied(state)
+    state.progressed(report)
+    assert state.snapshot().details["rows_per_second"] == 36.0, "two pieces of nine lines"
+    applied(state)
+    applied(state, replayed=True)
+    state.progressed(report)
+    assert state.snapshot().details["rows_per_second"] == 18.0
+    state.idle()
+    assert state.snapshot().details["rows_per_second"] == 0.0
+
+
 @pytest.mark.parametrize("code", ["mysql-away", "broker-away", "lines-lost"])
 def test_what_is_waited_for_is_over_when_the_query_runs(code: str) -> None:
     state = a_state()
