@@ -1,5 +1,6 @@
-"""How a large batch is folded: in one pass over its lines (`java/Fold.java`), by Spark's tasks, or by
-the driver's JVM where a job would take longer than the lines.
+"""How a large batch is folded: in one pass over its lines (`java/Fold.java`).
+
+Spark's tasks do it, or the driver's JVM where a job would take longer than the lines.
 
 What comes back is as large as the cells, and not as the lines: frames, each of which is a block of
 cells as text, or a pickled list of rows, of tallies of lines, or of samples.
