@@ -22,8 +22,8 @@ LIVE_LINES_PER_S = 20_000
 
 # What partitions that are behind get of a paced batch at least, what a paced batch is at first and
 # at most. A few thousand lines take hardly longer than a few hundred, for Spark's tasks fold them.
-PACED_LINES_MIN = 2_000
-PACED_LINES_FIRST = 4_000
+PACED_LINES_MIN = 1_500
+PACED_LINES_FIRST = 2_000
 PACED_LINES_MAX = 20_000
 
 # By so much the size of a paced batch moves at once.

@@ -66,12 +66,12 @@ def test_an_old_file_that_is_still_coming_is_not_live() -> None:
 
 def test_several_that_are_behind_share_what_the_live_ones_leave() -> None:
     batch = taken(sharing(), {OLD: 5_000_000, OTHER: 900_000, NEW: 1_000})
-    assert batch == {OLD: 1_500, OTHER: 1_500, NEW: 1_000}
+    assert batch == {OLD: 750, OTHER: 750, NEW: 1_000}
 
 
 def test_a_short_old_file_is_paced_too() -> None:
-    batch = taken(sharing(), {OLD: 150_000, NEW: 1_000})
-    assert batch == {OLD: PACED_LINES_FIRST - 1_000, NEW: 1_000}
+    batch = taken(sharing(), {OLD: 150_000, NEW: 400})
+    assert batch == {OLD: PACED_LINES_FIRST - 400, NEW: 400}
 
 
 def test_batches_stay_small_between_live_lines_and_grow_when_there_are_no_more() -> None:
