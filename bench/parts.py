@@ -3,7 +3,17 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from bench import broker, collector, collector_encode, footprint, mill, protocol, sinks, stream
+from bench import (
+    broker,
+    collector,
+    collector_encode,
+    footprint,
+    growth,
+    mill,
+    protocol,
+    sinks,
+    stream,
+)
 from bench.measurement import Measurement
 from bench.session import Bench, Unavailable
 
@@ -26,6 +36,7 @@ PARTS = {
     "mill": Part("from a line written to its count, and lines a second", mill.measure),
     "stream": Part("the stream over real-looking traffic, by format and measure", stream.measure),
     "sinks": Part("one merge into MySQL and Redis, by its size", sinks.measure),
+    "growth": Part("merges and reads at up to 100 million stored rows", growth.measure),
     "protocol": Part("messages, frames, batches and codecs, call by call", protocol.measure),
     "encode": Part("lines to record batches, beside aiokafka", collector_encode.measure),
 }
