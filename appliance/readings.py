@@ -96,11 +96,17 @@ def _from_mysql(settings: dict[str, Any], metric: str, size: str) -> Reading:
             read_timeout=TIMEOUT_S,
         )
         with contextlib.closing(connection), connection.cursor() as cursor:
-            # The name was found in the configuration, whose rule leaves it plain letters.
-            where = f"FROM `{metric}` WHERE size = %s"
-            cursor.execute(f"SELECT MAX(start_at) {where}", (size,))
+            # Asked of the metric's view, the server would look for it among all rows of the size.
+            cursor.execute(
+                "SELECT MAX(start_at) FROM window_keys WHERE metric = %s AND size_s ="
+                " (SELECT size_s FROM window_sizes WHERE size = %s)",
+                (metric, size),
+            )
             newest = (cursor.fetchone() or (None,))[0]
-            cursor.execute(f"SELECT * {where} AND start_at = %s", (size, newest))
+            # The name was found in the configuration, whose rule leaves it plain letters.
+            cursor.execute(
+                f"SELECT * FROM `{metric}` WHERE size = %s AND start_at = %s", (size, newest)
+            )
             heads = [column[0] for column in cursor.description]
             rows = [dict(zip(heads, row, strict=True)) for row in cursor.fetchall()]
     except (pymysql.MySQLError, OSError) as error:

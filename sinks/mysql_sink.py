@@ -65,6 +65,11 @@ class MySqlSink:
         self._recent.forget_all()
 
         def show(cursor: Any) -> None:
+            sizes = {size_s for definition in definitions for size_s in definition.windows_s}
+            cursor.executemany(
+                "INSERT IGNORE INTO window_sizes (size, size_s) VALUES (%s,%s)",
+                [(schema.size_text(size_s), size_s) for size_s in sorted(sizes)],
+            )
             for definition in definitions:
                 cursor.execute(schema.view(definition))
 

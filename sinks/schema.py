@@ -25,8 +25,15 @@ def windows_table(name: str) -> str:
 VERSION_TABLE = """CREATE TABLE IF NOT EXISTS schema_version (
   id TINYINT PRIMARY KEY DEFAULT 1, version INT NOT NULL)"""
 
+# What a window's size is called in the views, which join this table: for a size the server then
+# finds windows by their primary key. An expression it would evaluate for every row of the metric.
+SIZES_TABLE = """CREATE TABLE IF NOT EXISTS window_sizes (
+  size VARCHAR(24) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PRIMARY KEY,
+  size_s INT NOT NULL, UNIQUE KEY (size_s))"""
+
 # Tables that are the same in every version.
 LASTING_TABLES = (
+    SIZES_TABLE,
     """CREATE TABLE IF NOT EXISTS sink_guard (
   id TINYINT PRIMARY KEY DEFAULT 1, query_id CHAR(36) NOT NULL, epoch BIGINT NOT NULL,
   batch_id BIGINT NOT NULL, seq BIGINT NOT NULL)""",
@@ -105,17 +112,13 @@ def key_column_names(definition: MetricDefinition) -> tuple[str, ...]:
 
 def view(definition: MetricDefinition) -> str:
     """The statement that makes a metric's view."""
-    sizes = " ".join(
-        f"WHEN {size_s} THEN '{size_text(size_s)}'" for size_s in sorted(definition.windows_s)
-    )
     keys = [
         f"k{index} AS `{name.replace('`', '``')}`"
         for index, name in enumerate(key_column_names(definition), 1)
     ]
     columns = ", ".join(
         [
-            # Its own collation, or a reader's literal of another one could not be compared.
-            f"CONVERT(CASE size_s {sizes} END USING utf8mb4) COLLATE utf8mb4_bin AS size",
+            "size",
             "start_at",
             *keys,
             *(f"`{name}`" for name in _VALUE_COLUMNS),
@@ -123,7 +126,7 @@ def view(definition: MetricDefinition) -> str:
     )
     return (
         f"CREATE OR REPLACE SQL SECURITY INVOKER VIEW `{definition.name}` AS SELECT {columns} "
-        f"FROM windows WHERE metric = '{definition.name}'"
+        f"FROM window_sizes JOIN windows USING (size_s) WHERE metric = '{definition.name}'"
     )
 
 

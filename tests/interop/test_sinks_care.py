@@ -281,6 +281,38 @@ def test_a_view_is_compared_by_clients_of_any_collation(
         assert list(cursor.fetchall()) == [{"count": 2}]
 
 
+@pytest.mark.parametrize("collation", ["utf8mb4_general_ci", "utf8mb4_bin"])
+def test_a_view_finds_a_window_by_the_primary_key(
+    mysql_server: MySqlServer, settings: SinksSettings, drive: Drive, collation: str
+) -> None:
+    drive(settings).open(worked.QUERY)
+    assert settings.mysql is not None
+    with mysql_server.connect(settings.mysql) as connection, connection.cursor() as cursor:
+        cursor.executemany(
+            "INSERT INTO windows (metric, size_s, start_at, k_hash, k1, `count`, value, seq)"
+            " VALUES ('requests_by_status', %s, %s, UNHEX(MD5(%s)), %s, 1, 1, 1)",
+            [
+                (size_s, f"2026-08-01 {minute // 60:02}:{minute % 60:02}:00", key, key)
+                for size_s in (10, 60)
+                for minute in range(600)
+                for key in "abc"
+            ],
+        )
+        cursor.execute("ANALYZE TABLE windows")
+        cursor.execute(f"SET NAMES utf8mb4 COLLATE {collation}")
+        for wanted in (
+            "SELECT * FROM requests_by_status WHERE size = '1m' AND start_at = '2026-08-01 04:05'",
+            "SELECT * FROM requests_by_status WHERE size = '10s'"
+            " AND start_at >= '2026-08-01 04:05' AND start_at < '2026-08-01 04:07'",
+        ):
+            cursor.execute("FLUSH LOCAL STATUS")
+            cursor.execute(wanted)
+            assert cursor.fetchall()
+            cursor.execute("SHOW LOCAL STATUS LIKE 'Handler_read%'")
+            read = {str(row["Variable_name"]): int(row["Value"]) for row in cursor.fetchall()}
+            assert sum(read.values()) < 20, f"{wanted}: {read}"
+
+
 def test_a_database_lost_while_redis_is_caught_up_makes_the_stream_wait(
     settings: SinksSettings, redis_server: RedisServer, drive: Drive, monkeypatch: Any
 ) -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from sinks.schema import key_column_names, size_text, view
+from sinks.schema import key_column_names, size_text
 from tests.harness.worked import DEFINITIONS
 
 
@@ -30,8 +30,3 @@ def test_a_key_column_gives_way_to_the_views_own(
 )
 def test_sizes_read_as_they_are_configured(size_s: int, text: str) -> None:
     assert size_text(size_s) == text
-
-
-def test_a_view_names_every_configured_size() -> None:
-    statement = view(replace(DEFINITIONS[0], windows_s=(10, 60, 0)))
-    assert "WHEN 0 THEN 'all' WHEN 10 THEN '10s' WHEN 60 THEN '1m'" in statement
