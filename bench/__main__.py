@@ -24,7 +24,7 @@ def parse_arguments(arguments: list[str]) -> tuple[list[str], Options]:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description=(__doc__ or "").splitlines()[0],
-        epilog=f"parts (all of them by default):\n{told}",
+        epilog=f"parts (all of them by default, but growth):\n{told}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("parts", nargs="*", metavar="PART", help="what to measure")
@@ -53,7 +53,8 @@ def parse_arguments(arguments: list[str]) -> tuple[list[str], Options]:
         folder=found.folder.absolute(),
         seed=found.seed,
     )
-    return found.parts or list(PARTS), options
+    usual = [name for name, part in PARTS.items() if not part.is_asked_for]
+    return found.parts or usual, options
 
 
 EXIT_TERMINATED = 143
