@@ -1,10 +1,19 @@
 """Views: names that collide, sizes as users write them."""
 
+import re
 from dataclasses import replace
 
 import pytest
 
-from sinks.schema import key_column_names, size_text
+from sinks.migrate import COPY, OLD
+from sinks.schema import (
+    CELL_TABLES,
+    LASTING_TABLES,
+    VERSION_TABLE,
+    key_column_names,
+    size_text,
+)
+from stream.sections import RESERVED_NAMES
 from tests.harness.worked import DEFINITIONS
 
 
@@ -30,3 +39,10 @@ def test_a_key_column_gives_way_to_the_views_own(
 )
 def test_sizes_read_as_they_are_configured(size_s: int, text: str) -> None:
     assert size_text(size_s) == text
+
+
+def test_no_metrics_view_takes_the_name_of_a_table() -> None:
+    statements = "\n".join((VERSION_TABLE, *LASTING_TABLES, *CELL_TABLES))
+    tables = set(re.findall(r"CREATE TABLE IF NOT EXISTS (\w+)", statements))
+    assert {"windows", "window_sizes"} <= tables
+    assert {*tables, COPY, OLD} - RESERVED_NAMES == set()
