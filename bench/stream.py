@@ -114,11 +114,12 @@ def _table(bench: Bench, on: Servers) -> Iterator[Measurement]:
         pairs = list(product(formats, measures))
     for form, kind in pairs:
         case = f"{form}, {kind} by path"
-        runs = bench.repeat(case, partial(_one, bench, on, form, kind), runs=1)
+        runs = bench.repeat(case, partial(counted_backlog, bench, on, form, kind), runs=1)
         yield Measurement(PART, case, runs)
 
 
-def _one(bench: Bench, on: Servers, form: str, kind: Measure) -> Figures:
+def counted_backlog(bench: Bench, on: Servers, form: str, kind: Measure) -> Figures:
+    """One format by one measure over a backlog. Raises Differs unless every cell is exact."""
     topic = f"logs.{form}.{kind}"
     lines = _Lines(bench.options.seed, form)
     section = stream_inputs.section(form, kind, topic)

@@ -1,15 +1,18 @@
 package millrace;
 
 import java.io.Serializable;
+import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 
 import net.razorvine.pickle.Pickler;
 import org.apache.spark.SparkContext;
+import org.apache.spark.SparkEnv;
 import org.apache.spark.api.java.JavaSparkContext;
 import org.apache.spark.api.python.PythonRDD;
 import org.apache.spark.broadcast.Broadcast;
+import org.apache.spark.serializer.SerializerInstance;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
@@ -20,6 +23,8 @@ import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.unsafe.types.UTF8String;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
+import scala.reflect.ClassTag;
+import scala.reflect.ClassTag$;
 
 /**
  * The projections of a plan, to be applied to rows as often as there are some, in the driver or in
@@ -28,10 +33,14 @@ import scala.jdk.javaapi.CollectionConverters;
  */
 public final class Judge implements Serializable {
   private static final int ROWS_IN_LIST = 1000;
+  private static final ClassTag ANY = ClassTag$.MODULE$.Object();
 
-  /** What each projection adds, and the columns that it finds: all that were there before. */
-  private final Seq[] made;
-  private final Seq[] columns;
+  /**
+   * What each projection adds, and the columns that it finds (all that were there before), as Spark
+   * writes them for its tasks. Expressions keep what they work on in themselves, a lambda's variable
+   * for one, so each task needs expressions of its own.
+   */
+  private final byte[] expressions;
   /** Of each column: 0 for one of the record, n for one of the projection n, and its place there. */
   private final int[] rowOf;
   private final int[] placeOf;
@@ -53,8 +62,8 @@ public final class Judge implements Serializable {
       throw new IllegalArgumentException(
           "found " + leaf.nodeName() + ", expected projections only");
     }
-    made = new Seq[projects.size()];
-    columns = new Seq[projects.size()];
+    Seq[] made = new Seq[projects.size()];
+    Seq[] columns = new Seq[projects.size()];
     List known = new ArrayList();
     List places = new ArrayList();
     add(leaf.output(), 0, known, places);
@@ -71,6 +80,7 @@ public final class Judge implements Serializable {
       made[step] = CollectionConverters.asScala(added).toList();
       add(made[step], step + 1, known, places);
     }
+    expressions = written(new Seq[][] {made, columns});
     rowOf = new int[places.size()];
     placeOf = new int[places.size()];
     for (int at = 0; at < rowOf.length; at++) {
@@ -111,7 +121,8 @@ public final class Judge implements Serializable {
     if (idle != null && !idle.isEmpty()) {
       return (Projections) idle.remove(idle.size() - 1);
     }
-    return new Projections(made, columns, rowOf, placeOf, judged);
+    Seq[][] read = read(expressions);
+    return new Projections(read[0], read[1], rowOf, placeOf, judged);
   }
 
   synchronized void giveBack(Projections projections) {
@@ -162,6 +173,19 @@ public final class Judge implements Serializable {
     } finally {
       pickler.close();
     }
+  }
+
+  private static byte[] written(Seq[][] some) {
+    ByteBuffer written = SparkEnv.get().closureSerializer().newInstance().serialize(some, ANY);
+    byte[] octets = new byte[written.remaining()];
+    written.get(octets);
+    return octets;
+  }
+
+  private static Seq[][] read(byte[] octets) {
+    SerializerInstance serializer = SparkEnv.get().closureSerializer().newInstance();
+    ClassLoader loader = Judge.class.getClassLoader();
+    return (Seq[][]) serializer.deserialize(ByteBuffer.wrap(octets), loader, ANY);
   }
 
   private static DataType[] typesOf(SparkPlan plan) {

@@ -13,8 +13,8 @@ final class Projections {
   private final Line judged;
 
   /**
-   * Step n makes `made[n]` over the columns `columns[n]`, which are the first of `known`; `judged`
-   * are places in `known`.
+   * Step n makes `made[n]`, which belong to these projections alone, over the columns `columns[n]`,
+   * which are the first of `known`; `judged` are places in `known`.
    */
   Projections(Seq[] made, Seq[] columns, int[] rowOf, int[] placeOf, int[] judged) {
     steps = new UnsafeProjection[made.length];

@@ -60,8 +60,24 @@ def frame(
     start: int = 0,
     partition: int = 0,
 ) -> DataFrame:
-    """Lines as Spark's Kafka source would give them."""
-    rows = [
+    """Lines as Spark's Kafka source would give them, for one task."""
+    return (
+        spark()
+        .createDataFrame(_rows(lines, topic, file, start, partition), COLUMNS_DDL)
+        .coalesce(1)
+    )
+
+
+def frame_for_tasks(lines: Iterable[Line], tasks: int) -> DataFrame:
+    """As `frame`, with about as many of the lines, in their order, for each of some tasks."""
+    rows = spark().sparkContext.parallelize(_rows(lines, "logs.t", "t/t.log", 0, 0), tasks)
+    return spark().createDataFrame(rows, COLUMNS_DDL)
+
+
+def _rows(
+    lines: Iterable[Line], topic: str, file: str | None, start: int, partition: int
+) -> list[tuple[Any, ...]]:
+    return [
         (
             bytearray(file.encode()) if file is not None else None,
             bytearray(line.encode() if isinstance(line, str) else line)
@@ -74,7 +90,6 @@ def frame(
         )
         for place, line in enumerate(lines)
     ]
-    return spark().createDataFrame(rows, COLUMNS_DDL).coalesce(1)
 
 
 def count_lines(section: dict[str, Any], lines: Iterable[Line], **where: Any) -> Counts:

