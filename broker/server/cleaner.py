@@ -13,8 +13,8 @@ from broker.server.replica_manager import Partition
 from broker.server.services import Services
 from broker.server.workers import Worker
 from broker.storage.cleaner import CleaningJob
+from broker.storage.dropped import DroppedFiles
 from broker.storage.errors import CorruptionError, DiskError
-from broker.storage.jobs import DroppedFiles
 from protocol.log import fields
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from time import perf_counter_ns
 
 from broker.server.workers import Worker
 from broker.storage.errors import DiskError
-from broker.storage.jobs import FlushTarget
+from broker.storage.flush import FlushTarget
 from broker.storage.log import Log
 
 FLUSH_THREADS = 4

@@ -16,8 +16,8 @@ from broker.server.flusher import Flusher
 from broker.server.replica_manager import Partition
 from broker.server.services import Services
 from broker.server.workers import Worker
+from broker.storage.dropped import DroppedFiles
 from broker.storage.errors import DiskError
-from broker.storage.jobs import DroppedFiles
 from broker.timers import Timers
 from protocol.log import fields
 

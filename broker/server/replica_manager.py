@@ -17,8 +17,8 @@ from broker.controller.image import MetadataDelta, MetadataImage, TopicImage
 from broker.controller.records import TOPIC_RESOURCE
 from broker.server.flusher import Flusher
 from broker.server.workers import Worker
+from broker.storage.dropped import DroppedFiles
 from broker.storage.errors import DiskError
-from broker.storage.jobs import DroppedFiles
 from broker.storage.log import Log
 from broker.storage.log_manager import LogManager
 from protocol.errors import ApiError, ErrorCode

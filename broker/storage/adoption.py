@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from broker.storage import producer_snapshot, txn_index
 from broker.storage.disk import Disk
+from broker.storage.dropped import unlink_if_there
 from broker.storage.errors import CorruptionError
-from broker.storage.jobs import unlink_if_there
 from broker.storage.leader_epochs import UNKNOWN, LeaderEpochs
 from broker.storage.producer_files import snapshot_offsets, snapshot_path
 from broker.storage.producer_state import ProducerState

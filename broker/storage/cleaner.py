@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from broker.storage import txn_index
 from broker.storage.cleaning_rules import CleaningRules, LastBatches, TransactionFilter
 from broker.storage.disk import Disk, DiskFile
+from broker.storage.dropped import unlink_if_there
 from broker.storage.errors import CorruptionError, DiskError
-from broker.storage.jobs import unlink_if_there
 from broker.storage.offset_map import OffsetMap
 from broker.storage.producer_files import snapshot_offsets, snapshot_path
 from broker.storage.segment import Segment

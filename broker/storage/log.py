@@ -19,7 +19,8 @@ from broker.storage.claim import FolderClaim
 from broker.storage.cleaner import CleaningJob
 from broker.storage.compaction import Dirt, dirt_of, plan_of
 from broker.storage.disk import Disk, DiskFile
-from broker.storage.jobs import DroppedFiles, FlushTarget
+from broker.storage.dropped import DroppedFiles
+from broker.storage.flush import FlushTarget
 from broker.storage.log_writer import LogWriter
 from broker.storage.lookup import TimestampOffset
 from broker.storage.markers import build_marker

@@ -16,9 +16,9 @@ from broker.storage import checkpoint, recovery
 from broker.storage.claim import FolderClaim
 from broker.storage.cleaner import CleaningJob
 from broker.storage.disk import Disk, DiskFile
+from broker.storage.dropped import DroppedFiles
 from broker.storage.errors import CorruptionError, DiskError, FolderError
 from broker.storage.folder import check_identity, folder_name, parse_folder_name
-from broker.storage.jobs import DroppedFiles
 from broker.storage.log import Log
 from broker.storage.node_checkpoints import Checkpoint, NodeCheckpoints, Offsets
 from protocol.types import TopicPartition

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 from broker.storage.adoption import adopt, good_snapshot, remove_stray_snapshots
 from broker.storage.disk import Disk
+from broker.storage.dropped import unlink_if_there
 from broker.storage.errors import CorruptionError
-from broker.storage.jobs import unlink_if_there
 from broker.storage.leader_epochs import LeaderEpochs
 from broker.storage.markers import read_marker_at
 from broker.storage.producer_state import LastMarker, ProducerState

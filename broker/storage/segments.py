@@ -10,8 +10,8 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 
 from broker.storage.disk import Disk, DiskFile, FileRegion
+from broker.storage.dropped import unlink_if_there
 from broker.storage.errors import DiskError
-from broker.storage.jobs import unlink_if_there
 from broker.storage.outcomes import NOTHING, LogRead, Staged
 from broker.storage.segment import DELETED_SUFFIX, Segment, State
 

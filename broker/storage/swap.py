@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from broker.storage.disk import Disk
+from broker.storage.dropped import unlink_if_there
 from broker.storage.errors import CorruptionError, DiskError
-from broker.storage.jobs import unlink_if_there
 from broker.storage.segment import BASE_DIGITS, DELETED_SUFFIX, LOG_SUFFIX, Segment
 from broker.storage.walk import BatchWalk
 

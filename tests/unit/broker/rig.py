@@ -19,7 +19,7 @@ from broker.server.pipeline import Slot, is_produce_frame
 from broker.server.workers import Worker
 from broker.storage.disk import FileRegion
 from broker.storage.errors import CorruptionError, DiskError, FolderError
-from broker.storage.jobs import FlushTarget
+from broker.storage.flush import FlushTarget
 from broker.storage.log import Log
 from protocol.errors import ErrorCode
 from protocol.messages.api import response_class

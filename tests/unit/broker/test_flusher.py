@@ -11,7 +11,7 @@ from broker.server.flusher import Flusher
 from broker.server.warmer import Warmer
 from broker.storage.disk import FileRegion, OsDisk
 from broker.storage.errors import DiskError
-from broker.storage.jobs import FlushTarget
+from broker.storage.flush import FlushTarget
 from broker.storage.log import Log
 
 

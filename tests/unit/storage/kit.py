@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from broker.config import BrokerConfig, LogConfig
 from broker.storage.disk import Disk
+from broker.storage.dropped import DroppedFiles
 from broker.storage.errors import RecordsUnseen
-from broker.storage.jobs import DroppedFiles
 from broker.storage.log import Log
 from broker.storage.log_manager import LogManager, OpenReport
 from broker.storage.outcomes import Appended, Seen

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from broker.storage.cleaner import CleaningJob
+from broker.storage.dropped import DroppedFiles
 from broker.storage.errors import CorruptionError
-from broker.storage.jobs import DroppedFiles
 from broker.storage.offset_map import ENTRY_BYTES
 from broker.storage.rewrite import delete_horizon
 from broker.storage.txn_index import AbortedTransaction

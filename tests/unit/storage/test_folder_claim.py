@@ -8,7 +8,7 @@ import uuid
 import pytest
 
 from broker.storage.errors import DiskError
-from broker.storage.jobs import FlushTarget
+from broker.storage.flush import FlushTarget
 from tests.unit.storage.kit import FOLDER, MANY, NOW, TP, Node, batch
 
 

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
+from broker.storage.dropped import DroppedFiles
 from broker.storage.errors import DiskError
-from broker.storage.jobs import DroppedFiles
 from tests.unit.storage.kit import NOW, Node, batch, retain, values_of
 
 HOUR = 3_600_000

@@ -1,22 +1,17 @@
-"""Work on files that waits for the device, packed for a thread.
+"""One flush of one log, packed for a thread.
 
-Floor: storage. Each job is made in the loop from the state of that moment; `perform()` touches
-files and nothing else, so a thread may run it while the loop goes on. It raises DiskError.
+Floor: storage. It is made in the loop from the state of that moment; `perform()` touches files and
+nothing else, so a thread may run it while the loop goes on.
 """
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from broker.storage.claim import FolderClaim
 from broker.storage.disk import Disk, DiskFile
-from broker.storage.errors import DiskError
-
-if TYPE_CHECKING:
-    from broker.storage.producer_files import ProducerFilesJob
-    from broker.storage.segment import Segment
+from broker.storage.producer_files import ProducerFilesJob
+from broker.storage.segment import Segment
 
 
 class FlushTarget:
@@ -72,44 +67,3 @@ class FlushTarget:
             # The name of a segment made since the last flush must last as long as its content.
             if is_ours and self._folder is not None:
                 self._disk.sync_folder(self._folder)
-
-
-class DroppedFiles:
-    """Files and folders that are out of service, renamed already; `perform` removes them.
-
-    To be performed at `due_ms` or later. It also lets go of the descriptors, for closing a large
-    unlinked file takes milliseconds.
-    """
-
-    __slots__ = ("_disk", "_files", "_folders", "_held", "due_ms")
-
-    def __init__(
-        self,
-        disk: Disk,
-        files: Sequence[str] = (),
-        folders: Sequence[str] = (),
-        held: Sequence[DiskFile] = (),
-        due_ms: int = 0,
-    ) -> None:
-        self._disk = disk
-        self._files = files
-        self._folders = folders
-        self._held = held
-        self.due_ms = due_ms
-
-    def perform(self) -> None:
-        for path in self._files:
-            unlink_if_there(self._disk, path)
-        for path in self._folders:
-            if self._disk.exists(path):
-                self._disk.remove_folder(path)
-        self._held = ()
-
-
-def unlink_if_there(disk: Disk, path: str) -> None:
-    """Unlink a file; one that is gone already is as good."""
-    try:
-        disk.unlink(path)
-    except DiskError as error:
-        if error.number != errno.ENOENT:
-            raise
