@@ -1,7 +1,7 @@
 """All logs of a node: one folder, one lock, one identity, one set of checkpoints.
 
 Floor: storage. Synchronous, over the `Disk` passed in. A partition's folder is `topic-partition`;
-one that is being deleted is renamed to `topic-partition.<unique>-delete` first. What is
+one that is being deleted is renamed to `topic-partition.<number>-delete` first. What is
 known of the logs beside their own files stands in the checkpoints (`node_checkpoints`).
 """
 
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from uuid import UUID, uuid4
+from itertools import count
+from uuid import UUID
 
 from broker.config import BrokerConfig, LogConfig
 from broker.storage import checkpoint, recovery
@@ -279,7 +280,7 @@ class LogManager:
         if log is None and topic_partition not in self.offline:
             return None
         name = folder_name(topic_partition)
-        target = f"{self._folder}/{name[:DELETE_STEM_MAX]}.{uuid4().hex}{DELETE_SUFFIX}"
+        target = self._name_of_deleted(name)
         claim = log.claim if log is not None else FolderClaim()
         with claim.given_up():
             if self._disk.exists(f"{self._folder}/{name}"):
@@ -290,6 +291,12 @@ class LogManager:
         self._disk.sync_folder(self._folder)
         held = log.let_go() if log is not None else []
         return DroppedFiles(self._disk, folders=[target], held=held)
+
+    def _name_of_deleted(self, name: str) -> str:
+        """A path that no other deletion of a namesake has taken."""
+        stem = f"{self._folder}/{name[:DELETE_STEM_MAX]}"
+        paths = (f"{stem}.{number:08d}{DELETE_SUFFIX}" for number in count(1))
+        return next(path for path in paths if not self._disk.exists(path))
 
     def checkpoint(self, *, frees_room: bool = False) -> Checkpoint:
         """The checkpoints as they are now, to be performed in a thread.

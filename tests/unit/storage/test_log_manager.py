@@ -495,3 +495,16 @@ def test_a_broken_disk_does() -> None:
     node.sim.refusal = errno.EIO
     with pytest.raises(DiskError):
         node.reopen()
+
+
+def test_two_runs_of_the_same_deletions_leave_the_same_names() -> None:
+    def names() -> list[str]:
+        node = Node()
+        for _ in range(3):
+            node.manager.delete(TP)
+            node.log = node.manager.create(TP, TOPIC_ID, node.log_config, NOW)
+        return node.sim.list_folder(FOLDER)
+
+    found = names()
+    assert found == names()
+    assert len([name for name in found if name.endswith("-delete")]) == 3
