@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 from broker.storage.claim import FolderClaim
 from broker.storage.disk import Disk, DiskFile
-from broker.storage.producer_files import ProducerFilesJob
+from broker.storage.producer_files import ProducerFiles, ProducerFilesJob
 from broker.storage.segment import Segment
+from broker.storage.segments import Segments
 
 
 class FlushTarget:
@@ -30,7 +31,6 @@ class FlushTarget:
         "end_offset",
         "producer_files",
         "roll_count",
-        "truncation_count",
     )
 
     def __init__(
@@ -42,7 +42,6 @@ class FlushTarget:
         folder: str | None,
         end_offset: int,
         roll_count: int,
-        truncation_count: int,
         producer_files: ProducerFilesJob | None = None,
     ) -> None:
         self._disk = disk
@@ -53,7 +52,6 @@ class FlushTarget:
         """The segments whose index files are among the files."""
         self.end_offset = end_offset
         self.roll_count = roll_count
-        self.truncation_count = truncation_count
         self.producer_files = producer_files
 
     def perform(self) -> None:
@@ -67,3 +65,68 @@ class FlushTarget:
             # The name of a segment made since the last flush must last as long as its content.
             if is_ours and self._folder is not None:
                 self._disk.sync_folder(self._folder)
+
+
+class Flushing:
+    """What of one log has still to be synced, and how many flushes of it are under way."""
+
+    __slots__ = (
+        "_claim",
+        "_disk",
+        "_folder",
+        "_producer_files",
+        "_segments",
+        "_synced_roll_count",
+        "_under_way_count",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        claim: FolderClaim,
+        folder: str,
+        segments: Segments,
+        producer_files: ProducerFiles,
+    ) -> None:
+        self._disk = disk
+        self._claim = claim
+        self._folder = folder
+        self._segments = segments
+        self._producer_files = producer_files
+        self._synced_roll_count = 0
+        self._under_way_count = 0
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a target has been given out that has not come back."""
+        return self._under_way_count > 0
+
+    def target(self, recovery_point: int) -> FlushTarget | None:
+        """What a flush has to do; None when everything written is on the disk."""
+        segments = self._segments
+        end_offset, roll_count = segments.active.next_offset, segments.roll_count
+        has_rolled = roll_count != self._synced_roll_count
+        producer_files = self._producer_files.job()
+        if recovery_point >= end_offset and not has_rolled and producer_files is None:
+            return None
+        closed = segments.closed_since_sync()
+        indexes = [file for segment in closed for file in segment.indexes.unsynced_files()]
+        self._under_way_count += 1
+        return FlushTarget(
+            self._disk,
+            self._claim,
+            segments.files_from(recovery_point) + indexes,
+            closed,
+            self._folder if has_rolled else None,
+            end_offset,
+            roll_count,
+            producer_files,
+        )
+
+    def flushed(self, target: FlushTarget) -> None:
+        """Take a performed target into account."""
+        self._under_way_count -= 1
+        if target.producer_files is not None:
+            self._producer_files.done(target.producer_files)
+        self._segments.indexes_synced(target.closed)
+        self._synced_roll_count = max(self._synced_roll_count, target.roll_count)

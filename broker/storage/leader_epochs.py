@@ -33,11 +33,10 @@ class LeaderEpochs:
         self.entries.append((leader_epoch, start_offset))
         self._changed()
 
-    def assign_staged(self, staged: Sequence[Staged], base_offset: int) -> None:
-        """The same for batches that follow each other from the offset on."""
+    def assign_staged(self, staged: Sequence[Staged]) -> None:
+        """The same for batches that are being written."""
         for one in staged:
-            self.assign(one[4], base_offset)
-            base_offset = one[1] + 1
+            self.assign(one.leader_epoch, one.base_offset)
 
     def end_offset_for(
         self, leader_epoch: int, log_end_offset: int, current_epoch: int

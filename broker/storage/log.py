@@ -10,17 +10,24 @@ stay untouched until `write_staged`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from uuid import UUID
 
 from broker.config import LOG_APPEND_TIME, LogConfig
-from broker.storage import lookup, recovery, txn_index
+from broker.storage import lookup, recovery
 from broker.storage.claim import FolderClaim
 from broker.storage.cleaner import CleaningJob
 from broker.storage.compaction import Dirt, dirt_of, plan_of
 from broker.storage.disk import Disk, DiskFile
 from broker.storage.dropped import DroppedFiles
-from broker.storage.flush import FlushTarget
+from broker.storage.flush import Flushing, FlushTarget
+from broker.storage.follower_append import (
+    GapsUnmarked,
+    fitting,
+    has_gaps,
+    markers_of,
+    take_over,
+)
+from broker.storage.gap_mark import GapMark
 from broker.storage.log_writer import LogWriter
 from broker.storage.lookup import TimestampOffset
 from broker.storage.markers import build_marker
@@ -28,7 +35,6 @@ from broker.storage.outcomes import NOTHING, Appended, LogRead, Seen
 from broker.storage.producer_files import ProducerFiles
 from broker.storage.producer_state import ActiveProducer, LastMarker
 from broker.storage.retention import expired_count
-from broker.storage.segment import Segment
 from broker.storage.segments import Segments
 from broker.storage.storing import as_stored
 from broker.storage.swap import swap
@@ -64,7 +70,7 @@ class Log:
         self.cleaned_offset = -1
         """Everything below has been cleaned at least once; -1 before the first cleaning."""
         self._cleaning: CleaningJob | None = None
-        self._truncation_count = 0
+        self._is_being_cut = False
         self._unflushed_since_ms = -1
 
     def _adopt(self, loaded: recovery.Loaded) -> None:
@@ -73,9 +79,13 @@ class Log:
         self.producer_state = loaded.producer_state
         self.log_start_offset = loaded.log_start_offset
         self.recovery_point = loaded.recovery_point
-        self._synced_roll_count = 0
+        self.has_gap_mark = loaded.has_gap_mark
+        """Whether batches may be appended that leave offsets out."""
         self._producer_files = ProducerFiles(
             self._disk, self.folder, self.producer_state, loaded.segments
+        )
+        self._flushing = Flushing(
+            self._disk, self.claim, self.folder, self.segments, self._producer_files
         )
         self._writer = LogWriter(
             self._config,
@@ -190,6 +200,33 @@ class Log:
             self._producer_files.stage_abort(entry)
         return appended
 
+    def follower_append(self, records: memoryview, now_ms: int) -> None:
+        """Stage the whole batches of what was fetched from the leader, as they are.
+
+        Raises CorruptBatch, or another WireError, for what no log may hold, and GapsUnmarked when
+        offsets are missing and `gap_mark` has not been performed: nothing has changed then.
+        """
+        assert not self._writer.has_staged, "a fetch follows what is written"
+        end_offset = self.log_end_offset
+        batches = fitting(records, end_offset, self.leader_epochs.latest)
+        if not self.has_gap_mark and has_gaps(batches, end_offset):
+            raise GapsUnmarked
+        markers = markers_of(batches)
+        for header, view in batches:
+            self._writer.stage_fetched(view, header, now_ms)
+            marker = markers.get(header.base_offset)
+            entry = take_over(self.producer_state, header, marker, now_ms)
+            if entry is not None:
+                self._producer_files.stage_abort(entry)
+
+    def gap_mark(self) -> GapMark:
+        """What a thread has to do before offsets may be left out; then `gaps_are_marked`."""
+        return GapMark(self._disk, self.folder)
+
+    def gaps_are_marked(self) -> None:
+        """The mark is on the disk."""
+        self.has_gap_mark = True
+
     # Writing what was staged.
 
     def write_staged(self, now_ms: int) -> None:
@@ -260,16 +297,7 @@ class Log:
         """Every aborted transaction with data in [start, end), by first offset."""
         if not self._producer_files.has_aborted:
             return []
-        searched: list[Segment] = []
-
-        def indexes() -> Iterator[Sequence[AbortedEntry]]:
-            for segment in self.segments.from_offset(start_offset):
-                searched.append(segment)
-                yield segment.aborted()
-
-        found = txn_index.overlapping(indexes(), start_offset, end_offset)
-        self.segments.unload_cold(searched)
-        return found
+        return self.segments.aborted(start_offset, end_offset)
 
     def active_producers(self) -> list[ActiveProducer]:
         """Every producer the log remembers."""
@@ -301,35 +329,16 @@ class Log:
 
     def flush_target(self) -> FlushTarget | None:
         """What a flush has to do; None when everything written is on the disk."""
-        end_offset, roll_count = self.written_end_offset, self.segments.roll_count
-        has_rolled = roll_count != self._synced_roll_count
-        producer_files = self._producer_files.job()
-        if self.recovery_point >= end_offset and not has_rolled and producer_files is None:
+        if self._is_being_cut:
             return None
-        closed = self.segments.closed_since_sync()
-        indexes = [file for segment in closed for file in segment.indexes.unsynced_files()]
-        return FlushTarget(
-            self._disk,
-            self.claim,
-            self.segments.files_from(self.recovery_point) + indexes,
-            closed,
-            self.folder if has_rolled else None,
-            end_offset,
-            roll_count,
-            self._truncation_count,
-            producer_files,
-        )
+        return self._flushing.target(self.recovery_point)
 
     def flushed(self, target: FlushTarget) -> int:
         """Take a performed target into account; returns the recovery point."""
-        if target.truncation_count == self._truncation_count:
-            if target.producer_files is not None:
-                self._producer_files.done(target.producer_files)
-            self.segments.indexes_synced(target.closed)
-            self._synced_roll_count = max(self._synced_roll_count, target.roll_count)
-            self.recovery_point = max(self.recovery_point, target.end_offset)
-            if self.recovery_point >= self.written_end_offset:
-                self._unflushed_since_ms = -1
+        self._flushing.flushed(target)
+        self.recovery_point = max(self.recovery_point, target.end_offset)
+        if self.recovery_point >= self.written_end_offset:
+            self._unflushed_since_ms = -1
         return self.recovery_point
 
     def close(self) -> list[DiskFile]:
@@ -364,7 +373,8 @@ class Log:
         count = expired_count(
             self.segments, self._config, self.log_start_offset, self.high_watermark, now_ms
         )
-        if not count or self._writer.has_staged or self._cleaning is not None:
+        is_busy = self._cleaning is not None or self._is_being_cut
+        if not count or is_busy or self._writer.has_staged:
             return False
         if count == len(self.segments):
             self._writer.roll(now_ms)
@@ -374,7 +384,7 @@ class Log:
     def drop_below(self, offset: int, now_ms: int) -> DroppedFiles | None:
         """Drop the segments that end at or below an offset which the log starts at for good."""
         count = sum(segment.next_offset <= offset for segment in self.segments.closed())
-        if not count or self._cleaning is not None:
+        if not count or self._cleaning is not None or self._is_being_cut:
             return None
         paths, held = self.segments.drop_oldest(count)
         self._producer_files.dropped_below(self.segments.start_offset)
@@ -385,7 +395,7 @@ class Log:
 
     def dirt(self, now_ms: int) -> Dirt | None:
         """What a cleaning would go through; None when it is not worth while or not allowed."""
-        if not self._config.is_compacted or self._cleaning is not None:
+        if not self._config.is_compacted or self._cleaning is not None or self._is_being_cut:
             return None
         limit_offset = min(self.last_stable_offset, self.recovery_point)
         return dirt_of(self.segments, self._config, self.cleaned_offset, limit_offset, now_ms)
@@ -437,32 +447,28 @@ class Log:
         """The files that are open, for a log that is being deleted."""
         return [file for segment in self.segments if (file := segment.let_go()) is not None]
 
-    def truncate_to(self, offset: int, now_ms: int) -> None:
-        """Keep everything below `offset`; a batch that spans it goes as a whole.
+    # Truncating.
 
-        Nothing may be staged and no flush under way. The caller checkpoints afterwards, for the
-        recovery point falls.
+    def begin_cut(self) -> None:
+        """The log is about to be truncated or reset: until `truncated` it must not be read or
+        written, and is neither flushed nor cleaned; a cleaning under way is given up.
+
+        Nothing may be staged and no flush under way: a snapshot that one writes late would tell of
+        batches that are gone.
         """
         assert not self._writer.has_staged, "staged batches would be lost"
-        assert self._cleaning is None, "what is being cleaned must stay"
-        if offset >= self.log_end_offset:
-            return
-        self._truncation_count += 1
-        self.segments.cut(offset)
+        assert not self._flushing.is_under_way, "a flush under way would vouch for what is cut"
+        self._cleaning = None
+        self._is_being_cut = True
+
+    def truncated(self, loaded: recovery.Loaded) -> None:
+        """Take over the log as the thread has left it."""
+        assert self._is_being_cut
+        self._is_being_cut = False
         change_count = self.leader_epochs.change_count
-        rules = recovery.LoadRules(
-            log_start_offset=self.log_start_offset,
-            recovery_point=min(self.recovery_point, self.segments.last_base_offset),
-            epochs=self.leader_epochs.entries,
-            interval_bytes=self._config.index_interval_bytes,
-            expiration_ms=self.producer_state.expiration_ms,
-            producer_count_max=self.producer_state.count_max,
-            is_clean=False,
-            now_ms=now_ms,
-            has_gaps=self.cleaned_offset >= 0,
-        )
-        self._adopt(recovery.load(self._disk, self.folder, rules))
+        self._adopt(loaded)
         self.leader_epochs.change_count += change_count + 1
         self.high_watermark = min(self.high_watermark, self.log_end_offset)
         self.producer_state.transactions.settle(self.high_watermark)
         self.cleaned_offset = min(self.cleaned_offset, self.log_end_offset)
+        self._unflushed_since_ms = -1

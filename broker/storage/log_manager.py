@@ -13,15 +13,17 @@ from itertools import count
 from uuid import UUID
 
 from broker.config import BrokerConfig, LogConfig
-from broker.storage import checkpoint, recovery
+from broker.storage import checkpoint, recovery, truncation
 from broker.storage.claim import FolderClaim
 from broker.storage.cleaner import CleaningJob
 from broker.storage.disk import Disk, DiskFile
 from broker.storage.dropped import DroppedFiles
 from broker.storage.errors import CorruptionError, DiskError, FolderError
 from broker.storage.folder import check_identity, folder_name, parse_folder_name
+from broker.storage.gap_mark import gap_mark_path
 from broker.storage.log import Log
 from broker.storage.node_checkpoints import Checkpoint, NodeCheckpoints, Offsets
+from broker.storage.truncation import Cut, Truncation
 from protocol.types import TopicPartition
 
 DELETE_SUFFIX = "-delete"
@@ -104,6 +106,7 @@ class LogManager:
                     is_clean=report.was_clean,
                     now_ms=now_ms,
                     has_gaps=topic_partition in cleaned,
+                    has_gap_mark=self._disk.exists(gap_mark_path(path)),
                 )
                 loaded = recovery.load(self._disk, path, rules)
             except (CorruptionError, DiskError) as error:
@@ -309,6 +312,19 @@ class LogManager:
         """Only the recovery points, and the leader epochs they vouch for: little to write."""
         only = checkpoint.RECOVERY_POINTS
         return self._checkpoints.take(self.logs, self.offline, only=only)
+
+    def begin_truncation(self, log: Log, offset: int, now_ms: int) -> Truncation | None:
+        """Keep what lies below an offset, if that is not everything; then `Log.truncated`."""
+        cut = truncation.begin_truncation(log, offset, now_ms)
+        return None if cut is None else self._truncation(cut)
+
+    def begin_reset(self, log: Log, offset: int, now_ms: int) -> Truncation:
+        """Drop everything and go on at an offset; then `Log.truncated`."""
+        return self._truncation(truncation.begin_reset(log, offset, now_ms))
+
+    def _truncation(self, cut: Cut) -> Truncation:
+        # On a full disk it frees room, so it may use the reserve.
+        return Truncation(self._disk, cut, self.checkpoint(frees_room=True))
 
     def clean(self, log: Log, job: CleaningJob) -> bool:
         """Do one slice of a cleaning, in the thread that also deletes logs; True when committed.

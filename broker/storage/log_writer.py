@@ -73,15 +73,32 @@ class LogWriter:
         if leader_epoch < self._leader_epochs.latest:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "a newer leader has written here")
         base_offset = self.end_offset
-        last_offset = base_offset + header.last_offset_delta
         max_timestamp_ms, log_append_time_ms = header.max_timestamp, -1
-        config = self._config
-        if config.message_timestamp_type == LOG_APPEND_TIME:
+        if self._config.message_timestamp_type == LOG_APPEND_TIME:
             stamp_log_append_time(batch, now_ms)
             max_timestamp_ms = log_append_time_ms = now_ms
         patch(batch, base_offset, leader_epoch)
+        last_offset = base_offset + header.last_offset_delta
+        self._place(batch, base_offset, last_offset, max_timestamp_ms, leader_epoch, now_ms)
+        return Appended(base_offset, last_offset, False, log_append_time_ms)
+
+    def stage_fetched(self, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
+        """Stage a batch with the offset and epoch that its leader gave it, at the end or above."""
+        leader_epoch = header.partition_leader_epoch
+        base_offset, last_offset = header.base_offset, header.last_offset
+        self._place(batch, base_offset, last_offset, header.max_timestamp, leader_epoch, now_ms)
+
+    def _place(
+        self,
+        batch: memoryview,
+        base_offset: int,
+        last_offset: int,
+        max_timestamp_ms: int,
+        leader_epoch: int,
+        now_ms: int,
+    ) -> None:
+        config, tail = self._config, self._tail
         size_bytes = len(batch)
-        tail = self._tail
         rolls = tail.must_roll(size_bytes, max_timestamp_ms, last_offset, config, now_ms)
         if not rolls and not self._staged:
             rolls = self._segments.active.is_index_full(config.segment_index_bytes)
@@ -90,9 +107,12 @@ class LogWriter:
             tail.roll(base_offset, now_ms)
             self._producer_files.rolls(base_offset)
         tail.add(size_bytes, max_timestamp_ms)
-        self._staged.append((batch, last_offset, size_bytes, max_timestamp_ms, leader_epoch, rolls))
+        self._staged.append(
+            Staged(
+                batch, base_offset, last_offset, size_bytes, max_timestamp_ms, leader_epoch, rolls
+            )
+        )
         self.end_offset = last_offset + 1
-        return Appended(base_offset, last_offset, False, log_append_time_ms)
 
     def write(self, now_ms: int) -> bool:
         """Write everything staged; returns whether there was anything.
@@ -114,8 +134,8 @@ class LogWriter:
             self._take_back(standing)
             raise
         epochs = self._leader_epochs
-        if staged[-1][4] > epochs.latest:
-            epochs.assign_staged(staged, standing[2][0])
+        if staged[-1].leader_epoch > epochs.latest:
+            epochs.assign_staged(staged)
         self._producer_state.keep()
         self._producer_files.written(segments)
         self._staged_rolls = False
@@ -126,7 +146,7 @@ class LogWriter:
         """Go on in a new segment though nothing asks for it; nothing may be staged."""
         self._segments.repair()
         self._producer_files.rolls(self.end_offset)
-        self._segments.roll(self._config.index_interval_bytes, now_ms)
+        self._segments.roll(self.end_offset, self._config.index_interval_bytes, now_ms)
         self._tail = self._tail.over(self._segments.active, self._config)
 
     def _take_back(self, standing: Standing) -> None:

@@ -6,6 +6,7 @@ Floor: storage. Data only.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from broker.config import LogConfig
 from broker.storage.disk import FileRegion
@@ -49,5 +50,14 @@ class LogRead:
 
 NOTHING = LogRead(None, 0)
 
-Staged = tuple[memoryview, int, int, int, int, bool]
-"""Batch, last offset, size, largest timestamp, leader epoch, whether a new segment begins."""
+
+class Staged(NamedTuple):
+    """A batch that has its place and is not written yet."""
+
+    batch: memoryview
+    base_offset: int
+    last_offset: int
+    size_bytes: int
+    max_timestamp_ms: int
+    leader_epoch: int
+    begins_segment: bool

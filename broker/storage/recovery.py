@@ -46,7 +46,9 @@ class LoadRules:
     is_clean: bool
     now_ms: int
     has_gaps: bool = False
-    """Whether the log has ever been cleaned, so that offsets may be missing."""
+    """Whether the log has ever been cleaned: below the recovery point offsets may be missing."""
+    has_gap_mark: bool = False
+    """Whether offsets may be missing anywhere (`gap_mark`)."""
 
 
 @dataclass(slots=True)
@@ -58,6 +60,7 @@ class Loaded:
     producer_state: ProducerState
     log_start_offset: int
     recovery_point: int
+    has_gap_mark: bool
     truncated_bytes: int = 0
     truncated_reason: str = ""
 
@@ -121,6 +124,7 @@ class _Loading:
             self.producers,
             log_start_offset,
             self.expected,
+            rules.has_gap_mark,
             self.truncated_bytes,
             self.truncated_reason,
         )
@@ -220,7 +224,7 @@ class _Loading:
                     end_offset,
                     self.epochs,
                     is_active=next_base is None,
-                    has_gaps=rules.has_gaps,
+                    has_gaps=rules.has_gaps or rules.has_gap_mark,
                 )
             except CorruptionError:
                 # Walked like the others, which writes the index files anew.
@@ -264,8 +268,14 @@ class _Loading:
         return None
 
     def _may_skip_to(self, offset: int) -> bool:
-        """Whether a cleaning may have left the gap: it never comes above the recovery point."""
-        return self.rules.has_gaps and self.expected < offset <= self.rules.recovery_point
+        """Whether a cleaning may have left the gap: it never comes above the recovery point.
+
+        What a follower has received may have gaps anywhere.
+        """
+        rules = self.rules
+        if self.expected >= offset:
+            return False
+        return rules.has_gap_mark or (rules.has_gaps and offset <= rules.recovery_point)
 
     def _replay(self, segment: Segment, position: int, header: BatchHeader) -> None:
         """Tell the producers of a batch that is being walked over."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from struct import Struct
+from typing import NamedTuple
 
 from broker.storage.disk import Buffer, Disk, DiskFile
 from broker.storage.errors import CorruptionError, DiskError
@@ -48,7 +49,19 @@ _LENGTH_END = 12
 AHEAD_BYTES = 256 * 1024
 """How far a file is stretched beyond what is written, when it is."""
 
-State = tuple[int, int, int, int, int, int, int, int, int]
+
+class State(NamedTuple):
+    """Where a segment stands, for `restore`."""
+
+    next_offset: int
+    size_bytes: int
+    first_timestamp_ms: int
+    largest_timestamp_ms: int
+    largest_timestamp_offset: int
+    bytes_since_entry: int
+    index_count: int
+    time_index_count: int
+    untimed_ms: int
 
 
 class Segment:
@@ -283,7 +296,7 @@ class Segment:
 
     def state(self) -> State:
         """Where the segment stands, for `restore`."""
-        return (
+        return State(
             self.next_offset,
             self.size_bytes,
             self.first_timestamp_ms,
@@ -298,12 +311,15 @@ class Segment:
     def restore(self, state: State) -> None:
         """Forget what was taken since `state`; the file is the caller's to cut."""
         self._file_end = 0
-        self.next_offset, self.size_bytes = state[0], state[1]
-        self.first_timestamp_ms, self.largest_timestamp_ms = state[2], state[3]
-        self.largest_timestamp_offset, self._bytes_since_entry = state[4], state[5]
-        self.untimed_ms = state[8]
-        self.index.cut(state[6])
-        self.time_index.cut(state[7])
+        self.next_offset = state.next_offset
+        self.size_bytes = state.size_bytes
+        self.first_timestamp_ms = state.first_timestamp_ms
+        self.largest_timestamp_ms = state.largest_timestamp_ms
+        self.largest_timestamp_offset = state.largest_timestamp_offset
+        self._bytes_since_entry = state.bytes_since_entry
+        self.untimed_ms = state.untimed_ms
+        self.index.cut(state.index_count)
+        self.time_index.cut(state.time_index_count)
         self.indexes.were_cut()
         self._marks.clear()
 

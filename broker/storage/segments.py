@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
+from broker.storage import txn_index
 from broker.storage.disk import Disk, DiskFile, FileRegion
 from broker.storage.dropped import unlink_if_there
 from broker.storage.errors import DiskError
 from broker.storage.outcomes import NOTHING, LogRead, Staged
 from broker.storage.segment import DELETED_SUFFIX, Segment, State
+from broker.storage.txn_index import AbortedEntry, AbortedTransaction
 
 WARM_SEGMENTS_MAX = 3
 """Closed segments per log that keep descriptor and indexes in memory, those used last.
@@ -22,8 +25,13 @@ Enough for readers that lag at three places. Few, for the indexes of 1 GiB take 
 that rolls keeps as many, read or not.
 """
 
-Standing = tuple[int, int, State]
-"""Where the row stands: number of segments, bytes in the closed ones, state of the active one."""
+
+class Standing(NamedTuple):
+    """Where the row stands."""
+
+    segment_count: int
+    closed_bytes: int
+    active: State
 
 
 class Segments:
@@ -139,6 +147,19 @@ class Segments:
         self.unload_cold(segments)
         return files
 
+    def aborted(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """Every aborted transaction with data in [start, end), by first offset."""
+        searched: list[Segment] = []
+
+        def indexes() -> Iterator[Sequence[AbortedEntry]]:
+            for segment in self.from_offset(start_offset):
+                searched.append(segment)
+                yield segment.aborted()
+
+        found = txn_index.overlapping(indexes(), start_offset, end_offset)
+        self.unload_cold(searched)
+        return found
+
     def closed_since_sync(self) -> list[Segment]:
         """The closed segments whose index files a flush has to sync; `indexes_synced` follows."""
         return list(self._unsynced)
@@ -155,10 +176,10 @@ class Segments:
             if segment.is_loaded and segment is not self.active and segment not in self._warm:
                 segment.unload()
 
-    def roll(self, interval_bytes: int, now_ms: int) -> None:
-        """Go on in a new segment; on DiskError the row is as before."""
+    def roll(self, base_offset: int, interval_bytes: int, now_ms: int) -> None:
+        """Go on in a new segment, at the end or above it; on DiskError the row is as before."""
         old = self.active
-        new = Segment(self._disk, self._folder, old.next_offset, interval_bytes, now_ms)
+        new = Segment(self._disk, self._folder, base_offset, interval_bytes, now_ms)
         try:
             new.create()
         except DiskError:
@@ -176,24 +197,24 @@ class Segments:
     def write_run(self, run: Sequence[Staged], now_ms: int) -> None:
         """Write batches behind the last, with one call of the disk."""
         segment = self.active
-        size_bytes = sum(one[2] for one in run)
-        segment.write([one[0] for one in run], size_bytes, stretches=self.stretches)
+        size_bytes = sum([one.size_bytes for one in run])
+        segment.write([one.batch for one in run], size_bytes, stretches=self.stretches)
         segment.written_ms = now_ms
-        for _, last_offset, size_bytes, max_timestamp_ms, _, _ in run:
-            segment.take(last_offset, size_bytes, max_timestamp_ms)
+        for one in run:
+            segment.take(one.last_offset, one.size_bytes, one.max_timestamp_ms)
         segment.mark_end()
 
     def write_runs(self, staged: Sequence[Staged], interval_bytes: int, now_ms: int) -> None:
         """The same for batches some of which begin a new segment."""
-        starts = [number for number, one in enumerate(staged) if one[5]]
+        starts = [number for number, one in enumerate(staged) if one.begins_segment]
         if starts[0]:
             self.write_run(staged[: starts[0]], now_ms)
         for start, end in zip(starts, [*starts[1:], len(staged)], strict=True):
-            self.roll(interval_bytes, now_ms)
+            self.roll(staged[start].base_offset, interval_bytes, now_ms)
             self.write_run(staged[start:end], now_ms)
 
     def standing(self) -> Standing:
-        return len(self._row), self.closed_bytes, self.active.state()
+        return Standing(len(self._row), self.closed_bytes, self.active.state())
 
     def take_back(self, standing: Standing) -> None:
         """Return to where the row stood before a write that failed.
@@ -259,15 +280,6 @@ class Segments:
             segment.finish_files()
             files += segment.indexes.unsynced_files()
         return files
-
-    def cut(self, offset: int) -> None:
-        """Remove everything from `offset` on from the files; the row must then be loaded anew."""
-        while len(self._row) > 1 and self._base_offsets[-1] >= offset:
-            self._base_offsets.pop()
-            for path in self._row.pop().paths():
-                unlink_if_there(self._disk, path)
-        last = self._row[-1]
-        last.file.truncate(last.locate(offset))
 
     def _keep_warm(self, segment: Segment) -> None:
         if segment in self._warm:

@@ -83,6 +83,16 @@ def finish_swaps(disk: Disk, folder: str) -> None:
         disk.sync_folder(folder)
 
 
+def discard_swaps(disk: Disk, folder: str) -> None:
+    """Remove what a cleaning has made and not put in its place: the old segments are all there."""
+    names = disk.list_folder(folder)
+    # The log file decides whether a swap was begun; without it a start throws the others away.
+    names.sort(key=lambda name: not name.endswith(LOG_SUFFIX + SWAP_SUFFIX))
+    for name in names:
+        if name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX)):
+            unlink_if_there(disk, f"{folder}/{name}")
+
+
 def _finish(disk: Disk, folder: str, base_offset: int) -> None:
     new = Segment(disk, folder, base_offset, 0, 0)
     log_path, index_path, time_index_path, txn_index_path, _ = new.paths()

@@ -58,12 +58,12 @@ class Tail:
         config: LogConfig,
         now_ms: int,
     ) -> bool:
-        """Whether a batch needs a new segment; one that is empty takes any batch."""
+        """Whether a batch needs a new segment; one that is empty takes any it can index."""
+        if last_offset - self.base_offset > INT_MAX:
+            return True
         if not self.size_bytes:
             return False
         if self.size_bytes + size_bytes > config.segment_bytes:
-            return True
-        if last_offset - self.base_offset > INT_MAX:
             return True
         # Kafka's rule: the records' own span, or the segment's age where records have no time.
         if self.first_timestamp_ms < 0 or max_timestamp_ms < 0:

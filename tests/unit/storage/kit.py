@@ -148,6 +148,16 @@ class Node:
         self.log.write_staged(now_ms)
         return done
 
+    def truncate(self, offset: int) -> None:
+        """Keep everything below an offset."""
+        truncation = self.manager.begin_truncation(self.log, offset, NOW)
+        if truncation is not None:
+            self.log.truncated(truncation.perform())
+
+    def reset(self, offset: int) -> None:
+        """Drop everything and go on at an offset."""
+        self.log.truncated(self.manager.begin_reset(self.log, offset, NOW).perform())
+
     def flush(self) -> int:
         target = self.log.flush_target()
         if target is not None:

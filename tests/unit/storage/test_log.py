@@ -274,7 +274,7 @@ def test_truncation_keeps_everything_below(offset: int) -> None:
         node.put(batch(b"%d" % number * 30, producer=(7, 0, number)), leader_epoch=number // 4)
     node.flush()
     everything = values_of(node.log)
-    node.log.truncate_to(offset, NOW)
+    node.truncate(offset)
     left = min(offset, 12)
     assert values_of(node.log) == everything[:left]
     assert node.log.recovery_point == node.log.high_watermark == node.log.log_end_offset == left
@@ -290,19 +290,21 @@ def test_truncation_within_a_batch_takes_the_whole_batch() -> None:
     node = Node()
     node.put(batch(b"a", b"b"), batch(b"c", b"d", b"e"))
     node.flush()
-    node.log.truncate_to(4, NOW)
+    node.truncate(4)
     assert node.log.log_end_offset == 2
 
 
-def test_a_flush_that_spans_a_truncation_vouches_for_nothing() -> None:
+def test_a_truncation_waits_for_the_flush_under_way() -> None:
     node = Node()
     many(node, 5)
     target = node.log.flush_target()
     assert target is not None
-    node.log.truncate_to(2, NOW)
-    many(node, 5)
+    with pytest.raises(AssertionError, match="flush under way"):
+        node.truncate(2)
     target.perform()
-    assert node.log.flushed(target) == 2
+    node.log.flushed(target)
+    node.truncate(2)
+    assert node.log.recovery_point == 2
 
 
 def test_an_epoch_ends_at_the_log_end_or_where_the_next_began() -> None:

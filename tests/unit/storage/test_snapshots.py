@@ -94,7 +94,7 @@ def test_how_many_producers_a_log_remembers_is_a_setting_of_the_node() -> None:
     assert remembered(5) == [3, 4, 5]
     node.restart()
     assert remembered(6) == [4, 5, 6]
-    node.log.truncate_to(5, NOW)
+    node.truncate(5)
     assert remembered(7, 8, 9, 10) == [8, 9, 10]
 
 
@@ -249,7 +249,7 @@ def test_a_snapshot_beyond_the_end_is_not_believed() -> None:
     node = Node(SMALL)
     lived(node, 20)
     node.manager.checkpoint().perform()
-    node.log.truncate_to(15, NOW)
+    node.truncate(15)
     node.manager.checkpoint().perform()
     assert all(int(name[:20]) <= 15 for name in files(node, ".snapshot"))
     node.restart()

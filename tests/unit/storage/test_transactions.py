@@ -294,5 +294,5 @@ def test_what_ended_below_the_high_watermark_is_stable_after_a_truncation() -> N
     end(node, ONE, is_commit=True)
     node.flush()
     node.put(batch(b"a"), batch(b"b"))
-    node.log.truncate_to(3, NOW)
+    node.truncate(3)
     assert node.log.last_stable_offset == node.log.high_watermark == 2

@@ -1,0 +1,32 @@
+"""The mark of a log whose offsets may have gaps anywhere: a follower of a cleaned log.
+
+Floor: storage. A leader's log gets its gaps by being cleaned, below its recovery point; a follower
+receives them, also in what is not yet on its disk. Without the mark a start would take the first
+gap above the recovery point for a torn tail and cut the log there. So the mark, a small file in the
+partition's folder, is on the disk before the first gap is appended, and stays until the log is
+emptied.
+"""
+
+from __future__ import annotations
+
+from broker.storage.disk import Disk
+
+GAP_MARK = "offset-gaps"
+_CONTENT = b"version: 0\n"
+
+
+def gap_mark_path(folder: str) -> str:
+    return f"{folder}/{GAP_MARK}"
+
+
+class GapMark:
+    """The mark of one log, to be made in a thread; then `Log.gaps_are_marked` in the loop."""
+
+    __slots__ = ("_disk", "_folder")
+
+    def __init__(self, disk: Disk, folder: str) -> None:
+        self._disk = disk
+        self._folder = folder
+
+    def perform(self) -> None:
+        self._disk.replace(gap_mark_path(self._folder), _CONTENT, is_durable=True)

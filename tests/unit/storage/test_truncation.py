@@ -1,0 +1,212 @@
+"""Truncating a log and starting it anew: nothing that was cut comes back."""
+
+from __future__ import annotations
+
+import random
+from itertools import count
+
+import pytest
+
+from broker.storage.errors import DiskError
+from broker.storage.log import Log
+from tests.unit.protocol.examples import SEED
+from tests.unit.storage.kit import MANY, NOW, Node, batch, batches_of, values_of
+
+SMALL = {"segment.bytes": "200"}
+POWER_CUTS = 12
+
+
+def filled(count: int, topic: dict[str, str] | None = None) -> Node:
+    """A log of so many batches of one record, all of it on the disk and checkpointed."""
+    node = Node(topic=topic)
+    for number in range(count):
+        value, key = b"%03d" % number * 10, b"%d" % (number % 3)
+        node.put(batch(value, key=key, producer=(7, 0, number)), leader_epoch=number // 4)
+    node.flush()
+    node.manager.checkpoint().perform()
+    return node
+
+
+@pytest.mark.parametrize("topic", [None, SMALL])
+def test_the_recovery_point_is_lowered_before_anything_is_cut(topic: dict[str, str] | None) -> None:
+    for seed in range(SEED, SEED + POWER_CUTS):
+        node = filled(10, topic)
+        node.truncate(5)
+        report = node.crash(random.Random(seed))
+        assert report.offline == {}, f"MILLRACE_SEED={seed}"
+        assert node.log.log_end_offset == 5
+
+
+@pytest.mark.parametrize("target", [0, 4, 6])
+def test_a_target_at_or_below_the_start_takes_the_start_along(target: int) -> None:
+    node = filled(12, SMALL)
+    node.log.advance_log_start(6)
+    node.manager.checkpoint().perform()
+    node.truncate(target)
+    log = node.log
+    assert (log.log_start_offset, log.log_end_offset) == (target, target)
+    assert (log.high_watermark, log.recovery_point) == (target, target)
+    node.put(batch(b"anew"), leader_epoch=9)
+    node.flush()
+    node.crash(random.Random(SEED))
+    assert (node.log.log_start_offset, values_of(node.log)) == (target, [b"anew"])
+
+
+@pytest.mark.parametrize("target", [0, 3, 7])
+@pytest.mark.parametrize("topic", [None, SMALL])
+def test_what_was_cut_does_not_come_back(target: int, topic: dict[str, str] | None) -> None:
+    for seed in range(SEED, SEED + POWER_CUTS):
+        node = filled(20, topic)
+        before = values_of(node.log)
+        node.truncate(target)
+        node.manager.checkpoint().perform()
+        node.crash(random.Random(seed))
+        assert values_of(node.log) == before[:target], f"MILLRACE_SEED={seed}"
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_a_truncation_that_dies_anywhere_can_be_done_again(reset: bool) -> None:
+    """Whatever call is the last: no partition goes offline, and nothing below the target goes."""
+    for call in count(1):
+        node = filled(8, SMALL)
+        before = values_of(node.log)
+        target = 30 if reset else 5
+        begin = node.manager.begin_reset if reset else node.manager.begin_truncation
+        truncation = begin(node.log, target, NOW)
+        assert truncation is not None
+        node.sim.fail_at, node.sim.fails_on = node.sim.calls + call, True
+        try:
+            truncation.perform()
+        except DiskError:
+            is_over = False
+        else:
+            is_over = True
+        node.sim.fail_at = None
+        assert node.crash(random.Random(call)).offline == {}, call
+        left = values_of(node.log)
+        if reset:
+            node.reset(target)
+            assert (node.log.log_start_offset, node.log.log_end_offset) == (target, target)
+        else:
+            assert before[:target] == left[:target], call
+            assert left == before[: len(left)], call
+            node.truncate(target)
+            assert values_of(node.log) == before[:target]
+        if is_over:
+            assert call > 20
+            return
+
+
+def test_a_checkpoint_taken_after_the_decision_holds_the_lowered_offsets() -> None:
+    """Housekeeping goes on meanwhile; its checkpoint is written behind the truncation's own."""
+    node = filled(10)
+    truncation = node.manager.begin_truncation(node.log, 5, NOW)
+    assert truncation is not None
+    late = node.manager.checkpoint()
+    loaded = truncation.perform()
+    late.perform()
+    node.log.truncated(loaded)
+    assert node.crash(random.Random(SEED)).offline == {}
+    assert node.log.log_end_offset == 5
+    assert node.log.leader_epochs.entries == [(0, 0), (1, 4)]
+
+
+def test_a_log_that_is_being_cut_is_neither_flushed_nor_cleaned_nor_shortened() -> None:
+    node = filled(12, {**SMALL, "cleanup.policy": "compact,delete", "retention.bytes": "1"})
+    assert node.log.dirt(NOW) is not None
+    truncation = node.manager.begin_truncation(node.log, 9, NOW)
+    assert truncation is not None
+    assert node.log.flush_target() is None
+    assert node.log.dirt(NOW) is None
+    assert not node.log.expire(NOW)
+    assert node.log.drop_below(9, NOW) is None
+    node.log.truncated(truncation.perform())
+    assert node.log.dirt(NOW) is not None
+
+
+def test_a_cleaning_is_given_up() -> None:
+    """What it has made must not take the place of what is left, not even after a restart."""
+    node = filled(12, {**SMALL, "cleanup.policy": "compact"})
+    job = node.log.plan_cleaning(NOW, 1 << 20)
+    assert job is not None
+    while not node.manager.clean(node.log, job):
+        pass
+    assert any(name.endswith(".swap") for name in node.names())
+    before = values_of(node.log)
+    node.truncate(5)
+    assert not any(name.endswith((".swap", ".cleaned")) for name in node.names())
+    node.reopen()
+    assert values_of(node.log) == before[:5]
+
+
+def test_a_reset_goes_on_at_any_offset() -> None:
+    for offset in (0, 3, 7, 50, 2**40):
+        node = filled(7, SMALL)
+        node.reset(offset)
+        log = node.log
+        assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (offset,) * 3
+        assert log.active_producers() == []
+        node.put(batch(b"anew"), leader_epoch=3)
+        node.flush()
+        assert log.leader_epochs.entries == [(3, offset)]
+        node.manager.checkpoint().perform()
+        assert node.crash(random.Random(offset)).offline == {}
+        assert (node.log.log_start_offset, values_of(node.log)) == (offset, [b"anew"])
+
+
+@pytest.mark.parametrize("seed", range(SEED, SEED + 15))
+def test_nothing_of_the_cut_history_is_told_of_the_next(seed: int) -> None:
+    """Other producers and transactions follow; snapshots and indexes know only of them.
+
+    What the batches that are left tell a log which has never seen others is what is right.
+    """
+    chance = random.Random(seed)
+    where = f"MILLRACE_SEED={seed}"
+    node = Node(topic=SMALL)
+    for epoch in range(4):
+        base_offset = node.log.log_end_offset
+        for _ in range(chance.randint(3, 25)):
+            go_on(node, chance, epoch)
+        if chance.random() < 0.7:
+            node.flush()
+            node.manager.checkpoint().perform()
+        if chance.random() < 0.3:
+            node.restart()
+        node.flush()
+        if epoch < 3:
+            target = chance.randint(base_offset, node.log.log_end_offset)
+            node.truncate(target)
+            if chance.random() < 0.7:
+                assert node.crash(chance).offline == {}, where
+            assert node.log.log_end_offset == target, where
+    assert node.crash(chance).offline == {}, where
+    other = Node()
+    other.log.follower_append(memoryview(b"".join(batches_of(node.log))), NOW)
+    other.log.write_staged(NOW)
+    assert batches_of(other.log) == batches_of(node.log), where
+    assert told_by(other.log) == told_by(node.log), where
+    assert other.log.leader_epochs.entries == node.log.leader_epochs.entries, where
+
+
+def go_on(node: Node, chance: random.Random, epoch: int) -> None:
+    """One more batch of a transaction, or its end."""
+    state = node.log.producer_state
+    producer = 10 * epoch + chance.randint(0, 2)
+    if producer in state.transactions.open and chance.random() < 0.4:
+        node.log.append_marker(producer, 0, chance.random() < 0.5, 0, epoch, NOW)
+        node.log.write_staged(NOW)
+        return
+    known = state.producers.get(producer)
+    sequence = known.batches[-1][1] + 1 if known else 0
+    value = b"%d" % chance.randrange(1000) * chance.randint(1, 20)
+    view = batch(value, producer=(producer, 0, sequence), is_transactional=True)
+    node.put(view, leader_epoch=epoch)
+
+
+def told_by(log: Log) -> tuple[object, ...]:
+    """What a log knows of its producers and of their transactions."""
+    producers = sorted(
+        (one.producer_id, one.producer_epoch, one.last_sequence, one.current_txn_start_offset)
+        for one in log.active_producers()
+    )
+    return producers, log.aborted_transactions(0, MANY)
