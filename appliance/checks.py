@@ -97,18 +97,17 @@ def whose_data(mill: Mill) -> Iterator[Check]:
             continue
         folder = mill.home.part_data(part.name)
         noted = read_meta_properties(folder / "meta.properties")
-        for key, secret in (("cluster.id", "cluster_id"), ("directory.id", "directory_id")):
-            path = mill.home.part_secrets(part.name) / secret
-            if key not in noted or not path.exists():
-                continue
-            ours = path.read_text().strip()
-            if noted[key] != ours:
-                yield Check(
-                    Level.FAILED,
-                    f"data folder {folder}",
-                    f"it belongs to another cluster: {key} there is {noted[key]}, ours is {ours}",
-                    "put the right data folder back, or move this one away to start afresh",
-                )
+        path = mill.home.part_secrets(part.name) / "cluster_id"
+        if "cluster.id" not in noted or not path.exists():
+            continue
+        theirs, ours = noted["cluster.id"], path.read_text().strip()
+        if theirs != ours:
+            yield Check(
+                Level.FAILED,
+                f"data folder {folder}",
+                f"it belongs to another cluster: cluster.id there is {theirs}, ours is {ours}",
+                "put the right data folder back, or move this one away to start afresh",
+            )
 
 
 def disk_space(home: Home) -> Iterator[Check]:

@@ -1,4 +1,4 @@
-"""The one-shot `init`: cluster id, directory ids and all secrets, made once and never changed.
+"""The one-shot `init`: the cluster id and all secrets, made once and never changed.
 
 The same for `make up` and for the compose service that the others wait for. Every file appears
 whole or not at all and is readable by its owner only; what exists stays as it is, so running this
@@ -51,10 +51,7 @@ def initialise(home: Home, broker_count: int) -> Made:
 
     cluster_id = _cluster_id(home, parts)
     for part in parts:
-        on_disk = read_meta_properties(home.part_data(part) / "meta.properties")
-        directory_id = on_disk.get("directory.id") or _new_id()
         _create(home, f"{part}/cluster_id", cluster_id, made)
-        _create(home, f"{part}/directory_id", directory_id, made)
     for user in MYSQL_USERS:
         _create(home, f"mysql/{user}", _new_password(), made)
     _create(home, "redis/password", _new_password(), made)

@@ -83,7 +83,6 @@ def broker_settings(mill: Mill, part: str) -> dict[str, Any]:
         "part": part,
         "node_id": number,
         "cluster_id": read_secret(mill.home, f"{part}/cluster_id"),
-        "directory_id": read_secret(mill.home, f"{part}/directory_id"),
         "log_dir": str(mill.home.part_data(part)),
         "listeners": {
             "HOST": {

@@ -57,7 +57,6 @@ class BrokerConfig(BrokerKeys):
     part: str
     node_id: int
     cluster_id: str
-    directory_id: str
     log_dir: str
     listeners: Mapping[str, Listener]
     status_host: str
@@ -79,7 +78,6 @@ class BrokerConfig(BrokerKeys):
                 part=raw["part"],
                 node_id=int(raw["node_id"]),
                 cluster_id=raw["cluster_id"],
-                directory_id=raw["directory_id"],
                 log_dir=raw["log_dir"],
                 listeners={name: Listener(**one) for name, one in raw["listeners"].items()},
                 status_host=status.get("host", "127.0.0.1"),

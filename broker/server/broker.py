@@ -98,7 +98,8 @@ class Broker:
 
         Raises FolderError, CorruptionError or DiskError.
         """
-        self._logs = LogManager(self._disk, self.config)
+        new_directory_id = random_uuid(self._random.randbytes(16))
+        self._logs = LogManager(self._disk, self.config, new_directory_id)
         report = self._logs.open_all(self.clock.now_ms())
         known = self._logs.logs.keys() | self._logs.offline.keys()
         if known and METADATA_PARTITION not in known:

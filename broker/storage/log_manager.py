@@ -19,12 +19,13 @@ from broker.storage.cleaner import CleaningJob
 from broker.storage.disk import Disk, DiskFile
 from broker.storage.dropped import DroppedFiles
 from broker.storage.errors import CorruptionError, DiskError, FolderError
-from broker.storage.folder import check_identity, folder_name, parse_folder_name
+from broker.storage.folder import folder_name, parse_folder_name
 from broker.storage.gap_mark import gap_mark_path
+from broker.storage.identity import take_identity
 from broker.storage.log import Log
 from broker.storage.node_checkpoints import Checkpoint, NodeCheckpoints, Offsets
 from broker.storage.truncation import Cut, Truncation
-from protocol.types import TopicPartition
+from protocol.types import TopicPartition, Uuid
 
 DELETE_SUFFIX = "-delete"
 LOCK_FILE = ".lock"
@@ -55,7 +56,8 @@ class LogManager:
     in `offline` have no log: answer KAFKA_STORAGE_ERROR for them.
     """
 
-    def __init__(self, disk: Disk, config: BrokerConfig) -> None:
+    def __init__(self, disk: Disk, config: BrokerConfig, new_directory_id: Uuid) -> None:
+        """`new_directory_id` becomes the id of a data folder that is empty."""
         self.logs: dict[TopicPartition, Log] = {}
         self.offline: dict[TopicPartition, str] = {}
         self._disk = disk
@@ -65,7 +67,7 @@ class LogManager:
         self._lock = disk.lock(f"{self._folder}/{LOCK_FILE}")
         self._checkpoints = NodeCheckpoints(disk, self._folder)
         try:
-            check_identity(disk, self._folder, config)
+            self.directory_id = take_identity(disk, self._folder, config, new_directory_id)
         except BaseException:
             self._lock.release()
             raise

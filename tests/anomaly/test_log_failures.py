@@ -14,7 +14,17 @@ from broker.storage.log_manager import LogManager
 from protocol.errors import ApiError
 from protocol.wire.records import read_header
 from tests.harness.seed import seeded
-from tests.unit.storage.kit import NOW, TOPIC_ID, TP, Node, batch, batches_of, retain, values_of
+from tests.unit.storage.kit import (
+    DIRECTORY_ID,
+    NOW,
+    TOPIC_ID,
+    TP,
+    Node,
+    batch,
+    batches_of,
+    retain,
+    values_of,
+)
 
 SETTINGS = {"log.index.interval.bytes": 150, "log.segment.bytes": 700}
 
@@ -148,7 +158,7 @@ def test_any_failing_call_while_opening_is_survived_by_opening_again() -> None:
         node.manager.release()
         node.sim.fail_at = node.sim.calls + failing
         try:
-            node.manager = LogManager(node.disk, node.config)
+            node.manager = LogManager(node.disk, node.config, DIRECTORY_ID)
             report = node.manager.open_all(NOW)
         except DiskError:
             node.sim.locked.clear()

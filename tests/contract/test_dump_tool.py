@@ -22,7 +22,7 @@ from protocol.types import TopicPartition
 from protocol.wire.records import Codec, read_header
 from tests.harness.kafka import kafka_jars
 from tests.harness.seed import seeded
-from tests.unit.storage.kit import NOW, TOPIC_ID, TP, append, batch, broker_config
+from tests.unit.storage.kit import DIRECTORY_ID, NOW, TOPIC_ID, TP, append, batch, broker_config
 
 pytestmark = pytest.mark.slow
 
@@ -61,7 +61,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
         {"log.segment.bytes": 60_000, "log.index.interval.bytes": 1024}, log_dir=str(home / "data")
     )
     disk = OsDisk()
-    manager = LogManager(disk, config)
+    manager = LogManager(disk, config, DIRECTORY_ID)
     manager.open_all(NOW)
     log = manager.create(TP, TOPIC_ID, config.log_config(), NOW)
     sequences = {1: 0, 2: 0}
@@ -88,7 +88,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
             # A restart without a clean stop in the middle: what is written after it must fit.
             log.write_staged(NOW)
             manager.release()
-            manager = LogManager(disk, config)
+            manager = LogManager(disk, config, DIRECTORY_ID)
             manager.open_all(NOW)
             log = manager.logs[TP]
     log.write_staged(NOW)
@@ -202,7 +202,7 @@ def cleaned(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     home = tmp_path_factory.mktemp("cleaned")
     config = broker_config({"log.index.interval.bytes": 1024}, log_dir=str(home / "data"))
     disk = OsDisk()
-    manager = LogManager(disk, config)
+    manager = LogManager(disk, config, DIRECTORY_ID)
     manager.open_all(NOW)
     settings = config.log_config(COMPACT)
     log = manager.create(CLEANED, TOPIC_ID, settings, NOW)
@@ -219,7 +219,7 @@ def cleaned(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         manager.release()
         with (folder / f"{log.segments.last_base_offset:020d}.log").open("ab") as torn:
             torn.write(b"torn" * 25)
-        manager = LogManager(disk, config)
+        manager = LogManager(disk, config, DIRECTORY_ID)
         assert manager.open_all(NOW).truncated
         manager.logs[CLEANED].config = settings
     manager.close_clean()

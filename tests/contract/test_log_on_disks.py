@@ -11,7 +11,7 @@ from broker.storage.log_manager import LogManager
 from protocol.types import TopicPartition
 from protocol.wire.records import read_header
 from tests.sim.disk import SimDisk
-from tests.unit.storage.kit import EVERYTHING, TOPIC_ID, batch, broker_config
+from tests.unit.storage.kit import DIRECTORY_ID, EVERYTHING, TOPIC_ID, batch, broker_config
 
 SETTINGS = {"log.segment.bytes": 900, "log.index.interval.bytes": 200, "log.retention.bytes": 3000}
 # The real disk stamps its files itself, and producers older than theirs would be forgotten.
@@ -44,7 +44,7 @@ def live(disk: Disk, log_dir: str) -> list[bytes]:
             offset += len(region.read()) // len(batch(b"%04d" % 0 * 9))
         seen.append(repr(log.max_timestamp_record(EVERYTHING)).encode())
 
-    manager = LogManager(disk, config)
+    manager = LogManager(disk, config, DIRECTORY_ID)
     manager.open_all(NOW)
     log = manager.create(KEPT, TOPIC_ID, config.log_config(), NOW)
     write(manager.create(GONE, TOPIC_ID, config.log_config(), NOW), 0, 5)
@@ -52,7 +52,7 @@ def live(disk: Disk, log_dir: str) -> list[bytes]:
     look(log)
     manager.release()
 
-    manager = LogManager(disk, config)
+    manager = LogManager(disk, config, DIRECTORY_ID)
     assert not manager.open_all(NOW).was_clean
     log = manager.logs[KEPT]
     log.advance_high_watermark(log.log_end_offset)
@@ -68,7 +68,7 @@ def live(disk: Disk, log_dir: str) -> list[bytes]:
     look(log)
     manager.close_clean()
 
-    manager = LogManager(disk, config)
+    manager = LogManager(disk, config, DIRECTORY_ID)
     assert manager.open_all(NOW).was_clean
     look(manager.logs[KEPT])
     manager.close_clean()

@@ -26,7 +26,6 @@ from tests.harness.wait import wait_until
 ROOT = Path(__file__).resolve().parents[2]
 
 CLUSTER_ID = "bWlsbHJhY2UtdGVzdHMtMQ"
-DIRECTORY_ID = "dGVzdC1icm9rZXItZGlyLQ"
 
 START_DEADLINE_S = 30.0
 STOP_DEADLINE_S = 20.0
@@ -76,7 +75,6 @@ class BrokerProcess:
             "part": f"broker-{self.node_id}",
             "node_id": self.node_id,
             "cluster_id": CLUSTER_ID,
-            "directory_id": DIRECTORY_ID,
             "log_dir": str(self.log_dir),
             "listeners": {
                 name: {

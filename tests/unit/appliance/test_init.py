@@ -31,7 +31,6 @@ def test_everything_is_made_and_private(home: Home) -> None:
     assert sorted(made.names) == sorted(found)
     assert set(found) == {
         "broker-1/cluster_id",
-        "broker-1/directory_id",
         "mysql/mill",
         "mysql/reader",
         "mysql/root",
@@ -44,8 +43,6 @@ def test_everything_is_made_and_private(home: Home) -> None:
         assert stat.S_IMODE((home.secrets / name).stat().st_mode) == 0o600
         assert stat.S_IMODE((home.secrets / name).parent.stat().st_mode) == 0o700
     assert uuid_from_base64(found["broker-1/cluster_id"])
-    assert uuid_from_base64(found["broker-1/directory_id"])
-    assert found["broker-1/cluster_id"] != found["broker-1/directory_id"]
 
 
 def test_each_part_gets_the_secret_that_its_server_has(home: Home) -> None:
@@ -74,16 +71,14 @@ def test_only_what_is_missing_is_made(home: Home) -> None:
     assert contents(home) == before
 
 
-def test_the_brokers_of_one_cluster_share_its_id_only(home: Home) -> None:
+def test_the_brokers_of_one_cluster_share_its_id(home: Home) -> None:
     initialise(home, 1)
     cluster_id = read_secret(home, "broker-1/cluster_id")
     initialise(home, 3)
-    ids = {read_secret(home, f"broker-{n}/directory_id") for n in (1, 2, 3)}
-    assert len(ids) == 3
     assert {read_secret(home, f"broker-{n}/cluster_id") for n in (1, 2, 3)} == {cluster_id}
 
 
-def test_a_data_folder_lends_its_ids_to_lost_secrets(home: Home) -> None:
+def test_a_data_folder_lends_its_cluster_id_to_lost_secrets(home: Home) -> None:
     folder = home.part_data("broker-1")
     folder.mkdir(parents=True)
     (folder / "meta.properties").write_text(
@@ -92,7 +87,8 @@ def test_a_data_folder_lends_its_ids_to_lost_secrets(home: Home) -> None:
     )
     initialise(home, 1)
     assert read_secret(home, "broker-1/cluster_id") == "AAAAAAAAQACAAAAAAAAAAA"
-    assert read_secret(home, "broker-1/directory_id") == "AAAAAAAAQACAAAAAAAAAAQ"
+    # A folder's own id stands in the folder alone: a wiped one must not get it back.
+    assert not (home.part_secrets("broker-1") / "directory_id").exists()
 
 
 def test_a_missing_or_empty_secret_says_what_helps(home: Home) -> None:

@@ -19,7 +19,6 @@ def broker_config(**settings: object) -> BrokerConfig:
             "part": "broker-1",
             "node_id": 1,
             "cluster_id": "bWlsbHJhY2UtdGVzdHMtMQ",
-            "directory_id": "dGVzdC1icm9rZXItZGlyLQ",
             "log_dir": "unused",
             "listeners": {
                 "HOST": {

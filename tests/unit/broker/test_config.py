@@ -31,7 +31,6 @@ RAW: dict[str, Any] = {
     "part": "broker-1",
     "node_id": 1,
     "cluster_id": "AAAAAAAAAAAAAAAAAAAAAA",
-    "directory_id": "BBBBBBBBBBBBBBBBBBBBBA",
     "log_dir": "data/broker-1",
     "listeners": {
         "HOST": {

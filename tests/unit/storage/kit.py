@@ -22,6 +22,7 @@ from tests.sim.disk import SimDisk
 NOW = 1_800_000_000_000
 FOLDER = "/data"
 TP = TopicPartition("logs.access", 0)
+DIRECTORY_ID = uuid.UUID("0d1bf0a2-4b54-4c8e-9d5a-3c1c5c1f4f01")
 TOPIC_ID = uuid.UUID("5f0c2e0e-9d3e-4f60-9b3a-0a8f0e6a7c11")
 EVERYTHING = 2**62
 MANY = 1_000
@@ -34,7 +35,6 @@ def broker_config(
         "part": "broker-1",
         "node_id": 1,
         "cluster_id": "AAAAAAAAAAAAAAAAAAAAAA",
-        "directory_id": "BBBBBBBBBBBBBBBBBBBBBA",
         "log_dir": log_dir,
         "listeners": {},
         "settings": settings or {},
@@ -104,7 +104,7 @@ class Node:
         self.disk: Disk = disk or self.sim
         self.config = broker_config(settings)
         self.topic = dict(topic or {})
-        self.manager = LogManager(self.disk, self.config)
+        self.manager = LogManager(self.disk, self.config, DIRECTORY_ID)
         self.manager.open_all(NOW)
         self.log = self.manager.create(TP, TOPIC_ID, self.log_config, NOW)
 
@@ -115,7 +115,7 @@ class Node:
     def reopen(self, now_ms: int = NOW) -> OpenReport:
         """Start again over what is on the disk, without a clean stop."""
         self.manager.release()
-        self.manager = LogManager(self.disk, self.config)
+        self.manager = LogManager(self.disk, self.config, DIRECTORY_ID)
         report = self.manager.open_all(now_ms)
         found = self.manager.get(TP)
         if found is not None:

@@ -21,6 +21,7 @@ from protocol.types import TopicPartition
 from protocol.wire.records import read_header
 from tests.sim.disk import SimDisk
 from tests.unit.storage.kit import (
+    DIRECTORY_ID,
     FOLDER,
     NOW,
     TOPIC_ID,
@@ -59,7 +60,7 @@ def test_the_folder_holds_what_kafkas_would() -> None:
     }
     read = node.disk.read_all
     assert read(f"{FOLDER}/meta.properties") == (
-        b"cluster.id=AAAAAAAAAAAAAAAAAAAAAA\ndirectory.id=BBBBBBBBBBBBBBBBBBBBBA\n"
+        b"cluster.id=AAAAAAAAAAAAAAAAAAAAAA\ndirectory.id=DRvwoktUTI6dWjwcXB9PAQ\n"
         b"node.id=1\nversion=1\n"
     )
     assert read(f"{FOLDER}/recovery-point-offset-checkpoint") == b"0\n1\nlogs.access 0 1\n"
@@ -81,25 +82,40 @@ def test_the_clean_marker_is_good_for_one_start() -> None:
     [
         ({"cluster_id": "CCCCCCCCCCCCCCCCCCCCCA"}, r"cluster\.id A+.*C+"),
         ({"node_id": 2}, r"node\.id 1, the configuration 2"),
-        ({"directory_id": "CCCCCCCCCCCCCCCCCCCCCA"}, r"directory\.id"),
     ],
 )
 def test_another_nodes_folder_is_refused_by_name(change: dict[str, Any], named: str) -> None:
     disk = SimDisk()
-    LogManager(disk, broker_config()).release()
+    LogManager(disk, broker_config(), DIRECTORY_ID).release()
     with pytest.raises(FolderError, match=named):
-        LogManager(disk, broker_config(**change))
+        LogManager(disk, broker_config(**change), DIRECTORY_ID)
     # The refusal has let go of the lock.
-    LogManager(disk, broker_config()).release()
+    LogManager(disk, broker_config(), DIRECTORY_ID).release()
 
 
-@pytest.mark.parametrize("data", [b"", b"version=2\n", b"nonsense\n"])
+def test_a_folders_id_is_made_on_its_disk_and_stays_there() -> None:
+    """A wiped disk must not come back as the one that held the data: it would vote, and count."""
+    disk = SimDisk()
+
+    def started(disk: SimDisk) -> uuid.UUID:
+        manager = LogManager(disk, broker_config(), uuid.uuid4())
+        manager.release()
+        return manager.directory_id
+
+    made = started(disk)
+    assert started(disk) == made
+    disk.crash(random.Random(1))
+    assert started(disk) == made
+    assert started(SimDisk()) != made
+
+
+@pytest.mark.parametrize("data", [b"", b"version=2\n", b"nonsense\n", b"directory.id=x\n"])
 def test_a_damaged_identity_is_refused(data: bytes) -> None:
     disk = SimDisk()
-    LogManager(disk, broker_config()).release()
+    LogManager(disk, broker_config(), DIRECTORY_ID).release()
     disk.replace(f"{FOLDER}/meta.properties", data, is_durable=True)
     with pytest.raises(FolderError):
-        LogManager(disk, broker_config())
+        LogManager(disk, broker_config(), DIRECTORY_ID)
 
 
 def test_partitions_without_an_identity_are_not_adopted() -> None:
@@ -107,19 +123,19 @@ def test_partitions_without_an_identity_are_not_adopted() -> None:
     node.manager.release()
     node.disk.unlink(f"{FOLDER}/meta.properties")
     with pytest.raises(FolderError, match=r"no meta\.properties"):
-        LogManager(node.disk, node.config)
+        LogManager(node.disk, node.config, DIRECTORY_ID)
 
 
 def test_a_second_process_is_kept_out_of_the_folder(tmp_path: Path) -> None:
     config = broker_config(log_dir=str(tmp_path / "data"))
-    manager = LogManager(OsDisk(), config)
+    manager = LogManager(OsDisk(), config, DIRECTORY_ID)
     attempt = (
         "from broker.storage.disk import OsDisk\n"
         "from broker.storage.errors import FolderError\n"
         "from broker.storage.log_manager import LogManager\n"
-        "from tests.unit.storage.kit import broker_config\n"
+        "from tests.unit.storage.kit import DIRECTORY_ID, broker_config\n"
         "import sys\n"
-        "try:\n    LogManager(OsDisk(), broker_config(log_dir=sys.argv[1]))\n"
+        "try:\n    LogManager(OsDisk(), broker_config(log_dir=sys.argv[1]), DIRECTORY_ID)\n"
         "except FolderError as error:\n    sys.exit(f'refused: {error.reason}')\n"
     )
     root = Path(__file__).parents[3]
@@ -265,7 +281,7 @@ def test_a_damaged_checkpoint_stops_the_start() -> None:
     node = Node()
     node.manager.close_clean()
     node.disk.replace(f"{FOLDER}/recovery-point-offset-checkpoint", b"0\n2\n", is_durable=True)
-    manager = LogManager(node.disk, node.config)
+    manager = LogManager(node.disk, node.config, DIRECTORY_ID)
     with pytest.raises(CorruptionError, match="recovery-point"):
         manager.open_all(NOW)
 

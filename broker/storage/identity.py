@@ -1,0 +1,50 @@
+"""Whose data folder this is: meta.properties names the cluster, the node and the folder itself.
+
+Floor: storage. A broker that finds another cluster or node there must not touch the data. The
+folder's own id (KIP-858) is made on the disk that it names and kept nowhere else: a disk that was
+wiped comes back under another id, and so neither votes nor counts as in sync for what it has lost.
+"""
+
+from __future__ import annotations
+
+from broker.config import BrokerConfig
+from broker.storage import checkpoint
+from broker.storage.disk import Disk
+from broker.storage.errors import FolderError
+from broker.storage.folder import parse_folder_name
+from protocol.types import Uuid, uuid_from_base64, uuid_to_base64
+
+FORMAT_VERSION = "1"
+
+
+def take_identity(disk: Disk, folder: str, config: BrokerConfig, new_id: Uuid) -> Uuid:
+    """The folder's id; an empty folder gets `new_id`, durably.
+
+    Raises FolderError for a folder of another cluster or node, and for one with partitions that
+    says nothing of itself.
+    """
+    path = f"{folder}/{checkpoint.META_PROPERTIES}"
+    ours = {
+        "version": FORMAT_VERSION,
+        "cluster.id": config.cluster_id,
+        "node.id": str(config.node_id),
+    }
+    if not disk.exists(path):
+        if any(parse_folder_name(name) for name in disk.list_folder(folder)):
+            raise FolderError(folder, "there are partitions but no meta.properties")
+        noted = ours | {"directory.id": uuid_to_base64(new_id)}
+        disk.replace(path, checkpoint.encode_properties(noted), is_durable=True)
+        return new_id
+    try:
+        theirs = checkpoint.decode_properties(disk.read_all(path))
+        directory_id = uuid_from_base64(theirs.get("directory.id", ""))
+    except ValueError as error:
+        raise FolderError(folder, f"meta.properties cannot be read: {error}") from error
+    for key, value in ours.items():
+        if theirs.get(key) != value:
+            raise FolderError(
+                folder,
+                f"this data folder has {key} {theirs.get(key)}, the configuration {value}; "
+                "use the folder it was made for, or an empty one",
+            )
+    return directory_id
