@@ -120,6 +120,7 @@ class Broker:
         """Replay the metadata, register, open all partitions, then the listeners."""
         assert self._logs is not None and self._metadata_log is not None
         services = self.services
+        self.flusher.set_apart(self._metadata_log)
         controller = self._controller = Controller(self.config, self._random)
         services.metadata = MetadataDriver(
             controller,

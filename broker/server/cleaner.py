@@ -67,6 +67,9 @@ class Cleaner:
 
     def _slice(self, partition: Partition, job: CleaningJob) -> None:
         services = self._services
+        if not partition.log.is_cleaning(job):
+            self._given_up(job)
+            return
         began_ms = services.clock.monotonic_ms()
 
         def done(is_committed: bool) -> None:
@@ -87,8 +90,8 @@ class Cleaner:
 
     def _swap(self, partition: Partition, job: CleaningJob) -> None:
         services, log = self._services, partition.log
-        if services.replicas.logs.get(partition.topic_partition) is not log:
-            self._is_busy = False
+        if not log.is_cleaning(job):
+            self._given_up(job)
             return
         size_bytes = log.size_bytes
         try:
@@ -110,13 +113,20 @@ class Cleaner:
         # What is dirty elsewhere need not wait for the next look.
         services.loop.call_soon(self.look)
 
+    def _given_up(self, job: CleaningJob) -> None:
+        """The log has been deleted, or cut, or the job has failed; what it has made goes."""
+        self._is_busy = False
+        self._worker.run(job.abandon, lambda _: None, lambda _: None)
+
     def _failed(
         self, partition: Partition, job: CleaningJob, error: Exception, *, is_over: bool = False
     ) -> None:
-        self._is_busy = False
         if not is_over:
+            self._given_up(job)
+            if not partition.log.is_cleaning(job):
+                return
             partition.log.cleaning_failed(job)
-            self._worker.run(job.abandon, lambda _: None, lambda _: None)
+        self._is_busy = False
         if self._services.replicas.logs.get(partition.topic_partition) is not partition.log:
             return
         if is_over:

@@ -2,17 +2,17 @@
 
 Floor: server. A log that is marked while its sync is under way is synced once more right after it,
 together with everything written meanwhile; so the slower the disk, the larger the groups. A failed
-sync is final: the kernel may have dropped the pages and would call a second try a success.
+sync is final: the kernel may have dropped the pages and would call a second try a success. What
+renames a log's folder or cuts its files waits by `drain` until no thread works there any more.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from time import perf_counter_ns
 
 from broker.server.workers import Worker
-from broker.storage.errors import DiskError
 from broker.storage.flush import FlushTarget
 from broker.storage.log import Log
 
@@ -40,10 +40,13 @@ class Flusher:
         self._on_timed = on_timed
         self._marked: dict[Log, None] = {}
         self._in_flight: set[Log] = set()
-        self._forgotten: set[Log] = set()
-        """Logs under way whose sync need not succeed any more."""
-        self._workers = [Worker(loop, f"flush-{number}") for number in range(FLUSH_THREADS)]
-        self._idle = list(self._workers)
+        self._drains: list[tuple[Collection[Log], Callable[[], None]]] = []
+        """Logs that are not synced for now, and what is to be called when none is under way."""
+        self._apart: Log | None = None
+        names = [f"flush-{number}" for number in range(FLUSH_THREADS)]
+        self._idle = [Worker(loop, name) for name in names]
+        self._idle_apart = [Worker(loop, "flush-metadata")]
+        self._workers = [*self._idle, *self._idle_apart]
         self._is_scheduled = False
 
     @property
@@ -59,17 +62,36 @@ class Flusher:
             # Other connections' reads of this turn join the same sync.
             self._loop.call_soon(self._start)
 
-    def forget(self, log: Log) -> None:
-        """The log is about to be deleted: sync it no more, and take no refusal for a failure."""
-        self._marked.pop(log, None)
-        if log in self._in_flight:
-            self._forgotten.add(log)
+    def set_apart(self, log: Log) -> None:
+        """Sync this log, the metadata, in a thread of its own: it waits for no other."""
+        self._apart = log
+
+    def drain(self, logs: Collection[Log], done: Callable[[], None]) -> None:
+        """Call `done` when no sync of these logs is under way; until then none begins."""
+        if any(log in self._in_flight for log in logs):
+            self._drains.append((logs, done))
+        else:
+            done()
+
+    def _drained(self) -> None:
+        """Tell those whose logs are under way no more."""
+        drains, self._drains = self._drains, []
+        for logs, done in drains:
+            self.drain(logs, done)
 
     def _start(self) -> None:
         self._is_scheduled = False
-        ready = [log for log in self._marked if log not in self._in_flight]
-        while ready and self._idle:
-            share = -(-len(ready) // len(self._idle))
+        ready = [log for log in self._marked if self._may_begin(log)]
+        self._share([log for log in ready if log is self._apart], self._idle_apart)
+        self._share([log for log in ready if log is not self._apart], self._idle)
+
+    def _may_begin(self, log: Log) -> bool:
+        return log not in self._in_flight and not any(log in logs for logs, _ in self._drains)
+
+    def _share(self, ready: list[Log], idle: list[Worker]) -> None:
+        """Have these synced by the workers that are idle, each a share."""
+        while ready and idle:
+            share = -(-len(ready) // len(idle))
             batch, ready = ready[:share], ready[share:]
             targets = []
             for log in batch:
@@ -78,28 +100,27 @@ class Flusher:
                     targets.append((log, target))
             if targets:
                 self._in_flight.update(log for log, _ in targets)
-                self._sync(self._idle.pop(), targets)
+                self._sync(idle, targets)
 
-    def _sync(self, worker: Worker, targets: list[tuple[Log, FlushTarget]]) -> None:
+    def _sync(self, idle: list[Worker], targets: list[tuple[Log, FlushTarget]]) -> None:
+        worker = idle.pop()
+
         def job() -> int:
             start_ns = perf_counter_ns()
-            for log, target in targets:
-                try:
-                    target.perform()
-                except DiskError:
-                    if log not in self._forgotten:
-                        raise
+            for _log, target in targets:
+                target.perform()
             return perf_counter_ns() - start_ns
 
         def done(took_ns: int) -> None:
             self._on_timed(took_ns)
-            self._idle.append(worker)
+            idle.append(worker)
             for log, target in targets:
                 self._in_flight.discard(log)
-                self._forgotten.discard(log)
                 log.flushed(target)
             for log, _target in targets:
                 self._on_flushed(log)
+            if self._drains:
+                self._drained()
             if self._marked:
                 self._start()
 

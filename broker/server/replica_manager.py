@@ -267,6 +267,7 @@ class ReplicaManager:
 
     def apply(self, delta: MetadataDelta, image: MetadataImage, done: Callable[[], None]) -> None:
         """Follow a commit: folders are made and renamed in a thread, then `done` is called."""
+        retired: list[Log] = []
         for topic in delta.removed:
             for index in range(len(topic.partitions)):
                 topic_partition = TopicPartition(topic.name, index)
@@ -274,7 +275,8 @@ class ReplicaManager:
                 self._elsewhere.discard(topic_partition)
             for partition in self._topics.pop(topic.name, {}).values():
                 self._by_log.pop(partition.log, None)
-                self._flusher.forget(partition.log)
+                partition.log.retire()
+                retired.append(partition.log)
                 self._on_gone(partition)
         touched = [image.topics[name] for name in sorted(delta.touched) if name in image.topics]
 
@@ -290,7 +292,8 @@ class ReplicaManager:
             done()
 
         if delta.removed or touched:
-            self._worker.run(job, finish, _never)
+            # A flush under way works in the folder by its path, which a namesake may get.
+            self._flusher.drain(retired, lambda: self._worker.run(job, finish, _never))
         else:
             done()
 

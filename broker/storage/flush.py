@@ -1,14 +1,14 @@
 """One flush of one log, packed for a thread.
 
 Floor: storage. It is made in the loop from the state of that moment; `perform()` touches files and
-nothing else, so a thread may run it while the loop goes on.
+nothing else, so a thread may run it while the loop goes on. It finds some of them by path: the
+folder must keep its name meanwhile, so a deletion waits for the flush under way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker.storage.claim import FolderClaim
 from broker.storage.disk import Disk, DiskFile
 from broker.storage.producer_files import ProducerFiles, ProducerFilesJob
 from broker.storage.segment import Segment
@@ -23,7 +23,6 @@ class FlushTarget:
     """
 
     __slots__ = (
-        "_claim",
         "_disk",
         "_files",
         "_folder",
@@ -36,7 +35,6 @@ class FlushTarget:
     def __init__(
         self,
         disk: Disk,
-        claim: FolderClaim,
         files: Sequence[DiskFile],
         closed: Sequence[Segment],
         folder: str | None,
@@ -45,7 +43,6 @@ class FlushTarget:
         producer_files: ProducerFilesJob | None = None,
     ) -> None:
         self._disk = disk
-        self._claim = claim
         self._files = files
         self._folder = folder
         self.closed = closed
@@ -57,21 +54,18 @@ class FlushTarget:
     def perform(self) -> None:
         for file in self._files:
             file.datasync()
-        # From here on by path, and a deleted log's path may be a namesake's.
-        with self._claim.held() as is_ours:
-            # They speak of batches that must not be lost when they are not.
-            if is_ours and self.producer_files is not None:
-                self.producer_files.perform()
-            # The name of a segment made since the last flush must last as long as its content.
-            if is_ours and self._folder is not None:
-                self._disk.sync_folder(self._folder)
+        # They speak of batches that must not be lost when they are not.
+        if self.producer_files is not None:
+            self.producer_files.perform()
+        # The name of a segment made since the last flush must last as long as its content.
+        if self._folder is not None:
+            self._disk.sync_folder(self._folder)
 
 
 class Flushing:
     """What of one log has still to be synced, and how many flushes of it are under way."""
 
     __slots__ = (
-        "_claim",
         "_disk",
         "_folder",
         "_producer_files",
@@ -83,13 +77,11 @@ class Flushing:
     def __init__(
         self,
         disk: Disk,
-        claim: FolderClaim,
         folder: str,
         segments: Segments,
         producer_files: ProducerFiles,
     ) -> None:
         self._disk = disk
-        self._claim = claim
         self._folder = folder
         self._segments = segments
         self._producer_files = producer_files
@@ -114,7 +106,6 @@ class Flushing:
         self._under_way_count += 1
         return FlushTarget(
             self._disk,
-            self._claim,
             segments.files_from(recovery_point) + indexes,
             closed,
             self._folder if has_rolled else None,

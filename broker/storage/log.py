@@ -14,7 +14,6 @@ from uuid import UUID
 
 from broker.config import LOG_APPEND_TIME, LogConfig
 from broker.storage import lookup, recovery
-from broker.storage.claim import FolderClaim
 from broker.storage.cleaner import CleaningJob
 from broker.storage.compaction import Dirt, dirt_of, plan_of
 from broker.storage.disk import Disk, DiskFile
@@ -61,7 +60,6 @@ class Log:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.folder = folder
-        self.claim = FolderClaim()
         self._config = config
         self._disk = disk
         self._adopt(loaded)
@@ -70,7 +68,7 @@ class Log:
         self.cleaned_offset = -1
         """Everything below has been cleaned at least once; -1 before the first cleaning."""
         self._cleaning: CleaningJob | None = None
-        self._is_being_cut = False
+        self._is_out_of_service = False
         self._unflushed_since_ms = -1
 
     def _adopt(self, loaded: recovery.Loaded) -> None:
@@ -84,9 +82,7 @@ class Log:
         self._producer_files = ProducerFiles(
             self._disk, self.folder, self.producer_state, loaded.segments
         )
-        self._flushing = Flushing(
-            self._disk, self.claim, self.folder, self.segments, self._producer_files
-        )
+        self._flushing = Flushing(self._disk, self.folder, self.segments, self._producer_files)
         self._writer = LogWriter(
             self._config,
             self.segments,
@@ -329,7 +325,7 @@ class Log:
 
     def flush_target(self) -> FlushTarget | None:
         """What a flush has to do; None when everything written is on the disk."""
-        if self._is_being_cut:
+        if self._is_out_of_service:
             return None
         return self._flushing.target(self.recovery_point)
 
@@ -373,7 +369,7 @@ class Log:
         count = expired_count(
             self.segments, self._config, self.log_start_offset, self.high_watermark, now_ms
         )
-        is_busy = self._cleaning is not None or self._is_being_cut
+        is_busy = self._cleaning is not None or self._is_out_of_service
         if not count or is_busy or self._writer.has_staged:
             return False
         if count == len(self.segments):
@@ -384,7 +380,7 @@ class Log:
     def drop_below(self, offset: int, now_ms: int) -> DroppedFiles | None:
         """Drop the segments that end at or below an offset which the log starts at for good."""
         count = sum(segment.next_offset <= offset for segment in self.segments.closed())
-        if not count or self._cleaning is not None or self._is_being_cut:
+        if not count or self._cleaning is not None or self._is_out_of_service:
             return None
         paths, held = self.segments.drop_oldest(count)
         self._producer_files.dropped_below(self.segments.start_offset)
@@ -395,7 +391,7 @@ class Log:
 
     def dirt(self, now_ms: int) -> Dirt | None:
         """What a cleaning would go through; None when it is not worth while or not allowed."""
-        if not self._config.is_compacted or self._cleaning is not None or self._is_being_cut:
+        if not self._config.is_compacted or self._cleaning is not None or self._is_out_of_service:
             return None
         limit_offset = min(self.last_stable_offset, self.recovery_point)
         return dirt_of(self.segments, self._config, self.cleaned_offset, limit_offset, now_ms)
@@ -443,6 +439,15 @@ class Log:
         """Forget producers silent for longer than `producer.id.expiration.ms`."""
         self.producer_state.expire(now_ms)
 
+    def is_cleaning(self, job: CleaningJob) -> bool:
+        """Whether the job is under way, and not given up."""
+        return job is self._cleaning
+
+    def retire(self) -> None:
+        """The log is about to be deleted: it is neither flushed nor cleaned any more."""
+        self._cleaning = None
+        self._is_out_of_service = True
+
     def let_go(self) -> list[DiskFile]:
         """The files that are open, for a log that is being deleted."""
         return [file for segment in self.segments if (file := segment.let_go()) is not None]
@@ -458,13 +463,12 @@ class Log:
         """
         assert not self._writer.has_staged, "staged batches would be lost"
         assert not self._flushing.is_under_way, "a flush under way would vouch for what is cut"
-        self._cleaning = None
-        self._is_being_cut = True
+        self.retire()
 
     def truncated(self, loaded: recovery.Loaded) -> None:
         """Take over the log as the thread has left it."""
-        assert self._is_being_cut
-        self._is_being_cut = False
+        assert self._is_out_of_service
+        self._is_out_of_service = False
         change_count = self.leader_epochs.change_count
         self._adopt(loaded)
         self.leader_epochs.change_count += change_count + 1

@@ -14,7 +14,6 @@ from uuid import UUID
 
 from broker.config import BrokerConfig, LogConfig
 from broker.storage import checkpoint, recovery, truncation
-from broker.storage.claim import FolderClaim
 from broker.storage.cleaner import CleaningJob
 from broker.storage.disk import Disk, DiskFile
 from broker.storage.dropped import DroppedFiles
@@ -278,18 +277,17 @@ class LogManager:
     def delete(self, topic_partition: TopicPartition) -> DroppedFiles | None:
         """Take a partition out of service by renaming its folder, durably; None if there is none.
 
-        An offline partition goes the same way. Its files may be removed once a checkpoint does
-        not name it any more: a recovery point without a folder is taken for a loss.
+        No flush of it may be under way. An offline partition goes the same way. Its files may be
+        removed once a checkpoint does not name it any more: a recovery point without a folder is
+        taken for a loss.
         """
         log = self.logs.get(topic_partition)
         if log is None and topic_partition not in self.offline:
             return None
         name = folder_name(topic_partition)
         target = self._name_of_deleted(name)
-        claim = log.claim if log is not None else FolderClaim()
-        with claim.given_up():
-            if self._disk.exists(f"{self._folder}/{name}"):
-                self._disk.rename(f"{self._folder}/{name}", target)
+        if self._disk.exists(f"{self._folder}/{name}"):
+            self._disk.rename(f"{self._folder}/{name}", target)
         self.logs.pop(topic_partition, None)
         self.offline.pop(topic_partition, None)
         self._checkpoints.forget_folder(f"{self._folder}/{name}")

@@ -128,6 +128,8 @@ class HeldFlusher(Flusher):
     def __init__(self, replaced: Flusher) -> None:
         """Tells whom the broker's own would have told."""
         self.marked: dict[Log, None] = {}
+        self._in_flight = set()
+        self._drains = []
         self._on_flushed = replaced._on_flushed
         self._on_timed = replaced._on_timed
 
@@ -138,8 +140,8 @@ class HeldFlusher(Flusher):
     def mark(self, log: Log) -> None:
         self.marked[log] = None
 
-    def forget(self, log: Log) -> None:
-        self.marked.pop(log, None)
+    def set_apart(self, log: Log) -> None:
+        pass
 
     def stop(self) -> bool:
         return True
@@ -147,18 +149,22 @@ class HeldFlusher(Flusher):
     def begin(self) -> list[tuple[Log, FlushTarget]]:
         """Start a sync of everything marked; what is written later is not part of it."""
         marked, self.marked = self.marked, {}
-        targets = ((log, log.flush_target()) for log in marked)
-        return [(log, target) for log, target in targets if target is not None]
+        targets = [(log, log.flush_target()) for log in marked]
+        begun = [(log, target) for log, target in targets if target is not None]
+        self._in_flight.update(log for log, _ in begun)
+        return begun
 
     def finish(self, targets: list[tuple[Log, FlushTarget]]) -> None:
         """The sync is over."""
         for log, target in targets:
             target.perform()
             log.flushed(target)
+            self._in_flight.discard(log)
         if targets:
             self._on_timed(SYNC_NS)
         for log, _ in targets:
             self._on_flushed(log)
+        self._drained()
 
     def sync(self) -> None:
         """One group commit of everything marked."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.server.flusher import Flusher
+from broker.server.flusher import FLUSH_THREADS, Flusher
 from broker.server.warmer import Warmer
 from broker.storage.disk import FileRegion, OsDisk
 from broker.storage.errors import DiskError
@@ -179,22 +179,55 @@ def test_a_refused_sync_is_reported_and_counts_for_nothing(runner: asyncio.Runne
     runner.run(run())
 
 
-def test_a_forgotten_log_may_be_refused_and_is_synced_no_more(runner: asyncio.Runner) -> None:
+def test_a_drain_waits_for_the_sync_under_way_and_lets_none_begin(
+    runner: asyncio.Runner,
+) -> None:
     async def run() -> None:
         bench = Bench(asyncio.get_running_loop())
-        log = FakeLog()
-        log.end = 1
-        log.error = DiskError("log", "sync folder")
+        log, other = FakeLog(), FakeLog()
+        log.end = other.end = 1
+        drained: list[int] = []
+        bench.flusher.drain([log, other], lambda: drained.append(-1))
+        assert drained == [-1]
         await bench.begin(log)
         log.end = 2
         bench.flusher.mark(log)
-        bench.flusher.forget(log)
+        bench.flusher.drain([log, other], lambda: drained.append(log.syncs))
+        bench.flusher.mark(other)
+        other.may_end.set()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert (drained, other.syncs) == ([-1], 0)
         log.may_end.set()
+        await bench.until(3)
+        # What was marked meanwhile is synced afterwards.
+        assert drained == [-1, 1]
+        assert (log.recovery_point, other.recovery_point) == (2, 1)
+        bench.flusher.stop()
+
+    runner.run(run())
+
+
+def test_the_log_set_apart_waits_for_no_other(runner: asyncio.Runner) -> None:
+    async def run() -> None:
+        bench = Bench(asyncio.get_running_loop())
+        metadata = FakeLog()
+        bench.flusher.set_apart(metadata)
+        logs = [FakeLog() for _ in range(3 * FLUSH_THREADS)]
+        for log in logs:
+            log.end = 1
+            bench.flusher.mark(log)
         async with asyncio.timeout(20):
-            while not bench.flusher.is_idle:
+            while sum(log.syncs for log in logs) < FLUSH_THREADS:
                 await asyncio.sleep(0)
-        assert log.syncs == 1
-        assert not bench.failed
+        metadata.end = 1
+        metadata.may_end.set()
+        bench.flusher.mark(metadata)
+        await bench.until(1)
+        assert bench.flushed == [metadata]
+        for log in logs:
+            log.may_end.set()
+        await bench.until(len(logs) + 1)
         bench.flusher.stop()
 
     runner.run(run())

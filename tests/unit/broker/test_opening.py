@@ -250,7 +250,7 @@ def test_a_topic_deleted_in_the_middle_is_unknown(rig: Rig, looks: Looks) -> Non
     # Of what is appended nothing is on the disk, and what is not has no place any more.
     assert any(log_of(rig, index).log_end_offset for index in range(PARTITIONS))
     for index in range(PARTITIONS):
-        rig.flusher.forget(log_of(rig, index))
+        rig.flusher.marked.pop(log_of(rig, index), None)
     finish(rig)
     assert outcomes(asked) == [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)] * PARTITIONS
 
