@@ -52,7 +52,7 @@ class Housekeeping:
         self._flusher = flusher
         self._timers: Timers[Callable[[], None]] = Timers()
         self._checkpointed: object = None
-        self._points_sum = -1
+        self._points: object = None
         config = services.config
         self._repeat(WATCH_INTERVAL_MS, lambda: None)
         self._repeat(CONNECTION_SWEEP_MS, self._sweep_connections)
@@ -139,7 +139,7 @@ class Housekeeping:
 
     def _checkpoint_failed(self, error: Exception) -> None:
         self._checkpointed = None
-        self._points_sum = -1
+        self._points = None
         logger.warning("checkpoint not written", extra=fields(error=error))
 
     def _checkpoint_points(self) -> None:
@@ -149,17 +149,12 @@ class Housekeeping:
         crash; what is damaged below them is reported and kept.
         """
         replicas = self._services.replicas
-        # Recovery points only rise, so their sum moves with any of them. The file thread adds and
-        # removes logs meanwhile.
-        points_sum = sum(log.recovery_point for log in list(replicas.logs.logs.values()))
-        if points_sum == self._points_sum:
+        points = {log: log.recovery_point for log in replicas.logs.logs.values()}
+        if points == self._points:
             return
-        self._points_sum = points_sum
-        self._worker.run(
-            lambda: replicas.logs.checkpoint_points().perform(),
-            lambda _: None,
-            self._checkpoint_failed,
-        )
+        self._points = points
+        checkpoint = replicas.logs.checkpoint_points()
+        self._worker.run(checkpoint.perform, lambda _: None, self._checkpoint_failed)
 
     def _retain(self) -> None:
         now_ms = self._services.clock.now_ms()

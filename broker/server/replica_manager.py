@@ -218,9 +218,7 @@ class ReplicaManager:
         frees_room, self._next_frees_room = self._next_frees_room, False
         self._is_checkpointing = True
 
-        def job() -> None:
-            # Taken in the thread as well: it is the one that adds and removes logs.
-            self.logs.checkpoint(frees_room=frees_room).perform()
+        checkpoint = self.logs.checkpoint(frees_room=frees_room)
 
         def written(_: None) -> None:
             self._is_checkpointing = False
@@ -238,7 +236,7 @@ class ReplicaManager:
             if self._checkpoint_next and not self._is_checkpointing:
                 self._checkpoint()
 
-        self._worker.run(job, written, refused)
+        self._worker.run(checkpoint.perform, written, refused)
 
     # The metadata has changed.
 
@@ -248,7 +246,7 @@ class ReplicaManager:
         A folder of a topic that the metadata log has removed is a deletion cut short and is
         finished. A folder the metadata log has never heard of is left alone, and named.
         """
-        for topic_partition, log in list(self.logs.logs.items()):
+        for topic_partition, log in self.logs.logs.items():
             topic = image.topics.get(topic_partition.topic)
             if topic is not None and topic.topic_id == log.topic_id:
                 continue

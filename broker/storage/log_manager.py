@@ -58,6 +58,7 @@ class LogManager:
     def __init__(self, disk: Disk, config: BrokerConfig, new_directory_id: Uuid) -> None:
         """`new_directory_id` becomes the id of a data folder that is empty."""
         self.logs: dict[TopicPartition, Log] = {}
+        """Never changed in place: the loop goes through it while the file thread puts another here."""
         self.offline: dict[TopicPartition, str] = {}
         self._disk = disk
         self._config = config
@@ -210,7 +211,7 @@ class LogManager:
             refused.update(dict.fromkeys(new, error))
         else:
             made |= new
-            self.logs.update(new)
+            self.logs = self.logs | new
         return made, refused
 
     def _forget_namesakes(
@@ -288,8 +289,8 @@ class LogManager:
         target = self._name_of_deleted(name)
         if self._disk.exists(f"{self._folder}/{name}"):
             self._disk.rename(f"{self._folder}/{name}", target)
-        self.logs.pop(topic_partition, None)
-        self.offline.pop(topic_partition, None)
+        self.logs = {tp: one for tp, one in self.logs.items() if tp != topic_partition}
+        self.offline = {tp: why for tp, why in self.offline.items() if tp != topic_partition}
         self._checkpoints.forget_folder(f"{self._folder}/{name}")
         self._disk.sync_folder(self._folder)
         held = log.let_go() if log is not None else []
@@ -375,7 +376,7 @@ class LogManager:
 
     def release(self) -> None:
         """Let go of files and lock without any writing, as after a crash."""
-        self.logs.clear()
+        self.logs = {}
         self._lock.release()
 
     def _take_clean_marker(self) -> bool:

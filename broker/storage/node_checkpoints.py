@@ -1,4 +1,4 @@
-"""The node's checkpoints: taken in the loop, written in a thread, read at the start.
+"""The node's checkpoints: taken in the loop, written in one thread, read at the start.
 
 Floor: storage. The four offset files say, for every partition, up to where the data is on the disk,
 from where it is readable, what all replicas hold, and up to where it was ever cleaned; each folder
@@ -9,7 +9,7 @@ a crash, nothing else. `broker/storage/checkpoint` knows what the files look lik
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from threading import Lock
+from itertools import count
 
 from broker.storage import checkpoint
 from broker.storage.disk import Disk
@@ -31,9 +31,9 @@ OFFSET_CHECKPOINTS = (
 
 
 class Checkpoint:
-    """The node's checkpoints as of one moment, to be written and synced in a thread.
+    """The node's checkpoints as of one moment, to be written and synced in the file thread.
 
-    An older one never overwrites a newer one, whatever order threads perform them in.
+    An older one never overwrites a newer one, whatever order they are performed in.
     """
 
     __slots__ = ("_epochs", "_files", "_frees_room", "_number", "_offsets")
@@ -63,9 +63,8 @@ class NodeCheckpoints:
     def __init__(self, disk: Disk, folder: str) -> None:
         self._disk = disk
         self._folder = folder
-        self._writing = Lock()
         self._reserve = Reserve(disk, folder)
-        self._number = 0
+        self._numbers = count(1)
         self._written_number: dict[str, int] = {}
         self._written: dict[str, Offsets] = {}
         """What the offset checkpoints hold, by name; missing until the first one of this run."""
@@ -113,7 +112,7 @@ class NodeCheckpoints:
 
         What is offline keeps its place in the files: it is the evidence of what was there.
         """
-        self._number += 1
+        number = next(self._numbers)
         offsets = {
             checkpoint.RECOVERY_POINTS: {tp: log.recovery_point for tp, log in logs.items()},
             checkpoint.LOG_START_OFFSETS: {
@@ -133,29 +132,28 @@ class NodeCheckpoints:
             for log in logs.values()
             if log.leader_epochs.change_count != self._written_epochs.get(log.folder, 0)
         }
-        return Checkpoint(self, self._number, offsets, epochs, frees_room=frees_room)
+        return Checkpoint(self, number, offsets, epochs, frees_room=frees_room)
 
     def write(
         self, number: int, offsets: dict[str, Offsets], epochs: Epochs, *, frees_room: bool
     ) -> None:
-        """Write the files of one `Checkpoint`; called by its `perform`, from any thread."""
-        with self._writing:
-            # Epochs first: a recovery point promises that nobody looks for them below it.
-            for folder, (change_count, entries) in epochs.items():
-                if change_count < self._written_epochs.get(folder, 0):
-                    continue
-                self._write_epochs(folder, entries, frees_room)
-                self._written_epochs[folder] = change_count
-            for name, values in offsets.items():
-                if number < self._written_number.get(name, 0):
-                    continue
-                self._written_number[name] = number
-                if self._written.get(name) == values:
-                    continue
-                data = checkpoint.encode_offsets(values)
-                self._replace(f"{self._folder}/{name}", data, frees_room)
-                self._written[name] = values
-            self._reserve.refill()
+        """Write the files of one `Checkpoint`; called by its `perform`, in the one file thread."""
+        # Epochs first: a recovery point promises that nobody looks for them below it.
+        for folder, (change_count, entries) in epochs.items():
+            if change_count < self._written_epochs.get(folder, 0):
+                continue
+            self._write_epochs(folder, entries, frees_room)
+            self._written_epochs[folder] = change_count
+        for name, values in offsets.items():
+            if number < self._written_number.get(name, 0):
+                continue
+            self._written_number[name] = number
+            if self._written.get(name) == values:
+                continue
+            data = checkpoint.encode_offsets(values)
+            self._replace(f"{self._folder}/{name}", data, frees_room)
+            self._written[name] = values
+        self._reserve.refill()
 
     def forget_folder(self, folder: str) -> None:
         """A partition's folder is gone; one of the same name may come, with epochs of its own."""

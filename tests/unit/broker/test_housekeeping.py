@@ -18,9 +18,10 @@ from protocol.messages.topics import (
     DeleteTopicsRequest,
 )
 from protocol.types import TopicPartition
+from protocol.wire.records import read_header
 from tests.harness.wire import batch_of, produce_request
 from tests.unit.broker.rig import Rig
-from tests.unit.storage.kit import FOLDER
+from tests.unit.storage.kit import FOLDER, NOW, batch
 
 PLACE = TopicPartition("t", 0)
 CLEANER_MS = 1_000
@@ -155,3 +156,24 @@ def clean(rig: Rig) -> None:
     rig.advance(CLEANER_MS)
     for _ in range(20):
         rig.loop.run_until_complete(asyncio.sleep(REST_S_MIN))
+
+
+def test_a_recovery_point_that_falls_is_written_though_another_has_risen(rig: Rig) -> None:
+    """A sum of all points would hide it, and leave a point above the end of a truncated log."""
+    rig.create("t", partitions=2)
+    logs = [rig.broker.services.replicas.find("t", index).log for index in (0, 1)]
+    for log in logs:
+        for _ in range(4):
+            view = batch(b"v")
+            log.append_own(view, read_header(view), 0, NOW)
+        log.write_staged(NOW)
+        target = log.flush_target()
+        assert target is not None
+        target.perform()
+        log.flushed(target)
+    rig.advance(POINTS_INTERVAL_MS)
+    logs[0].recovery_point -= 2
+    logs[1].recovery_point += 2
+    rig.advance(POINTS_INTERVAL_MS)
+    points = rig.disk.read_all(f"{FOLDER}/recovery-point-offset-checkpoint").decode()
+    assert "t 0 2\n" in points and "t 1 6\n" in points
