@@ -58,7 +58,7 @@ class LogManager:
     def __init__(self, disk: Disk, config: BrokerConfig, new_directory_id: Uuid) -> None:
         """`new_directory_id` becomes the id of a data folder that is empty."""
         self.logs: dict[TopicPartition, Log] = {}
-        """Never changed in place: the loop goes through it while the file thread puts another here."""
+        """Never changed in place, for the loop reads it while the file thread adds and removes."""
         self.offline: dict[TopicPartition, str] = {}
         self._disk = disk
         self._config = config
