@@ -27,14 +27,29 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 }
 
 # Floors of a room from the ground up; rooms on one landing never import each other.
+BROKER_DRIVERS = (
+    "metrics",
+    "sessions",
+    "replicas",
+    "produce",
+    "fetch",
+    "cluster",
+    "shards",
+    "handlers",
+    "node",
+    "real",
+)
+"""What touches the world; these rooms know each other by way of `node/services`."""
+
 BROKER_FLOORS = {
     "": 0,
     "storage": 1,
-    "replication": 2,
-    "quorum": 2,
-    "controller": 3,
-    "coordinators": 3,
-    "server": 4,
+    "metadata": 2,
+    "replication": 3,
+    "quorum": 3,
+    "controller": 4,
+    "coordinators": 4,
+    **dict.fromkeys(BROKER_DRIVERS, 5),
 }
 PROTOCOL_FLOORS = {"": 0, "wire": 1, "messages": 2, "client": 3}
 GROUND_MODULES = {
@@ -56,7 +71,15 @@ GROUND_MODULES = {
 HEAVY = {"pydantic", "numpy"}
 
 PURE = {
-    "broker": {"replication", "quorum", "controller", "coordinators", "timers", "purgatory"},
+    "broker": {
+        "metadata",
+        "replication",
+        "quorum",
+        "controller",
+        "coordinators",
+        "timers",
+        "purgatory",
+    },
     "protocol": {"wire", "messages"},
     "collector": {"tailer", "lines", "fingerprint", "schedule", "delivery", "checkpoints"},
     "sinks": {
@@ -105,7 +128,7 @@ IMPURE_MODULES = {
 }
 IMPURE_CALLS = {"open", "input", "print"}
 
-ASYNC_IN_BROKER = ("broker/server/", "broker/__main__.py")
+ASYNC_IN_BROKER = (*(f"broker/{room}/" for room in BROKER_DRIVERS), "broker/__main__.py")
 
 SOCKET_NAMES = {
     "create_connection",
@@ -122,7 +145,7 @@ SOCKET_FILES = {
 }
 
 BROAD_EXCEPT_FILES = {
-    "broker/server/connection.py": "a fault of one connection closes that connection",
+    "broker/sessions/connection.py": "a fault of one connection closes that connection",
     "protocol/status_http.py": "a fault of one status request must not end the part",
     "protocol/client/connection.py": "a fault of one connection fails that connection's requests",
     "stream/halving.py": "whatever a count raises is judged, and passed on unless of the data",
@@ -181,6 +204,8 @@ def floors_inside(of: Module) -> Iterator[str]:
         if pieces[0] != of.room or len(pieces) < 2:
             continue
         target = pieces[1] if pieces[1] in floors else ""
+        if own in BROKER_DRIVERS and target in BROKER_DRIVERS:
+            continue
         if own != target and floors.get(own, 0) <= floors[target]:
             yield f"{of.path}:{line}: floor {own or 'ground'} must not import floor {target}"
 
@@ -207,12 +232,12 @@ def light_broker(of: Module) -> Iterator[str]:
 
 
 def async_floor(of: Module) -> Iterator[str]:
-    """In the broker only the server knows asyncio."""
+    """In the broker only the drivers know asyncio."""
     if of.room != "broker" or of.path.startswith(ASYNC_IN_BROKER):
         return
     for line, name in imports(of):
         if name.split(".")[0] in ("asyncio", "uvloop"):
-            yield f"{of.path}:{line}: only broker/server may import asyncio"
+            yield f"{of.path}:{line}: only the broker's drivers may import asyncio"
 
 
 def is_pure(of: Module) -> bool:

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 from unittest.mock import patch
 
-from broker.server import broker as broker_module
-from broker.server.broker import Broker
-from broker.server.flusher import Flusher
-from broker.server.listener import ClientListener
-from broker.server.pipeline import Slot, is_produce_frame
-from broker.server.workers import Worker
+from broker.node import broker as broker_module
+from broker.node.broker import Broker
+from broker.real.listening import ClientListener
+from broker.real.workers import Worker
+from broker.replicas.flusher import Flusher
+from broker.sessions.pipeline import Slot, is_produce_frame
 from broker.storage.disk import FileRegion
 from broker.storage.errors import CorruptionError, DiskError, FolderError
 from broker.storage.jobs import FlushTarget

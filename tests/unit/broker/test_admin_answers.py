@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from broker.controller.image import OFFSETS_TOPIC
 from broker.controller.outcome import CreateOwnTopic
+from broker.metadata.image import OFFSETS_TOPIC
 from protocol.errors import TEXT_CHARS_MAX, ErrorCode
 from protocol.messages.configs import (
     AlterableConfig,

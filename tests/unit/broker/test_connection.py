@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from broker.server import connection
-from broker.server.call import Call
-from broker.server.connection import Connection
-from broker.server.connections import Connections
-from broker.server.pipeline import Slot
+from broker.sessions import connection
+from broker.sessions.call import Call
+from broker.sessions.connection import Connection
+from broker.sessions.pipeline import Slot
+from broker.sessions.sessions import Connections
 from protocol.messages.api import ApiKey
 from protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 from tests.unit.storage.kit import broker_config

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import uvloop
 
-from broker.server import connection
-from broker.server.call import Call
-from broker.server.connection import Connection
-from broker.server.pipeline import Slot
+from broker.sessions import connection
+from broker.sessions.call import Call
+from broker.sessions.connection import Connection
+from broker.sessions.pipeline import Slot
 from protocol.messages.api import ApiKey
 from protocol.wire.frame import READ_BYTES
 from tests.harness.seed import seeded

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from broker.server.connections import Connections
+from broker.sessions.sessions import Connections
 from tests.unit.storage.kit import broker_config
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from broker.controller.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from broker.controller.outcome import CreateOwnTopic
+from broker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from protocol.errors import ErrorCode, WireError
 from protocol.messages import (
     configs,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.server.flusher import Flusher
-from broker.server.warmer import Warmer
+from broker.real.warmer import Warmer
+from broker.replicas.flusher import Flusher
 from broker.storage.disk import FileRegion, OsDisk
 from broker.storage.errors import DiskError
 from broker.storage.jobs import FlushTarget
@@ -96,7 +96,7 @@ def test_a_stop_hears_how_the_syncs_under_way_have_ended(
 def test_a_stop_does_not_wait_for_ever(
     runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.server.flusher.STOP_S_MAX", 0.05)
+    monkeypatch.setattr("broker.replicas.flusher.STOP_S_MAX", 0.05)
 
     async def run() -> None:
         bench = Bench(asyncio.get_running_loop())

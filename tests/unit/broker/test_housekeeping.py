@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from broker.server.cleaner import REST_S_MIN
-from broker.server.housekeeping import POINTS_INTERVAL_MS, RETRY_MS
+from broker.replicas.cleaning import REST_S_MIN
+from broker.replicas.housekeeping import POINTS_INTERVAL_MS, RETRY_MS
 from broker.storage.checkpoint import RECOVERY_POINTS
 from protocol.errors import ErrorCode
 from protocol.messages.topics import (

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from broker.controller.image import MetadataDelta
 from broker.controller.outcome import RegisterBroker
-from broker.controller.records import MetadataRecord, PartitionChangeRecord
+from broker.metadata.image import MetadataDelta
+from broker.metadata.records import MetadataRecord, PartitionChangeRecord
 from protocol.errors import ErrorCode
 from protocol.messages.elections import ElectLeadersRequest, TopicPartitions
 from protocol.messages.metadata import (

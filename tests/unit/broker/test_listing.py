@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.server import listing
+from broker.fetch import listing
 from broker.storage.log import Log
 from broker.storage.lookup import TimestampOffset
 from protocol.errors import ErrorCode

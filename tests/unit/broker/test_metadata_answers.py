@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.controller.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from broker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from protocol.errors import ErrorCode
 from protocol.messages.api import ApiKey
 from protocol.messages.headers import decode_response_header

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.controller.image import ImpossibleRecord
 from broker.controller.outcome import AllocateProducerIds, Outcome
-from broker.controller.records import (
+from broker.metadata.image import ImpossibleRecord
+from broker.metadata.records import (
     TOPIC_RESOURCE,
     ConfigRecord,
     MetadataRecord,
@@ -16,7 +16,7 @@ from broker.controller.records import (
     PartitionRecord,
     RemoveTopicRecord,
 )
-from broker.server.status import BrokerStatus
+from broker.node.status import BrokerStatus
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.topics import (

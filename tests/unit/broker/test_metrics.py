@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from broker.controller.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from broker.controller.outcome import CreateOwnTopic
-from broker.server.housekeeping import LOOP_LAG_MS_MAX, WATCH_INTERVAL_MS
-from broker.server.metrics import Metrics
-from broker.server.status import BrokerStatus
-from broker.server.times import ApiTimes, Times, Timing
+from broker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from broker.metrics.metrics import Metrics
+from broker.metrics.times import ApiTimes, Times, Timing
+from broker.node.status import BrokerStatus
+from broker.replicas.housekeeping import LOOP_LAG_MS_MAX, WATCH_INTERVAL_MS
 from protocol.errors import ErrorCode
 from protocol.messages.api import ApiKey
 from protocol.messages.cluster import ApiVersionsRequest

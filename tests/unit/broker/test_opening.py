@@ -6,8 +6,9 @@ from typing import TypeAlias
 import pytest
 
 from broker.config import LogConfig
-from broker.server import opening, producing
-from broker.server.producing import Produces
+from broker.produce import opening
+from broker.produce import produces as producing
+from broker.produce.produces import Produces
 from broker.storage.log import Log
 from broker.storage.outcomes import Seen
 from broker.storage.validation import look_at_records

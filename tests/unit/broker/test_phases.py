@@ -15,11 +15,13 @@ from typing import Any
 
 import pytest
 
-from broker.server import connection as connection_module
-from broker.server import dispatch, loop_timer, quick_produce
-from broker.server.connection import Connection
-from broker.server.status import BrokerStatus
-from broker.server.times import Timing
+from broker.metrics.times import Timing
+from broker.node.status import BrokerStatus
+from broker.produce import short as quick_produce
+from broker.real import loop_timer
+from broker.sessions import connection as connection_module
+from broker.sessions import dispatch
+from broker.sessions.connection import Connection
 from protocol.messages.api import ApiKey
 from protocol.messages.headers import encode_request
 from protocol.messages.metadata import MetadataRequest

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from broker.controller.outcome import RegisterBroker
-from broker.server.broker import Broker
-from broker.server.listener import ClientListener
+from broker.node.broker import Broker
+from broker.real.listening import ClientListener
 from broker.storage.errors import CorruptionError, DiskError
 from broker.storage.log import Log
 from protocol.errors import ErrorCode

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.server.producing import SYNC_MS_MIN
+from broker.produce.produces import SYNC_MS_MIN
 from broker.storage.producer_state import AWAITED_COUNT_MAX
 from protocol.errors import ErrorCode
 from protocol.messages.cluster import FindCoordinatorRequest

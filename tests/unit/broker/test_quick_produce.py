@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from broker.server.pipeline import Slot
-from broker.server.quick_produce import lane_of
+from broker.produce.short import lane_of
+from broker.sessions.pipeline import Slot
 from protocol.errors import ErrorCode, WireError
 from protocol.messages.api import ApiKey
 from protocol.messages.headers import decode_response_header, encode_request

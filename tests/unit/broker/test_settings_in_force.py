@@ -101,7 +101,7 @@ def cleanings(caplog: pytest.LogCaptureFixture, within_s: float = 20.0, **settin
             while log.cleaned_offset < log.segments.active.base_offset:
                 await asyncio.sleep(0.005)
 
-    with caplog.at_level(logging.INFO, "broker.server.cleaner"):
+    with caplog.at_level(logging.INFO, "broker.replicas.cleaning"):
         rig.advance(CLEANER_MS + 1)
         with suppress(TimeoutError):
             rig.loop.run_until_complete(cleaned())

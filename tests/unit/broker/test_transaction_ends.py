@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.controller.image import OFFSETS_TOPIC
 from broker.coordinators.txn import TxnShard
+from broker.metadata.image import OFFSETS_TOPIC
 from protocol.errors import ErrorCode
 from protocol.messages.cluster import FindCoordinatorRequest
 from protocol.messages.offsets import (

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.controller.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from broker.server.reading import LISTED_BEYOND_MAX
+from broker.fetch.reading import LISTED_BEYOND_MAX
+from broker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from protocol.errors import ErrorCode
 from protocol.messages.cluster import FindCoordinatorRequest
 from protocol.messages.producer_ids import InitProducerIdRequest

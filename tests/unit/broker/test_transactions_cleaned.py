@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.server.replica_manager import Partition
+from broker.replicas.replica_manager import Partition
 from protocol.errors import ErrorCode
 from protocol.types import TopicPartition
 from tests.harness.wire import batch_of, fetch_request, produce_request

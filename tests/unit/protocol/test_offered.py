@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.server.handlers.table import HANDLERS
+from broker.node.tables import HANDLERS
 from protocol.messages.api import DECLARED, SERVED, UNSERVED, ApiKey, request_class, response_class
 
 # The column "offer first" of the protocol's facts: key, first and last version. What needs security

@@ -1,0 +1,114 @@
+"""Group commit: logs with unflushed bytes are synced in threads, and then told so.
+
+Floor: replicas. A log that is marked while its sync is under way is synced once more right after
+it, together with everything written meanwhile; so the slower the disk, the larger the groups. A
+failed sync is final: the kernel may have dropped the pages and would call a second try a success.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from time import perf_counter_ns
+
+from broker.real.workers import Worker
+from broker.storage.errors import DiskError
+from broker.storage.jobs import FlushTarget
+from broker.storage.log import Log
+
+FLUSH_THREADS = 4
+
+STOP_S_MAX = 5.0
+"""How long a stop waits for a sync that hangs."""
+
+
+class Flusher:
+    """Syncs marked logs. `on_flushed(log)` comes in the loop after `log.recovery_point` has moved;
+    `on_failed(error)` means the process must stop."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        on_flushed: Callable[[Log], None],
+        on_failed: Callable[[Exception], None],
+        on_timed: Callable[[int], None] = lambda took_ns: None,
+    ) -> None:
+        """`on_timed` hears how many nanoseconds each group commit took."""
+        self._loop = loop
+        self._on_flushed = on_flushed
+        self._on_failed = on_failed
+        self._on_timed = on_timed
+        self._marked: dict[Log, None] = {}
+        self._in_flight: set[Log] = set()
+        self._forgotten: set[Log] = set()
+        """Logs under way whose sync need not succeed any more."""
+        self._workers = [Worker(loop, f"flush-{number}") for number in range(FLUSH_THREADS)]
+        self._idle = list(self._workers)
+        self._is_scheduled = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything marked has been synced."""
+        return not self._marked and not self._in_flight
+
+    def mark(self, log: Log) -> None:
+        """See to it that what is written in `log` gets to the disk soon."""
+        self._marked[log] = None
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            # Other connections' reads of this turn join the same sync.
+            self._loop.call_soon(self._start)
+
+    def forget(self, log: Log) -> None:
+        """The log is about to be deleted: sync it no more, and take no refusal for a failure."""
+        self._marked.pop(log, None)
+        if log in self._in_flight:
+            self._forgotten.add(log)
+
+    def _start(self) -> None:
+        self._is_scheduled = False
+        ready = [log for log in self._marked if log not in self._in_flight]
+        while ready and self._idle:
+            share = -(-len(ready) // len(self._idle))
+            batch, ready = ready[:share], ready[share:]
+            targets = []
+            for log in batch:
+                del self._marked[log]
+                if (target := log.flush_target()) is not None:
+                    targets.append((log, target))
+            if targets:
+                self._in_flight.update(log for log, _ in targets)
+                self._sync(self._idle.pop(), targets)
+
+    def _sync(self, worker: Worker, targets: list[tuple[Log, FlushTarget]]) -> None:
+        def job() -> int:
+            start_ns = perf_counter_ns()
+            for log, target in targets:
+                try:
+                    target.perform()
+                except DiskError:
+                    if log not in self._forgotten:
+                        raise
+            return perf_counter_ns() - start_ns
+
+        def done(took_ns: int) -> None:
+            self._on_timed(took_ns)
+            self._idle.append(worker)
+            for log, target in targets:
+                self._in_flight.discard(log)
+                self._forgotten.discard(log)
+                log.flushed(target)
+            for log, _target in targets:
+                self._on_flushed(log)
+            if self._marked:
+                self._start()
+
+        worker.run(job, done, self._on_failed)
+
+    def stop(self) -> bool:
+        """End the threads; whether everything they had begun has been synced.
+
+        What failed, or hangs, must not be synced again: the kernel tells of a failure once.
+        """
+        ended = [worker.stop(STOP_S_MAX) for worker in self._workers]
+        return all(ended)
