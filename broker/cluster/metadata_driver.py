@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from broker.clock import Clock
 from broker.controller.controller import Controller, ControllerInput
 from broker.metadata.image import (
     METADATA_TOPIC,
@@ -29,8 +28,10 @@ from broker.metadata.records import (
     encode_record,
 )
 from broker.replicas.flusher import Flusher
+from broker.replicas.refusals import WriteFailed
 from broker.storage.errors import DiskError
 from broker.storage.log import Log
+from broker.world import Clock
 from protocol.errors import ApiError, ErrorCode
 from protocol.log import fields
 from protocol.types import TopicPartition, Uuid
@@ -67,7 +68,7 @@ class MetadataDriver:
         flusher: Flusher,
         apply: Callable[[MetadataDelta, MetadataImage, Callable[[], None]], None],
         on_image: Callable[[MetadataDelta], None],
-        write_failed: Callable[[TopicPartition, DiskError, int], None],
+        write_failed: WriteFailed,
         pending_max: int,
         pending_max_per_host: int,
     ) -> None:

@@ -8,19 +8,25 @@ fetch in a circle.
 
 from __future__ import annotations
 
-from random import SystemRandom
-from typing import TYPE_CHECKING
+from random import Random
 
-from broker.fetch.reading import BROKER_LISTENER, Reading
+from broker.alarm import Alarm
+from broker.config import InForce
+from broker.fetch.reading import Reading, ReadingPorts
+from broker.metrics.metrics import Metrics
 from broker.purgatory import Parked, Purgatory
-from broker.replicas.replica_manager import READ_COMMITTED, READ_UNCOMMITTED, Partition
+from broker.replicas.replica_manager import (
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    Partition,
+    ReplicaManager,
+)
 from broker.replication.fetch_session import FetchSession, FetchSessions
 from broker.sessions.call import Call
+from broker.sessions.reception import BROKER_LISTENER
+from broker.world import Clock
 from protocol.errors import ApiError
 from protocol.messages.fetch import FetchRequest, FetchResponse
-
-if TYPE_CHECKING:
-    from broker.node.services import Services
 
 EARLY_AFTER_MS = 5
 """The least time a fetch stays parked before another request may end its wait."""
@@ -37,6 +43,7 @@ class ParkedFetch:
     """A fetch that waits for data."""
 
     __slots__ = (
+        "_fetches",
         "call",
         "deadline_ms",
         "entry",
@@ -48,8 +55,14 @@ class ParkedFetch:
     )
 
     def __init__(
-        self, call: Call, request: FetchRequest, session: FetchSession | None, parked_ms: int
+        self,
+        fetches: Fetches,
+        call: Call,
+        request: FetchRequest,
+        session: FetchSession | None,
+        parked_ms: int,
     ) -> None:
+        self._fetches = fetches
         self.call = call
         self.request = request
         self.session = session
@@ -59,23 +72,47 @@ class ParkedFetch:
         self.thresholds: list[tuple[Awaited, int]] = []
         self.entry: Parked[Awaited, ParkedFetch] | None = None
 
+    def hasten(self) -> None:
+        """Another request waits behind it: end its wait soon."""
+        self._fetches.hasten(self)
+
+    def forget(self) -> None:
+        """Its connection is gone."""
+        self._fetches.forget(self)
+
+    def drop(self) -> None:
+        """Nobody waits for its answer: it is done, and its place in the line is free."""
+        self._fetches.forget(self)
+        self.call.answer_nothing()
+
 
 class Fetches:
     """All Fetch requests under way."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(
+        self,
+        settings: InForce,
+        clock: Clock,
+        alarm: Alarm,
+        chance: Random,
+        metrics: Metrics,
+        replicas: ReplicaManager,
+    ) -> None:
+        self._clock = clock
+        self._alarm = alarm
+        self._metrics = metrics
         self._parked: Purgatory[Awaited, ParkedFetch] = Purgatory()
-        config = services.config
+        config = settings.config
         self.sessions = FetchSessions(
             config.max_incremental_fetch_session_cache_slots,
             config.max_incremental_fetch_session_cache_partitions,
-            SystemRandom(),
+            chance,
         )
+        self._ports = ReadingPorts(replicas, metrics, settings, self.sessions)
 
     def start(self, call: Call, request: FetchRequest) -> FetchResponse | None:
         """The answer, or None when the fetch has been parked."""
-        now_ms = self._services.clock.monotonic_ms()
+        now_ms = self._clock.monotonic_ms()
         try:
             session = self.sessions.open(
                 request.session_id,
@@ -86,14 +123,14 @@ class Fetches:
             )
         except ApiError as error:
             return FetchResponse(error_code=error.code)
-        reading = Reading(self._services, call, request, session)
+        reading = Reading(self._ports, call, request, session)
         if request.max_wait_ms <= 0 or reading.is_enough():
             return reading.finish(now_ms)
-        self._park(ParkedFetch(call, request, session, now_ms), reading)
+        self._park(ParkedFetch(self, call, request, session, now_ms), reading)
         return None
 
     def _park(self, parked: ParkedFetch, reading: Reading) -> None:
-        parked.call.connection.parked_fetch = parked
+        parked.call.session.parked_fetch = parked
         is_committed = parked.request.isolation_level == READ_COMMITTED
         isolation_level = READ_COMMITTED if is_committed else READ_UNCOMMITTED
         # Any record beyond what is readable now is worth another look.
@@ -107,7 +144,7 @@ class Fetches:
         parked.entry = self._parked.park(
             parked, parked.thresholds, parked.deadline_ms, wants_all=False
         )
-        self._services.timer.wake_by(parked.deadline_ms)
+        self._alarm.wake_by(parked.deadline_ms)
 
     def advanced(self, partition: Partition) -> None:
         """The partition's high watermark has moved: look again at the fetches that wait for it."""
@@ -132,7 +169,7 @@ class Fetches:
         """Answer the fetches whose time is up with what there is."""
         for parked in self._parked.expire(now_ms):
             if parked.is_hastened:
-                self._services.metrics.fetch_completed_early()
+                self._metrics.fetch_completed_early()
             self._complete(parked, self._read(parked))
 
     @property
@@ -148,7 +185,7 @@ class Fetches:
         """Another request waits behind this fetch: end its wait soon."""
         if parked.is_hastened or parked.call.listener_name == BROKER_LISTENER:
             return
-        now_ms = self._services.clock.monotonic_ms()
+        now_ms = self._clock.monotonic_ms()
         deadline_ms = max(now_ms, parked.parked_ms + EARLY_AFTER_MS)
         if deadline_ms < parked.deadline_ms:
             parked.is_hastened = True
@@ -167,8 +204,8 @@ class Fetches:
             self._complete(parked, self._read(parked))
 
     def _read(self, parked: ParkedFetch) -> Reading:
-        return Reading(self._services, parked.call, parked.request, parked.session)
+        return Reading(self._ports, parked.call, parked.request, parked.session)
 
     def _complete(self, parked: ParkedFetch, reading: Reading) -> None:
-        parked.call.connection.parked_fetch = None
-        parked.call.answer(reading.finish(self._services.clock.monotonic_ms()))
+        parked.call.session.parked_fetch = None
+        parked.call.answer(reading.finish(self._clock.monotonic_ms()))

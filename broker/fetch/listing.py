@@ -9,12 +9,13 @@ after the other, and everybody else is served in between.
 from __future__ import annotations
 
 from collections import Counter, deque
-from time import perf_counter_ns
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-from broker.fetch.reading import BROKER_LISTENER
+from broker.replicas.replica_manager import ReplicaManager
 from broker.sessions.call import Call
+from broker.sessions.reception import BROKER_LISTENER
 from broker.storage.errors import CorruptionError, DiskError
+from broker.world import Soon
 from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -33,9 +34,6 @@ from protocol.types import (
     TopicPartition,
 )
 
-if TYPE_CHECKING:
-    from broker.node.services import Services
-
 TURN_NS_MAX = 20_000_000
 """In one turn of the loop no search begins after this much time."""
 
@@ -50,11 +48,11 @@ _ENDS = (LATEST_TIMESTAMP, EARLIEST_TIMESTAMP)
 class Listing:
     """One ListOffsets request, and which of its partitions still have to be searched."""
 
-    def __init__(self, services: Services, call: Call, request: ListOffsetsRequest) -> None:
+    def __init__(self, replicas: ReplicaManager, call: Call, request: ListOffsetsRequest) -> None:
         """Everything but the searches is done here."""
         self.call = call
         self.response = ListOffsetsResponse()
-        self._services = services
+        self._replicas = replicas
         self._request = request
         self._searches: deque[tuple[str, ListOffsetsPartition, ListOffsetsPartitionResponse]] = (
             deque()
@@ -82,7 +80,7 @@ class Listing:
     @property
     def is_done(self) -> bool:
         """Whether the answer is complete, or nobody waits for it any more."""
-        return not self._searches or self.call.connection.is_closed
+        return not self._searches or self.call.session.is_closed
 
     def search_one(self) -> None:
         """Answer the next partition; the last one lets the answer leave."""
@@ -104,7 +102,7 @@ class Listing:
         self, topic: str, asked: ListOffsetsPartition, answer: ListOffsetsPartitionResponse
     ) -> None:
         version = self.call.version
-        partition = self._services.replicas.find(topic, asked.partition_index)
+        partition = self._replicas.find(topic, asked.partition_index)
         partition.check_epoch(asked.current_leader_epoch)
         log = partition.log
         limit_offset = partition.readable_end(self._request.isolation_level)
@@ -136,33 +134,35 @@ class Listing:
 class Listings:
     """All ListOffsets requests under way."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, replicas: ReplicaManager, soon: Soon, turn_ns: Callable[[], int]) -> None:
+        self._replicas = replicas
+        self._soon = soon
+        self._turn_ns = turn_ns
         self._line: deque[Listing] = deque()
 
     def start(self, call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse | None:
         """The answer, or None when something has to be searched for it."""
-        listing = Listing(self._services, call, request)
+        listing = Listing(self._replicas, call, request)
         if listing.is_done:
             return listing.response
         self._line.append(listing)
         if len(self._line) == 1:
-            self._services.loop.call_soon(self._turn)
+            self._soon(self._turn)
         return None
 
     def _turn(self) -> None:
         """Search until the time is up; what is left goes on in the loop's next turn."""
         line = self._line
-        end_ns = perf_counter_ns() + TURN_NS_MAX
+        end_ns = self._turn_ns() + TURN_NS_MAX
         while True:
             listing = line[0]
             if not listing.is_done:
-                listing.call.connection.attempt(listing.search_one)
+                listing.call.session.attempt(listing.search_one)
             line.popleft()
             if not listing.is_done:
                 line.append(listing)
             if not line:
                 return
-            if perf_counter_ns() > end_ns:
-                self._services.loop.call_soon(self._turn)
+            if self._turn_ns() > end_ns:
+                self._soon(self._turn)
                 return

@@ -7,11 +7,19 @@ is looked at several times, so nothing outside is changed before `finish`, when 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
-from broker.replicas.replica_manager import READ_COMMITTED, Partition
-from broker.replication.fetch_session import FULL_EPOCH, CachedPartition, FetchSession
+from broker.config import InForce
+from broker.metrics.metrics import Metrics
+from broker.replicas.replica_manager import READ_COMMITTED, Partition, ReplicaManager
+from broker.replication.fetch_session import (
+    FULL_EPOCH,
+    CachedPartition,
+    FetchSession,
+    FetchSessions,
+)
 from broker.sessions.call import Call
+from broker.sessions.reception import BROKER_LISTENER
 from broker.storage.errors import CorruptionError, DiskError
 from broker.storage.log import Log
 from broker.storage.outcomes import LogRead
@@ -28,12 +36,8 @@ from protocol.messages.fetch import (
 )
 from protocol.wire.records import iterate_batches
 
-if TYPE_CHECKING:
-    from broker.node.services import Services
-
 logger = logging.getLogger(__name__)
 
-BROKER_LISTENER = "BROKER"
 ZSTD = "zstd"
 STORAGE_ERROR_SINCE = 6
 ZSTD_SINCE = 10
@@ -43,25 +47,35 @@ LISTED_BEYOND_MAX = 100
 """Aborted transactions; with more than this the answer's own end is looked for."""
 
 
+@dataclass(frozen=True, slots=True)
+class ReadingPorts:
+    """What a look needs around it."""
+
+    replicas: ReplicaManager
+    metrics: Metrics
+    settings: InForce
+    sessions: FetchSessions
+
+
 class Reading:
     """One look at everything a fetch asks for."""
 
-    __slots__ = ("_call", "_found", "_has_error", "_left_bytes", "_services", "_session",
+    __slots__ = ("_call", "_found", "_has_error", "_left_bytes", "_ports", "_session",
                  "_size_bytes", "partitions", "request", "response")  # fmt: skip
 
     def __init__(
-        self, services: Services, call: Call, request: FetchRequest, session: FetchSession | None
+        self, ports: ReadingPorts, call: Call, request: FetchRequest, session: FetchSession | None
     ) -> None:
         """Without a session everything in the request is looked at, and answered."""
         self.request = request
         self.response = FetchResponse()
         self.partitions: list[Partition] = []
-        self._services = services
+        self._ports = ports
         self._call = call
         self._session = session
         self._size_bytes = 0
         self._found: list[tuple[Partition, int]] = []
-        self._left_bytes = min(request.max_bytes, services.config.fetch_max_bytes)
+        self._left_bytes = min(request.max_bytes, ports.settings.config.fetch_max_bytes)
         self._has_error = False
         if session is None:
             self._read_all()
@@ -92,7 +106,7 @@ class Reading:
     def _is_quiet(self, cached: CachedPartition) -> bool:
         """Whether the partition is as the reader knows it: most are, of a reader of a thousand."""
         asked = cached.asked
-        partition = self._services.replicas.get(cached.topic, asked.partition)
+        partition = self._ports.replicas.get(cached.topic, asked.partition)
         if partition is None or self.request.replica_id >= 0 or asked.last_fetched_epoch >= 0:
             return False
         log = partition.log
@@ -109,7 +123,7 @@ class Reading:
 
     def finish(self, now_ms: int) -> FetchResponse:
         """The answer leaves: count what it carries, and remember what the reader is told."""
-        self._services.metrics.fetched(self._size_bytes)
+        self._ports.metrics.fetched(self._size_bytes)
         for partition, size_bytes in self._found:
             partition.bytes_out += size_bytes
         answers = [
@@ -121,7 +135,7 @@ class Reading:
             for name, part in answers:
                 session.told(name, part)
         elif self.request.session_epoch == FULL_EPOCH:
-            self.response.session_id = self._services.fetches.sessions.create(
+            self.response.session_id = self._ports.sessions.create(
                 self.request.topics, answers, now_ms
             )
         return self.response
@@ -138,7 +152,7 @@ class Reading:
         try:
             if self.request.replica_id >= 0 and self._call.listener_name != BROKER_LISTENER:
                 raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-            partition = self._services.replicas.find(topic, asked.partition)
+            partition = self._ports.replicas.find(topic, asked.partition)
             partition.check_epoch(asked.current_leader_epoch)
             if self._call.version < ZSTD_SINCE and partition.log.config.compression_type == ZSTD:
                 raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from broker.cluster.metadata_driver import MetadataDriver
 from broker.controller.controller import ControllerInput
-from broker.node.services import Services
 from broker.sessions.call import Call
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.topics import (
@@ -27,77 +27,80 @@ TIMED_OUT = ErrorCode.REQUEST_TIMED_OUT
 """What an order is answered with that could not be written: retriable, and in every tool's book."""
 
 
-def create_topics(services: Services, call: Call, request: CreateTopicsRequest) -> None:
-    """CreateTopics: answered when the topics can be written to."""
+class TopicHandlers:
+    """Topics made, deleted and grown."""
 
-    def refused(error: ApiError) -> Message:
-        return CreateTopicsResponse(
-            topics=[
-                CreatableTopicResult(
-                    name=name, error_code=TIMED_OUT, error_message=error.message, configs=[]
-                )
-                for name in dict.fromkeys(topic.name for topic in request.topics)
-            ]
+    def __init__(self, metadata: MetadataDriver) -> None:
+        self._metadata = metadata
+
+    def create_topics(self, call: Call, request: CreateTopicsRequest) -> None:
+        """CreateTopics: answered when the topics can be written to."""
+
+        def refused(error: ApiError) -> Message:
+            return CreateTopicsResponse(
+                topics=[
+                    CreatableTopicResult(
+                        name=name, error_code=TIMED_OUT, error_message=error.message, configs=[]
+                    )
+                    for name in dict.fromkeys(topic.name for topic in request.topics)
+                ]
+            )
+
+        self._submit(call, request, refused)
+
+    def delete_topics(self, call: Call, request: DeleteTopicsRequest) -> None:
+        """DeleteTopics: answered when the topics are out of service."""
+
+        def refused(error: ApiError) -> Message:
+            states = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
+            asked = dict.fromkeys((state.name, state.topic_id) for state in states)
+            names = self._metadata.image.topic_names
+            return DeleteTopicsResponse(
+                responses=[
+                    DeletableTopicResult(
+                        # Only a missing name is found by its id: an empty one was asked for.
+                        name=names.get(topic_id) if name is None else name,
+                        topic_id=topic_id,
+                        error_code=TIMED_OUT,
+                        error_message=error.message,
+                    )
+                    for name, topic_id in asked
+                ]
+            )
+
+        def adapt(response: DeleteTopicsResponse) -> DeleteTopicsResponse:
+            if call.version < DELETION_DISABLED_SINCE:
+                for one in response.responses:
+                    if one.error_code == ErrorCode.TOPIC_DELETION_DISABLED:
+                        one.error_code = ErrorCode.INVALID_REQUEST
+            return response
+
+        self._metadata.submit(
+            request,
+            lambda response: call.answer(adapt(response)),
+            lambda error: call.answer(refused(error)),
+            call.session.peer_host,
         )
 
-    _submit(services, call, request, refused)
+    def create_partitions(self, call: Call, request: CreatePartitionsRequest) -> None:
+        """CreatePartitions: answered when the partitions can be written to."""
 
+        def refused(error: ApiError) -> Message:
+            return CreatePartitionsResponse(
+                results=[
+                    CreatePartitionsTopicResult(
+                        name=name, error_code=TIMED_OUT, error_message=error.message
+                    )
+                    for name in dict.fromkeys(topic.name for topic in request.topics)
+                ]
+            )
 
-def delete_topics(services: Services, call: Call, request: DeleteTopicsRequest) -> None:
-    """DeleteTopics: answered when the topics are out of service."""
+        self._submit(call, request, refused)
 
-    def refused(error: ApiError) -> Message:
-        states = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
-        asked = dict.fromkeys((state.name, state.topic_id) for state in states)
-        names = services.metadata.image.topic_names
-        return DeleteTopicsResponse(
-            responses=[
-                DeletableTopicResult(
-                    # Only an id stands for a name: one without letters is still what was asked for.
-                    name=names.get(topic_id) if name is None else name,
-                    topic_id=topic_id,
-                    error_code=TIMED_OUT,
-                    error_message=error.message,
-                )
-                for name, topic_id in asked
-            ]
+    def _submit(self, call: Call, order: ControllerInput, refused: Any) -> None:
+        self._metadata.submit(
+            order,
+            call.answer,
+            lambda error: call.answer(refused(error)),
+            call.session.peer_host,
         )
-
-    def adapt(response: DeleteTopicsResponse) -> DeleteTopicsResponse:
-        if call.version < DELETION_DISABLED_SINCE:
-            for one in response.responses:
-                if one.error_code == ErrorCode.TOPIC_DELETION_DISABLED:
-                    one.error_code = ErrorCode.INVALID_REQUEST
-        return response
-
-    services.metadata.submit(
-        request,
-        lambda response: call.answer(adapt(response)),
-        lambda error: call.answer(refused(error)),
-        call.connection.peer_host,
-    )
-
-
-def create_partitions(services: Services, call: Call, request: CreatePartitionsRequest) -> None:
-    """CreatePartitions: answered when the partitions can be written to."""
-
-    def refused(error: ApiError) -> Message:
-        return CreatePartitionsResponse(
-            results=[
-                CreatePartitionsTopicResult(
-                    name=name, error_code=TIMED_OUT, error_message=error.message
-                )
-                for name in dict.fromkeys(topic.name for topic in request.topics)
-            ]
-        )
-
-    _submit(services, call, request, refused)
-
-
-def _submit(services: Services, call: Call, order: ControllerInput, refused: Any) -> None:
-    services.metadata.submit(
-        order,
-        call.answer,
-        lambda error: call.answer(refused(error)),
-        call.connection.peer_host,
-    )

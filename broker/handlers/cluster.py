@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable
 from functools import partial
 
+from broker.cluster.metadata_driver import MetadataDriver
+from broker.config import InForce
 from broker.controller.outcome import CreateOwnTopic
 from broker.handlers.transactions import with_topic
 from broker.metadata.image import (
@@ -15,8 +17,9 @@ from broker.metadata.image import (
     TopicImage,
 )
 from broker.metadata.names import check_topic_name
-from broker.node.services import Services
 from broker.sessions.call import Call
+from broker.shards.groups import GroupCoordinator
+from broker.shards.transactions import TxnCoordinator
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.api import SERVED
 from protocol.messages.cluster import (
@@ -60,49 +63,168 @@ _API_KEYS = [
 ]
 
 
-def api_versions(
-    services: Services, call: Call, request: ApiVersionsRequest
-) -> ApiVersionsResponse:
-    """What is served. Features would switch clients to protocols we do not have: none are named."""
-    if call.version >= SOFTWARE_SINCE and not (
-        _SOFTWARE.match(request.client_software_name)
-        and _SOFTWARE.match(request.client_software_version)
-    ):
-        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    return ApiVersionsResponse(api_keys=_API_KEYS)
+class ClusterHandlers:
+    """What the cluster is, and who coordinates what."""
 
+    def __init__(
+        self,
+        metadata: MetadataDriver,
+        settings: InForce,
+        groups: GroupCoordinator,
+        transactions: TxnCoordinator,
+    ) -> None:
+        self._metadata = metadata
+        self._settings = settings
+        self._groups = groups
+        self._transactions = transactions
 
-def metadata(services: Services, call: Call, request: MetadataRequest) -> MetadataResponse | None:
-    """Brokers and topics; a missing topic is made first if node and request allow it."""
-    if call.version < TOPIC_IDS_SINCE and any(
-        topic.name is None or topic.topic_id != ZERO_UUID for topic in request.topics or []
-    ):
-        return _refuse_ids(request)
-    missing = _missing_topics(services, call, request)
-    if not missing:
-        return _metadata(services, call, request, {})
-    refusals: dict[str, ErrorCode] = {}
-    waiting = len(missing)
+    def api_versions(self, call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
+        """What is served. No features are named: they would switch clients to protocols we lack."""
+        if call.version >= SOFTWARE_SINCE and not (
+            _SOFTWARE.match(request.client_software_name)
+            and _SOFTWARE.match(request.client_software_version)
+        ):
+            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        return ApiVersionsResponse(api_keys=_API_KEYS)
 
-    def finished(name: str, code: ErrorCode) -> None:
-        nonlocal waiting
-        waiting -= 1
-        if code is not ErrorCode.NONE:
-            refusals[name] = code
-        if not waiting:
-            call.answer(_metadata(services, call, request, refusals))
+    def metadata(self, call: Call, request: MetadataRequest) -> MetadataResponse | None:
+        """Brokers and topics; a missing topic is made first if node and request allow it."""
+        if call.version < TOPIC_IDS_SINCE and any(
+            topic.name is None or topic.topic_id != ZERO_UUID for topic in request.topics or []
+        ):
+            return _refuse_ids(request)
+        missing = self._missing_topics(call, request)
+        if not missing:
+            return self._answer(call, request, {})
+        refusals: dict[str, ErrorCode] = {}
+        waiting = len(missing)
 
-    def not_written(name: str, _: ApiError) -> None:
-        finished(name, ErrorCode.LEADER_NOT_AVAILABLE)
+        def finished(name: str, code: ErrorCode) -> None:
+            nonlocal waiting
+            waiting -= 1
+            if code is not ErrorCode.NONE:
+                refusals[name] = code
+            if not waiting:
+                call.answer(self._answer(call, request, refusals))
 
-    for name in missing:
-        services.metadata.submit(
-            CreateOwnTopic(name),
-            partial(finished, name),
-            partial(not_written, name),
-            call.connection.peer_host,
+        def not_written(name: str, _: ApiError) -> None:
+            finished(name, ErrorCode.LEADER_NOT_AVAILABLE)
+
+        for name in missing:
+            self._metadata.submit(
+                CreateOwnTopic(name),
+                partial(finished, name),
+                partial(not_written, name),
+                call.session.peer_host,
+            )
+        return None
+
+    def _missing_topics(self, call: Call, request: MetadataRequest) -> list[str]:
+        if not request.topics or not self._settings.config.auto_create_topics_enable:
+            return []
+        if not request.allow_auto_topic_creation:
+            return []
+        image = self._metadata.image
+        names = {
+            topic.name
+            for topic in request.topics
+            if topic.name is not None
+            and topic.topic_id == ZERO_UUID
+            and topic.name not in image.topics
+        }
+        return sorted(names)[: self._settings.config.max_auto_created_topics]
+
+    def _answer(
+        self, call: Call, request: MetadataRequest, refusals: dict[str, ErrorCode]
+    ) -> MetadataResponse:
+        image = self._metadata.image
+        wants_all = request.topics is None or (call.version == 0 and not request.topics)
+        operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else None
+        if wants_all:
+            topics = [_describe_topic(topic, image, call) for topic in image.topics.values()]
+        else:
+            # Each once: a request may not make an answer of many times its size.
+            asked = {(one.name, one.topic_id): one for one in request.topics or []}
+            topics = [_asked_topic(image, call, one, refusals) for one in asked.values()]
+        response = MetadataResponse(
+            brokers=[
+                MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=rack)
+                for node_id, host, port, rack in brokers_on(image, call.listener_name)
+            ],
+            cluster_id=self._settings.config.cluster_id,
+            controller_id=self._settings.config.node_id,
+            topics=topics,
         )
-    return None
+        if operations is not None:
+            for topic in topics:
+                topic.topic_authorized_operations = operations
+        if request.include_cluster_authorized_operations:
+            response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        return response
+
+    def find_coordinator(
+        self, call: Call, request: FindCoordinatorRequest
+    ) -> FindCoordinatorResponse | None:
+        """Who keeps a group or a transactional id; makes the internal topic when there is none."""
+        keys = request.coordinator_keys if call.version >= BATCHED_SINCE else [request.key]
+        find: Callable[[str], object]
+        if request.key_type == GROUP_KEY:
+            topic, find = OFFSETS_TOPIC, self._groups.find
+        elif request.key_type == TRANSACTION_KEY:
+            topic, find = TRANSACTIONS_TOPIC, self._transactions.find
+        else:
+            reason = f"key type {request.key_type} is not known"
+            refused = [_no_coordinator(key, ErrorCode.INVALID_REQUEST, reason) for key in keys]
+            return _coordinators(call, refused)
+
+        def answer() -> None:
+            call.answer(_coordinators(call, [self._coordinator(call, key, find) for key in keys]))
+
+        with_topic(self._metadata, call, topic, answer)
+        return None
+
+    def _coordinator(self, call: Call, key: str, find: Callable[[str], object]) -> Coordinator:
+        """The leader of the key's partition, as the client's listener knows it."""
+        try:
+            find(key)
+        except ApiError as error:
+            # While the shard loads its place is known already.
+            if error.code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
+        for node_id, host, port, _ in brokers_on(self._metadata.image, call.listener_name):
+            if node_id == self._settings.config.node_id:
+                return Coordinator(
+                    key=key,
+                    node_id=node_id,
+                    host=host,
+                    port=port,
+                    error_code=ErrorCode.NONE,
+                    error_message=None,
+                )
+        return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "not on this listener")
+
+    def describe_cluster(
+        self, call: Call, request: DescribeClusterRequest
+    ) -> DescribeClusterResponse:
+        """The brokers as the client's listener knows them."""
+        if request.endpoint_type != BROKER_ENDPOINTS:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                f"endpoint type {request.endpoint_type} is not served here",
+            )
+        response = DescribeClusterResponse(
+            cluster_id=self._settings.config.cluster_id,
+            controller_id=self._settings.config.node_id,
+            brokers=[
+                DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=rack)
+                for node_id, host, port, rack in brokers_on(
+                    self._metadata.image, call.listener_name
+                )
+            ],
+        )
+        if request.include_cluster_authorized_operations:
+            response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        return response
 
 
 def _refuse_ids(request: MetadataRequest) -> MetadataResponse:
@@ -117,49 +239,6 @@ def _refuse_ids(request: MetadataRequest) -> MetadataResponse:
             for topic in request.topics or []
         ]
     )
-
-
-def _missing_topics(services: Services, call: Call, request: MetadataRequest) -> list[str]:
-    if not request.topics or not services.config.auto_create_topics_enable:
-        return []
-    if not request.allow_auto_topic_creation:
-        return []
-    image = services.metadata.image
-    names = {
-        topic.name
-        for topic in request.topics
-        if topic.name is not None and topic.topic_id == ZERO_UUID and topic.name not in image.topics
-    }
-    return sorted(names)[: services.config.max_auto_created_topics]
-
-
-def _metadata(
-    services: Services, call: Call, request: MetadataRequest, refusals: dict[str, ErrorCode]
-) -> MetadataResponse:
-    image = services.metadata.image
-    wants_all = request.topics is None or (call.version == 0 and not request.topics)
-    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else None
-    if wants_all:
-        topics = [_describe_topic(topic, image, call) for topic in image.topics.values()]
-    else:
-        # Each once: a request may not make an answer of many times its size.
-        asked = {(one.name, one.topic_id): one for one in request.topics or []}
-        topics = [_asked_topic(image, call, one, refusals) for one in asked.values()]
-    response = MetadataResponse(
-        brokers=[
-            MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=rack)
-            for node_id, host, port, rack in brokers_on(image, call.listener_name)
-        ],
-        cluster_id=services.config.cluster_id,
-        controller_id=services.config.node_id,
-        topics=topics,
-    )
-    if operations is not None:
-        for topic in topics:
-            topic.topic_authorized_operations = operations
-    if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
-    return response
 
 
 def _asked_topic(
@@ -233,51 +312,6 @@ def brokers_on(image: MetadataImage, listener: str) -> list[tuple[int, str, int,
     ]
 
 
-def find_coordinator(
-    services: Services, call: Call, request: FindCoordinatorRequest
-) -> FindCoordinatorResponse | None:
-    """Who keeps a group, or a transactional id; makes the internal topic when there is none yet."""
-    keys = request.coordinator_keys if call.version >= BATCHED_SINCE else [request.key]
-    find: Callable[[str], object]
-    if request.key_type == GROUP_KEY:
-        topic, find = OFFSETS_TOPIC, services.groups.find
-    elif request.key_type == TRANSACTION_KEY:
-        topic, find = TRANSACTIONS_TOPIC, services.transactions.find
-    else:
-        reason = f"key type {request.key_type} is not known"
-        refused = [_no_coordinator(key, ErrorCode.INVALID_REQUEST, reason) for key in keys]
-        return _coordinators(call, refused)
-
-    def answer() -> None:
-        call.answer(_coordinators(call, [_coordinator(services, call, key, find) for key in keys]))
-
-    with_topic(services, call, topic, answer)
-    return None
-
-
-def _coordinator(
-    services: Services, call: Call, key: str, find: Callable[[str], object]
-) -> Coordinator:
-    """The leader of the key's partition, as the client's listener knows it."""
-    try:
-        find(key)
-    except ApiError as error:
-        # While the shard loads its place is known already.
-        if error.code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
-    for node_id, host, port, _ in brokers_on(services.metadata.image, call.listener_name):
-        if node_id == services.config.node_id:
-            return Coordinator(
-                key=key,
-                node_id=node_id,
-                host=host,
-                port=port,
-                error_code=ErrorCode.NONE,
-                error_message=None,
-            )
-    return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "not on this listener")
-
-
 def _no_coordinator(key: str, code: ErrorCode, reason: str) -> Coordinator:
     return Coordinator(
         key=key, node_id=NO_NODE, host="", port=-1, error_code=code, error_message=reason
@@ -295,24 +329,3 @@ def _coordinators(call: Call, found: list[Coordinator]) -> FindCoordinatorRespon
         host=one.host,
         port=one.port,
     )
-
-
-def describe_cluster(
-    services: Services, call: Call, request: DescribeClusterRequest
-) -> DescribeClusterResponse:
-    """The brokers as the client's listener knows them."""
-    if request.endpoint_type != BROKER_ENDPOINTS:
-        raise ApiError(
-            ErrorCode.INVALID_REQUEST, f"endpoint type {request.endpoint_type} is not served here"
-        )
-    response = DescribeClusterResponse(
-        cluster_id=services.config.cluster_id,
-        controller_id=services.config.node_id,
-        brokers=[
-            DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=rack)
-            for node_id, host, port, rack in brokers_on(services.metadata.image, call.listener_name)
-        ],
-    )
-    if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
-    return response

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from broker.cluster.metadata_driver import MetadataDriver
+from broker.config import InForce
 from broker.handlers.loggers import LOGGER_RESOURCE, alter_loggers, describe_loggers
 from broker.metadata.configs import describe_configs as describe
-from broker.node.services import Services
 from broker.sessions.call import Call
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.configs import (
@@ -27,57 +28,76 @@ from protocol.messages.configs import (
 )
 
 
-def describe_configs(
-    services: Services, call: Call, request: DescribeConfigsRequest
-) -> DescribeConfigsResponse:
-    """DescribeConfigs, from the image."""
-    response = describe(request, services.metadata.image, services.config)
-    loggers = {
-        one.resource_name: one for one in request.resources if one.resource_type == LOGGER_RESOURCE
-    }
-    if loggers:
-        response.results = [
-            describe_loggers(loggers[one.resource_name], services.config.node_id)
+class ConfigHandlers:
+    """Settings of topics, brokers and loggers."""
+
+    def __init__(self, metadata: MetadataDriver, settings: InForce) -> None:
+        self._metadata = metadata
+        self._settings = settings
+
+    def describe_configs(
+        self, call: Call, request: DescribeConfigsRequest
+    ) -> DescribeConfigsResponse:
+        """DescribeConfigs, from the image."""
+        response = describe(request, self._metadata.image, self._settings.config)
+        loggers = {
+            one.resource_name: one
+            for one in request.resources
             if one.resource_type == LOGGER_RESOURCE
-            else one
-            for one in response.results
-        ]
-    return response
+        }
+        if loggers:
+            response.results = [
+                describe_loggers(loggers[one.resource_name], self._settings.config.node_id)
+                if one.resource_type == LOGGER_RESOURCE
+                else one
+                for one in response.results
+            ]
+        return response
 
+    def alter_configs(self, call: Call, request: AlterConfigsRequest) -> None:
+        """AlterConfigs: answered when the settings are in force."""
 
-def alter_configs(services: Services, call: Call, request: AlterConfigsRequest) -> None:
-    """AlterConfigs: answered when the settings are in force."""
+        def refused(error: ApiError) -> None:
+            call.answer(AlterConfigsResponse(responses=_not_written(request.resources, error)))
 
-    def refused(error: ApiError) -> None:
-        call.answer(AlterConfigsResponse(responses=_not_written(request.resources, error)))
+        self._metadata.submit(request, call.answer, refused, call.session.peer_host)
 
-    services.metadata.submit(request, call.answer, refused, call.connection.peer_host)
+    def incremental_alter_configs(
+        self, call: Call, request: IncrementalAlterConfigsRequest
+    ) -> None:
+        """IncrementalAlterConfigs: answered when the settings are in force."""
+        loggers = [one for one in request.resources if one.resource_type == LOGGER_RESOURCE]
+        others = [one for one in request.resources if one.resource_type != LOGGER_RESOURCE]
+        altered = alter_loggers(
+            loggers, self._settings.config.node_id, validate_only=request.validate_only
+        )
 
+        def answer(responses: list[AlterConfigsResourceResponse]) -> None:
+            parts = {True: iter(altered), False: iter(responses)}
+            in_order = [
+                next(parts[one.resource_type == LOGGER_RESOURCE]) for one in request.resources
+            ]
+            call.answer(IncrementalAlterConfigsResponse(responses=in_order))
 
-def incremental_alter_configs(
-    services: Services, call: Call, request: IncrementalAlterConfigsRequest
-) -> None:
-    """IncrementalAlterConfigs: answered when the settings are in force."""
-    loggers = [one for one in request.resources if one.resource_type == LOGGER_RESOURCE]
-    others = [one for one in request.resources if one.resource_type != LOGGER_RESOURCE]
-    altered = alter_loggers(loggers, services.config.node_id, validate_only=request.validate_only)
+        def done(response: IncrementalAlterConfigsResponse) -> None:
+            answer(response.responses)
 
-    def answer(responses: list[AlterConfigsResourceResponse]) -> None:
-        parts = {True: iter(altered), False: iter(responses)}
-        in_order = [next(parts[one.resource_type == LOGGER_RESOURCE]) for one in request.resources]
-        call.answer(IncrementalAlterConfigsResponse(responses=in_order))
+        def refused(error: ApiError) -> None:
+            answer(_not_written(others, error))
 
-    def done(response: IncrementalAlterConfigsResponse) -> None:
-        answer(response.responses)
+        if loggers and not others:
+            answer([])
+            return
+        order = IncrementalAlterConfigsRequest(
+            resources=others, validate_only=request.validate_only
+        )
+        self._metadata.submit(order, done, refused, call.session.peer_host)
 
-    def refused(error: ApiError) -> None:
-        answer(_not_written(others, error))
-
-    if loggers and not others:
-        answer([])
-        return
-    order = IncrementalAlterConfigsRequest(resources=others, validate_only=request.validate_only)
-    services.metadata.submit(order, done, refused, call.connection.peer_host)
+    def list_config_resources(
+        self, call: Call, request: ListConfigResourcesRequest
+    ) -> ListConfigResourcesResponse:
+        """ListConfigResources: version 0 asks for subscriptions to client metrics: none exist."""
+        return ListConfigResourcesResponse()
 
 
 def _not_written(
@@ -93,10 +113,3 @@ def _not_written(
         )
         for resource in resources
     ]
-
-
-def list_config_resources(
-    services: Services, call: Call, request: ListConfigResourcesRequest
-) -> ListConfigResourcesResponse:
-    """ListConfigResources: version 0 asks for subscriptions to client metrics; there are none."""
-    return ListConfigResourcesResponse()

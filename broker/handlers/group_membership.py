@@ -8,8 +8,8 @@ it on its connection, as in Kafka; heartbeats of other members come on other con
 from __future__ import annotations
 
 from broker.coordinators.group_terms import JoinAnswer, Joining, SyncAnswer, Syncing
-from broker.node.services import Services
 from broker.sessions.call import Call
+from broker.shards.groups import GroupCoordinator
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.group import (
     HeartbeatRequest,
@@ -32,36 +32,122 @@ PROTOCOL_NAMED_SINCE = 5
 MANY_LEAVE_SINCE = 3
 
 
-def join_group(services: Services, call: Call, request: JoinGroupRequest) -> None:
-    """JoinGroup: answered when the group's next generation is formed, or refused at once."""
+class MembershipHandlers:
+    """Members join, sync, live and leave."""
 
-    def answer(joined: JoinAnswer) -> None:
-        call.answer(_join_response(call.version, joined))
+    def __init__(self, groups: GroupCoordinator) -> None:
+        self._groups = groups
 
-    try:
-        loaded = services.groups.find(request.group_id)
-    except ApiError as error:
-        answer(JoinAnswer(error.code, request.member_id))
-        return
-    rebalance_timeout_ms = request.rebalance_timeout_ms
-    joining = Joining(
-        answer,
-        request.member_id,
-        request.group_instance_id,
-        call.client_id or "",
-        # Java prints addresses so, and Kafka's tools show what they are given.
-        f"/{call.connection.peer_host}",
-        request.session_timeout_ms,
-        # Version 0 has no time-out of its own for the rebalance.
-        request.session_timeout_ms if rebalance_timeout_ms < 0 else rebalance_timeout_ms,
-        request.protocol_type,
-        tuple((one.name, bytes(one.metadata)) for one in request.protocols),
-        needs_member_id=call.version >= MEMBER_ID_REQUIRED_SINCE,
-        may_skip_assignment=call.version >= SKIP_ASSIGNMENT_SINCE,
-    )
-    groups = services.groups
-    groups.shard(request.group_id).members.join(request.group_id, joining, groups.moment())
-    groups.perform(loaded)
+    def join_group(self, call: Call, request: JoinGroupRequest) -> None:
+        """JoinGroup: answered when the group's next generation is formed, or refused at once."""
+
+        def answer(joined: JoinAnswer) -> None:
+            call.answer(_join_response(call.version, joined))
+
+        try:
+            loaded = self._groups.find(request.group_id)
+        except ApiError as error:
+            answer(JoinAnswer(error.code, request.member_id))
+            return
+        rebalance_timeout_ms = request.rebalance_timeout_ms
+        joining = Joining(
+            answer,
+            request.member_id,
+            request.group_instance_id,
+            call.client_id or "",
+            # Java prints addresses so, and Kafka's tools show what they are given.
+            f"/{call.session.peer_host}",
+            request.session_timeout_ms,
+            # Version 0 has no time-out of its own for the rebalance.
+            request.session_timeout_ms if rebalance_timeout_ms < 0 else rebalance_timeout_ms,
+            request.protocol_type,
+            tuple((one.name, bytes(one.metadata)) for one in request.protocols),
+            needs_member_id=call.version >= MEMBER_ID_REQUIRED_SINCE,
+            may_skip_assignment=call.version >= SKIP_ASSIGNMENT_SINCE,
+        )
+        groups = self._groups
+        groups.shard(request.group_id).members.join(request.group_id, joining, groups.moment())
+        groups.perform(loaded)
+
+    def sync_group(self, call: Call, request: SyncGroupRequest) -> None:
+        """SyncGroup: answered when the leader's assignment is stored."""
+
+        def answer(synced: SyncAnswer) -> None:
+            call.answer(
+                SyncGroupResponse(
+                    error_code=synced.error,
+                    protocol_type=synced.protocol_type,
+                    protocol_name=synced.protocol_name,
+                    assignment=synced.assignment,
+                )
+            )
+
+        is_named = request.protocol_type is not None and request.protocol_name is not None
+        if call.version >= PROTOCOL_NAMED_SINCE and not is_named:
+            answer(SyncAnswer(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+            return
+        try:
+            loaded = self._groups.find(request.group_id)
+        except ApiError as error:
+            # While loading, the running rebalance is lost anyway: the member is to begin anew with
+            # JoinGroup, without looking for the coordinator again.
+            is_loading = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            answer(SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS if is_loading else error.code))
+            return
+        syncing = Syncing(
+            answer,
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id,
+            request.protocol_type,
+            request.protocol_name,
+            {one.member_id: bytes(one.assignment) for one in request.assignments},
+        )
+        groups = self._groups
+        groups.shard(request.group_id).members.sync(request.group_id, syncing, groups.moment())
+        groups.perform(loaded)
+
+    def heartbeat(self, call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
+        """Heartbeat. While the group is loaded nobody is gone, so nobody is told to worry."""
+        groups = self._groups
+        try:
+            shard = groups.shard(request.group_id)
+        except ApiError as error:
+            is_loading = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            return HeartbeatResponse(error_code=ErrorCode.NONE if is_loading else error.code)
+        code = shard.members.heartbeat(
+            request.group_id,
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id,
+            groups.moment(),
+        )
+        return HeartbeatResponse(error_code=code)
+
+    def leave_group(self, call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse:
+        """LeaveGroup: of one member, or from version 3 on of many, each for itself."""
+        groups = self._groups
+        if not request.group_id:
+            raise ApiError(ErrorCode.INVALID_GROUP_ID)
+        loaded = groups.find(request.group_id)
+        members = groups.shard(request.group_id).members
+        leaving = request.members
+        if call.version < MANY_LEAVE_SINCE:
+            leaving = [MemberIdentity(member_id=request.member_id)]
+        answers = [
+            MemberResponse(
+                member_id=one.member_id,
+                group_instance_id=one.group_instance_id,
+                error_code=members.leave(
+                    request.group_id, one.member_id, one.group_instance_id, groups.moment()
+                ),
+            )
+            for one in leaving
+        ]
+        groups.perform(loaded)
+        if call.version < MANY_LEAVE_SINCE:
+            return LeaveGroupResponse(error_code=answers[0].error_code)
+        return LeaveGroupResponse(error_code=ErrorCode.NONE, members=answers)
 
 
 def _join_response(version: int, joined: JoinAnswer) -> JoinGroupResponse:
@@ -83,86 +169,3 @@ def _join_response(version: int, joined: JoinAnswer) -> JoinGroupResponse:
             for one in joined.members
         ],
     )
-
-
-def sync_group(services: Services, call: Call, request: SyncGroupRequest) -> None:
-    """SyncGroup: answered when the leader's assignment is stored."""
-
-    def answer(synced: SyncAnswer) -> None:
-        call.answer(
-            SyncGroupResponse(
-                error_code=synced.error,
-                protocol_type=synced.protocol_type,
-                protocol_name=synced.protocol_name,
-                assignment=synced.assignment,
-            )
-        )
-
-    is_named = request.protocol_type is not None and request.protocol_name is not None
-    if call.version >= PROTOCOL_NAMED_SINCE and not is_named:
-        answer(SyncAnswer(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
-        return
-    try:
-        loaded = services.groups.find(request.group_id)
-    except ApiError as error:
-        # While loading, the running rebalance is lost anyway: the member is to begin anew with
-        # JoinGroup, without looking for the coordinator again.
-        is_loading = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        answer(SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS if is_loading else error.code))
-        return
-    syncing = Syncing(
-        answer,
-        request.member_id,
-        request.group_instance_id,
-        request.generation_id,
-        request.protocol_type,
-        request.protocol_name,
-        {one.member_id: bytes(one.assignment) for one in request.assignments},
-    )
-    groups = services.groups
-    groups.shard(request.group_id).members.sync(request.group_id, syncing, groups.moment())
-    groups.perform(loaded)
-
-
-def heartbeat(services: Services, call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
-    """Heartbeat. While the group is loaded nobody is gone, so nobody is told to worry."""
-    groups = services.groups
-    try:
-        shard = groups.shard(request.group_id)
-    except ApiError as error:
-        is_loading = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        return HeartbeatResponse(error_code=ErrorCode.NONE if is_loading else error.code)
-    code = shard.members.heartbeat(
-        request.group_id,
-        request.member_id,
-        request.group_instance_id,
-        request.generation_id,
-        groups.moment(),
-    )
-    return HeartbeatResponse(error_code=code)
-
-
-def leave_group(services: Services, call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse:
-    """LeaveGroup: of one member, or from version 3 on of many, each for itself."""
-    groups = services.groups
-    if not request.group_id:
-        raise ApiError(ErrorCode.INVALID_GROUP_ID)
-    loaded = groups.find(request.group_id)
-    members = groups.shard(request.group_id).members
-    leaving = request.members
-    if call.version < MANY_LEAVE_SINCE:
-        leaving = [MemberIdentity(member_id=request.member_id)]
-    answers = [
-        MemberResponse(
-            member_id=one.member_id,
-            group_instance_id=one.group_instance_id,
-            error_code=members.leave(
-                request.group_id, one.member_id, one.group_instance_id, groups.moment()
-            ),
-        )
-        for one in leaving
-    ]
-    groups.perform(loaded)
-    if call.version < MANY_LEAVE_SINCE:
-        return LeaveGroupResponse(error_code=answers[0].error_code)
-    return LeaveGroupResponse(error_code=ErrorCode.NONE, members=answers)

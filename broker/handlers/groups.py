@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from broker.coordinators.group_records import CommittedOffset
 from broker.coordinators.offsets import GroupShard
-from broker.node.services import Services
 from broker.sessions.call import Call
+from broker.shards.groups import GroupCoordinator
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.offsets import (
     OffsetCommitRequest,
@@ -37,21 +37,91 @@ Found = tuple[int, CommittedOffset, ErrorCode]
 """Partition, what is committed there, and whether that may be told."""
 
 
-def offset_commit(services: Services, call: Call, request: OffsetCommitRequest) -> None:
-    """OffsetCommit: answered when the offsets are as durable as any record."""
+class OffsetHandlers:
+    """Offsets of groups."""
 
-    def refused(error: ApiError) -> None:
-        call.answer(_all_refused(request, error.code))
+    def __init__(self, groups: GroupCoordinator) -> None:
+        self._groups = groups
 
-    try:
-        loaded = services.groups.find(request.group_id)
-    except ApiError as error:
-        refused(error)
-        return
-    groups = services.groups
-    shard = groups.shard(request.group_id)
-    outcome = shard.commit(request, groups.moment(), groups.has_partition)
-    groups.submit(loaded, outcome, call.answer, refused)
+    def offset_commit(self, call: Call, request: OffsetCommitRequest) -> None:
+        """OffsetCommit: answered when the offsets are as durable as any record."""
+
+        def refused(error: ApiError) -> None:
+            call.answer(_all_refused(request, error.code))
+
+        try:
+            loaded = self._groups.find(request.group_id)
+        except ApiError as error:
+            refused(error)
+            return
+        groups = self._groups
+        shard = groups.shard(request.group_id)
+        outcome = shard.commit(request, groups.moment(), groups.has_partition)
+        groups.submit(loaded, outcome, call.answer, refused)
+
+    def offset_fetch(self, call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
+        """OffsetFetch of one group, or from version 8 on of many.
+
+        A group or a partition that comes many times is answered once, or a small request would
+        have a huge answer.
+        """
+        if call.version >= MANY_GROUPS_SINCE:
+            groups = {one.group_id: one for one in request.groups}.values()
+            return OffsetFetchResponse(
+                groups=[self._fetch_group(one, request.require_stable) for one in groups]
+            )
+        try:
+            shard = self._groups.shard(request.group_id)
+        except ApiError as error:
+            return _fetch_refused(call, request, error.code)
+        return OffsetFetchResponse(
+            topics=[
+                OffsetFetchResponseTopic(
+                    name=topic,
+                    partitions=[
+                        OffsetFetchResponsePartition(
+                            partition_index=index,
+                            committed_offset=found.offset,
+                            committed_leader_epoch=found.leader_epoch,
+                            metadata=found.metadata,
+                            error_code=code,
+                        )
+                        for index, found, code in offsets
+                    ],
+                )
+                for topic, offsets in _asked_offsets(
+                    shard, request.group_id, request.topics, request.require_stable
+                )
+            ]
+        )
+
+    def _fetch_group(
+        self, asked: OffsetFetchRequestGroup, require_stable: bool
+    ) -> OffsetFetchResponseGroup:
+        try:
+            shard = self._groups.shard(asked.group_id)
+        except ApiError as error:
+            return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error.code)
+        found_by_topic = _asked_offsets(shard, asked.group_id, asked.topics, require_stable)
+        return OffsetFetchResponseGroup(
+            group_id=asked.group_id,
+            topics=[
+                OffsetFetchResponseTopics(
+                    name=topic,
+                    partitions=[
+                        OffsetFetchResponsePartitions(
+                            partition_index=index,
+                            committed_offset=found.offset,
+                            committed_leader_epoch=found.leader_epoch,
+                            metadata=found.metadata,
+                            error_code=code,
+                        )
+                        for index, found, code in offsets
+                    ],
+                )
+                for topic, offsets in found_by_topic
+            ],
+        )
 
 
 def _all_refused(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
@@ -67,45 +137,6 @@ def _all_refused(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitR
                 ],
             )
             for topic in request.topics
-        ]
-    )
-
-
-def offset_fetch(
-    services: Services, call: Call, request: OffsetFetchRequest
-) -> OffsetFetchResponse:
-    """OffsetFetch of one group, or from version 8 on of many.
-
-    A group or a partition that comes many times is answered once, or a small request would have a
-    huge answer.
-    """
-    if call.version >= MANY_GROUPS_SINCE:
-        groups = {one.group_id: one for one in request.groups}.values()
-        return OffsetFetchResponse(
-            groups=[_fetch_group(services, one, request.require_stable) for one in groups]
-        )
-    try:
-        shard = services.groups.shard(request.group_id)
-    except ApiError as error:
-        return _fetch_refused(call, request, error.code)
-    return OffsetFetchResponse(
-        topics=[
-            OffsetFetchResponseTopic(
-                name=topic,
-                partitions=[
-                    OffsetFetchResponsePartition(
-                        partition_index=index,
-                        committed_offset=found.offset,
-                        committed_leader_epoch=found.leader_epoch,
-                        metadata=found.metadata,
-                        error_code=code,
-                    )
-                    for index, found, code in offsets
-                ],
-            )
-            for topic, offsets in _asked_offsets(
-                shard, request.group_id, request.topics, request.require_stable
-            )
         ]
     )
 
@@ -130,35 +161,6 @@ def _fetch_refused(call: Call, request: OffsetFetchRequest, code: ErrorCode) -> 
     if call.version < ERROR_IN_HEAD_SINCE:
         return OffsetFetchResponse(topics=topics)
     return OffsetFetchResponse(topics=topics, error_code=code)
-
-
-def _fetch_group(
-    services: Services, asked: OffsetFetchRequestGroup, require_stable: bool
-) -> OffsetFetchResponseGroup:
-    try:
-        shard = services.groups.shard(asked.group_id)
-    except ApiError as error:
-        return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error.code)
-    found_by_topic = _asked_offsets(shard, asked.group_id, asked.topics, require_stable)
-    return OffsetFetchResponseGroup(
-        group_id=asked.group_id,
-        topics=[
-            OffsetFetchResponseTopics(
-                name=topic,
-                partitions=[
-                    OffsetFetchResponsePartitions(
-                        partition_index=index,
-                        committed_offset=found.offset,
-                        committed_leader_epoch=found.leader_epoch,
-                        metadata=found.metadata,
-                        error_code=code,
-                    )
-                    for index, found, code in offsets
-                ],
-            )
-            for topic, offsets in found_by_topic
-        ],
-    )
 
 
 def _asked_offsets(

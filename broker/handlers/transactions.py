@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
+from broker.cluster.metadata_driver import MetadataDriver
 from broker.controller.outcome import CreateOwnTopic
 from broker.coordinators.txn_state import Expected, Transaction, TxnState
 from broker.metadata.image import OFFSETS_TOPIC
-from broker.node.services import Services
 from broker.sessions.call import Call
+from broker.shards.groups import GroupCoordinator
+from broker.shards.producer_ids import ProducerIds
 from broker.shards.shard_driver import ProducerEpoch
+from broker.shards.transactions import TxnCoordinator
+from broker.world import Clock
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.producer_ids import InitProducerIdRequest, InitProducerIdResponse
 from protocol.messages.transactions import (
@@ -42,114 +46,220 @@ def _code(call: Call, error: ApiError, fenced_since: int = FENCED_SINCE) -> Erro
     return error.code
 
 
-def init_producer_id(
-    services: Services, call: Call, request: InitProducerIdRequest
-) -> InitProducerIdResponse | None:
-    """A producer id and epoch. Without a transactional id always new ones, for nothing ties the
-    producer's old id to anything."""
+class TransactionHandlers:
+    """Transactions begun, filled and ended."""
 
-    def refused(error: ApiError) -> None:
-        call.answer(
-            InitProducerIdResponse(
-                error_code=_code(call, error, INIT_FENCED_SINCE),
-                producer_id=NO_PRODUCER_ID,
-                producer_epoch=NO_PRODUCER_EPOCH,
+    def __init__(
+        self,
+        producer_ids: ProducerIds,
+        transactions: TxnCoordinator,
+        clock: Clock,
+        metadata: MetadataDriver,
+        groups: GroupCoordinator,
+    ) -> None:
+        self._producer_ids = producer_ids
+        self._transactions = transactions
+        self._clock = clock
+        self._metadata = metadata
+        self._groups = groups
+
+    def init_producer_id(
+        self, call: Call, request: InitProducerIdRequest
+    ) -> InitProducerIdResponse | None:
+        """A producer id and epoch. Without a transactional id always new ones, for nothing ties the
+        producer's old id to anything."""
+
+        def refused(error: ApiError) -> None:
+            call.answer(
+                InitProducerIdResponse(
+                    error_code=_code(call, error, INIT_FENCED_SINCE),
+                    producer_id=NO_PRODUCER_ID,
+                    producer_epoch=NO_PRODUCER_EPOCH,
+                )
             )
-        )
 
-    def given(producer_id: int) -> None:
-        call.answer(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
+        def given(producer_id: int) -> None:
+            call.answer(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
 
-    try:
-        if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
-            raise ApiError(ErrorCode.INVALID_REQUEST, "a producer id and its epoch go together")
-        if request.transactional_id is None:
-            services.producer_ids.take(given, refused)
-        else:
-            _begin(services, call, request, request.transactional_id, refused)
-    except ApiError as error:
-        refused(error)
-    return None
+        try:
+            if (request.producer_id == NO_PRODUCER_ID) != (
+                request.producer_epoch == NO_PRODUCER_EPOCH
+            ):
+                raise ApiError(ErrorCode.INVALID_REQUEST, "a producer id and its epoch go together")
+            if request.transactional_id is None:
+                self._producer_ids.take(given, refused)
+            else:
+                self._begin(call, request, request.transactional_id, refused)
+        except ApiError as error:
+            refused(error)
+        return None
 
+    def _begin(
+        self,
+        call: Call,
+        request: InitProducerIdRequest,
+        transactional_id: str,
+        refused: Callable[[ApiError], None],
+    ) -> None:
+        if not transactional_id:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+        expected: Expected = (request.producer_id, request.producer_epoch)
+        if expected == (NO_PRODUCER_ID, NO_PRODUCER_EPOCH):
+            expected = None
+        elif min(request.producer_id, request.producer_epoch) < 0:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST, "a producer id and its epoch are not negative"
+            )
 
-def _begin(
-    services: Services,
-    call: Call,
-    request: InitProducerIdRequest,
-    transactional_id: str,
-    refused: Callable[[ApiError], None],
-) -> None:
-    if not transactional_id:
-        raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
-    expected: Expected = (request.producer_id, request.producer_epoch)
-    if expected == (NO_PRODUCER_ID, NO_PRODUCER_EPOCH):
-        expected = None
-    elif min(request.producer_id, request.producer_epoch) < 0:
-        raise ApiError(ErrorCode.INVALID_REQUEST, "a producer id and its epoch are not negative")
+        def moved(transactions: Sequence[Transaction]) -> None:
+            (one,) = transactions
+            if one.state is not TxnState.EMPTY:
+                # What was open is being aborted; the next try begins anew.
+                refused(ApiError(ErrorCode.CONCURRENT_TRANSACTIONS))
+                return
+            call.answer(
+                InitProducerIdResponse(
+                    producer_id=one.producer_id, producer_epoch=one.producer_epoch
+                )
+            )
 
-    def moved(transactions: Sequence[Transaction]) -> None:
-        (one,) = transactions
-        if one.state is not TxnState.EMPTY:
-            # What was open is being aborted; the next try begins anew.
-            refused(ApiError(ErrorCode.CONCURRENT_TRANSACTIONS))
-            return
-        call.answer(
-            InitProducerIdResponse(producer_id=one.producer_id, producer_epoch=one.producer_epoch)
-        )
-
-    def decide(new_producer_id: int = NO_PRODUCER_ID) -> None:
-        services.transactions.decide(
-            transactional_id,
-            lambda shard: shard.init_producer_id(
+        def decide(new_producer_id: int = NO_PRODUCER_ID) -> None:
+            self._transactions.decide(
                 transactional_id,
-                request.transaction_timeout_ms,
-                expected,
-                new_producer_id,
-                services.clock.now_ms(),
+                lambda shard: shard.init_producer_id(
+                    transactional_id,
+                    request.transaction_timeout_ms,
+                    expected,
+                    new_producer_id,
+                    self._clock.now_ms(),
+                ),
+                moved,
+                refused,
+            )
+
+        shard = self._transactions.shard(transactional_id)
+        shard.refuse_timeout(request.transaction_timeout_ms)
+        if shard.wants_producer_id(transactional_id, expected):
+            self._producer_ids.take(decide, refused)
+        else:
+            decide()
+
+    def add_partitions_to_txn(
+        self, call: Call, request: AddPartitionsToTxnRequest
+    ) -> AddPartitionsToTxnResponse | None:
+        """AddPartitionsToTxn: all of the partitions, or none."""
+        wanted = [
+            TopicPartition(topic.name, index)
+            for topic in request.v3_and_below_topics
+            for index in topic.partitions
+        ]
+        bad = {one: code for one in wanted if (code := self._refusal(one))}
+        if bad:
+            return _added(request, lambda one: bad.get(one, ErrorCode.OPERATION_NOT_ATTEMPTED))
+        self._add(
+            request.v3_and_below_transactional_id,
+            request.v3_and_below_producer_id,
+            request.v3_and_below_producer_epoch,
+            wanted,
+            lambda error: call.answer(
+                _added(request, lambda _: ErrorCode.NONE if error is None else _code(call, error))
             ),
-            moved,
-            refused,
+        )
+        return None
+
+    def _refusal(self, wanted: TopicPartition) -> ErrorCode:
+        topic = self._metadata.image.topics.get(wanted.topic)
+        if topic is None or not 0 <= wanted.partition < len(topic.partitions):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        # As in Kafka: only the coordinators write there.
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED if topic.is_internal else ErrorCode.NONE
+
+    def _add(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Collection[TopicPartition],
+        answer: Callable[[ApiError | None], None],
+    ) -> None:
+        self._transactions.decide(
+            transactional_id,
+            lambda shard: shard.add_partitions(
+                transactional_id, producer_id, producer_epoch, partitions, self._clock.now_ms()
+            ),
+            lambda _: answer(None),
+            answer,
         )
 
-    shard = services.transactions.shard(transactional_id)
-    shard.refuse_timeout(request.transaction_timeout_ms)
-    if shard.wants_producer_id(transactional_id, expected):
-        services.producer_ids.take(decide, refused)
-    else:
-        decide()
+    def add_offsets_to_txn(
+        self, call: Call, request: AddOffsetsToTxnRequest
+    ) -> AddOffsetsToTxnResponse | None:
+        """AddOffsetsToTxn: the group's partition of the offsets topic joins the transaction."""
 
+        def answer(error: ApiError | None) -> None:
+            code = ErrorCode.NONE if error is None else _code(call, error)
+            call.answer(AddOffsetsToTxnResponse(error_code=code))
 
-def add_partitions_to_txn(
-    services: Services, call: Call, request: AddPartitionsToTxnRequest
-) -> AddPartitionsToTxnResponse | None:
-    """AddPartitionsToTxn: all of the partitions, or none."""
-    wanted = [
-        TopicPartition(topic.name, index)
-        for topic in request.v3_and_below_topics
-        for index in topic.partitions
-    ]
-    bad = {one: code for one in wanted if (code := _refusal(services, one))}
-    if bad:
-        return _added(request, lambda one: bad.get(one, ErrorCode.OPERATION_NOT_ATTEMPTED))
-    _add(
-        services,
-        request.v3_and_below_transactional_id,
-        request.v3_and_below_producer_id,
-        request.v3_and_below_producer_epoch,
-        wanted,
-        lambda error: call.answer(
-            _added(request, lambda _: ErrorCode.NONE if error is None else _code(call, error))
-        ),
-    )
-    return None
+        def add() -> None:
+            try:
+                partition = self._groups.find(request.group_id).partition
+            except ApiError as error:
+                answer(error)
+                return
+            self._add(
+                request.transactional_id,
+                request.producer_id,
+                request.producer_epoch,
+                [partition.topic_partition],
+                answer,
+            )
 
+        # A group that has never committed may be the first one of all.
+        with_topic(self._metadata, call, OFFSETS_TOPIC, add)
+        return None
 
-def _refusal(services: Services, wanted: TopicPartition) -> ErrorCode:
-    topic = services.metadata.image.topics.get(wanted.topic)
-    if topic is None or not 0 <= wanted.partition < len(topic.partitions):
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    # As in Kafka: only the coordinators write there.
-    return ErrorCode.TOPIC_AUTHORIZATION_FAILED if topic.is_internal else ErrorCode.NONE
+    def end_txn(self, call: Call, request: EndTxnRequest) -> None:
+        """EndTxn: answered when the outcome is durable; the markers follow."""
+
+        def answer(error: ApiError | None) -> None:
+            code = ErrorCode.NONE if error is None else _code(call, error)
+            call.answer(EndTxnResponse(error_code=code))
+
+        self._transactions.decide(
+            request.transactional_id,
+            lambda shard: shard.end(
+                request.transactional_id,
+                request.producer_id,
+                request.producer_epoch,
+                self._clock.now_ms(),
+                is_commit=request.committed,
+            ),
+            lambda _: answer(None),
+            answer,
+        )
+
+    def txn_offset_commit(self, call: Call, request: TxnOffsetCommitRequest) -> None:
+        """TxnOffsetCommit: the offsets are written now and count once the transaction does."""
+
+        def refused(error: ApiError) -> None:
+            call.answer(_offsets_refused(request, _offsets_code(call, error)))
+
+        try:
+            loaded = self._groups.find(request.group_id)
+            self._transactions.shard(request.transactional_id).refuse_outsider(
+                request.transactional_id,
+                request.producer_id,
+                request.producer_epoch,
+                loaded.partition.topic_partition,
+            )
+            outcome = self._groups.shard(request.group_id).commit_in_transaction(
+                request, self._clock.now_ms(), self._groups.has_partition
+            )
+        except ApiError as error:
+            refused(error)
+            return
+        producer = ProducerEpoch(request.producer_id, request.producer_epoch)
+        self._groups.submit(loaded, outcome, call.answer, refused, producer)
 
 
 def _added(
@@ -172,109 +282,17 @@ def _added(
     )
 
 
-def _add(
-    services: Services,
-    transactional_id: str,
-    producer_id: int,
-    producer_epoch: int,
-    partitions: Collection[TopicPartition],
-    answer: Callable[[ApiError | None], None],
-) -> None:
-    services.transactions.decide(
-        transactional_id,
-        lambda shard: shard.add_partitions(
-            transactional_id, producer_id, producer_epoch, partitions, services.clock.now_ms()
-        ),
-        lambda _: answer(None),
-        answer,
-    )
-
-
-def add_offsets_to_txn(
-    services: Services, call: Call, request: AddOffsetsToTxnRequest
-) -> AddOffsetsToTxnResponse | None:
-    """AddOffsetsToTxn: the group's partition of the offsets topic joins the transaction."""
-
-    def answer(error: ApiError | None) -> None:
-        code = ErrorCode.NONE if error is None else _code(call, error)
-        call.answer(AddOffsetsToTxnResponse(error_code=code))
-
-    def add() -> None:
-        try:
-            partition = services.groups.find(request.group_id).partition
-        except ApiError as error:
-            answer(error)
-            return
-        _add(
-            services,
-            request.transactional_id,
-            request.producer_id,
-            request.producer_epoch,
-            [partition.topic_partition],
-            answer,
-        )
-
-    # A group that has never committed may be the first one of all.
-    with_topic(services, call, OFFSETS_TOPIC, add)
-    return None
-
-
-def with_topic(services: Services, call: Call, name: str, then: Callable[[], None]) -> None:
+def with_topic(metadata: MetadataDriver, call: Call, name: str, then: Callable[[], None]) -> None:
     """Go on once an internal topic is there; it is made when there is none yet."""
-    if name in services.metadata.image.topics:
+    if name in metadata.image.topics:
         then()
     else:
-        services.metadata.submit(
+        metadata.submit(
             CreateOwnTopic(name),
             lambda _: then(),
             lambda _: then(),
-            call.connection.peer_host,
+            call.session.peer_host,
         )
-
-
-def end_txn(services: Services, call: Call, request: EndTxnRequest) -> None:
-    """EndTxn: answered when the outcome is durable; the markers follow."""
-
-    def answer(error: ApiError | None) -> None:
-        code = ErrorCode.NONE if error is None else _code(call, error)
-        call.answer(EndTxnResponse(error_code=code))
-
-    services.transactions.decide(
-        request.transactional_id,
-        lambda shard: shard.end(
-            request.transactional_id,
-            request.producer_id,
-            request.producer_epoch,
-            services.clock.now_ms(),
-            is_commit=request.committed,
-        ),
-        lambda _: answer(None),
-        answer,
-    )
-
-
-def txn_offset_commit(services: Services, call: Call, request: TxnOffsetCommitRequest) -> None:
-    """TxnOffsetCommit: the offsets are written now and count once the transaction is committed."""
-
-    def refused(error: ApiError) -> None:
-        call.answer(_offsets_refused(request, _offsets_code(call, error)))
-
-    try:
-        loaded = services.groups.find(request.group_id)
-        services.transactions.shard(request.transactional_id).refuse_outsider(
-            request.transactional_id,
-            request.producer_id,
-            request.producer_epoch,
-            loaded.partition.topic_partition,
-        )
-        outcome = services.groups.shard(request.group_id).commit_in_transaction(
-            request, services.clock.now_ms(), services.groups.has_partition
-        )
-    except ApiError as error:
-        refused(error)
-        return
-    producer = ProducerEpoch(request.producer_id, request.producer_epoch)
-    services.groups.submit(loaded, outcome, call.answer, refused, producer)
 
 
 def _offsets_code(call: Call, error: ApiError) -> ErrorCode:

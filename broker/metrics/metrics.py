@@ -7,7 +7,7 @@ event. The text format is Prometheus's.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from broker.metrics.times import PHASES, ApiTimes, Times
 from broker.storage.errors import DiskError
@@ -24,7 +24,9 @@ DISK_WARNING_INTERVAL = 1_000
 class Metrics:
     """Counts since the start of the process."""
 
-    def __init__(self) -> None:
+    def __init__(self, now_ns: Callable[[], int]) -> None:
+        """`now_ns`: a clock for durations."""
+        self._now_ns = now_ns
         self.apis: dict[ApiKey, ApiTimes] = {}
         self.flushes = Times()
         self.loop_lateness = Times()
@@ -44,7 +46,7 @@ class Metrics:
 
     def times_of(self, key: ApiKey) -> ApiTimes:
         """Where the requests of one API are counted and timed."""
-        return self.apis.setdefault(key, ApiTimes(key))
+        return self.apis.setdefault(key, ApiTimes(key, self._now_ns))
 
     def appended(self, size_bytes: int) -> None:
         """A client's batch has been staged."""
@@ -57,6 +59,13 @@ class Metrics:
     def fetch_completed_early(self) -> None:
         """A parked fetch made room for the request behind it."""
         self.fetches_completed_early += 1
+
+    def connection_came(self, refusal: str) -> None:
+        """A client has connected; the text is why it is not taken in, or empty."""
+        if refusal:
+            self.connections_refused += 1
+        else:
+            self.connections_total += 1
 
     def write_failed(self, topic_partition: TopicPartition, error: DiskError, now_ms: int) -> None:
         """The disk has refused a write; producers were told to retry."""

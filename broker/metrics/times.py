@@ -7,7 +7,6 @@ sixteenth Produce and Fetch is timed, and every request of the other APIs; all a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from time import perf_counter_ns
 
 from protocol.messages.api import ApiKey
 
@@ -71,9 +70,10 @@ class ApiTimes:
     other people's data. `send`: until the kernel has taken the answer.
     """
 
-    __slots__ = ("count", "local", "mask", "name", "queue", "remote", "send")
+    __slots__ = ("count", "local", "mask", "name", "now_ns", "queue", "remote", "send")
 
-    def __init__(self, key: ApiKey) -> None:
+    def __init__(self, key: ApiKey, now_ns: Callable[[], int]) -> None:
+        self.now_ns = now_ns
         self.name = key.name.lower()
         self.count = 0
         self.mask = _SAMPLED.get(key, 0)
@@ -92,15 +92,12 @@ class ApiTimes:
 class Timing:
     """One request that is timed, from its start until its answer has left."""
 
-    __slots__ = ("_now_ns", "_since_ns", "_times", "is_handled")
+    __slots__ = ("_since_ns", "_times", "is_handled")
 
-    def __init__(
-        self, times: ApiTimes, waited_ns: int, now_ns: Callable[[], int] = perf_counter_ns
-    ) -> None:
+    def __init__(self, times: ApiTimes, waited_ns: int) -> None:
         times.queue.add(waited_ns)
         self._times = times
-        self._now_ns = now_ns
-        self._since_ns = now_ns()
+        self._since_ns = times.now_ns()
         self.is_handled = False
 
     def handled(self) -> None:
@@ -121,6 +118,6 @@ class Timing:
         self._take(self._times.send)
 
     def _take(self, times: Times) -> None:
-        now_ns = self._now_ns()
+        now_ns = self._times.now_ns()
         times.add(now_ns - self._since_ns)
         self._since_ns = now_ns

@@ -49,12 +49,12 @@ class BrokerStatus:
         )
 
     def _problems(self) -> tuple[Problem, ...]:
-        replicas = self._broker.services.replicas
+        replicas = self._broker.parts.replicas
         problems = [
             Problem("partition_offline", f"{topic_partition}: {reason}")
             for topic_partition, reason in sorted((replicas.logs.offline | replicas.unmade).items())
         ]
-        refused = self._broker.services.metrics.last_write_failure
+        refused = self._broker.parts.metrics.last_write_failure
         if refused is not None and self._broker.clock.now_ms() - refused[0] < REFUSAL_SHOWN_MS:
             problems.append(
                 Problem("write_refused", f"{refused[1]}; producers retry until there is room")
@@ -63,9 +63,9 @@ class BrokerStatus:
 
     def _details(self) -> dict[str, object]:
         broker = self._broker
-        services = broker.services
-        partitions = sorted(services.replicas, key=lambda one: one.topic_partition)
-        is_ack = services.config.log_config().is_flushed_before_ack
+        parts = broker.parts
+        partitions = sorted(parts.replicas, key=lambda one: one.topic_partition)
+        is_ack = broker.settings.config.log_config().is_flushed_before_ack
         return {
             "node_id": broker.config.node_id,
             "cluster_id": broker.config.cluster_id,
@@ -74,17 +74,17 @@ class BrokerStatus:
                 for name, address in broker.config.listeners.items()
             },
             "flush": "ack" if is_ack else "interval",
-            "topics": len(services.metadata.image.topics),
+            "topics": len(parts.metadata.image.topics),
             "partitions": len(partitions),
-            "connections": len(broker.connections.open),
-            "requests_total": services.metrics.requests_total,
-            "fetch_completed_early": services.metrics.fetches_completed_early,
+            "connections": len(broker.sessions.open),
+            "requests_total": broker.metrics.requests_total,
+            "fetch_completed_early": broker.metrics.fetches_completed_early,
             "log_bytes": sum(one.log.size_bytes for one in partitions),
             **self._rates(),
             **self._coordinators(),
-            "parked_produces": services.produces.parked_count,
-            "parked_fetches": services.fetches.parked_count,
-            **services.metrics.details(),
+            "parked_produces": parts.produces.parked_count,
+            "parked_fetches": parts.fetches.parked_count,
+            **broker.metrics.details(),
             "topic_list": [{"topic": name, **counts} for name, counts in self._topics().items()],
             "partition_list": [
                 {
@@ -102,7 +102,7 @@ class BrokerStatus:
     def _topics(self) -> dict[str, dict[str, int]]:
         """By topic, all partitions here together: what came in and left, and what is kept."""
         topics: dict[str, dict[str, int]] = {}
-        for one in sorted(self._broker.services.replicas, key=lambda one: one.topic_partition):
+        for one in sorted(self._broker.parts.replicas, key=lambda one: one.topic_partition):
             counts = {
                 "bytes_in": one.bytes_in,
                 "bytes_out": one.bytes_out,
@@ -115,15 +115,15 @@ class BrokerStatus:
 
     def _coordinators(self) -> dict[str, int]:
         """What the coordinators have in hand."""
-        services = self._broker.services
+        parts = self._broker.parts
         rosters = [
             group.roster
-            for shard in services.groups.shards()
+            for shard in parts.groups.shards()
             for group in shard.members.groups.values()
         ]
         states = [
             transaction.state
-            for shard in services.transactions.shards()
+            for shard in parts.transactions.shards()
             for transaction in shard.transactions.values()
         ]
         return {
@@ -138,7 +138,7 @@ class BrokerStatus:
 
     def _rates(self) -> dict[str, float]:
         """What was counted, per second, since an earlier look; nothing at the first."""
-        metrics = self._broker.services.metrics
+        metrics = self._broker.parts.metrics
         now_ms = self._broker.clock.monotonic_ms()
         counts = {
             "requests": metrics.requests_total,
@@ -158,8 +158,8 @@ class BrokerStatus:
         """Prometheus's text."""
         broker = self._broker
         if not broker.is_serving:
-            return broker.services.metrics.text({})
-        services = broker.services
+            return broker.metrics.text({})
+        parts = broker.parts
         topics = self._topics()
         by_metric = {
             metric: {name: counts[key] for name, counts in topics.items()}
@@ -169,14 +169,14 @@ class BrokerStatus:
                 ("topic_log_bytes", "size_bytes"),
             )
         }
-        return services.metrics.text(
+        return broker.metrics.text(
             {
-                "connections": len(broker.connections.open),
-                "topics": len(services.metadata.image.topics),
-                "partitions": len(list(services.replicas)),
+                "connections": len(broker.sessions.open),
+                "topics": len(parts.metadata.image.topics),
+                "partitions": len(list(parts.replicas)),
                 "log_bytes": sum(by_metric["topic_log_bytes"].values()),
-                "parked_produces": services.produces.parked_count,
-                "parked_fetches": services.fetches.parked_count,
+                "parked_produces": parts.produces.parked_count,
+                "parked_fetches": parts.fetches.parked_count,
                 **self._coordinators(),
             },
             by_metric,

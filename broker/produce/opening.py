@@ -11,15 +11,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from time import perf_counter_ns
-from typing import TYPE_CHECKING
+from typing import Generic, Protocol, TypeVar
 
 from broker.sessions.call import Call
+from broker.world import Soon
 from protocol.messages.produce import ProduceRequest
-
-if TYPE_CHECKING:
-    from broker.node.services import Services
-    from broker.produce.produces import ParkedProduce
 
 TURN_NS_MAX = 20_000_000
 """In one turn of the loop no step begins after this much time."""
@@ -28,12 +24,23 @@ Steps = Iterator[bool]
 """The rest of a request, to be gone through; True whenever no batch of it is open."""
 
 
-class Opening:
+class Unfinished(Protocol):
+    """A request of which some batches may be appended, and others are still to come."""
+
+    @property
+    def call(self) -> Call:
+        """Whom to answer."""
+
+
+U = TypeVar("U", bound=Unfinished)
+
+
+class Opening(Generic[U]):
     """One request that goes on in turns."""
 
     __slots__ = ("_steps", "call", "is_between", "is_done", "parked")
 
-    def __init__(self, parked: ParkedProduce, steps: Steps) -> None:
+    def __init__(self, parked: U, steps: Steps) -> None:
         self.call: Call = parked.call
         self.parked = parked
         self._steps = steps
@@ -41,65 +48,66 @@ class Opening:
         """Whether it stands before a batch, and not in the middle of one."""
         self.is_done = False
 
-    def go_on(self, end_ns: int) -> None:
+    def go_on(self, end_ns: int, turn_ns: Callable[[], int]) -> None:
         """Work at one batch until that is done, or the time is up."""
         for is_between in self._steps:
             self.is_between = is_between
-            if is_between or perf_counter_ns() > end_ns:
+            if is_between or turn_ns() > end_ns:
                 return
         self.is_done = True
 
 
-class Openings:
+class Openings(Generic[U]):
     """All such requests under way."""
 
-    def __init__(self, services: Services, settle: Callable[[], None]) -> None:
-        self._services = services
+    def __init__(self, soon: Soon, turn_ns: Callable[[], int], settle: Callable[[], None]) -> None:
+        self._soon = soon
+        self._turn_ns = turn_ns
         self._settle = settle
-        self._line: deque[Opening] = deque()
+        self._line: deque[Opening[U]] = deque()
 
     @property
-    def parked(self) -> list[ParkedProduce]:
+    def parked(self) -> list[U]:
         """The requests of which some batches may be appended, and others are still to come."""
         return [opening.parked for opening in self._line]
 
-    def start(self, parked: ParkedProduce, request: ProduceRequest, steps: Steps) -> None:
+    def start(self, parked: U, request: ProduceRequest, steps: Steps) -> None:
         """Go on with a request that stands before a batch to be opened."""
         opening = Opening(parked, steps)
         if not self._line:
             # Nobody waits: for something small a turn of its own would be a detour.
-            end_ns = perf_counter_ns() + TURN_NS_MAX
-            while not opening.is_done and perf_counter_ns() <= end_ns:
-                opening.go_on(end_ns)
+            end_ns = self._turn_ns() + TURN_NS_MAX
+            while not opening.is_done and self._turn_ns() <= end_ns:
+                opening.go_on(end_ns, self._turn_ns)
             if opening.is_done:
                 return
         for topic in request.topic_data:
             for data in topic.partition_data:
                 # The read buffer will be used again before it is their turn.
                 data.records = memoryview(bytearray(data.records or b""))
-        parked.call.connection.hold(parked.call.slot)
+        parked.call.session.hold(parked.call.slot)
         self._line.append(opening)
         if len(self._line) == 1:
-            self._services.loop.call_soon(self._turn)
+            self._soon(self._turn)
 
     def _turn(self) -> None:
         """Work until the time is up, and write what has been appended."""
         line = self._line
-        end_ns = perf_counter_ns() + TURN_NS_MAX
+        end_ns = self._turn_ns() + TURN_NS_MAX
         while line:
             opening = line[0]
-            connection = opening.call.connection
-            if not connection.is_closed:
-                connection.attempt(lambda: line[0].go_on(end_ns))
-            if connection.is_closed:
+            session = opening.call.session
+            if not session.is_closed:
+                session.attempt(lambda: line[0].go_on(end_ns, self._turn_ns))
+            if session.is_closed:
                 line.popleft()
             elif opening.is_done:
                 line.popleft()
-                connection.let_go(opening.call.slot)
+                session.let_go(opening.call.slot)
             elif opening.is_between:
                 line.rotate(-1)
-            if perf_counter_ns() > end_ns:
+            if self._turn_ns() > end_ns:
                 break
         if line:
-            self._services.loop.call_soon(self._turn)
+            self._soon(self._turn)
         self._settle()

@@ -10,33 +10,33 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING
 
-from broker.config import LogConfig
+from broker.alarm import Alarm
+from broker.config import InForce, LogConfig
+from broker.metrics.metrics import Metrics
 from broker.produce.opening import Openings
+from broker.produce.parked import ParkedProduce
 from broker.produce.short import Lane, QuickProduce
-from broker.produce.verification import TRANSACTIONAL, refuse_outsider
+from broker.produce.verification import TRANSACTIONAL, Verifier, refuse_outsider
 from broker.purgatory import Purgatory
-from broker.replicas.replica_manager import Partition
+from broker.replicas.refusals import WriteFailed
+from broker.replicas.replica_manager import Partition, ReplicaManager
 from broker.sessions.call import Call
 from broker.storage.errors import DiskError, InvalidRecords, RecordsUnseen
 from broker.storage.outcomes import Appended, Seen
 from broker.storage.producer_state import Awaited, note_refused
 from broker.storage.validation import CODEC_BITS, look_at_records
+from broker.world import World
 from protocol.errors import ApiError, BufferUnderflow, ErrorCode, UnsupportedMagic, WireError
 from protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
-    ProduceResponse,
     TopicProduceResponse,
 )
 from protocol.wire.compression import Codec
 from protocol.wire.records import BatchHeader, read_header
-
-if TYPE_CHECKING:
-    from broker.node.services import Services
 
 logger = logging.getLogger(__name__)
 
@@ -54,47 +54,26 @@ REFUSED_MAX = 10_000
 """Partitions whose refusals are remembered."""
 
 
-class ParkedProduce:
-    """A Produce whose answer is made but may not leave yet."""
-
-    __slots__ = ("appended", "call", "deadline_ms", "has_two_producers", "required_acks",
-                 "response", "timeout_ms", "transactional_id")  # fmt: skip
-
-    def __init__(self, call: Call, request: ProduceRequest) -> None:
-        self.call = call
-        self.required_acks = request.acks
-        self.timeout_ms = request.timeout_ms
-        self.deadline_ms = 0
-        """Until when it waits, once it does."""
-        self.transactional_id = request.transactional_id
-        self.has_two_producers = request.transactional_id is not None and has_two_producers(request)
-        self.response = ProduceResponse()
-        self.appended: list[tuple[Partition, PartitionProduceResponse, int]] = []
-        """Partition, its part of the answer, and the end offset that must be committed."""
-
-    def thresholds(self) -> dict[Partition, int]:
-        """What is not committed yet: per partition the high watermark that would do."""
-        missing: dict[Partition, int] = {}
-        for partition, _, end_offset in self.appended:
-            if partition.log.high_watermark < end_offset:
-                missing[partition] = max(end_offset, missing.get(partition, 0))
-        return missing
-
-    def complete(self) -> None:
-        """Give the answer."""
-        self.call.answer(self.response)
-
-    def as_parked(self) -> ParkedProduce:
-        """Itself; a request that took the short way becomes one of these."""
-        return self
-
-
 class Produces:
     """All Produce requests under way."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
-        self._batch_records_max = services.config.max_batch_records
+    def __init__(
+        self,
+        settings: InForce,
+        world: World,
+        alarm: Alarm,
+        metrics: Metrics,
+        replicas: ReplicaManager,
+        verifier: Verifier,
+        write_failed: WriteFailed,
+    ) -> None:
+        self._clock = world.clock
+        self._alarm = alarm
+        self._metrics = metrics
+        self._replicas = replicas
+        self._verifier = verifier
+        self._write_failed = write_failed
+        self._batch_records_max = settings.config.max_batch_records
         self._staged: list[ParkedProduce | QuickProduce] = []
         self._now_ms = 0
         """The time of the first short request of this read, which is that of the others."""
@@ -102,13 +81,13 @@ class Produces:
         self._refused_first: dict[tuple[str, int], Awaited] = {}
         """Of partitions that could not be made yet, what they have refused."""
         self._parked: Purgatory[Partition, ParkedProduce | QuickProduce] = Purgatory()
-        self._openings = Openings(services, self.settle)
+        self._openings: Openings[ParkedProduce] = Openings(world.soon, world.turn_ns, self.settle)
 
     def append(self, call: Call, request: ProduceRequest) -> None:
         """Stage the batches of one request; the answer follows by `settle`."""
         parked = ParkedProduce(call, request)
-        self._now_ms = self._services.clock.now_ms()
-        call.connection.has_staged = True
+        self._now_ms = self._clock.now_ms()
+        call.session.has_staged = True
         steps = self._append_all(parked, request)
         if next(steps, False):
             self._openings.start(parked, request, steps)
@@ -141,13 +120,11 @@ class Produces:
             yield True
             try:
                 # Not in a name of ours: the batch may lie elsewhere when this goes on.
-                seen = yield from look_at_records(
-                    data.records, config, self._services.clock.now_ms()
-                )
+                seen = yield from look_at_records(data.records, config, self._clock.now_ms())
             except ApiError as error:
                 refuse(answer, error)
                 return
-            self._now_ms = self._services.clock.now_ms()
+            self._now_ms = self._clock.now_ms()
             # Once more if the topic's settings have changed meanwhile.
             wanted = self._append_one(parked, topic, data, answer, seen)
 
@@ -168,7 +145,7 @@ class Produces:
                     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
                     "transactional batches of two producers in one request",
                 )
-            partition = self._services.replicas.find(topic, data.index)
+            partition = self._replicas.find(topic, data.index)
             if self._refused_first:
                 self._hand_over(partition)
             if partition.is_internal:
@@ -189,7 +166,7 @@ class Produces:
             if header.attributes & CODEC_BITS == ZSTD and parked.call.version < ZSTD_SINCE:
                 raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd in an old Produce")
             if header.attributes & TRANSACTIONAL:
-                refuse_outsider(self._services, parked.transactional_id, header, partition)
+                refuse_outsider(self._verifier, parked.transactional_id, header, partition)
             appended = log.append(batch, header, partition.leader_epoch, self._now_ms, seen)
         except RecordsUnseen:
             return log.config
@@ -204,7 +181,7 @@ class Produces:
         parked.appended.append((partition, answer, appended.last_offset + 1))
         if not appended.is_duplicate:
             self._dirty[partition] = None
-            self._services.metrics.appended(len(batch))
+            self._metrics.appended(len(batch))
             partition.bytes_in += len(batch)
         return None
 
@@ -236,7 +213,7 @@ class Produces:
         self, lane: Lane, batch: memoryview, header: BatchHeader
     ) -> tuple[Partition, Appended] | None:
         """Stage one batch for `quick_produce`; None, or an error, before anything has changed."""
-        partition = self._services.replicas.get(lane.topic, lane.index)
+        partition = self._replicas.get(lane.topic, lane.index)
         if partition is None or partition.is_internal:
             return None
         if self._refused_first and (lane.topic, lane.index) in self._refused_first:
@@ -249,12 +226,12 @@ class Produces:
         ):
             return None
         if not self._staged:
-            self._now_ms = self._services.clock.now_ms()
+            self._now_ms = self._clock.now_ms()
         appended = log.append(batch, header, partition.leader_epoch, self._now_ms)
         if not appended.is_duplicate:
             self._dirty[partition] = None
             size_bytes = len(batch)
-            self._services.metrics.appended(size_bytes)
+            self._metrics.appended(size_bytes)
             partition.bytes_in += size_bytes
         return partition, appended
 
@@ -267,15 +244,15 @@ class Produces:
         staged, self._staged = self._staged, []
         dirty, self._dirty = self._dirty, {}
         failed: dict[Partition, DiskError] = {}
-        now_ms = self._services.clock.now_ms()
+        now_ms = self._clock.now_ms()
         for partition in dirty:
             try:
                 partition.log.write_staged(now_ms)
             except DiskError as error:
                 failed[partition] = error
-                self._services.write_failed(partition.topic_partition, error, now_ms)
+                self._write_failed(partition.topic_partition, error, now_ms)
             else:
-                self._services.replicas.written(partition)
+                self._replicas.written(partition)
         if failed:
             for parked in self._openings.parked:
                 self._withdraw(parked, failed)
@@ -305,7 +282,7 @@ class Produces:
             return
         missing = parked.thresholds()
         if missing:
-            now_ms = self._services.clock.monotonic_ms()
+            now_ms = self._clock.monotonic_ms()
             self._park(parked, missing, now_ms + max(parked.timeout_ms, SYNC_MS_MIN))
         else:
             parked.complete()
@@ -315,7 +292,7 @@ class Produces:
     ) -> None:
         parked.deadline_ms = deadline_ms
         self._parked.park(parked, missing.items(), deadline_ms, wants_all=True)
-        self._services.timer.wake_by(deadline_ms)
+        self._alarm.wake_by(deadline_ms)
 
     def _end_silently(self, parked: ParkedProduce) -> None:
         for topic in parked.response.responses:
@@ -375,25 +352,6 @@ class Produces:
             else:
                 kept.append(entry)
         parked.appended = kept
-
-
-def has_two_producers(request: ProduceRequest) -> bool:
-    """Whether a request holds transactional batches under more than one producer id.
-
-    One transactional id has one producer. Without transactions it is nothing unusual: a producer
-    that was given a new id repeats older batches under the one they had.
-    """
-    producer_ids = set()
-    for topic in request.topic_data:
-        for data in topic.partition_data:
-            try:
-                header = read_header(data.records or b"")
-            except WireError:
-                # Refused in its own place.
-                continue
-            if header.attributes & TRANSACTIONAL:
-                producer_ids.add(header.producer_id)
-    return len(producer_ids) > 1
 
 
 def refuse(answer: PartitionProduceResponse, error: ApiError | WireError) -> None:

@@ -12,14 +12,16 @@ from __future__ import annotations
 
 from struct import Struct as Packed
 from struct import error as StructError
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from broker.metrics.times import ApiTimes, Timing
+from broker.produce.parked import ParkedProduce
 from broker.produce.verification import TRANSACTIONAL
-from broker.sessions.call import Call
-from broker.sessions.connection import Connection
+from broker.replicas.replica_manager import Partition
+from broker.sessions.call import Asking, Call
 from broker.sessions.pipeline import Slot
 from broker.storage.errors import RecordsUnseen
+from broker.storage.outcomes import Appended
 from protocol.errors import ApiError, WireError
 from protocol.messages.api import ApiKey
 from protocol.messages.headers import decode_request_header, encode_response
@@ -30,12 +32,7 @@ from protocol.messages.produce import (
     TopicProduceResponse,
 )
 from protocol.wire.primitives import encode_uvarint, read_uvarint
-from protocol.wire.records import read_header
-
-if TYPE_CHECKING:
-    from broker.produce.produces import ParkedProduce, Produces
-    from broker.replicas.replica_manager import Partition
-    from broker.storage.outcomes import Appended
+from protocol.wire.records import BatchHeader, read_header
 
 _PRODUCE = int(ApiKey.PRODUCE)
 _FLEXIBLE_FROM = ApiKey.PRODUCE.flexible_from
@@ -100,7 +97,7 @@ class Lane:
 class QuickProduce:
     """A request that took the short way, until its answer may leave."""
 
-    __slots__ = ("appended", "connection", "deadline_ms", "frame_start", "lane", "partition",
+    __slots__ = ("appended", "deadline_ms", "frame_start", "lane", "partition", "session",
                  "slot")  # fmt: skip
 
     deadline_ms: int
@@ -108,14 +105,14 @@ class QuickProduce:
 
     def __init__(
         self,
-        connection: Connection,
+        session: Asking,
         slot: Slot,
         frame: memoryview,
         lane: Lane,
         partition: Partition,
         appended: Appended,
     ) -> None:
-        self.connection = connection
+        self.session = session
         self.slot = slot
         self.frame_start = bytes(frame[:_CORRELATION_END])
         self.lane = lane
@@ -138,8 +135,8 @@ class QuickProduce:
 
     def complete(self) -> None:
         """Give the answer: all went well."""
-        connection = self.connection
-        if connection.is_closed:
+        session = self.session
+        if session.is_closed:
             return
         if self.slot.timing is not None:
             self.slot.timing.ready()
@@ -151,16 +148,14 @@ class QuickProduce:
         )  # fmt: skip
         lane.fill.pack_into(answer, lane.fill_at, *offsets[: lane.fill.size // 8])
         self.slot.answer = (answer,)
-        connection.answered()
+        session.answered()
 
     def as_parked(self) -> ParkedProduce:
         """The same as the long way has it, for all that did not go well."""
-        from broker.produce.produces import ParkedProduce
-
         lane = self.lane
         version = self.frame_start[3]
         (correlation_id,) = _LENGTH.unpack_from(self.frame_start, 4)
-        call = Call(self.connection, self.slot, _PRODUCE, version, correlation_id, None)
+        call = Call(self.session, self.slot, _PRODUCE, version, correlation_id, None)
         parked = ParkedProduce(
             call, ProduceRequest(acks=lane.required_acks, timeout_ms=lane.timeout_ms)
         )
@@ -177,14 +172,26 @@ class QuickProduce:
         return parked
 
 
-class QuickProduces:
-    """Begins Produce requests the short way. One for all connections."""
+class Stages(Protocol):
+    """Who appends, and answers or parks what was appended (`produces`)."""
 
-    def __init__(self, produces: Produces, times: ApiTimes) -> None:
+    def append_quick(
+        self, lane: Lane, batch: memoryview, header: BatchHeader
+    ) -> tuple[Partition, Appended] | None:
+        """Stage one batch; None, or an error, before anything has changed."""
+
+    def stage(self, produce: QuickProduce) -> None:
+        """Answer it, or park it, when its batch is written."""
+
+
+class QuickProduces:
+    """Begins Produce requests the short way. One for all sessions."""
+
+    def __init__(self, produces: Stages, times: ApiTimes) -> None:
         self._produces = produces
         self._times = times
 
-    def start(self, connection: Connection, slot: Slot, frame: memoryview, lane: Lane) -> bool:
+    def start(self, session: Asking, slot: Slot, frame: memoryview, lane: Lane) -> bool:
         """Stage the batch of a frame that fits its lane; False: go the long way, from the start."""
         times = self._times
         if not (times.count + 1) & times.mask:
@@ -203,8 +210,8 @@ class QuickProduces:
         if done is None:
             return False
         times.count += 1
-        self._produces.stage(QuickProduce(connection, slot, frame, lane, *done))
-        connection.has_staged = True
+        self._produces.stage(QuickProduce(session, slot, frame, lane, *done))
+        session.has_staged = True
         if slot.timing is not None:
             slot.timing.handled()
         return True

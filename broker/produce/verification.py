@@ -9,16 +9,17 @@ a transaction that nobody ends, and hold back every read_committed reader of the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from broker.coordinators.txn import TxnShard
 from broker.replicas.replica_manager import Partition
 from protocol.errors import ApiError, ErrorCode
 from protocol.wire.records import BatchHeader
 
-if TYPE_CHECKING:
-    from broker.node.services import Services
-
 TRANSACTIONAL = 0x10
+
+Verifier = Callable[[str], TxnShard]
+"""The shard that knows a transactional id; refuses while that is loading, or is not here."""
 
 NOT_YET = frozenset(
     {
@@ -33,7 +34,7 @@ told NOT_ENOUGH_REPLICAS, as Kafka does: retry, without new metadata."""
 
 
 def refuse_outsider(
-    services: Services, transactional_id: str | None, header: BatchHeader, partition: Partition
+    verifier: Verifier, transactional_id: str | None, header: BatchHeader, partition: Partition
 ) -> None:
     """Refuse a transactional batch that has no place in this partition."""
     if transactional_id is None:
@@ -42,7 +43,7 @@ def refuse_outsider(
             "a transactional batch in a request without a transactional id",
         )
     try:
-        services.transactions.shard(transactional_id).refuse_outsider(
+        verifier(transactional_id).refuse_outsider(
             transactional_id, header.producer_id, header.producer_epoch, partition.topic_partition
         )
     except ApiError as error:

@@ -1,8 +1,7 @@
 """Where clients come in: bound sockets and accepted connections.
 
-Floor: real. A listener's name decides which addresses its clients are told. Sockets are bound
-before anything is recovered, so that a port in use stops the start at once, and listen only when
-everything can be served.
+Floor: real. Sockets are bound before anything is recovered, so that a port in use stops the start
+at once, and listen only when everything can be served.
 """
 
 from __future__ import annotations
@@ -10,21 +9,14 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from broker.config import Listener
-from broker.sessions.connection import Connection
-from broker.sessions.sessions import Connections
-
-if TYPE_CHECKING:
-    from broker.node.services import Services
-    from broker.sessions.dispatch import Dispatcher
+from broker.real.connection import SocketLink
+from broker.real.warmer import Warmer
+from broker.world import PortTaken, Receiver
 
 BACKLOG = 512
-
-
-class PortTaken(Exception):
-    """A listener's address cannot be had; the message names it, the setting, and the holder."""
 
 
 def bind(setting: str, host: str, port: int) -> socket.socket:
@@ -62,60 +54,58 @@ def _holder(port: int) -> str:
     return ""
 
 
-class ClientListener:
-    """One named listener: accepts connections and hands them what they need."""
+class SocketListening:
+    """One named listener: a bound socket, and the connections that come in by it."""
 
     def __init__(
         self,
+        loop: asyncio.AbstractEventLoop,
         name: str,
         address: Listener,
-        bound: socket.socket,
-        services: Services,
-        dispatcher: Dispatcher,
-        connections: Connections,
+        take: Callable[[], Receiver],
+        warmer: Warmer,
+        frame_bytes_max: int,
+        unread_bytes_max: int,
     ) -> None:
-        self.name = name
-        self.address = address
-        self.services = services
-        self.dispatcher = dispatcher
-        self._bound = bound
-        self._connections = connections
+        """Binds. Raises PortTaken."""
+        self._loop = loop
+        self._setting = f"listener {name}"
+        self._address = address
+        self._take = take
+        self._warmer = warmer
+        self._frame_bytes_max = frame_bytes_max
+        self._unread_bytes_max = unread_bytes_max
+        self._bound = bind(self._setting, address.host, address.port)
         self._server: asyncio.Server | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._is_closed = False
 
-    async def open(self) -> None:
+    def open(self) -> None:
         """Begin to listen. Raises PortTaken when somebody else was quicker."""
         try:
-            self._server = await self.services.loop.create_server(
-                lambda: Connection(self), sock=self._bound, backlog=BACKLOG
-            )
+            self._bound.listen(BACKLOG)
         except OSError as error:
-            setting = f"listener {self.name}"
-            raise PortTaken(taken_text(setting, self.address.host, self.address.port)) from error
+            raise PortTaken(
+                taken_text(self._setting, self._address.host, self._address.port)
+            ) from error
+        # Who connects before the loop has come to it waits in the kernel.
+        self._opening = self._loop.create_task(self._serve())
+
+    async def _serve(self) -> None:
+        server = await self._loop.create_server(self._link, sock=self._bound, backlog=BACKLOG)
+        if self._is_closed:
+            server.close()
+        self._server = server
+
+    def _link(self) -> SocketLink:
+        return SocketLink(
+            self._loop, self._take(), self._warmer, self._frame_bytes_max, self._unread_bytes_max
+        )
 
     def close(self) -> None:
         """Accept no more."""
+        self._is_closed = True
         if self._server is not None:
             self._server.close()
-        else:
+        elif self._opening is None:
             self._bound.close()
-
-    def admit(self, connection: Connection) -> str:
-        """Take a new connection in; else the reason why not."""
-        refusal = self._connections.admit(connection, self.services.clock.monotonic_ms())
-        if refusal:
-            self.services.metrics.connections_refused += 1
-        else:
-            self.services.metrics.connections_total += 1
-        return refusal
-
-    def spoke(self, connection: Connection) -> None:
-        """A connection has sent its first byte."""
-        self._connections.spoke(connection)
-
-    def account(self, added_bytes: int) -> str:
-        """Note a change in what one connection holds; else the limit that it breaks."""
-        return self._connections.account(added_bytes)
-
-    def released(self, connection: Connection) -> None:
-        """A connection has ended."""
-        self._connections.release(connection)

@@ -17,18 +17,18 @@ import signal
 import sys
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
-from broker.clock import SystemClock
 from broker.config import BrokerConfig
 from broker.metadata.records import UnknownMetadataRecord
 from broker.node.broker import Broker
 from broker.node.status import BrokerStatus
-from broker.real.listening import PortTaken
+from broker.real.world import LoopWorld
 from broker.settings import ConfigError
 from broker.storage.disk import OsDisk
 from broker.storage.errors import CorruptionError, DiskError, FolderError
 from broker.storage.log_manager import OpenReport
+from broker.world import Clock, PortTaken
 from protocol.errors import WireError
 from protocol.log import configure, fields
 from protocol.status import PartState
@@ -109,7 +109,7 @@ def _new_loop_runner() -> asyncio.Runner:
     return asyncio.Runner(loop_factory=uvloop.new_event_loop)
 
 
-def die(reason: str) -> None:
+def die(reason: str) -> NoReturn:
     """End the process at once, leaving everything to recovery."""
     logger.critical("stopping at once", extra=fields(reason=reason))
     sys.stderr.flush()
@@ -144,9 +144,12 @@ async def run(config: BrokerConfig) -> int:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    clock = SystemClock()
+    world = LoopWorld(
+        loop, die, config.socket_request_max_bytes, config.connection_max_unread_bytes
+    )
+    clock = world.clock
     started_ms = clock.monotonic_ms()
-    broker = Broker(config, clock, OsDisk(), loop, die)
+    broker = Broker(config, world, OsDisk())
     status = BrokerStatus(broker, clock.now_ms())
     server = StatusServer(config.status_host, config.status_port, status.status, status.metrics)
     await _start_status(server, config)
@@ -154,7 +157,7 @@ async def run(config: BrokerConfig) -> int:
     if report is None:
         logger.info("stopped before recovery was over", extra=fields(log_dir=config.log_dir))
         return EXIT_CLEAN
-    await broker.start(report)
+    broker.start(report)
     _say_ready(broker, report, clock.monotonic_ms() - started_ms, server.port)
     status.state = PartState.RUNNING
     # Everything made so far lives as long as the process: the collector need not look at it again.
@@ -163,6 +166,7 @@ async def run(config: BrokerConfig) -> int:
     await stop.wait()
     status.state = PartState.STOPPING
     await _stop(broker, clock)
+    world.stop()
     await server.close()
     return EXIT_CLEAN
 
@@ -187,7 +191,7 @@ async def _start_status(server: StatusServer, config: BrokerConfig) -> None:
         raise PortTaken(taken_text("status", config.status_host, config.status_port)) from error
 
 
-async def _stop(broker: Broker, clock: SystemClock) -> None:
+async def _stop(broker: Broker, clock: Clock) -> None:
     broker.stop_serving()
     loop = asyncio.get_running_loop()
     quiet: asyncio.Future[None] = loop.create_future()
@@ -219,12 +223,12 @@ def _say_ready(broker: Broker, report: OpenReport, took_ms: int, status_port: in
         "ready",
         extra=fields(
             node_id=config.node_id,
-            flush=flush_mode(broker.services.config),
+            flush=flush_mode(broker.settings.config),
             listeners=listeners,
             status=f"{config.status_host}:{status_port}",
             log_dir=config.log_dir,
             last_stop="clean" if report.was_clean else "not clean, or none",
-            partitions=sum(1 for _ in broker.services.replicas),
+            partitions=sum(1 for _ in broker.replicas),
             truncated_logs=len(report.truncated),
             offline_logs=len(report.offline),
             start_ms=took_ms,

@@ -9,20 +9,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from broker.node.services import Services
-from broker.real.workers import Worker
-from broker.replicas.replica_manager import Partition
+from broker.config import InForce
+from broker.replicas.replica_manager import Partition, ReplicaManager
 from broker.storage.cleaner import CleaningJob
 from broker.storage.errors import CorruptionError, DiskError
 from broker.storage.jobs import DroppedFiles
+from broker.world import Jobs, World
 from protocol.log import fields
 
 logger = logging.getLogger(__name__)
 
-REST_SHARE = 2.0
+REST_SHARE = 2
 """Rest for each unit of work."""
 
-REST_S_MIN = 0.001
+REST_MS_MIN = 1
 
 
 class Cleaner:
@@ -33,9 +33,16 @@ class Cleaner:
     """
 
     def __init__(
-        self, services: Services, worker: Worker, unlink: Callable[[DroppedFiles], None]
+        self,
+        settings: InForce,
+        world: World,
+        replicas: ReplicaManager,
+        worker: Jobs,
+        unlink: Callable[[DroppedFiles], None],
     ) -> None:
-        self._services = services
+        self._settings = settings
+        self._world = world
+        self._replicas = replicas
         self._worker = worker
         self._unlink = unlink
         self._is_busy = False
@@ -43,11 +50,11 @@ class Cleaner:
 
     def look(self) -> None:
         """Begin with the dirtiest partition, if one is dirty enough."""
-        if self._is_busy or not self._services.config.log_cleaner_enable:
+        if self._is_busy or not self._settings.config.log_cleaner_enable:
             return
-        now_ms = self._services.clock.now_ms()
+        now_ms = self._world.clock.now_ms()
         dirtiest: tuple[float, Partition] | None = None
-        for partition in self._services.replicas:
+        for partition in self._replicas:
             if partition in self._left_alone or (dirt := partition.log.dirt(now_ms)) is None:
                 continue
             if dirtiest is None or dirt.ratio > dirtiest[0]:
@@ -55,7 +62,7 @@ class Cleaner:
         if dirtiest is None:
             return
         partition = dirtiest[1]
-        map_bytes = self._services.config.log_cleaner_dedupe_buffer_size
+        map_bytes = self._settings.config.log_cleaner_dedupe_buffer_size
         try:
             job = partition.log.plan_cleaning(now_ms, map_bytes)
         except (CorruptionError, DiskError) as error:
@@ -66,19 +73,18 @@ class Cleaner:
             self._slice(partition, job)
 
     def _slice(self, partition: Partition, job: CleaningJob) -> None:
-        services = self._services
-        began_ms = services.clock.monotonic_ms()
+        world = self._world
+        began_ms = world.clock.monotonic_ms()
 
         def done(is_committed: bool) -> None:
             if is_committed:
                 self._swap(partition, job)
                 return
-            worked_s = (services.clock.monotonic_ms() - began_ms) / 1000
-            services.loop.call_later(
-                max(worked_s * REST_SHARE, REST_S_MIN), self._slice, partition, job
-            )
+            worked_ms = world.clock.monotonic_ms() - began_ms
+            rest_ms = max(worked_ms * REST_SHARE, REST_MS_MIN)
+            world.later(rest_ms, lambda: self._slice(partition, job))
 
-        logs = services.replicas.logs
+        logs = self._replicas.logs
         self._worker.run(
             lambda: logs.clean(partition.log, job),
             done,
@@ -86,13 +92,13 @@ class Cleaner:
         )
 
     def _swap(self, partition: Partition, job: CleaningJob) -> None:
-        services, log = self._services, partition.log
-        if services.replicas.logs.get(partition.topic_partition) is not log:
+        log = partition.log
+        if self._replicas.logs.get(partition.topic_partition) is not log:
             self._is_busy = False
             return
         size_bytes = log.size_bytes
         try:
-            dropped = log.cleaned(job, services.clock.now_ms())
+            dropped = log.cleaned(job, self._world.clock.now_ms())
         except DiskError as error:
             self._failed(partition, job, error, is_over=True)
             return
@@ -108,7 +114,7 @@ class Cleaner:
         )
         self._unlink(dropped)
         # What is dirty elsewhere need not wait for the next look.
-        services.loop.call_soon(self.look)
+        self._world.soon(self.look)
 
     def _failed(
         self, partition: Partition, job: CleaningJob, error: Exception, *, is_over: bool = False
@@ -117,7 +123,7 @@ class Cleaner:
         if not is_over:
             partition.log.cleaning_failed(job)
             self._worker.run(job.abandon, lambda _: None, lambda _: None)
-        if self._services.replicas.logs.get(partition.topic_partition) is not partition.log:
+        if self._replicas.logs.get(partition.topic_partition) is not partition.log:
             return
         if is_over:
             self._left_alone.add(partition)
@@ -125,7 +131,7 @@ class Cleaner:
 
     def _report(self, partition: Partition, error: Exception) -> None:
         if isinstance(error, DiskError) and error.is_final:
-            self._services.die(f"the disk has failed: {error}")
+            self._world.die(f"the disk has failed: {error}")
         if isinstance(error, CorruptionError):
             self._left_alone.add(partition)
         logger.error(

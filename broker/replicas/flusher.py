@@ -7,14 +7,12 @@ failed sync is final: the kernel may have dropped the pages and would call a sec
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from time import perf_counter_ns
 
-from broker.real.workers import Worker
 from broker.storage.errors import DiskError
 from broker.storage.jobs import FlushTarget
 from broker.storage.log import Log
+from broker.world import Jobs, World
 
 FLUSH_THREADS = 4
 
@@ -28,13 +26,14 @@ class Flusher:
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
+        world: World,
         on_flushed: Callable[[Log], None],
         on_failed: Callable[[Exception], None],
         on_timed: Callable[[int], None] = lambda took_ns: None,
     ) -> None:
         """`on_timed` hears how many nanoseconds each group commit took."""
-        self._loop = loop
+        self._soon = world.soon
+        self._turn_ns = world.turn_ns
         self._on_flushed = on_flushed
         self._on_failed = on_failed
         self._on_timed = on_timed
@@ -42,7 +41,7 @@ class Flusher:
         self._in_flight: set[Log] = set()
         self._forgotten: set[Log] = set()
         """Logs under way whose sync need not succeed any more."""
-        self._workers = [Worker(loop, f"flush-{number}") for number in range(FLUSH_THREADS)]
+        self._workers = [world.jobs(f"flush-{number}") for number in range(FLUSH_THREADS)]
         self._idle = list(self._workers)
         self._is_scheduled = False
 
@@ -57,7 +56,7 @@ class Flusher:
         if not self._is_scheduled:
             self._is_scheduled = True
             # Other connections' reads of this turn join the same sync.
-            self._loop.call_soon(self._start)
+            self._soon(self._start)
 
     def forget(self, log: Log) -> None:
         """The log is about to be deleted: sync it no more, and take no refusal for a failure."""
@@ -80,16 +79,16 @@ class Flusher:
                 self._in_flight.update(log for log, _ in targets)
                 self._sync(self._idle.pop(), targets)
 
-    def _sync(self, worker: Worker, targets: list[tuple[Log, FlushTarget]]) -> None:
+    def _sync(self, worker: Jobs, targets: list[tuple[Log, FlushTarget]]) -> None:
         def job() -> int:
-            start_ns = perf_counter_ns()
+            start_ns = self._turn_ns()
             for log, target in targets:
                 try:
                     target.perform()
                 except DiskError:
                     if log not in self._forgotten:
                         raise
-            return perf_counter_ns() - start_ns
+            return self._turn_ns() - start_ns
 
         def done(took_ns: int) -> None:
             self._on_timed(took_ns)

@@ -10,28 +10,23 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from broker.node.services import Services
-from broker.real.workers import Worker
+from broker.alarm import Alarm
+from broker.config import InForce
+from broker.metrics.metrics import Metrics
 from broker.replicas.cleaning import Cleaner
-from broker.replicas.flusher import Flusher
-from broker.replicas.replica_manager import Partition
-from broker.sessions.sessions import Connections
+from broker.replicas.replica_manager import Partition, ReplicaManager
 from broker.storage.errors import DiskError
 from broker.storage.jobs import DroppedFiles
 from broker.timers import Timers
+from broker.world import Jobs, World
 from protocol.log import fields
 
 logger = logging.getLogger(__name__)
-
-CONNECTION_SWEEP_MS = 1_000
 
 POINTS_INTERVAL_MS = 1_000
 """How often the recovery points are written while they move: one small file, two syncs."""
 
 CLEANER_BACKOFF_MS_MIN = 10
-
-RETRY_MS = 2_000
-"""How often the folders, markers and tombstones are tried again that a full disk has refused."""
 
 LOOP_LAG_MS_MAX = 200
 """A loop that comes so late to its duties has been blocked, or starved of the processor."""
@@ -41,38 +36,35 @@ WATCH_INTERVAL_MS = 100
 
 
 class Housekeeping:
-    """All duties of one broker."""
+    """All duties of one broker: those of its logs are here, others are given by `repeat`."""
 
     def __init__(
-        self, services: Services, connections: Connections, worker: Worker, flusher: Flusher
+        self,
+        settings: InForce,
+        world: World,
+        alarm: Alarm,
+        metrics: Metrics,
+        replicas: ReplicaManager,
+        worker: Jobs,
     ) -> None:
-        self._services = services
-        self._connections = connections
+        self._clock = world.clock
+        self._die = world.die
+        self._alarm = alarm
+        self._metrics = metrics
+        self._replicas = replicas
         self._worker = worker
-        self._flusher = flusher
-        self._timers: Timers[Callable[[], None]] = Timers()
+        self._timers: Timers[Callable[[], object]] = Timers()
         self._checkpointed: object = None
         self._points_sum = -1
-        config = services.config
-        self._repeat(WATCH_INTERVAL_MS, lambda: None)
-        self._repeat(CONNECTION_SWEEP_MS, self._sweep_connections)
-        self._repeat(RETRY_MS, self._retry)
-        self._repeat(config.log_flush_scheduler_interval_ms, self._flush_overdue)
-        self._repeat(config.log_flush_offset_checkpoint_interval_ms, self._checkpoint)
-        self._repeat(POINTS_INTERVAL_MS, self._checkpoint_points)
-        self._repeat(config.log_retention_check_interval_ms, self._retain)
-        cleaner = Cleaner(services, worker, self.unlink)
-        self._repeat(max(config.log_cleaner_backoff_ms, CLEANER_BACKOFF_MS_MIN), cleaner.look)
-        self._repeat(config.offsets_retention_check_interval_ms, self._expire_offsets)
-        self._repeat(config.producer_id_expiration_check_interval_ms, self._expire_producers)
-        self._repeat(
-            config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
-            services.transactions.abort_overdue,
-        )
-        self._repeat(
-            config.transaction_remove_expired_transaction_cleanup_interval_ms,
-            services.transactions.expire,
-        )
+        config = settings.config
+        self.repeat(WATCH_INTERVAL_MS, lambda: None)
+        self.repeat(config.log_flush_scheduler_interval_ms, self._flush_overdue)
+        self.repeat(config.log_flush_offset_checkpoint_interval_ms, self._checkpoint)
+        self.repeat(POINTS_INTERVAL_MS, self._checkpoint_points)
+        self.repeat(config.log_retention_check_interval_ms, self._retain)
+        cleaner = Cleaner(settings, world, replicas, worker, self.unlink)
+        self.repeat(max(config.log_cleaner_backoff_ms, CLEANER_BACKOFF_MS_MIN), cleaner.look)
+        self.repeat(config.producer_id_expiration_check_interval_ms, self._expire_producers)
 
     @property
     def next_deadline_ms(self) -> int:
@@ -85,48 +77,35 @@ class Housekeeping:
         """Do everything whose time has come."""
         lag_ms = now_ms - self.next_deadline_ms
         if lag_ms >= LOOP_LAG_MS_MAX:
-            self._services.metrics.loop_lagged(lag_ms)
+            self._metrics.loop_lagged(lag_ms)
         for duty in self._timers.due(now_ms):
             duty()
 
-    def _repeat(self, interval_ms: int, duty: Callable[[], None]) -> None:
+    def repeat(self, interval_ms: int, duty: Callable[[], object]) -> None:
+        """Do this every so often from now on."""
+
         def turn() -> None:
             duty()
-            self._repeat(interval_ms, duty)
+            self.repeat(interval_ms, duty)
 
-        self._timers.add(self._services.clock.monotonic_ms() + interval_ms, turn)
+        self._timers.add(self._clock.monotonic_ms() + interval_ms, turn)
 
     def unlink(self, files: DroppedFiles) -> None:
         """Remove dropped files when they are due."""
-        wait_ms = files.due_ms - self._services.clock.now_ms()
+        wait_ms = files.due_ms - self._clock.now_ms()
         if wait_ms > 0:
-            due_ms = self._services.clock.monotonic_ms() + wait_ms
-            self._timers.add(due_ms, lambda: self._services.replicas.unlink(files))
-            self._services.timer.wake_by(due_ms)
+            due_ms = self._clock.monotonic_ms() + wait_ms
+            self._timers.add(due_ms, lambda: self._replicas.unlink(files))
+            self._alarm.wake_by(due_ms)
         else:
-            self._services.replicas.unlink(files)
-
-    def _sweep_connections(self) -> None:
-        self._connections.sweep(self._services.clock.monotonic_ms())
-
-    def _retry(self) -> None:
-        services = self._services
-
-        def made() -> None:
-            # A shard may have been among it.
-            services.groups.follow()
-            services.transactions.follow()
-
-        services.groups.retry()
-        services.transactions.retry()
-        services.replicas.retry(lambda: services.metadata.image, made)
+            self._replicas.unlink(files)
 
     def _flush_overdue(self) -> None:
-        self._services.replicas.flush_overdue(self._services.clock.now_ms())
+        self._replicas.flush_overdue(self._clock.now_ms())
 
     def _checkpoint(self) -> None:
         """Sync what is only in the page cache, and write the recovery points of the last time."""
-        replicas = self._services.replicas
+        replicas = self._replicas
         replicas.flush_all()
         now = {
             one.topic_partition: (one.log.recovery_point, one.log.log_start_offset)
@@ -148,7 +127,7 @@ class Housekeeping:
         What lies above the points of the file is taken for a torn tail by the start after a
         crash; what is damaged below them is reported and kept.
         """
-        replicas = self._services.replicas
+        replicas = self._replicas
         # Recovery points only rise, so their sum moves with any of them. The file thread adds and
         # removes logs meanwhile.
         points_sum = sum(log.recovery_point for log in list(replicas.logs.logs.values()))
@@ -162,8 +141,8 @@ class Housekeeping:
         )
 
     def _retain(self) -> None:
-        now_ms = self._services.clock.now_ms()
-        replicas = self._services.replicas
+        now_ms = self._clock.now_ms()
+        replicas = self._replicas
         waiting: list[tuple[Partition, int]] = []
         for partition in list(replicas):
             try:
@@ -177,9 +156,9 @@ class Housekeeping:
 
     def _drop(self, waiting: list[tuple[Partition, int]]) -> None:
         """Drop the files below log starts that are on the disk."""
-        now_ms = self._services.clock.now_ms()
+        now_ms = self._clock.now_ms()
         for partition, start_offset in waiting:
-            if self._services.replicas.logs.get(partition.topic_partition) is not partition.log:
+            if self._replicas.logs.get(partition.topic_partition) is not partition.log:
                 continue
             dropped = partition.log.drop_below(start_offset, now_ms)
             if dropped is None:
@@ -192,15 +171,12 @@ class Housekeeping:
 
     def _retention_failed(self, partition: Partition, error: DiskError) -> None:
         if error.is_final:
-            self._services.die(f"the disk has failed: {error}")
+            self._die(f"the disk has failed: {error}")
         logger.warning(
             "retention failed", extra=fields(partition=partition.topic_partition, error=error)
         )
 
-    def _expire_offsets(self) -> None:
-        self._services.groups.expire(self._services.clock.now_ms())
-
     def _expire_producers(self) -> None:
-        now_ms = self._services.clock.now_ms()
-        for partition in self._services.replicas:
+        now_ms = self._clock.now_ms()
+        for partition in self._replicas:
             partition.log.expire_producers(now_ms)

@@ -11,16 +11,15 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from broker.clock import Clock
 from broker.config import BrokerConfig
 from broker.metadata.image import MetadataDelta, MetadataImage, TopicImage
 from broker.metadata.records import TOPIC_RESOURCE
-from broker.real.workers import Worker
 from broker.replicas.flusher import Flusher
 from broker.storage.errors import DiskError
 from broker.storage.jobs import DroppedFiles
 from broker.storage.log import Log
 from broker.storage.log_manager import LogManager
+from broker.world import Clock, Jobs
 from protocol.errors import ApiError, ErrorCode
 from protocol.log import fields
 from protocol.types import TopicPartition, Uuid
@@ -109,7 +108,7 @@ class ReplicaManager:
         clock: Clock,
         logs: LogManager,
         flusher: Flusher,
-        worker: Worker,
+        worker: Jobs,
         on_advance: Callable[[Partition], None],
         on_gone: Callable[[Partition], None],
     ) -> None:

@@ -8,12 +8,11 @@ only ApiVersions itself is answered in version 0, so that a newer client can ste
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from broker.metrics.metrics import Metrics
 from broker.metrics.times import ApiTimes, Timing
-from broker.produce.short import QuickProduces, lane_of
-from broker.sessions.call import Call
-from broker.sessions.connection import Connection
+from broker.sessions.call import Asking, Call
 from broker.sessions.pipeline import Slot
 from protocol.errors import ApiError, ErrorCode, UnknownVersion
 from protocol.log import escape
@@ -23,39 +22,39 @@ from protocol.messages.headers import decode_request_header
 from protocol.messages.produce import ProduceRequest
 from protocol.wire.schema import Message
 
-if TYPE_CHECKING:
-    from broker.node.services import Services
-
-Handler = Callable[["Services", Call, Any], Message | None]
+Handler = Callable[[Call, Any], Message | None]
 """Gives the answer, or None when it has parked the call or answered it already."""
 
 _API_VERSIONS = int(ApiKey.API_VERSIONS)
 
 
 class Dispatcher:
-    """Starts requests. One for all connections."""
+    """Starts requests. One for all sessions."""
 
-    def __init__(self, services: Services, handlers: Mapping[ApiKey, Handler]) -> None:
+    def __init__(
+        self,
+        handlers: Mapping[ApiKey, Handler],
+        metrics: Metrics,
+        lane_of: Callable[[memoryview, ProduceRequest], object],
+    ) -> None:
+        """`lane_of` makes of a Produce what the next one of its session is compared with."""
         assert handlers.keys() == SERVED.keys(), "what is offered and what is handled differ"
-        self._services = services
+        self._lane_of = lane_of
         self._table: dict[int, tuple[range, type[Message], Handler, ApiTimes]] = {
             int(key): (
                 key.valid_versions,
                 request_class(key),
                 handler,
-                services.metrics.times_of(key),
+                metrics.times_of(key),
             )
             for key, handler in handlers.items()
         }
-        self.quick = QuickProduces(services.produces, services.metrics.times_of(ApiKey.PRODUCE))
 
-    def start(
-        self, connection: Connection, slot: Slot, frame: memoryview, waited_ns: int = 0
-    ) -> None:
+    def start(self, session: Asking, slot: Slot, frame: memoryview, waited_ns: int = 0) -> None:
         """Serve one request. Raises WireError when the connection must be closed for it."""
         header, position = decode_request_header(frame)
         key, version = header.request_api_key, header.request_api_version
-        call = Call(connection, slot, key, version, header.correlation_id, header.client_id)
+        call = Call(session, slot, key, version, header.correlation_id, header.client_id)
         entry = self._table.get(key)
         if entry is None or version not in entry[0]:
             self._refuse_version(call)
@@ -66,10 +65,10 @@ class Dispatcher:
         if not times.count & times.mask:
             timing = slot.timing = slot.timing or Timing(times, waited_ns)
         request, _ = entry[1].decode(frame, version, position)
-        if isinstance(request, ProduceRequest) and connection.lane is None:
-            connection.lane = lane_of(frame, request)
+        if isinstance(request, ProduceRequest) and session.lane is None:
+            session.lane = self._lane_of(frame, request)
         try:
-            answer = entry[2](self._services, call, request)
+            answer = entry[2](call, request)
         except ApiError as error:
             answer = refusal(key, error)
         if timing is not None:

@@ -1,28 +1,60 @@
-"""All open connections of a broker, and the limits on them: how many, how fast, how silent.
+"""All open sessions of a broker, and the limits on them: how many, how fast, how silent.
 
-Floor: sessions. A connection beyond a limit is closed at once; one that wastes its place is closed
-by `sweep`. The limits are those of `limit_keys`, read anew each time, for some may change. What
-limits new connections counts those of our own listeners apart: a flood of clients must not shut out
-the mill's parts, which on one machine come from the same address.
+Floor: sessions. Pure. A connection beyond a limit is closed at once; one that wastes its place is
+closed by `sweep`. The limits are those of `limit_keys`, read anew each time, for some may change.
+What limits new connections counts those of our own listeners apart: a flood of clients must not
+shut out the mill's parts, which on one machine come from the same address.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from broker.config import BrokerConfig
-
-if TYPE_CHECKING:
-    from broker.sessions.connection import Connection
+from broker.config import BrokerConfig, InForce
+from broker.sessions.reception import BROKER_LISTENER, Counted
 
 SHRINK_AFTER_MS = 5_000
 """A connection silent for so long gives its read buffer back."""
 
 RATE_WINDOW_MS = 1_000
 
-OWN_LISTENERS = frozenset({"MILL", "BROKER"})
-"""Where the mill's parts and other brokers come in; clients come in by the others."""
+POTS = ("MILL", BROKER_LISTENER)
+"""Listeners that are counted for themselves: the mill's parts and other brokers. Clients come in by
+all the others."""
+
+
+class Seated(Counted, Protocol):
+    """A session as `sweep` sees it."""
+
+    @property
+    def last_active_ms(self) -> int:
+        """When something was last heard of it, or sent."""
+
+    @property
+    def frame_since_ms(self) -> int:
+        """When the unfinished frame in its buffer began; 0 without one."""
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether nothing is read from it for now."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way."""
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether it does not take its answers."""
+
+    def shrink(self) -> None:
+        """Give back memory."""
+
+    def stop_reading(self) -> None:
+        """Take no more requests."""
+
+    def close(self, reason: str, *, is_logged: bool = True) -> None:
+        """End it."""
 
 
 class Tally:
@@ -32,6 +64,8 @@ class Tally:
         self.count = 0
         self.silent_count = 0
         """How many have not sent a byte yet."""
+        self.buffer_bytes = 0
+        """What their unfinished and waiting requests take."""
         self._per_host: Counter[str] = Counter()
         self._window_start_ms = 0
         self._window_count = 0
@@ -66,68 +100,72 @@ class Tally:
             del self._per_host[host]
 
 
-class Connections:
+class Sessions:
     """Whatever listener they came in by."""
 
-    def __init__(self, config: BrokerConfig) -> None:
-        self.config = config
-        """May be replaced; connections that are open stay."""
-        self.open: dict[Connection, None] = {}
-        self.buffer_bytes = 0
-        self._clients, self._own = Tally(), Tally()
+    def __init__(self, settings: InForce) -> None:
+        self.open: dict[Seated, None] = {}
+        self._settings = settings
+        self._clients = Tally()
+        self._pots = {name: Tally() for name in POTS}
+
+    @property
+    def buffer_bytes(self) -> int:
+        """What the requests of all sessions take that are unfinished or wait."""
+        return sum(tally.buffer_bytes for tally in (self._clients, *self._pots.values()))
 
     def tally(self, listener_name: str) -> Tally:
-        """What a connection of this listener is counted in."""
-        return self._own if listener_name in OWN_LISTENERS else self._clients
+        """What a session of this listener is counted in."""
+        return self._pots.get(listener_name, self._clients)
 
-    def admit(self, connection: Connection, now_ms: int) -> str:
-        """Take a connection in; else the limit that it breaks."""
-        tally, host = self.tally(connection.listener.name), connection.peer_host
-        refusal = tally.refusal(self.config, host, now_ms)
+    def admit(self, session: Seated, now_ms: int) -> str:
+        """Take a session in; else the limit that it breaks."""
+        tally, host = self.tally(session.listener_name), session.peer_host
+        refusal = tally.refusal(self._settings.config, host, now_ms)
         if not refusal:
-            self.open[connection] = None
+            self.open[session] = None
             tally.add(host)
         return refusal
 
-    def spoke(self, connection: Connection) -> None:
+    def spoke(self, session: Counted) -> None:
         """One of them has sent its first byte."""
-        self.tally(connection.listener.name).silent_count -= 1
+        self.tally(session.listener_name).silent_count -= 1
 
-    def account(self, added_bytes: int) -> str:
-        """Note a change in what a connection holds; the limit if that is too much for all."""
-        self.buffer_bytes += added_bytes
-        bytes_max = self.config.queued_max_request_bytes
-        if added_bytes > 0 and self.buffer_bytes > bytes_max:
+    def account(self, session: Counted, added_bytes: int) -> str:
+        """Note a change in what a session holds; the limit if that is too much for all."""
+        tally = self.tally(session.listener_name)
+        tally.buffer_bytes += added_bytes
+        bytes_max = self._settings.config.queued_max_request_bytes
+        if added_bytes > 0 and tally.buffer_bytes > bytes_max:
             return f"queued.max.request.bytes {bytes_max} is reached by all connections"
         return ""
 
-    def release(self, connection: Connection) -> None:
-        """Count a connection out."""
-        if connection in self.open:
-            del self.open[connection]
-            tally = self.tally(connection.listener.name)
-            tally.remove(connection.peer_host, has_spoken=connection.has_spoken)
+    def release(self, session: Seated) -> None:
+        """Count a session out."""
+        if session in self.open:
+            del self.open[session]
+            tally = self.tally(session.listener_name)
+            tally.remove(session.peer_host, has_spoken=session.has_spoken)
 
     def sweep(self, now_ms: int) -> None:
-        """Close the connections whose time is over, and take memory from the silent ones."""
-        for connection in list(self.open):
-            silent_ms = now_ms - connection.last_active_ms
-            if reason := self._overdue(connection, now_ms, silent_ms):
-                connection.close(reason)
-            elif silent_ms > self.config.connections_max_idle_ms and (
-                connection.is_idle or connection.is_stalled
-            ):
-                connection.close("connections.max.idle.ms is over", is_logged=False)
+        """Close the sessions whose time is over, and take memory from the silent ones."""
+        idle_ms_max = self._settings.config.connections_max_idle_ms
+        for session in list(self.open):
+            silent_ms = now_ms - session.last_active_ms
+            if reason := self._overdue(session, now_ms, silent_ms):
+                session.close(reason)
+            elif silent_ms > idle_ms_max and (session.is_idle or session.is_stalled):
+                session.close("connections.max.idle.ms is over", is_logged=False)
             elif silent_ms > SHRINK_AFTER_MS:
-                connection.shrink()
+                session.shrink()
 
-    def _overdue(self, connection: Connection, now_ms: int, silent_ms: int) -> str:
-        config = self.config
+    def _overdue(self, session: Seated, now_ms: int, silent_ms: int) -> str:
+        config = self._settings.config
         frame_ms_max = config.connection_frame_timeout_ms
-        since_ms = connection.frame_since_ms
-        if since_ms and now_ms - since_ms > frame_ms_max and not connection.is_paused:
+        since_ms = session.frame_since_ms
+        if since_ms and now_ms - since_ms > frame_ms_max and not session.is_paused:
             return f"a request took longer than connection.frame.timeout.ms {frame_ms_max}"
         first_ms_max = config.connection_first_byte_timeout_ms
-        if not connection.has_spoken and silent_ms > first_ms_max:
+        if not session.has_spoken and silent_ms > first_ms_max:
             return f"nothing was sent for connection.first.byte.timeout.ms {first_ms_max}"
         return ""

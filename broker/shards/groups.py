@@ -8,23 +8,27 @@ committed. A waiting request is kept as the function that answers it.
 from __future__ import annotations
 
 import logging
-import os
 from collections import deque
 from collections.abc import Callable, Collection
 from random import Random
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from broker.alarm import Alarm
+from broker.config import InForce
 from broker.coordinators.group_records import decode_offset_key
 from broker.coordinators.group_terms import Answer, GroupLimits, Moment, Store
 from broker.coordinators.offsets import Doomed, GroupShard
 from broker.coordinators.outcome import CoordinatorRecord, Outcome, fitting
 from broker.metadata.image import OFFSETS_TOPIC
-from broker.shards.shard_driver import CoordinatorDriver, LoadedShard, Refused, Reply
+from broker.shards.shard_driver import (
+    CoordinatorDriver,
+    LoadedShard,
+    Refused,
+    Reply,
+    ShardPorts,
+)
 from protocol.errors import ApiError, ErrorCode
 from protocol.log import fields
-
-if TYPE_CHECKING:
-    from broker.node.services import Services
 
 logger = logging.getLogger(__name__)
 
@@ -32,8 +36,9 @@ logger = logging.getLogger(__name__)
 class GroupCoordinator(CoordinatorDriver[GroupShard]):
     """All groups of this broker."""
 
-    def __init__(self, services: Services) -> None:
-        config = services.config
+    def __init__(self, ports: ShardPorts, settings: InForce, alarm: Alarm, chance: Random) -> None:
+        self._alarm = alarm
+        config = settings.config
         limits = GroupLimits(
             config.group_initial_rebalance_delay_ms,
             config.group_max_size,
@@ -43,15 +48,14 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
             config.max_group_pending_members,
             config.max_member_protocols_bytes,
         )
-        random = Random(os.urandom(32))
         super().__init__(
-            services,
+            ports,
             OFFSETS_TOPIC,
             lambda: GroupShard(
                 limits,
                 config.offset_metadata_max_bytes,
                 config.offsets_retention_minutes * 60_000,
-                random,
+                chance,
             ),
             "committed offsets cannot be loaded",
             ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
@@ -62,12 +66,12 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
 
     def moment(self) -> Moment:
         """The time as groups want it."""
-        clock = self._services.clock
+        clock = self._ports.clock
         return Moment(clock.monotonic_ms(), clock.now_ms())
 
     def has_partition(self, topic: str, index: int) -> bool:
         """Whether offsets of this partition may be committed."""
-        known = self._services.metadata.image.topics.get(topic)
+        known = self._ports.image().topics.get(topic)
         return known is not None and 0 <= index < len(known.partitions)
 
     def find(self, key: str) -> LoadedShard[GroupShard]:
@@ -92,7 +96,7 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
         self.perform(loaded)
         # What a topic left behind that was removed while this was not loaded, or before a crash.
         topics = {place.partition.topic for place in shard.offsets.places()}
-        gone = topics - self._services.metadata.image.topics.keys()
+        gone = topics - self._ports.image().topics.keys()
         # Nothing has been committed since: who has made the topic again begins without offsets.
         gone |= self._removed_unseen.pop(loaded, set())
         self._forget_removed(loaded, shard, shard.of_topics(gone))
@@ -124,7 +128,7 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
                 self._store(loaded, shard, effect)
         deadline_ms = shard.members.timers.next_deadline_ms
         if deadline_ms is not None:
-            self._services.timer.wake_by(deadline_ms)
+            self._alarm.wake_by(deadline_ms)
 
     def _store(self, loaded: LoadedShard[GroupShard], shard: GroupShard, store: Store) -> None:
         def committed(_: object) -> None:
@@ -181,7 +185,7 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
         busy = loaded.keys_under_way()
 
         def committed(_: object) -> None:
-            self._services.loop.call_soon(self._expire_some, loaded, shard, doomed, now_ms)
+            self._ports.soon(self._expire_some, loaded, shard, doomed, now_ms)
 
         outcome = Outcome([one for one in records if one.key not in busy], None)
         self.submit(loaded, outcome, committed, _not_forgotten)

@@ -7,17 +7,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from broker.metadata.image import OFFSETS_TOPIC
 from broker.replicas.replica_manager import Partition
-from broker.shards.shard_driver import ProducerEpoch
+from broker.shards.shard_driver import ProducerEpoch, ShardPorts
 from broker.storage.errors import DiskError
 from protocol.errors import ApiError, ErrorCode
 from protocol.wire.records import Marker
-
-if TYPE_CHECKING:
-    from broker.node.services import Services
 
 
 class TxnMarker(NamedTuple):
@@ -29,11 +26,21 @@ class TxnMarker(NamedTuple):
     coordinator_epoch: int
 
 
+class OffsetShards(Protocol):
+    """Where offsets wait that a transaction has committed (`groups`)."""
+
+    def marker_written(
+        self, partition: Partition, offset: int, producer: ProducerEpoch, marker: Marker
+    ) -> None:
+        """A transaction's marker stands in one of the offsets topic's partitions."""
+
+
 class Markers:
     """All markers that are written and not committed."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, ports: ShardPorts, offset_shards: OffsetShards) -> None:
+        self._ports = ports
+        self._offset_shards = offset_shards
         self._waiting: dict[Partition, deque[tuple[int, Callable[[], None]]]] = {}
 
     def write(self, partition: Partition, marker: TxnMarker, done: Callable[[], None]) -> None:
@@ -44,7 +51,7 @@ class Markers:
         returns.
         """
         log = partition.log
-        now_ms = self._services.clock.now_ms()
+        now_ms = self._ports.clock.now_ms()
         try:
             appended = log.append_marker(
                 marker.producer_id,
@@ -56,10 +63,10 @@ class Markers:
             )
             log.write_staged(now_ms)
         except DiskError as error:
-            self._services.write_failed(partition.topic_partition, error, now_ms)
+            self._ports.write_failed(partition.topic_partition, error, now_ms)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         if partition.topic == OFFSETS_TOPIC:
-            self._services.groups.marker_written(
+            self._offset_shards.marker_written(
                 partition,
                 appended.last_offset,
                 ProducerEpoch(marker.producer_id, marker.producer_epoch),
@@ -67,7 +74,7 @@ class Markers:
             )
         waiting = self._waiting.setdefault(partition, deque())
         waiting.append((appended.last_offset + 1, done))
-        self._services.replicas.written(partition)
+        self._ports.replicas.written(partition)
 
     def advanced(self, partition: Partition) -> None:
         """The partition's high watermark has moved."""

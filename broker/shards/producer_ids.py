@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from broker.cluster.metadata_driver import MetadataDriver
 from broker.controller.outcome import AllocateProducerIds
 from protocol.errors import ApiError, ErrorCode
-
-if TYPE_CHECKING:
-    from broker.node.services import Services
 
 WAITING_MAX = 1_000
 
@@ -25,8 +22,9 @@ Refused = Callable[[ApiError], None]
 class ProducerIds:
     """Hands out each id once."""
 
-    def __init__(self, services: Services, broker_epoch: int) -> None:
-        self._services = services
+    def __init__(self, metadata: MetadataDriver, node_id: int, broker_epoch: int) -> None:
+        self._metadata = metadata
+        self._node_id = node_id
         self._broker_epoch = broker_epoch
         self._left = iter(range(0))
         self._waiting: deque[tuple[Given, Refused]] = deque()
@@ -41,8 +39,8 @@ class ProducerIds:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         self._waiting.append((given, refused))
         if len(self._waiting) == 1:
-            order = AllocateProducerIds(self._services.config.node_id, self._broker_epoch)
-            self._services.metadata.submit(order, self._allocated, self._refused)
+            order = AllocateProducerIds(self._node_id, self._broker_epoch)
+            self._metadata.submit(order, self._allocated, self._refused)
 
     def _allocated(self, block: range) -> None:
         self._left = iter(block)

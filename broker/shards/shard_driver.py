@@ -12,13 +12,17 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from broker.coordinators.offsets import shard_of
 from broker.coordinators.outcome import CoordinatorRecord, Outcome, Shard
-from broker.replicas.replica_manager import Partition
+from broker.metadata.image import MetadataImage
+from broker.replicas.refusals import WriteFailed
+from broker.replicas.replica_manager import Partition, ReplicaManager
 from broker.storage.errors import CorruptionError, DiskError
 from broker.storage.log import Log
+from broker.world import Clock, Soon
 from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.log import fields
 from protocol.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
@@ -34,9 +38,6 @@ from protocol.wire.records import (
     read_header,
     read_marker,
 )
-
-if TYPE_CHECKING:
-    from broker.node.services import Services
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +55,17 @@ S = TypeVar("S", bound=Shard)
 
 Reply = Callable[[Any], None]
 Refused = Callable[[ApiError], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardPorts:
+    """What a coordinator needs around it."""
+
+    clock: Clock
+    soon: Soon
+    image: Callable[[], MetadataImage]
+    replicas: ReplicaManager
+    write_failed: WriteFailed
 
 
 class ProducerEpoch(NamedTuple):
@@ -94,13 +106,13 @@ class CoordinatorDriver(Generic[S]):
 
     def __init__(
         self,
-        services: Services,
+        ports: ShardPorts,
         topic: str,
         make_shard: Callable[[], S],
         load_error: str,
         too_large: ErrorCode,
     ) -> None:
-        self._services = services
+        self._ports = ports
         self._topic = topic
         self._make_shard = make_shard
         self._load_error = load_error
@@ -126,7 +138,7 @@ class CoordinatorDriver(Generic[S]):
     def find(self, key: str) -> LoadedShard[S]:
         """Where a group's or a transaction's facts lie; refuses while that is loading, or is not
         here at all."""
-        topic = self._services.metadata.image.topics.get(self._topic)
+        topic = self._ports.image().topics.get(self._topic)
         if topic is None:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         loaded = self._shards.get(shard_of(key, len(topic.partitions)))
@@ -152,7 +164,7 @@ class CoordinatorDriver(Generic[S]):
         """Load the shards of partitions that have come into service; drop those that have gone."""
         present = {
             partition.index: partition
-            for partition in self._services.replicas.partitions_of(self._topic)
+            for partition in self._ports.replicas.partitions_of(self._topic)
         }
         for index in [one for one in self._shards if one not in present]:
             del self._shards[index]
@@ -180,7 +192,7 @@ class CoordinatorDriver(Generic[S]):
                 extra=fields(partition=loaded.partition.topic_partition, error=error),
             )
             return
-        self._services.loop.call_soon(self._load_slice, loaded, shard, offset)
+        self._ports.soon(self._load_slice, loaded, shard, offset)
 
     def on_loaded(self, loaded: LoadedShard[S], shard: S) -> None:
         """A shard has been loaded; for coordinators that have something to go on with."""
@@ -207,7 +219,7 @@ class CoordinatorDriver(Generic[S]):
             return
         partition = loaded.partition
         log = partition.log
-        now_ms = self._services.clock.now_ms()
+        now_ms = self._ports.clock.now_ms()
         producer_id, producer_epoch = producer or (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
         batch = build_batch(
             [NewRecord(one.key, one.value, now_ms) for one in outcome.records],
@@ -245,7 +257,7 @@ class CoordinatorDriver(Generic[S]):
         if producer is not None:
             replay()
         loaded.pending.append((appended.last_offset + 1, committed, records))
-        self._services.replicas.written(partition)
+        self._ports.replicas.written(partition)
 
     def marker_written(
         self, partition: Partition, offset: int, producer: ProducerEpoch, marker: Marker
@@ -265,7 +277,7 @@ class CoordinatorDriver(Generic[S]):
 
     def write_failed(self, partition: Partition, error: DiskError, now_ms: int) -> ApiError:
         """Note that the disk has refused; what to tell whoever wanted to write."""
-        self._services.write_failed(partition.topic_partition, error, now_ms)
+        self._ports.write_failed(partition.topic_partition, error, now_ms)
         return ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
 
     def advanced(self, partition: Partition) -> None:

@@ -11,23 +11,20 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
+from broker.config import InForce
 from broker.coordinators.outcome import Outcome, fitting
 from broker.coordinators.txn import TxnShard
 from broker.coordinators.txn_state import Transaction, TxnState
 from broker.metadata.image import TRANSACTIONS_TOPIC
 from broker.replicas.replica_manager import Partition
-from broker.shards.markers import TxnMarker
+from broker.shards.markers import Markers, TxnMarker
 from broker.shards.outages import Outages
-from broker.shards.shard_driver import CoordinatorDriver, LoadedShard, Refused
+from broker.shards.shard_driver import CoordinatorDriver, LoadedShard, Refused, ShardPorts
 from broker.storage.errors import DiskError
 from protocol.errors import ApiError, ErrorCode
 from protocol.log import fields
 from protocol.types import TopicPartition
-
-if TYPE_CHECKING:
-    from broker.node.services import Services
 
 logger = logging.getLogger(__name__)
 
@@ -54,10 +51,11 @@ class Ending:
 class TxnCoordinator(CoordinatorDriver[TxnShard]):
     """All transactional ids of this broker."""
 
-    def __init__(self, services: Services) -> None:
-        config = services.config
+    def __init__(self, ports: ShardPorts, settings: InForce, markers: Markers) -> None:
+        self._markers = markers
+        config = settings.config
         super().__init__(
-            services,
+            ports,
             TRANSACTIONS_TOPIC,
             lambda: TxnShard(
                 config.transaction_max_timeout_ms,
@@ -127,7 +125,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         self._write_markers(ending)
 
     def _write_markers(self, ending: Ending) -> None:
-        now_ms = self._services.clock.monotonic_ms()
+        now_ms = self._ports.clock.monotonic_ms()
         for topic_partition in sorted(ending.unwritten):
             ending.unwritten.discard(topic_partition)
             # Counted first: the marker may be committed before `write` returns.
@@ -143,7 +141,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         self._complete_if_written(ending)
 
     def _write_marker(self, ending: Ending, topic_partition: TopicPartition) -> None:
-        partition = self._services.replicas.find(*topic_partition)
+        partition = self._ports.replicas.find(*topic_partition)
         transaction = ending.transaction
         marker = TxnMarker(
             transaction.producer_id,
@@ -151,13 +149,13 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
             transaction.state is TxnState.PREPARE_COMMIT,
             ending.loaded.partition.leader_epoch,
         )
-        self._services.markers.write(partition, marker, partial(self._marker_committed, ending))
+        self._markers.write(partition, marker, partial(self._marker_committed, ending))
 
     def _is_settled_by(self, topic_partition: TopicPartition, error: ApiError, now_ms: int) -> bool:
         """Whether a refused marker need not be written at all."""
         if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             # A topic may have been made again with fewer partitions.
-            topic = self._services.metadata.image.topics.get(topic_partition.topic)
+            topic = self._ports.image().topics.get(topic_partition.topic)
             return topic is None or topic_partition.partition >= len(topic.partitions)
         if error.code in FENCED:
             # Somebody newer has ended it there already.
@@ -183,7 +181,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         def not_written(_: ApiError) -> None:
             ending.is_completing = False
 
-        now_ms = self._services.clock.now_ms()
+        now_ms = self._ports.clock.now_ms()
         outcome = ending.shard.complete(ending.transaction.transactional_id, now_ms)
         self._submit(ending.loaded, ending.shard, outcome, completed, not_written)
 
@@ -196,7 +194,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
 
     def abort_overdue(self) -> None:
         """Abort the transactions that are open for longer than their producers allowed."""
-        now_ms = self._services.clock.now_ms()
+        now_ms = self._ports.clock.now_ms()
         for loaded, shard in self.loaded():
             for outcome in shard.abort_overdue(now_ms):
                 (one,) = outcome.reply
@@ -212,7 +210,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
 
     def expire(self) -> None:
         """Give up the transactional ids that nobody has used for long."""
-        now_ms = self._services.clock.now_ms()
+        now_ms = self._ports.clock.now_ms()
         for loaded, shard in self.loaded():
             self._expire_some(loaded, shard, deque(shard.expired(now_ms)))
 
@@ -222,10 +220,10 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
             return
         count = fitting((len(one.encode()) for one in ids), loaded.batch_bytes_max)
         some = [ids.popleft() for _ in range(count)]
-        outcome = shard.expire(some, self._services.clock.now_ms())
+        outcome = shard.expire(some, self._ports.clock.now_ms())
 
         def committed(_: Sequence[Transaction]) -> None:
-            self._services.loop.call_soon(self._expire_some, loaded, shard, ids)
+            self._ports.soon(self._expire_some, loaded, shard, ids)
 
         self._submit(loaded, shard, outcome, committed, _not_written)
 

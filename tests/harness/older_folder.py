@@ -11,16 +11,13 @@ import sys
 import tarfile
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewTopic,
-    ResourceType,
-)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.cimpl import NewTopic
 
 from tests.harness.broker import BrokerProcess
 
@@ -67,15 +64,15 @@ def committed_values() -> list[str]:
 
 def write(broker: BrokerProcess) -> None:
     """Have a client do everything that the folder is to hold."""
-    address = {"bootstrap.servers": broker.bootstrap}
-    admin = AdminClient(address)
+    address: dict[str, Any] = {"bootstrap.servers": broker.bootstrap}
+    client = AdminClient(address)
     topics = [
         NewTopic(PLAIN, PARTITIONS, 1, config={"segment.bytes": "1024"}),
         NewTopic(COMPACTED, 1, 1, config={"cleanup.policy": "compact"}),
         NewTopic(IN_TRANSACTIONS, 1, 1),
         NewTopic(DELETED, 1, 1),
     ]
-    for made in admin.create_topics(topics).values():
+    for made in client.create_topics(topics).values():
         made.result(DEADLINE_S)
     producer = Producer({**address, "enable.idempotence": True, "linger.ms": 0})
     for n in range(RECORDS_OF_PARTITION):
@@ -90,9 +87,9 @@ def write(broker: BrokerProcess) -> None:
     reader.close()
     setting = ConfigEntry("retention.ms", RETENTION_MS, incremental_operation=AlterConfigOpType.SET)
     of_plain = ConfigResource(ResourceType.TOPIC, PLAIN, incremental_configs=[setting])
-    for changed in admin.incremental_alter_configs([of_plain]).values():
+    for changed in client.incremental_alter_configs([of_plain]).values():
         changed.result(DEADLINE_S)
-    for gone in admin.delete_topics([DELETED]).values():
+    for gone in client.delete_topics([DELETED]).values():
         gone.result(DEADLINE_S)
 
 

@@ -4,7 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._resource import ResourceType
 
 from tests.harness import older_folder as older
 from tests.harness.broker import ROOT, BrokerProcess
@@ -40,14 +42,14 @@ def read(
         }
     )
     reader.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
-    found = []
+    found: list[tuple[str, str]] = []
     while True:
         message = reader.poll(DEADLINE_S)
         assert message is not None, "neither records nor the partition's end"
         if message.error() is not None:
             reader.close()
             return found
-        found.append(((message.key() or b"").decode(), message.value().decode()))
+        found.append(((message.key() or b"").decode(), (message.value() or b"").decode()))
 
 
 def test_there_is_an_archive() -> None:
@@ -74,11 +76,11 @@ def test_group_offsets_are_there(broker: BrokerProcess) -> None:
 
 
 def test_topics_and_settings_are_there(broker: BrokerProcess) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    names = set(admin.list_topics(timeout=DEADLINE_S).topics)
+    client = AdminClient({"bootstrap.servers": broker.bootstrap})
+    names = set(client.list_topics(timeout=DEADLINE_S).topics)
     assert names >= {older.PLAIN, older.COMPACTED, older.IN_TRANSACTIONS}
     assert older.DELETED not in names
-    (described,) = admin.describe_configs(
+    (described,) = client.describe_configs(
         [ConfigResource(ResourceType.TOPIC, older.PLAIN)]
     ).values()
     assert described.result(DEADLINE_S)["retention.ms"].value == older.RETENTION_MS

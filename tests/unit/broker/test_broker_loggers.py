@@ -36,7 +36,6 @@ def rig() -> Iterator[Rig]:
     logging.root.setLevel(logging.INFO)
     rig = Rig()
     yield rig
-    rig.stop()
     logging.root.setLevel(root_level)
     for name, level in levels.items():
         logging.getLogger(name).setLevel(level)
@@ -160,7 +159,7 @@ def test_loggers_and_settings_in_one_request_are_answered_in_its_order(rig: Rig)
         (BROKER, ErrorCode.INVALID_REQUEST),
     ]
     assert levels(rig)[PRODUCING] == "ERROR"
-    assert rig.broker.services.replicas.find("logs", 0).log.config.retention_ms == 5
+    assert rig.broker.parts.replicas.find("logs", 0).log.config.retention_ms == 5
 
 
 def test_a_logger_resource_named_twice_is_refused_each_time(rig: Rig) -> None:

@@ -4,10 +4,12 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from broker.real.warmer import Warmer
+from broker.real.world import LoopWorld
 from broker.replicas.flusher import Flusher
 from broker.storage.disk import FileRegion, OsDisk
 from broker.storage.errors import DiskError
@@ -47,14 +49,19 @@ class FakeLog(Log):
         return self.recovery_point
 
 
+def _die(reason: str) -> NoReturn:
+    raise AssertionError(reason)
+
+
 class Bench:
     """A flusher and what it has reported."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        world = LoopWorld(loop, _die, 1 << 20, 1 << 20)
         self.flushed: list[Log] = []
         self.failed: list[Exception] = []
         self.took_ns: list[int] = []
-        self.flusher = Flusher(loop, self.flushed.append, self.failed.append, self.took_ns.append)
+        self.flusher = Flusher(world, self.flushed.append, self.failed.append, self.took_ns.append)
 
     async def begin(self, log: FakeLog) -> None:
         """Have a log synced, and wait until that is under way."""

@@ -1,14 +1,14 @@
 """What a broker does by the clock when the disk refuses: told, survived, and done later."""
 
-import asyncio
 import errno
 import logging
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from broker.replicas.cleaning import REST_S_MIN
-from broker.replicas.housekeeping import POINTS_INTERVAL_MS, RETRY_MS
+from broker.node.broker import RETRY_MS
+from broker.replicas.cleaning import REST_MS_MIN
+from broker.replicas.housekeeping import POINTS_INTERVAL_MS
 from broker.storage.checkpoint import RECOVERY_POINTS
 from protocol.errors import ErrorCode
 from protocol.messages.topics import (
@@ -35,7 +35,6 @@ def rig() -> Iterator[Rig]:
         log_retention_check_interval_ms=RETENTION_MS,
     )
     yield rig
-    rig.stop()
 
 
 def fill(rig: Rig, count: int, size_bytes: int = 300) -> None:
@@ -77,7 +76,7 @@ def test_a_full_disk_frees_itself(rig: Rig) -> None:
     assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
     rig.advance(RETENTION_MS)
     fill(rig, 1)
-    assert rig.broker.services.replicas.find(*PLACE).log.log_start_offset == 6
+    assert rig.broker.parts.replicas.find(*PLACE).log.log_start_offset == 6
 
 
 def test_a_deleted_topic_goes_only_when_no_checkpoint_names_it(rig: Rig) -> None:
@@ -99,7 +98,7 @@ def test_a_cleaning_that_finds_no_room_changes_nothing_and_comes_again(
 ) -> None:
     rig.create("t", cleanup_policy="compact", segment_bytes="700")
     fill(rig, 6)
-    log = rig.broker.services.replicas.find(*PLACE).log
+    log = rig.broker.parts.replicas.find(*PLACE).log
     before = log.size_bytes
     rig.disk.refuses = lambda path, operation: path.endswith(".cleaned") and operation == "write"
     with caplog.at_level(logging.ERROR):
@@ -154,4 +153,4 @@ def clean(rig: Rig) -> None:
     """Let the cleaner look, and give it the turns its slices need."""
     rig.advance(CLEANER_MS)
     for _ in range(20):
-        rig.loop.run_until_complete(asyncio.sleep(REST_S_MIN))
+        rig.world.run_for(REST_MS_MIN)

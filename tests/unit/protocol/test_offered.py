@@ -2,8 +2,9 @@
 
 import pytest
 
-from broker.node.tables import HANDLERS
+from broker.node.tables import client_table
 from protocol.messages.api import DECLARED, SERVED, UNSERVED, ApiKey, request_class, response_class
+from tests.unit.broker.rig import Rig
 
 # The column "offer first" of the protocol's facts: key, first and last version. What needs security
 # or a cluster is not in it.
@@ -18,8 +19,9 @@ OFFERED = {
 
 
 def test_what_is_listed_is_what_is_handled() -> None:
-    assert HANDLERS.keys() == SERVED.keys()
-    assert not UNSERVED & HANDLERS.keys()
+    handled = client_table(Rig().broker.parts).keys()
+    assert handled == SERVED.keys()
+    assert not UNSERVED & handled
     assert SERVED.keys() | UNSERVED == set(DECLARED)
 
 

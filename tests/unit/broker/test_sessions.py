@@ -1,22 +1,24 @@
 """How many connections are taken in: each limit is met, and a place given back is a place."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from broker.sessions.sessions import Connections
+from broker.config import InForce
+from broker.sessions.sessions import Sessions
 from tests.unit.storage.kit import broker_config
 
 
-def connections(**settings: object) -> Connections:
-    return Connections(broker_config({key.replace("_", "."): one for key, one in settings.items()}))
+def connections(**settings: object) -> Sessions:
+    return Sessions(
+        InForce(broker_config({key.replace("_", "."): one for key, one in settings.items()}))
+    )
 
 
 class Peer:
     def __init__(self, host: str, listener: str) -> None:
         self.peer_host = host
-        self.listener = SimpleNamespace(name=listener)
+        self.listener_name = listener
         self.has_spoken = False
 
 

@@ -24,7 +24,7 @@ from tests.harness.fuzz import mutated
 from tests.harness.seed import seeded
 from tests.harness.wire import batch_of, fetch_request, produce_request, read_values
 from tests.sim.disk import SimDisk
-from tests.unit.broker.rig import FakeConnection, Rig
+from tests.unit.broker.rig import FakeSession, Rig
 from tests.unit.storage.kit import NOW, batches_of
 
 VERSIONS = range(3, 10)
@@ -36,26 +36,26 @@ class Way:
     def __init__(self, *, is_short: bool, **settings: Any) -> None:
         self.rig = Rig(SimDisk(), **settings)
         self.rig.create("t", 2)
-        self.connection: Any = FakeConnection()
+        self.session: Any = FakeSession()
         self.is_short = is_short
         self.short_count = 0
 
     def send(self, frame: bytes) -> Slot:
         """As the connection does, one read a frame."""
-        connection, dispatcher = self.connection, self.rig.broker.dispatcher
+        session, dispatcher = self.session, self.rig.broker.dispatcher
         view = memoryview(bytearray(frame))
         slot = Slot(True, len(view))
-        lane = connection.lane
+        lane = session.lane
         is_like_last = self.is_short and lane is not None and lane.fits(view)
-        if is_like_last and dispatcher.quick.start(connection, slot, view, lane):
+        if is_like_last and self.rig.broker.short.start(session, slot, view, lane):
             self.short_count += 1
         else:
             if not is_like_last:
-                connection.lane = None
-            dispatcher.start(connection, slot, view)
-        if connection.has_staged:
-            connection.has_staged = False
-            self.rig.broker.services.produces.settle()
+                session.lane = None
+            dispatcher.start(session, slot, view)
+        if session.has_staged:
+            session.has_staged = False
+            self.rig.broker.parts.produces.settle()
         return slot
 
     def outcome(self, frame: bytes, version: int) -> Any:
@@ -68,7 +68,7 @@ class Way:
         return answer_in(slot, version)
 
     def ends(self) -> list[int]:
-        return [self.rig.broker.services.replicas.find("t", n).log.log_end_offset for n in (0, 1)]
+        return [self.rig.broker.parts.replicas.find("t", n).log.log_end_offset for n in (0, 1)]
 
 
 def answer_in(slot: Slot, version: int) -> Any:
@@ -91,8 +91,6 @@ def framed(request: ProduceRequest, version: int, correlation_id: int = 7) -> by
 def ways() -> Iterator[tuple[Way, Way]]:
     short, long = Way(is_short=True), Way(is_short=False)
     yield short, long
-    short.rig.stop()
-    long.rig.stop()
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -166,7 +164,7 @@ def test_both_ways_write_the_largest_timestamp_that_a_client_has_not_set(
         assert short == long
     assert ways[0].short_count == 0
     for way in ways:
-        log = way.rig.broker.services.replicas.find("t", 0).log
+        log = way.rig.broker.parts.replicas.find("t", 0).log
         headers = [read_header(one) for one in batches_of(log)]
         assert [one.max_timestamp for one in headers] == [NOW + 1, NOW + 2, NOW + 3]
 
@@ -283,7 +281,7 @@ def test_one_in_sixteen_is_timed_and_all_are_counted(ways: tuple[Way, Way]) -> N
     for _ in range(64):
         for way in ways:
             way.outcome(framed(produce_request("t", batch_of([b"x"])), 9), 9)
-    short, long = (way.rig.broker.services.metrics.times_of(ApiKey.PRODUCE) for way in ways)
+    short, long = (way.rig.broker.metrics.times_of(ApiKey.PRODUCE) for way in ways)
     assert short.count == long.count == 64
     for phase in ("queue", "local", "remote"):
         assert short.phase(phase).count == long.phase(phase).count == 4
@@ -297,11 +295,11 @@ def test_a_timed_request_that_declines_is_timed_once(ways: tuple[Way, Way]) -> N
         broken[-1] ^= number % 2
         for way in ways:
             way.outcome(framed(produce_request("t", broken), 9), 9)
-    short, long = (way.rig.broker.services.metrics.times_of(ApiKey.PRODUCE) for way in ways)
+    short, long = (way.rig.broker.metrics.times_of(ApiKey.PRODUCE) for way in ways)
     assert short.count == long.count == 32
     assert short.queue.count == long.queue.count == 2
     assert short.local.count == long.local.count == 2
-    counts = [way.rig.broker.services.metrics.bytes_in for way in ways]
+    counts = [way.rig.broker.metrics.bytes_in for way in ways]
     assert counts[0] == counts[1] > 0
 
 
@@ -346,4 +344,3 @@ def test_a_name_that_looks_like_the_marks_confuses_nobody() -> None:
         way.outcome(frame, 9)[1].responses[0].partition_responses[0].base_offset for _ in range(3)
     ]
     assert offsets == [0, 1, 2]
-    way.rig.stop()

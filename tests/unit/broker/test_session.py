@@ -6,23 +6,28 @@ The other end is a real socket; requests are started, and answered, when the tes
 import asyncio
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from time import perf_counter_ns
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from broker.sessions import connection
-from broker.sessions.call import Call
-from broker.sessions.connection import Connection
+from broker.budget import TurnBudget
+from broker.config import InForce
+from broker.real.connection import SocketLink
+from broker.sessions.call import Asking, Call
 from broker.sessions.pipeline import Slot
-from broker.sessions.sessions import Connections
+from broker.sessions.reception import Reception
+from broker.sessions.session import Session
+from broker.sessions.sessions import Sessions
 from protocol.messages.api import ApiKey
 from protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 from tests.unit.storage.kit import broker_config
 
 PRODUCE, FETCH, METADATA = ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA
-NEVER_COLD = SimpleNamespace(is_cold=lambda region: False)
+NEVER_COLD: Any = SimpleNamespace(is_cold=lambda region: False)
+NO_SHORT_WAY: Any = SimpleNamespace(start=lambda *frame: False)
 
 
 class Transport:
@@ -46,6 +51,26 @@ class Transport:
         self.is_aborted = True
 
 
+class ParkedFetch:
+    """A Fetch that waits for data; it stands for its number."""
+
+    def __init__(self, world: "World", slot: Slot | None, number: object) -> None:
+        self.world = world
+        self.slot = slot
+        self.number = number
+
+    def hasten(self) -> None:
+        self.world.hastened.append(self.number)
+
+    def forget(self) -> None:
+        self.world.forgotten.append(self)
+
+    def drop(self) -> None:
+        self.forget()
+        assert self.slot is not None
+        self.slot.answer = ()
+
+
 class World:
     """One connection, its listener and its dispatcher, and the client's end of the socket."""
 
@@ -55,17 +80,11 @@ class World:
         self.loop = asyncio.new_event_loop()
         self.now_ms = 1_000
         config = broker_config({key.replace("_", "."): value for key, value in settings.items()})
-        self.connections = Connections(config)
+        self.settings = InForce(config)
+        self.sessions = Sessions(self.settings)
         self.hastened: list[object] = []
-        self.services: Any = SimpleNamespace(
-            config=config,
-            clock=SimpleNamespace(monotonic_ms=lambda: self.now_ms),
-            loop=self.loop,
-            fetches=SimpleNamespace(hasten=self.hastened.append, forget=lambda parked: None),
-            warmer=NEVER_COLD,
-            produces=SimpleNamespace(settle=self.settle),
-        )
-        self.dispatcher = self
+        self.forgotten: list[object] = []
+        self.read_ns: Callable[[], int] = perf_counter_ns
         self.started: list[tuple[int, int]] = []
         """Key and number of every request that was started."""
         self.slots: dict[int, Slot] = {}
@@ -79,34 +98,47 @@ class World:
         ours.setblocking(False)
         self.client.settimeout(5)
         self.transport = Transport(ours)
-        listener: Any = self
-        self.connection = Connection(listener)
-        self.connection.connection_made(self.transport)  # type: ignore[arg-type]  # all it asks of
+        self.reception = Reception(
+            "HOST",
+            self.settings,
+            SimpleNamespace(monotonic_ms=lambda: self.now_ms),
+            lambda: self.read_ns(),
+            lambda *call: self.loop.call_soon(*call),
+            TurnBudget(lambda: self.read_ns(), lambda *call: self.loop.call_soon(*call), 2**62),
+            self.sessions,
+            self,
+            NO_SHORT_WAY,
+            lambda: self.settle(),
+            lambda refusal: None,
+        )
+        self.session, self.link = self.another()
+        self.link.connection_made(self.transport)  # type: ignore[arg-type]  # all it asks of
 
-    # The listener and the dispatcher, as the connection sees them.
+    def another(self, **settings: object) -> tuple[Session, SocketLink]:
+        """One more session, not connected yet, under other settings of the node from now on."""
+        if settings:
+            values = {key.replace("_", "."): value for key, value in settings.items()}
+            self.settings.config = broker_config(values)
+        session = Session(self.reception)
+        config = self.settings.config
+        link = SocketLink(
+            self.loop,
+            session,
+            NEVER_COLD,
+            config.socket_request_max_bytes,
+            config.connection_max_unread_bytes,
+        )
+        return session, link
 
-    def admit(self, connection: Connection) -> str:
-        return self.connections.admit(connection, self.now_ms)
+    # The dispatcher, as the session sees it.
 
-    def account(self, added_bytes: int) -> str:
-        return self.connections.account(added_bytes)
-
-    def spoke(self, connection: Connection) -> None:
-        self.connections.spoke(connection)
-
-    def released(self, connection: Connection) -> None:
-        self.connections.release(connection)
-
-    def start(
-        self, connection: Connection, slot: Slot, frame: memoryview, waited_ns: int = 0
-    ) -> None:
+    def start(self, session: Asking, slot: Slot, frame: memoryview, waited_ns: int = 0) -> None:
         key, number = struct.unpack_from(">hi", frame)
         self.started.append((key, number))
         self.slots[number] = slot
-        connection.has_staged = connection.has_staged or self.stages
+        session.has_staged = session.has_staged or self.stages
         if self.parks_fetches and key == FETCH:
-            parked: Any = number
-            connection.parked_fetch = parked
+            session.parked_fetch = ParkedFetch(self, slot, number)
 
     def settle(self) -> None:
         self.settled.append(len(self.started))
@@ -117,16 +149,16 @@ class World:
         """One read of the loop."""
         while data:
             assert self.is_reading(), "nothing is read from who is paused"
-            room = self.connection.get_buffer(-1)
+            room = self.link.get_buffer(-1)
             count = min(len(room), len(data))
             room[:count] = data[:count]
-            self.connection.buffer_updated(count)
+            self.link.buffer_updated(count)
             data = data[count:]
 
     def answer(self, number: int) -> None:
         """The request is done."""
         self.slots[number].answer = (struct.pack(">i", number),)
-        self.connection.answered()
+        self.session.answered()
         self.turn()
 
     def turn(self) -> None:
@@ -157,7 +189,7 @@ def frame(key: int, number: int, size_bytes: int = 20) -> bytes:
 def world() -> Iterator[World]:
     world = World()
     yield world
-    world.connection.close("over", is_logged=False)
+    world.session.close("over", is_logged=False)
     world.loop.close()
 
 
@@ -198,16 +230,16 @@ def test_produce_does_not_overtake_what_waits(world: World) -> None:
 
 def test_a_produce_that_takes_turns_holds_up_its_own_connection(world: World) -> None:
     world.arrive(frame(PRODUCE, 0))
-    before_bytes = world.connections.buffer_bytes
-    world.connection.hold(world.slots[0])
+    before_bytes = world.sessions.buffer_bytes
+    world.session.hold(world.slots[0])
     world.arrive(frame(PRODUCE, 1, 5_000))
     assert world.started == [(PRODUCE, 0)]
     # The copies of both count.
-    assert world.connections.buffer_bytes == before_bytes + 20 + 5_000
-    world.connection.let_go(world.slots[0])
+    assert world.sessions.buffer_bytes == before_bytes + 20 + 5_000
+    world.session.let_go(world.slots[0])
     world.turn()
     assert world.started == [(PRODUCE, 0), (PRODUCE, 1)]
-    assert world.connections.buffer_bytes == before_bytes
+    assert world.sessions.buffer_bytes == before_bytes
     world.answer(1)
     assert world.sent() == []
     world.answer(0)
@@ -216,11 +248,11 @@ def test_a_produce_that_takes_turns_holds_up_its_own_connection(world: World) ->
 
 def test_a_connection_that_ended_meanwhile_lets_go_of_nothing(world: World) -> None:
     world.arrive(frame(PRODUCE, 0))
-    world.connection.hold(world.slots[0])
-    world.connection.close("over", is_logged=False)
-    world.connection.let_go(world.slots[0])
+    world.session.hold(world.slots[0])
+    world.session.close("over", is_logged=False)
+    world.session.let_go(world.slots[0])
     world.turn()
-    assert world.connections.buffer_bytes == 0
+    assert world.sessions.buffer_bytes == 0
 
 
 @pytest.mark.parametrize(("behind", "count"), [(METADATA, 1), (PRODUCE, 1), (FETCH, 0)])
@@ -228,13 +260,12 @@ def test_a_waiting_fetch_is_hurried_by_anything_but_a_fetch(
     world: World, behind: ApiKey, count: int
 ) -> None:
     world.arrive(frame(FETCH, 0))
-    parked: Any = object()
-    world.connection.parked_fetch = parked
+    world.session.parked_fetch = ParkedFetch(world, None, 0)
     world.arrive(frame(behind, 1))
-    assert world.hastened == [parked] * count
+    assert world.hastened == [0] * count
     # Hurried is not finished: what came behind starts when the fetch has its answer.
     assert world.started == [(FETCH, 0)]
-    world.connection.parked_fetch = None
+    world.session.parked_fetch = None
 
 
 def test_a_fetch_that_has_waited_itself_is_hurried_for_what_came_before_it_was_parked(
@@ -245,7 +276,7 @@ def test_a_fetch_that_has_waited_itself_is_hurried_for_what_came_before_it_was_p
     for number in range(3):
         assert world.started[-1] == (FETCH, number)
         assert world.hastened == list(range(number + 1))
-        world.connection.parked_fetch = None
+        world.session.parked_fetch = None
         world.answer(number)
     assert world.started[-1] == (METADATA, 3)
 
@@ -282,11 +313,11 @@ def test_answers_that_nobody_reads_have_a_limit() -> None:
     world = World(connection_max_unread_bytes=100_000)
     world.arrive(frame(METADATA, 0) + frame(METADATA, 1))
     world.slots[0].answer = (bytes(50_000),)
-    world.connection.answered()
+    world.session.answered()
     world.turn()
     assert not world.is_aborted()
     world.slots[1].answer = (bytes(5_000_000),)
-    world.connection.answered()
+    world.session.answered()
     world.turn()
     assert world.is_aborted()
     world.loop.close()
@@ -298,7 +329,7 @@ def test_unfinished_requests_of_all_have_a_limit() -> None:
     assert not world.is_aborted()
     world.arrive(b"".join(frame(METADATA, number, 100_000) for number in range(1, 12)))
     assert world.is_aborted()
-    assert world.connections.buffer_bytes == 0
+    assert world.sessions.buffer_bytes == 0
     world.loop.close()
 
 
@@ -318,7 +349,7 @@ def test_what_was_staged_before_the_end_of_a_connection_is_written(world: World)
     world.arrive(frame(PRODUCE, 1) + frame(PRODUCE, 2) + struct.pack(">i", 2**30))
     assert world.is_aborted()
     assert world.settled == [2]
-    assert not world.connection.has_staged
+    assert not world.session.has_staged
 
 
 def test_a_connection_with_much_to_do_lets_others_have_their_turn(
@@ -331,7 +362,7 @@ def test_a_connection_with_much_to_do_lets_others_have_their_turn(
         now_ns += 15_000_000
         World.start(world, *args)
 
-    monkeypatch.setattr(connection, "perf_counter_ns", lambda: now_ns)
+    world.read_ns = lambda: now_ns
     monkeypatch.setattr(world, "start", starts)
     world.arrive(b"".join(frame(PRODUCE, number) for number in range(5)))
     # Twenty milliseconds are over after the second; what is left comes in later turns.
@@ -346,7 +377,7 @@ def test_a_connection_with_much_to_do_lets_others_have_their_turn(
     world.arrive(frame(METADATA, 6) + b"".join(frame(PRODUCE, number) for number in range(7, 12)))
     for number in range(6):
         world.slots[number].answer = (struct.pack(">i", number),)
-    world.connection.answered()
+    world.session.answered()
     world.turn()
     world.answer(6)
     world.turn()
@@ -361,8 +392,8 @@ def test_a_connection_with_much_to_do_lets_others_have_their_turn(
 def sweep(world: World, after_ms: int) -> bool:
     """Let time pass; whether the connection has been closed."""
     world.now_ms += after_ms
-    world.connections.sweep(world.now_ms)
-    return world.connection.is_closed
+    world.sessions.sweep(world.now_ms)
+    return world.session.is_closed
 
 
 def test_a_first_byte_is_waited_for_only_so_long(world: World) -> None:
@@ -403,7 +434,7 @@ def test_a_peer_that_takes_no_answer_is_closed_also_below_the_limit() -> None:
     world = World(connection_max_unread_bytes=100_000_000)
     world.arrive(frame(METADATA, 0))
     world.slots[0].answer = (bytes(5_000_000),)
-    world.connection.answered()
+    world.session.answered()
     world.turn()
     assert not sweep(world, 600_000)
     assert sweep(world, 1)
@@ -413,14 +444,14 @@ def test_a_peer_that_takes_no_answer_is_closed_also_below_the_limit() -> None:
 def test_a_silent_connection_gives_its_buffer_back(world: World) -> None:
     world.arrive(frame(METADATA, 0))
     world.answer(0)
-    assert world.connections.buffer_bytes > 0
+    assert world.sessions.buffer_bytes > 0
     assert not sweep(world, 5_001)
-    assert world.connections.buffer_bytes == 0
+    assert world.sessions.buffer_bytes == 0
 
 
 def test_an_answer_that_cannot_be_written_ends_its_own_connection_only(world: World) -> None:
     world.arrive(frame(METADATA, 1))
-    call = Call(world.connection, world.slots[1], METADATA, 1, 1, None)
+    call = Call(world.session, world.slots[1], METADATA, 1, 1, None)
     # A timer or a sync may be answering, for many: nothing is raised.
     call.answer(
         MetadataResponse(cluster_id=None, topics=[MetadataResponseTopic(name="x" * 40_000)])
@@ -435,5 +466,5 @@ def test_a_fault_outside_of_a_read_ends_its_own_connection_only(world: World) ->
     def fails() -> None:
         raise ZeroDivisionError
 
-    world.connection.attempt(fails)
+    world.session.attempt(fails)
     assert world.is_aborted()
