@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from broker.server.lifecycle import main
+from broker.real.process import main
 
 
 def parse_arguments(arguments: list[str]) -> int:

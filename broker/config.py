@@ -112,6 +112,16 @@ class BrokerConfig(BrokerKeys):
         return LogConfig.of(overrides or {}, self.in_force)
 
 
+class InForce:
+    """The node's configuration as it holds now; whoever follows changes made at run time reads it
+    here each time."""
+
+    __slots__ = ("config",)
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.config = config
+
+
 def _attributes(values: Mapping[str, Value]) -> dict[str, Any]:
     """The fields of BrokerKeys that these settings fill."""
     return {BROKER_ROWS[key][0]: value for key, value in values.items() if BROKER_ROWS[key][0]}

@@ -5,9 +5,9 @@ Floor: controller. Pure.
 
 from __future__ import annotations
 
-from broker.controller.image import MetadataImage
 from broker.controller.outcome import Outcome, RegisterBroker
-from broker.controller.records import (
+from broker.metadata.image import MetadataImage
+from broker.metadata.records import (
     BrokerEndpoint,
     MetadataRecord,
     PartitionChangeRecord,

@@ -19,11 +19,11 @@ from broker.config import (
     check_settings,
     check_topic_settings,
 )
-from broker.controller.configs import topic_layers, topic_value
-from broker.controller.image import MetadataImage
-from broker.controller.names import check_topic_name
 from broker.controller.outcome import Outcome
-from broker.controller.records import (
+from broker.metadata.configs import topic_layers, topic_value
+from broker.metadata.image import MetadataImage
+from broker.metadata.names import check_topic_name
+from broker.metadata.records import (
     BROKER_RESOURCE,
     TOPIC_RESOURCE,
     ConfigRecord,

@@ -13,7 +13,6 @@ from typing import Any
 from broker.config import BrokerConfig
 from broker.controller.brokers import register_broker
 from broker.controller.config_changes import alter_fully, alter_incrementally
-from broker.controller.image import MetadataImage
 from broker.controller.outcome import (
     AllocateProducerIds,
     CreateOwnTopic,
@@ -27,6 +26,7 @@ from broker.controller.topics import (
     create_topics,
     delete_topics,
 )
+from broker.metadata.image import MetadataImage
 from protocol.messages.configs import AlterConfigsRequest, IncrementalAlterConfigsRequest
 from protocol.messages.topics import (
     CreatePartitionsRequest,

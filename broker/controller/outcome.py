@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from broker.controller.records import MetadataRecord
+from broker.metadata.records import MetadataRecord
 from protocol.types import Uuid
 
 R = TypeVar("R", covariant=True)

@@ -6,9 +6,9 @@ there are enough ids for a thousand blocks a second over 290,000 years.
 
 from __future__ import annotations
 
-from broker.controller.image import MetadataImage
 from broker.controller.outcome import AllocateProducerIds, Outcome
-from broker.controller.records import ProducerIdsRecord
+from broker.metadata.image import MetadataImage
+from broker.metadata.records import ProducerIdsRecord
 
 PRODUCER_ID_BLOCK_SIZE = 1_000
 

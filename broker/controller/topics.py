@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from broker.config import PRODUCERS_CODEC, TOPIC_ROWS, BrokerConfig, check_topic_settings
-from broker.controller.configs import created_configs
-from broker.controller.image import (
+from broker.controller.outcome import CreateOwnTopic, Outcome
+from broker.controller.placement import check_assignment, check_replication_factor, place
+from broker.metadata.configs import created_configs
+from broker.metadata.image import (
     INTERNAL_TOPICS,
     METADATA_TOPIC,
     OFFSETS_TOPIC,
@@ -22,10 +24,8 @@ from broker.controller.image import (
     MetadataImage,
     TopicImage,
 )
-from broker.controller.names import check_topic_name, normalised
-from broker.controller.outcome import CreateOwnTopic, Outcome
-from broker.controller.placement import check_assignment, check_replication_factor, place
-from broker.controller.records import (
+from broker.metadata.names import check_topic_name, normalised
+from broker.metadata.records import (
     TOPIC_RESOURCE,
     ConfigRecord,
     MetadataRecord,

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from broker.coordinators.outcome import CoordinatorRecord
 from protocol.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from broker.coordinators.group_rebalance import Rebalancing
 
 NO_MEMBER = ""
 NO_GENERATION = -1
@@ -144,10 +141,21 @@ class ReplacementStored:
     old_rebalance_timeout_ms: int
 
 
+class Storing(Protocol):
+    """A group that waits for its generation to be committed."""
+
+    @property
+    def group_id(self) -> str:
+        """Its name."""
+
+    def stored(self, store: Store, code: ErrorCode, moment: Moment) -> None:
+        """The generation is committed, or could not be."""
+
+
 class Store(NamedTuple):
     """An effect: write `record`; then `group.stored(store, error, moment)` with how it went."""
 
-    group: Rebalancing
+    group: Storing
     record: CoordinatorRecord
     cause: AssignmentStored | ReplacementStored | None
     """None when nothing waits for it."""

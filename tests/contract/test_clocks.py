@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.clock import Clock, SystemClock
+from broker.real.world import SystemClock
+from broker.world import Clock
 from tests.sim.clock import SimClock
 
 

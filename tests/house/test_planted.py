@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.house import laws
+from tests.house import circles, laws
 from tests.house.tree import Module, module
 
 Law = Callable[[Module], Iterator[str]]
@@ -21,7 +21,7 @@ PLANTED: list[tuple[Law, str, str]] = [
     (laws.floors_of_rooms, "monitor/http.py", "from appliance.config import load"),
     (laws.floors_of_rooms, "monitor/load.py", "from tests.harness import wait"),
     (laws.floors_of_rooms, "setup/test_all.py", "import protocol.types"),
-    (laws.floors_inside, "broker/storage/log.py", "from broker.server import listener"),
+    (laws.floors_inside, "broker/storage/log.py", "from broker.real import listening"),
     (laws.floors_inside, "broker/storage/log.py", "from ..controller import topics"),
     (laws.floors_inside, "broker/controller/topics.py", "import broker.coordinators.offsets"),
     (laws.floors_inside, "broker/config.py", "from broker.storage.log import Log"),
@@ -31,7 +31,12 @@ PLANTED: list[tuple[Law, str, str]] = [
     (laws.known_floors, "broker/helpers.py", "x = 1"),
     (laws.light_broker, "broker/config.py", "from pydantic import BaseModel"),
     (laws.light_broker, "protocol/wire/records.py", "def f():\n    import numpy as np"),
-    (laws.async_floor, "broker/storage/log.py", "import asyncio"),
+    (laws.floors_inside, "broker/sessions/session.py", "from broker.produce import short"),
+    (laws.floors_inside, "broker/shards/groups.py", "from broker.node.parts import Parts"),
+    (laws.real_world, "broker/storage/log.py", "import asyncio"),
+    (laws.real_world, "broker/node/broker.py", "from time import perf_counter_ns"),
+    (laws.real_world, "broker/replicas/flusher.py", "import threading"),
+    (laws.real_world, "broker/shards/groups.py", "import os\nx = Random(os.urandom(32))"),
     (laws.pure_cores, "broker/coordinators/offsets.py", "import time"),
     (laws.pure_cores, "broker/controller/topics.py", "x = uuid.uuid4()"),
     (laws.pure_cores, "collector/tailer.py", "def f(p):\n    return open(p)"),
@@ -60,12 +65,12 @@ PLANTED: list[tuple[Law, str, str]] = [
 KEPT: list[tuple[Law, str, str]] = [
     (laws.floors_of_rooms, "stream/job.py", "from sinks.store import Sinks\nimport protocol.log"),
     (laws.floors_of_rooms, "appliance/cli.py", "import monitor.config, broker.config"),
-    (laws.floors_inside, "broker/server/broker.py", "from broker.storage.log import Log"),
+    (laws.floors_inside, "broker/node/broker.py", "from broker.storage.log import Log"),
     (laws.floors_inside, "broker/storage/log.py", "from broker.storage import segment"),
-    (laws.floors_inside, "broker/__main__.py", "from broker.server import broker"),
+    (laws.floors_inside, "broker/__main__.py", "from broker.node import broker"),
     (laws.known_floors, "broker/storage/log.py", "x = 1"),
     (laws.light_broker, "collector/encode.py", "import numpy"),
-    (laws.async_floor, "broker/server/listener.py", "import asyncio"),
+    (laws.real_world, "broker/real/listening.py", "import asyncio, threading, time"),
     (laws.pure_cores, "collector/agent.py", "import asyncio, time"),
     (laws.pure_cores, "broker/timers.py", "import random\ndef f(r: random.Random): pass"),
     (laws.sockets, "protocol/client/connection.py", "import socket"),
@@ -125,3 +130,15 @@ def test_a_planted_text_is_found(law: Callable[[str, str], Iterator[str]], text:
 def test_a_text_in_order_passes(law: Callable[[str, str], Iterator[str]]) -> None:
     text = "The framework works in /tmp or data/broker-1; see network/root nodes, mastodon.\n"
     assert list(law("docs/x.md", text)) == []
+
+
+def test_circles_are_found_also_where_only_types_are_checked() -> None:
+    texts = {
+        "broker/a.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import broker.b",
+        "broker/b.py": "from broker import c",
+        "broker/c.py": "def f():\n    from broker.a import x",
+        "broker/d.py": "import broker.a",
+    }
+    planted = [module(path, text) for path, text in texts.items()]
+    assert circles.circles(planted) == [["broker.a", "broker.b", "broker.c"]]
+    assert circles.circles(planted[1:]) == []

@@ -19,7 +19,7 @@ from typing import Self
 
 import pytest
 
-from broker.server.housekeeping import LOOP_LAG_MS_MAX
+from broker.replicas.housekeeping import LOOP_LAG_MS_MAX
 from protocol.messages.cluster import ApiVersionsRequest
 from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from tests.harness.broker import BrokerProcess

@@ -239,7 +239,7 @@ def test_configs_of_a_topic_as_scripts_for_kafka_set_them(tools: KafkaTools) -> 
 
 def test_configs_of_loggers(tools: KafkaTools) -> None:
     entity = ("--entity-type", "broker-loggers", "--entity-name", "1")
-    name = "broker.server.housekeeping"
+    name = "broker.replicas.housekeeping"
     described = tools.run(kafka.CONFIGS, "--describe", *entity)
     assert f"{name}=INFO sensitive=false" in described
     assert "root=INFO sensitive=false" in described

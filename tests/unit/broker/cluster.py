@@ -5,9 +5,9 @@ from typing import Any
 
 from broker.config import BrokerConfig
 from broker.controller.controller import Controller, ControllerInput
-from broker.controller.image import MetadataDelta, MetadataImage
 from broker.controller.outcome import Outcome, RegisterBroker
-from broker.controller.records import MetadataRecord, decode_record, encode_record
+from broker.metadata.image import MetadataDelta, MetadataImage
+from broker.metadata.records import MetadataRecord, decode_record, encode_record
 from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol.types import Uuid
 

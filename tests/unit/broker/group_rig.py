@@ -32,7 +32,7 @@ def prepare(rig: Rig) -> None:
     """The topic `logs`, and the offsets topic loaded."""
     rig.create("logs", 3)
     rig.ask(FindCoordinatorRequest(key="g"), 2)
-    while rig.broker.services.groups.is_loading:
+    while rig.broker.parts.groups.is_loading:
         rig.turn()
 
 

@@ -4,30 +4,26 @@ The disk is the simulated one; syncs happen when the test says so, and the clock
 it is moved.
 """
 
-import asyncio
 import random
 from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
-from unittest.mock import patch
 
-from broker.server import broker as broker_module
-from broker.server.broker import Broker
-from broker.server.flusher import Flusher
-from broker.server.listener import ClientListener
-from broker.server.pipeline import Slot, is_produce_frame
-from broker.server.workers import Worker
+from broker.node.broker import Broker
+from broker.replicas.flusher import Flusher
+from broker.sessions.pipeline import Slot, is_produce_frame
 from broker.storage.disk import FileRegion
 from broker.storage.errors import CorruptionError, DiskError, FolderError
 from broker.storage.flush import FlushTarget
 from broker.storage.log import Log
+from broker.world import Jobs
 from protocol.errors import ErrorCode
 from protocol.messages.api import response_class
 from protocol.messages.headers import decode_response_header, encode_request
 from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol.wire.schema import Message, Struct
-from tests.sim.clock import SimClock
 from tests.sim.disk import SimDisk
+from tests.sim.world import SimWorld
 from tests.unit.storage.kit import NOW, broker_config
 
 T = TypeVar("T")
@@ -74,10 +70,10 @@ def repeats_a_code(text: str) -> bool:
     return text.partition(":")[0] in ErrorCode.__members__
 
 
-class InlineWorker(Worker):
+class InlineWorker:
     """Does each job at once."""
 
-    def __init__(self, on_final: Callable[[Exception], None]) -> None:
+    def __init__(self, on_final: Callable[[Exception], None] | None = None) -> None:
         self._on_final = on_final
 
     def run(
@@ -171,23 +167,24 @@ class HeldFlusher(Flusher):
         self.finish(self.begin())
 
 
-async def _opened(_: ClientListener) -> None:
-    """No socket is needed for it."""
+class RigWorld(SimWorld):
+    """Its threads do each job at once, or as the given worker does."""
+
+    def __init__(self, now_ms: int, monotonic_ms: int, worker: Jobs | None) -> None:
+        super().__init__(1, now_ms, monotonic_ms)
+        self._worker = worker
+
+    def jobs(self, name: str, on_final: Callable[[Exception], None] | None = None) -> Jobs:
+        return self._worker or InlineWorker(on_final)
 
 
-class FakeListener:
-    """Only its name matters here."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-
-class FakeConnection:
-    """What a handler sees of a connection."""
+class FakeSession:
+    """What a handler sees of a session."""
 
     def __init__(self, listener: str = "HOST") -> None:
-        self.listener = FakeListener(listener)
+        self.listener_name = listener
         self.peer_host = "127.0.0.1"
+        self.peer = "127.0.0.1:1"
         self.is_closed = False
         self.has_staged = False
         self.parked_fetch: Any = None
@@ -209,7 +206,7 @@ class FakeConnection:
     def attempt(self, work: Callable[[], None]) -> None:
         work()
 
-    def close(self, reason: str) -> None:
+    def close(self, reason: str, *, is_logged: bool = True) -> None:
         self.is_closed = True
         self.closed_because = reason
 
@@ -220,7 +217,7 @@ class Asked:
     def __init__(
         self, message: Message, version: int, listener: str, client_id: str = "rig"
     ) -> None:
-        self.connection: Any = FakeConnection(listener)
+        self.session: Any = FakeSession(listener)
         self.frame = memoryview(bytearray(encode_request(message, version, 1, client_id)[4:]))
         self.slot = Slot(is_produce_frame(self.frame), len(self.frame))
         self._api_key = message.api_key
@@ -251,42 +248,38 @@ class Rig:
     """One broker on a simulated disk, started."""
 
     def __init__(
-        self, disk: SimDisk | None = None, *, worker: Worker | None = None, **settings: object
+        self, disk: SimDisk | None = None, *, worker: Jobs | None = None, **settings: object
     ) -> None:
         self.disk = disk or SimDisk()
         self._worker = worker
         self.settings = {key.replace("_", "."): value for key, value in settings.items()}
-        self.clock = SimClock(NOW, 1_000)
+        self.world = RigWorld(NOW, 1_000, worker)
+        self.clock = self.world.clock
         self.start()
 
     def start(self) -> None:
-        self.loop = asyncio.new_event_loop()
         config = broker_config(self.settings, listeners=LISTENERS)
-        with patch.object(broker_module, "bind"):
-            self.broker = Broker(config, self.clock, self.disk, self.loop, self._die)
+        self.broker = Broker(config, self.world, self.disk)
         self.flusher = HeldFlusher(self.broker.flusher)
         self.broker.flusher = self.flusher
-        self.broker.worker = self._worker or InlineWorker(self.broker.disk_failed)
-        report = self.broker.recover()
-        with patch.object(ClientListener, "open", _opened):
-            self.loop.run_until_complete(self.broker.start(report))
+        self.broker.start(self.broker.recover())
+        # A small shard is loaded in the first turn.
+        self.turn()
 
     def power_cut(self, chance: random.Random) -> None:
         """Everything that was not synced may be gone; then the broker starts again."""
-        self.loop.close()
+        now_ms, monotonic_ms = self.clock.now_ms(), self.clock.monotonic_ms()
+        drawn_from = self.world.chance
+        self.world = RigWorld(now_ms, monotonic_ms, self._worker)
+        # Another life draws other ids.
+        self.world.chance = drawn_from
+        self.clock = self.world.clock
         self.disk.crash(chance)
         self.start()
 
-    def stop(self) -> None:
-        """Let go of the loop; every test ends with it."""
-        self.loop.close()
-
-    def _die(self, reason: str) -> None:
-        raise AssertionError(f"the broker would end: {reason}")
-
     def turn(self) -> None:
-        """Let callbacks of the loop run."""
-        self.loop.run_until_complete(asyncio.sleep(0))
+        """Let what was wanted for the next turn happen."""
+        self.world.turn()
 
     def send(self, message: Message, version: int, *, listener: str = "HOST") -> Asked:
         """Start a request, as the end of a read would."""
@@ -296,10 +289,10 @@ class Rig:
 
     def start_request(self, asked: Asked) -> None:
         """Start a request that is put together already."""
-        self.broker.dispatcher.start(asked.connection, asked.slot, asked.frame)
-        if asked.connection.has_staged:
-            asked.connection.has_staged = False
-            self.broker.services.produces.settle()
+        self.broker.dispatcher.start(asked.session, asked.slot, asked.frame)
+        if asked.session.has_staged:
+            asked.session.has_staged = False
+            self.broker.parts.produces.settle()
 
     def ask(self, message: Message, version: int) -> Any:
         """Start a request, sync what it wants on the disk, and return its answer."""

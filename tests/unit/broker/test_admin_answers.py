@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from broker.controller.image import OFFSETS_TOPIC
 from broker.controller.outcome import CreateOwnTopic
+from broker.metadata.image import OFFSETS_TOPIC
 from protocol.errors import TEXT_CHARS_MAX, ErrorCode
 from protocol.messages.configs import (
     AlterableConfig,
@@ -69,7 +69,6 @@ def rig() -> Iterator[Rig]:
     rig = Rig()
     rig.create("logs", 2)
     yield rig
-    rig.stop()
 
 
 def fill(rig: Rig, count: int, topic: str = "logs") -> None:
@@ -83,7 +82,7 @@ def fill(rig: Rig, count: int, topic: str = "logs") -> None:
 
 
 def make_offsets_topic(rig: Rig) -> None:
-    rig.broker.services.metadata.submit(CreateOwnTopic(OFFSETS_TOPIC), lambda _: None, print)
+    rig.broker.parts.metadata.submit(CreateOwnTopic(OFFSETS_TOPIC), lambda _: None, print)
     rig.flusher.sync()
     rig.turn()
 
@@ -103,7 +102,7 @@ def test_deleted_records_are_gone_also_after_a_power_cut(rig: Rig, version: int)
     answer = delete_records(rig, "logs", 0, 3, version)
     assert (answer.error_code, answer.low_watermark) == (ErrorCode.NONE, 3)
     rig.power_cut(random.Random(version))
-    assert rig.broker.services.replicas.find("logs", 0).log.log_start_offset == 3
+    assert rig.broker.parts.replicas.find("logs", 0).log.log_start_offset == 3
     assert delete_records(rig, "logs", 0, -1).low_watermark == 5
     assert delete_records(rig, "logs", 0, 2).low_watermark == 5
 
@@ -117,7 +116,7 @@ def test_records_are_not_called_deleted_before_that_is_on_the_disk(rig: Rig) -> 
     answer = delete_records(rig, "logs", 0, 3)
     assert (answer.error_code, answer.low_watermark) == (ErrorCode.NONE, 3)
     rig.power_cut(random.Random(0))
-    assert rig.broker.services.replicas.find("logs", 0).log.log_start_offset == 3
+    assert rig.broker.parts.replicas.find("logs", 0).log.log_start_offset == 3
 
 
 def test_deletions_that_come_while_a_checkpoint_is_written_share_the_next() -> None:
@@ -135,8 +134,7 @@ def test_deletions_that_come_while_a_checkpoint_is_written_share_the_next() -> N
         assert sum(one.is_answered() for one in asked) == answered
     assert not worker.held
     rig.power_cut(random.Random(0))
-    assert rig.broker.services.replicas.find("logs", 0).log.log_start_offset == 4
-    rig.stop()
+    assert rig.broker.parts.replicas.find("logs", 0).log.log_start_offset == 4
 
 
 def test_delete_records_refuses_what_cannot_be_deleted(rig: Rig) -> None:
@@ -213,13 +211,13 @@ def increment_request() -> IncrementalAlterConfigsRequest:
 def test_an_order_that_the_disk_refuses_is_a_time_out_and_changes_nothing(
     rig: Rig, request_of: Any, version: int, results: str
 ) -> None:
-    before = rig.broker.services.metadata.image
+    before = rig.broker.parts.metadata.image
     rig.disk.refuses = lambda path, operation: operation == "write" and "_metadata-0" in path
     (refused,) = getattr(rig.ask(request_of(), version), results)
     assert ErrorCode(refused.error_code) is ErrorCode.REQUEST_TIMED_OUT
     assert refused.error_message or version < 5
     rig.turn()
-    assert rig.broker.services.metadata.image is before
+    assert rig.broker.parts.metadata.image is before
     rig.disk.refuses = None
     (taken,) = getattr(rig.ask(request_of(), version), results)
     assert ErrorCode(taken.error_code) is ErrorCode.NONE
@@ -235,7 +233,6 @@ def test_a_deletion_that_is_put_off_is_answered_under_the_names_it_gave(version:
     assert [(one.name, one.error_code) for one in refused] == [
         (name, ErrorCode.REQUEST_TIMED_OUT) for name in names
     ]
-    rig.stop()
 
 
 def test_a_name_given_twice_is_answered_once_also_when_the_order_is_put_off() -> None:
@@ -252,7 +249,6 @@ def test_a_name_given_twice_is_answered_once_also_when_the_order_is_put_off() ->
     assert [[one.error_code for one in answer] for answer in answers] == [
         [ErrorCode.REQUEST_TIMED_OUT]
     ] * 3
-    rig.stop()
 
 
 @pytest.mark.parametrize(
@@ -267,8 +263,7 @@ def test_that_topics_cannot_be_deleted_is_told_as_the_version_can(
     rig.create("logs")
     (refused,) = rig.ask(delete_request(version), version).responses
     assert ErrorCode(refused.error_code) is code
-    assert "logs" in rig.broker.services.metadata.image.topics
-    rig.stop()
+    assert "logs" in rig.broker.parts.metadata.image.topics
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])
@@ -283,7 +278,7 @@ def test_pitfall_4_the_end_of_an_epoch_is_told_in_every_version(rig: Rig, versio
         answer = rig.ask(OffsetForLeaderEpochRequest(topics=[asked]), version)
         return answer.topics[0].partitions[0]
 
-    epoch = rig.broker.services.replicas.find("logs", 0).leader_epoch
+    epoch = rig.broker.parts.replicas.find("logs", 0).leader_epoch
     found = ask("logs", 0, epoch)
     assert (found.error_code, found.leader_epoch, found.end_offset) == (0, epoch, 3)
     assert ask("logs", 0, epoch, current=epoch + 1).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
@@ -457,7 +452,7 @@ def test_a_refusal_quotes_no_more_than_any_answer_can_carry(rig: Rig) -> None:
 
 
 def test_a_deletion_that_cannot_be_written_names_every_topic_as_it_was_asked_for(rig: Rig) -> None:
-    topic_id = rig.broker.services.metadata.image.topics["logs"].topic_id
+    topic_id = rig.broker.parts.metadata.image.topics["logs"].topic_id
     rig.disk.capacity_bytes = 0
     request = DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=topic_id)])
     (by_id,) = rig.ask(request, 6).responses

@@ -23,7 +23,7 @@ from tests.unit.broker.rig import Rig
 
 TOPIC, BROKER, LOGGER = 2, 4, 8
 SELF = "1"
-PRODUCING = "broker.server.producing"
+PRODUCING = "broker.produce.produces"
 DYNAMIC_BROKER_LOGGER = 6
 
 
@@ -36,7 +36,6 @@ def rig() -> Iterator[Rig]:
     logging.root.setLevel(logging.INFO)
     rig = Rig()
     yield rig
-    rig.stop()
     logging.root.setLevel(root_level)
     for name, level in levels.items():
         logging.getLogger(name).setLevel(level)
@@ -100,7 +99,7 @@ def test_a_level_is_set_and_taken_away(rig: Rig, name: str, level: int) -> None:
 
 
 def test_what_lies_below_a_logger_follows_it(rig: Rig) -> None:
-    assert alter(rig, ("broker.server", Operation.SET, "ERROR")) is ErrorCode.NONE
+    assert alter(rig, ("broker.produce", Operation.SET, "ERROR")) is ErrorCode.NONE
     assert alter(rig, ("root", Operation.SET, "WARN")) is ErrorCode.NONE
     found = levels(rig)
     assert (found["root"], found["asyncio"], found[PRODUCING]) == ("WARN", "WARN", "ERROR")
@@ -160,7 +159,7 @@ def test_loggers_and_settings_in_one_request_are_answered_in_its_order(rig: Rig)
         (BROKER, ErrorCode.INVALID_REQUEST),
     ]
     assert levels(rig)[PRODUCING] == "ERROR"
-    assert rig.broker.services.replicas.find("logs", 0).log.config.retention_ms == 5
+    assert rig.broker.parts.replicas.find("logs", 0).log.config.retention_ms == 5
 
 
 def test_a_logger_resource_named_twice_is_refused_each_time(rig: Rig) -> None:

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from broker.config import TOPIC_ROWS, BrokerConfig
-from broker.controller import configs
 from broker.controller.config_changes import Operation
-from broker.controller.configs import describe_configs
+from broker.metadata import configs
+from broker.metadata.configs import describe_configs
 from protocol.errors import ErrorCode
 from protocol.messages.configs import (
     AlterableConfig,

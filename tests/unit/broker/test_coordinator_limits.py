@@ -68,7 +68,6 @@ def test_the_groups_of_a_shard_have_a_limit() -> None:
     assert [commit(rig, name) for name in "cdec"] == [
         ErrorCode.NONE, ErrorCode.NONE, ErrorCode.GROUP_MAX_SIZE_REACHED, ErrorCode.NONE,
     ]  # fmt: skip
-    rig.stop()
 
 
 def test_the_member_ids_given_out_in_a_group_have_a_limit() -> None:
@@ -81,7 +80,6 @@ def test_the_member_ids_given_out_in_a_group_have_a_limit() -> None:
     ]
     rig.advance(10_000)
     assert join(rig, WITH_MEMBER_ID).error_code == ErrorCode.MEMBER_ID_REQUIRED
-    rig.stop()
 
 
 def test_what_a_member_says_about_its_protocols_has_a_limit() -> None:
@@ -94,7 +92,6 @@ def test_what_a_member_says_about_its_protocols_has_a_limit() -> None:
         assert joined.error_code == code
         (group,) = rig.ask(DescribeGroupsRequest(groups=["g"]), 5).groups
         assert len(group.members) == (code is ErrorCode.NONE)
-    rig.stop()
 
 
 def test_the_transactional_ids_of_a_shard_have_a_limit() -> None:
@@ -103,4 +100,3 @@ def test_the_transactional_ids_of_a_shard_have_a_limit() -> None:
     assert [one.init() for one in producers] == [
         ErrorCode.NONE, ErrorCode.NONE, ErrorCode.POLICY_VIOLATION, ErrorCode.NONE,
     ]  # fmt: skip
-    rig.stop()

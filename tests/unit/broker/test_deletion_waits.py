@@ -16,19 +16,18 @@ from tests.unit.storage.kit import FOLDER, MANY, NOW, batch
 def rig() -> Iterator[Rig]:
     rig = Rig()
     yield rig
-    rig.stop()
 
 
 def test_a_flush_under_way_writes_nothing_into_a_namesakes_folder(rig: Rig) -> None:
     """Kafka's readers would drop what the namesake's producers have committed."""
     rig.create("t", segment_bytes="300")
-    partition = rig.broker.services.replicas.find("t", 0)
+    partition = rig.broker.parts.replicas.find("t", 0)
     log = partition.log
     view = batch(b"a" * 200, producer=(7, 0, 0), is_transactional=True)
     log.append_own(view, read_header(view), 0, NOW)
     log.append_marker(7, 0, False, 0, 0, NOW)
     log.write_staged(NOW)
-    rig.broker.services.replicas.written(partition)
+    rig.broker.parts.replicas.written(partition)
     under_way = rig.flusher.begin()
     assert [one for one, _ in under_way] == [log]
     asked = rig.send(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1_000), 4)
@@ -42,7 +41,7 @@ def test_a_flush_under_way_writes_nothing_into_a_namesakes_folder(rig: Rig) -> N
     assert asked.is_answered()
     assert "t-0" not in rig.disk.list_folder(FOLDER)
     rig.create("t")
-    made = rig.broker.services.replicas.find("t", 0).log
+    made = rig.broker.parts.replicas.find("t", 0).log
     assert made is not log
     assert made.aborted_transactions(0, MANY) == []
     names = rig.disk.list_folder(made.folder)
@@ -51,11 +50,11 @@ def test_a_flush_under_way_writes_nothing_into_a_namesakes_folder(rig: Rig) -> N
 
 def test_a_log_out_of_service_is_flushed_no_more(rig: Rig) -> None:
     rig.create("t")
-    partition = rig.broker.services.replicas.find("t", 0)
+    partition = rig.broker.parts.replicas.find("t", 0)
     view = batch(b"a")
     partition.log.append_own(view, read_header(view), 0, NOW)
     partition.log.write_staged(NOW)
-    rig.broker.services.replicas.written(partition)
+    rig.broker.parts.replicas.written(partition)
     rig.send(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1_000), 4)
     rig.flusher.sync()
     assert partition.log.flush_target() is None

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from broker.controller.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from broker.controller.outcome import CreateOwnTopic
+from broker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from protocol.errors import ErrorCode, WireError
 from protocol.messages import (
     configs,
@@ -267,11 +267,10 @@ def spoken(key: ApiKey) -> range:
 def rig() -> Iterator[Rig]:
     rig = Rig(auto_create_topics_enable=False)
     for topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
-        rig.broker.services.metadata.submit(CreateOwnTopic(topic), lambda _: None, print)
+        rig.broker.parts.metadata.submit(CreateOwnTopic(topic), lambda _: None, print)
     rig.flusher.sync()
     rig.turn()
     yield rig
-    rig.stop()
 
 
 def codes(value: object) -> set[ErrorCode]:
@@ -313,7 +312,7 @@ def test_a_cut_request_closes_its_connection_and_nothing_else(rig: Rig, key: Api
             asked = Asked(request_class(key)(), version, "HOST")
             frame = memoryview(bytearray(whole[:end]))
             try:
-                rig.broker.dispatcher.start(asked.connection, asked.slot, frame)
+                rig.broker.dispatcher.start(asked.session, asked.slot, frame)
             except WireError:
                 continue
             # Cut where an optional end begins, it may still be a whole request.
@@ -341,9 +340,9 @@ def test_pitfall_07_wild_requests_are_answered_parked_or_refused(rig: Rig, key: 
 
 def settle(rig: Rig, asked: Asked) -> None:
     """Write, sync and replay whatever the request has set going."""
-    if asked.connection.has_staged:
-        asked.connection.has_staged = False
-        rig.broker.services.produces.settle()
+    if asked.session.has_staged:
+        asked.session.has_staged = False
+        rig.broker.parts.produces.settle()
     for _ in range(3):
         rig.flusher.sync()
         rig.turn()

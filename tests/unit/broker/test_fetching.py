@@ -19,14 +19,13 @@ def rig() -> Iterator[Rig]:
     rig = Rig()
     rig.create("t", 2)
     yield rig
-    rig.stop()
 
 
 def park(rig: Rig, offset: int = 0, *, min_bytes: int = 1, listener: str = "HOST") -> Asked:
     request = fetch_request("t", offset, max_wait_ms=WAIT_MS, min_bytes=min_bytes)
     asked = rig.send(request, 12, listener=listener)
     assert not asked.is_answered()
-    assert asked.connection.parked_fetch is not None
+    assert asked.session.parked_fetch is not None
     return asked
 
 
@@ -39,7 +38,7 @@ def test_only_what_is_committed_is_read(rig: Rig) -> None:
     asked = park(rig)
     rig.flusher.sync()
     assert values_of(asked) == [b"x"]
-    assert asked.connection.parked_fetch is None
+    assert asked.session.parked_fetch is None
 
 
 def test_a_fetch_that_wants_more_goes_on_waiting(rig: Rig) -> None:
@@ -62,42 +61,42 @@ def test_time_ends_the_wait_with_what_there_is(rig: Rig) -> None:
 def test_another_request_ends_the_wait_five_milliseconds_after_it_began(rig: Rig) -> None:
     asked = park(rig)
     rig.advance(2)
-    rig.broker.services.fetches.hasten(asked.connection.parked_fetch)
+    rig.broker.parts.fetches.hasten(asked.session.parked_fetch)
     rig.advance(2)
     assert not asked.is_answered()
     rig.advance(1)
     assert asked.is_answered()
-    assert rig.broker.services.metrics.fetches_completed_early == 1
+    assert rig.broker.metrics.fetches_completed_early == 1
 
 
 def test_a_fetch_that_has_waited_longer_makes_room_at_once(rig: Rig) -> None:
     asked = park(rig)
     rig.advance(100)
-    rig.broker.services.fetches.hasten(asked.connection.parked_fetch)
+    rig.broker.parts.fetches.hasten(asked.session.parked_fetch)
     rig.advance(0)
     assert asked.is_answered()
-    assert rig.broker.services.metrics.fetches_completed_early == 1
+    assert rig.broker.metrics.fetches_completed_early == 1
 
 
 def test_a_hastened_fetch_still_gets_data_that_comes_first(rig: Rig) -> None:
     asked = park(rig)
-    rig.broker.services.fetches.hasten(asked.connection.parked_fetch)
+    rig.broker.parts.fetches.hasten(asked.session.parked_fetch)
     rig.ask(produce_request("t", batch_of([b"x"])), 9)
     assert values_of(asked) == [b"x"]
     rig.advance(WAIT_MS)
-    assert rig.broker.services.metrics.fetches_completed_early == 0
+    assert rig.broker.metrics.fetches_completed_early == 0
 
 
 def test_followers_are_not_hurried(rig: Rig) -> None:
     asked = park(rig, listener="BROKER")
-    rig.broker.services.fetches.hasten(asked.connection.parked_fetch)
+    rig.broker.parts.fetches.hasten(asked.session.parked_fetch)
     rig.advance(WAIT_MS - 1)
     assert not asked.is_answered()
 
 
 def test_a_lost_connection_is_forgotten(rig: Rig) -> None:
     asked = park(rig)
-    rig.broker.services.fetches.forget(asked.connection.parked_fetch)
+    rig.broker.parts.fetches.forget(asked.session.parked_fetch)
     rig.ask(produce_request("t", batch_of([b"x"])), 9)
     rig.advance(WAIT_MS)
     assert not asked.is_answered()
@@ -145,7 +144,7 @@ def test_a_divergent_reader_is_told_where(rig: Rig) -> None:
 
 def test_when_the_broker_stops_parked_fetches_are_answered(rig: Rig) -> None:
     asked = park(rig)
-    rig.broker.services.fetches.complete_all()
+    rig.broker.parts.fetches.complete_all()
     assert asked.is_answered()
 
 
@@ -223,7 +222,7 @@ def test_without_a_wish_there_is_no_session(rig: Rig) -> None:
     assert rig.ask(fetch_request("t", session_epoch=-1), 12).session_id == 0
     # Versions before 7 know of none.
     assert rig.ask(fetch_request("t"), 6).session_id == 0
-    assert len(rig.broker.services.fetches.sessions) == 0
+    assert len(rig.broker.parts.fetches.sessions) == 0
 
 
 def test_a_full_request_closes_the_session_it_names(rig: Rig) -> None:

@@ -4,11 +4,13 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-from broker.server.flusher import FLUSH_THREADS, Flusher
-from broker.server.warmer import Warmer
+from broker.real.warmer import Warmer
+from broker.real.world import LoopWorld
+from broker.replicas.flusher import FLUSH_THREADS, Flusher
 from broker.storage.disk import FileRegion, OsDisk
 from broker.storage.errors import DiskError
 from broker.storage.flush import FlushTarget
@@ -47,14 +49,19 @@ class FakeLog(Log):
         return self.recovery_point
 
 
+def _die(reason: str) -> NoReturn:
+    raise AssertionError(reason)
+
+
 class Bench:
     """A flusher and what it has reported."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        world = LoopWorld(loop, _die, 1 << 20, 1 << 20)
         self.flushed: list[Log] = []
         self.failed: list[Exception] = []
         self.took_ns: list[int] = []
-        self.flusher = Flusher(loop, self.flushed.append, self.failed.append, self.took_ns.append)
+        self.flusher = Flusher(world, self.flushed.append, self.failed.append, self.took_ns.append)
 
     async def begin(self, log: FakeLog) -> None:
         """Have a log synced, and wait until that is under way."""
@@ -96,7 +103,7 @@ def test_a_stop_hears_how_the_syncs_under_way_have_ended(
 def test_a_stop_does_not_wait_for_ever(
     runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.server.flusher.STOP_S_MAX", 0.05)
+    monkeypatch.setattr("broker.replicas.flusher.STOP_S_MAX", 0.05)
 
     async def run() -> None:
         bench = Bench(asyncio.get_running_loop())

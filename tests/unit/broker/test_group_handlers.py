@@ -46,7 +46,6 @@ from tests.unit.broker.rig import Asked, Rig
 def rig() -> Iterator[Rig]:
     made = undelayed()
     yield made
-    made.stop()
 
 
 @pytest.mark.parametrize("version", ApiKey.JOIN_GROUP.valid_versions)
@@ -64,7 +63,7 @@ def test_every_version_of_join_tells_of_the_generation(rig: Rig, version: int) -
 
 def test_version_0_takes_the_session_for_the_rebalance(rig: Rig) -> None:
     joined = join(rig, 0)
-    group = rig.broker.services.groups.shard("g").members.groups["g"]
+    group = rig.broker.parts.groups.shard("g").members.groups["g"]
     assert group.roster.members[joined.member_id].rebalance_timeout_ms == 10_000
 
 
@@ -126,7 +125,6 @@ def test_a_first_join_waits_for_the_delay_of_the_node() -> None:
     assert not asked.is_answered()
     rig.advance(1)
     assert asked.answer.generation_id == 1
-    rig.stop()
 
 
 @pytest.mark.parametrize("instance_id", [None, "i" * STRING_BYTES_MAX])
@@ -158,7 +156,7 @@ def test_a_group_goes_on_after_a_power_cut(rig: Rig) -> None:
     assert commit(rig, 5, joined) is ErrorCode.NONE
     before = describe(rig)
     rig.power_cut(random.Random(1))
-    while rig.broker.services.groups.is_loading:
+    while rig.broker.parts.groups.is_loading:
         rig.turn()
     assert beat(rig, joined) is ErrorCode.NONE
     assert commit(rig, 6, joined) is ErrorCode.NONE
@@ -172,8 +170,8 @@ def test_while_a_group_is_loaded_its_members_are_not_sent_away(rig: Rig) -> None
     joined = join(rig)
     sync(rig, joined)
     # As it is between the start and the end of a replay.
-    rig.broker.services.groups.find("g").shard = None
-    assert rig.broker.services.groups.is_loading
+    rig.broker.parts.groups.find("g").shard = None
+    assert rig.broker.parts.groups.is_loading
     assert beat(rig, joined) is ErrorCode.NONE
     assert sync(rig, joined).error_code == ErrorCode.REBALANCE_IN_PROGRESS
     loading = rig.ask(joining(joined.member_id), 9)
@@ -186,7 +184,7 @@ def test_a_broker_that_stops_lets_nobody_wait(rig: Rig) -> None:
     second = rig.ask(joining(), 9)
     waiting = rig.send(joining(second.member_id), 9)
     assert not waiting.is_answered()
-    rig.broker.services.groups.stop()
+    rig.broker.parts.groups.stop()
     assert waiting.answer.error_code == ErrorCode.NOT_COORDINATOR
     assert beat(rig, first) is ErrorCode.NOT_COORDINATOR
 
@@ -197,7 +195,6 @@ def test_a_generation_too_large_for_the_log_is_refused_for_good() -> None:
     answer = sync(rig, joined, share=b"x" * 2_000)
     assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert beat(rig, joined) is ErrorCode.REBALANCE_IN_PROGRESS
-    rig.stop()
 
 
 # Seen from outside.
@@ -261,7 +258,7 @@ def test_every_version_of_delete(rig: Rig, version: int) -> None:
     assert delete() == [0, missing]
     assert delete() == [missing, missing]
     rig.power_cut(random.Random(1))
-    while rig.broker.services.groups.is_loading:
+    while rig.broker.parts.groups.is_loading:
         rig.turn()
     assert describe(rig).group_state == "Dead"
     assert join(rig).generation_id == 1
@@ -289,10 +286,9 @@ def test_a_group_whose_deletion_is_refused_stays_as_it_was() -> None:
     rig.disk.capacity_bytes = None
     assert describe(rig) == before
     # Its time runs from when it became empty, which only a group with its generation knows.
-    rig.broker.services.groups.expire(rig.clock.now_ms())
+    rig.broker.parts.groups.expire(rig.clock.now_ms())
     rig.flusher.sync()
     assert stored(rig) == {"logs": 5}
-    rig.stop()
 
 
 @pytest.mark.parametrize("api_key", [ApiKey.DELETE_GROUPS, ApiKey.OFFSET_DELETE])
@@ -314,7 +310,6 @@ def test_what_is_deleted_may_take_more_than_one_batch(api_key: ApiKey) -> None:
     (result,) = asked.answer.results if api_key is ApiKey.DELETE_GROUPS else [asked.answer]
     assert result.error_code == 0
     assert stored(rig) == {}
-    rig.stop()
 
 
 def test_offsets_of_topics_that_are_read_are_not_deleted(rig: Rig) -> None:
@@ -380,7 +375,7 @@ def test_a_refused_fetch_of_offsets_never_looks_like_nothing_committed(
 ) -> None:
     """A reader that takes a refusal for "nothing" begins again at an end of the log."""
     commit(rig, 5)
-    rig.broker.services.groups.find("g").shard = None
+    rig.broker.parts.groups.find("g").shard = None
     wanted = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     if version >= 8:
         asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
@@ -415,7 +410,6 @@ def test_a_commit_too_large_for_the_log_says_so() -> None:
     assert codes_of(3) == [ErrorCode.INVALID_COMMIT_OFFSET_SIZE] * 3
     assert stored(rig) == {}
     assert codes_of(1) == [ErrorCode.NONE]
-    rig.stop()
 
 
 def test_groups_and_offsets_are_forgotten_in_their_time() -> None:
@@ -429,7 +423,6 @@ def test_groups_and_offsets_are_forgotten_in_their_time() -> None:
     rig.flusher.sync()
     assert stored(rig) == {}
     assert describe(rig).group_state == "Dead"
-    rig.stop()
 
 
 def test_a_parked_join_is_nobody_elses_business(rig: Rig) -> None:

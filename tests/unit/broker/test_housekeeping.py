@@ -1,14 +1,14 @@
 """What a broker does by the clock when the disk refuses: told, survived, and done later."""
 
-import asyncio
 import errno
 import logging
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from broker.server.cleaner import REST_S_MIN
-from broker.server.housekeeping import POINTS_INTERVAL_MS, RETRY_MS
+from broker.node.broker import RETRY_MS
+from broker.replicas.cleaning import REST_MS_MIN
+from broker.replicas.housekeeping import POINTS_INTERVAL_MS
 from broker.storage.checkpoint import RECOVERY_POINTS
 from protocol.errors import ErrorCode
 from protocol.messages.topics import (
@@ -36,7 +36,6 @@ def rig() -> Iterator[Rig]:
         log_retention_check_interval_ms=RETENTION_MS,
     )
     yield rig
-    rig.stop()
 
 
 def fill(rig: Rig, count: int, size_bytes: int = 300) -> None:
@@ -78,7 +77,7 @@ def test_a_full_disk_frees_itself(rig: Rig) -> None:
     assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
     rig.advance(RETENTION_MS)
     fill(rig, 1)
-    assert rig.broker.services.replicas.find(*PLACE).log.log_start_offset == 6
+    assert rig.broker.parts.replicas.find(*PLACE).log.log_start_offset == 6
 
 
 def test_a_deleted_topic_goes_only_when_no_checkpoint_names_it(rig: Rig) -> None:
@@ -100,7 +99,7 @@ def test_a_cleaning_that_finds_no_room_changes_nothing_and_comes_again(
 ) -> None:
     rig.create("t", cleanup_policy="compact", segment_bytes="700")
     fill(rig, 6)
-    log = rig.broker.services.replicas.find(*PLACE).log
+    log = rig.broker.parts.replicas.find(*PLACE).log
     before = log.size_bytes
     rig.disk.refuses = lambda path, operation: path.endswith(".cleaned") and operation == "write"
     with caplog.at_level(logging.ERROR):
@@ -155,13 +154,13 @@ def clean(rig: Rig) -> None:
     """Let the cleaner look, and give it the turns its slices need."""
     rig.advance(CLEANER_MS)
     for _ in range(20):
-        rig.loop.run_until_complete(asyncio.sleep(REST_S_MIN))
+        rig.world.run_for(REST_MS_MIN)
 
 
 def test_a_recovery_point_that_falls_is_written_though_another_has_risen(rig: Rig) -> None:
     """A sum of all points would hide it, and leave a point above the end of a truncated log."""
     rig.create("t", partitions=2)
-    logs = [rig.broker.services.replicas.find("t", index).log for index in (0, 1)]
+    logs = [rig.broker.parts.replicas.find("t", index).log for index in (0, 1)]
     for log in logs:
         for _ in range(4):
             view = batch(b"v")

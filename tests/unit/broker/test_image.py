@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from broker.controller.image import ImpossibleRecord, MetadataDelta, MetadataImage
 from broker.controller.outcome import RegisterBroker
-from broker.controller.records import (
+from broker.metadata.image import ImpossibleRecord, MetadataDelta, MetadataImage
+from broker.metadata.records import (
     TOPIC_RESOURCE,
     ConfigRecord,
     MetadataRecord,

@@ -31,7 +31,6 @@ def rig() -> Iterator[Rig]:
     rig = Rig(auto_create_topics_enable=False)
     rig.create("t", PARTITIONS)
     yield rig
-    rig.stop()
 
 
 def array_paths(cls: type[Struct], version: int) -> Iterator[Path]:

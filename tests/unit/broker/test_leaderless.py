@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from broker.controller.image import MetadataDelta
 from broker.controller.outcome import RegisterBroker
-from broker.controller.records import MetadataRecord, PartitionChangeRecord
+from broker.metadata.image import MetadataDelta
+from broker.metadata.records import MetadataRecord, PartitionChangeRecord
 from protocol.errors import ErrorCode
 from protocol.messages.elections import ElectLeadersRequest, TopicPartitions
 from protocol.messages.metadata import (
@@ -36,24 +36,23 @@ def rig() -> Iterator[Rig]:
     rig = Rig()
     rig.create("logs", 2)
     yield rig
-    rig.stop()
 
 
 def replay(rig: Rig, record: MetadataRecord) -> None:
     """Take in a record that no controller of one node writes by itself."""
-    metadata = rig.broker.services.metadata
+    metadata = rig.broker.parts.metadata
     metadata.image = MetadataDelta(metadata.image).replay_all([record]).image()
 
 
 def take_leader(rig: Rig, index: int) -> None:
-    topic_id = rig.broker.services.metadata.image.topics["logs"].topic_id
+    topic_id = rig.broker.parts.metadata.image.topics["logs"].topic_id
     replay(rig, PartitionChangeRecord(partition_id=index, topic_id=topic_id, leader=NO_NODE))
 
 
 def place_on_another(rig: Rig, listener: str) -> None:
     """A topic on a second broker, which has this listener alone."""
     order = RegisterBroker(2, Uuid(int=2), {listener: ("far", 9)})
-    rig.broker.services.metadata.submit(order, lambda _: None, print)
+    rig.broker.parts.metadata.submit(order, lambda _: None, print)
     rig.flusher.sync()
     rig.turn()
     topic = CreatableTopic(

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.server import listing
 from broker.storage.log import Log
 from broker.storage.lookup import TimestampOffset
 from protocol.errors import ErrorCode
@@ -36,24 +35,23 @@ class Searches:
         self.turns: list[int] = []
         """Of every search, the number of its turn."""
         self.logs: list[Log] = []
-        self._now_ns = 0
-        self._loop = rig.loop
+        self._world = rig.world
+        self._world.look_ns = 0
         self._turn = 0
         search = Log.offset_for_timestamp
 
         def slow(log: Log, timestamp_ms: int, limit_offset: int) -> TimestampOffset | None:
             self.turns.append(self._turn)
             self.logs.append(log)
-            self._now_ns += SEARCH_NS
+            self._world.ns += SEARCH_NS
             return search(log, timestamp_ms, limit_offset)
 
         monkeypatch.setattr(Log, "offset_for_timestamp", slow)
-        monkeypatch.setattr(listing, "perf_counter_ns", lambda: self._now_ns, raising=False)
         self._count()
 
     def _count(self) -> None:
         self._turn += 1
-        self._loop.call_soon(self._count)
+        self._world.soon(self._count)
 
 
 @pytest.fixture
@@ -64,7 +62,6 @@ def rig() -> Iterator[Rig]:
         batch = batch_of([b"a", b"b"], timestamp_ms=NOW)
         rig.ask(produce_request("t", batch, partition=index), 9)
     yield rig
-    rig.stop()
 
 
 def listed(*timestamps: int) -> ListOffsetsRequest:
@@ -126,7 +123,7 @@ def test_an_empty_log_has_the_current_epoch(*, is_deleted: bool) -> None:
     if is_deleted:
         rig.ask(produce_request("t", batch_of([b"a"], timestamp_ms=NOW)), 9)
     rig.power_cut(random.Random(1))
-    partition = rig.broker.services.replicas.find("t", 0)
+    partition = rig.broker.parts.replicas.find("t", 0)
     log, epoch = partition.log, partition.leader_epoch
     assert epoch > 0
     log.advance_log_start(int(is_deleted))
@@ -139,7 +136,6 @@ def test_an_empty_log_has_the_current_epoch(*, is_deleted: bool) -> None:
     answer = rig.ask(OffsetForLeaderEpochRequest(topics=[asked]), 4)
     (found,) = answer.topics[0].partitions
     assert (found.leader_epoch, found.end_offset) == (epoch, log.log_end_offset)
-    rig.stop()
 
 
 def test_a_batch_that_nobody_can_decode_can_be_got_past(rig: Rig) -> None:
@@ -154,7 +150,7 @@ def test_a_batch_that_nobody_can_decode_can_be_got_past(rig: Rig) -> None:
     assert part.error_code == ErrorCode.KAFKA_STORAGE_ERROR
     (part,) = rig.ask(listed(NOW + 20), 7).topics[0].partitions
     assert (part.error_code, part.offset) == (ErrorCode.NONE, 3)
-    rig.broker.services.replicas.find("t", 0).log.advance_log_start(3)
+    rig.broker.parts.replicas.find("t", 0).log.advance_log_start(3)
     (part,) = rig.ask(listed(NOW + 10), 7).topics[0].partitions
     assert (part.error_code, part.offset) == (ErrorCode.NONE, 3)
 
@@ -165,7 +161,7 @@ def test_nobody_searches_for_a_client_that_has_gone(
     searches = Searches(rig, monkeypatch)
     gone = rig.send(listed(*[NOW] * PARTITIONS), 7)
     stays = rig.send(listed(NOW), 7)
-    gone.connection.is_closed = True
+    gone.session.is_closed = True
     settle(rig)
     assert stays.is_answered()
     assert not gone.is_answered()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.controller.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from broker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from protocol.errors import ErrorCode
 from protocol.messages.api import ApiKey
 from protocol.messages.headers import decode_response_header
@@ -32,7 +32,6 @@ def rig() -> Iterator[Rig]:
     rig.create("a", 2)
     rig.create("b")
     yield rig
-    rig.stop()
 
 
 def ask(rig: Rig, version: int, *names: str, consents: bool = True) -> MetadataResponse:
@@ -49,7 +48,7 @@ def names_in(answer: MetadataResponse) -> list[str | None]:
 
 
 def exists(rig: Rig, name: str) -> bool:
-    return name in rig.broker.services.metadata.image.topics
+    return name in rig.broker.parts.metadata.image.topics
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -85,7 +84,6 @@ def test_no_topic_is_made_where_the_node_does_not_allow_it(version: int) -> None
     (topic,) = ask(rig, version, "made").topics
     assert (topic.name, topic.error_code) == ("made", UNKNOWN)
     assert not exists(rig, "made")
-    rig.stop()
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -109,7 +107,6 @@ def test_one_request_makes_only_so_many_topics() -> None:
     # The client asks again, and gets the rest.
     ask(rig, 9, *names)
     assert {topic.error_code for topic in ask(rig, 9, *names).topics} == {ErrorCode.NONE}
-    rig.stop()
 
 
 def test_a_topic_that_the_disk_refuses_has_no_leader_yet(rig: Rig) -> None:
@@ -152,12 +149,12 @@ def test_pitfall_42_another_client_reads_our_flexible_answers_to_the_byte(
     read = target.decode(frame[position:], version=version)
     written = to_theirs(asked.answer, target, version).encode(version=version)
     assert bytes(written) == frame[position:]
-    services = rig.broker.services
-    image = services.metadata.image
+    parts = rig.broker.parts
+    image = parts.metadata.image
     assert [(one.node_id, one.host, one.port, one.rack) for one in read.brokers] == [
         (1, "host", 1, None)
     ]
-    assert (read.cluster_id, read.controller_id) == (services.config.cluster_id, 1)
+    assert (read.cluster_id, read.controller_id) == (rig.broker.settings.config.cluster_id, 1)
     assert len(read.topics) == 4
     for topic in read.topics:
         known = image.topics[topic.name]

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.controller.image import ImpossibleRecord
 from broker.controller.outcome import AllocateProducerIds, Outcome
-from broker.controller.records import (
+from broker.metadata.image import ImpossibleRecord
+from broker.metadata.records import (
     TOPIC_RESOURCE,
     ConfigRecord,
     MetadataRecord,
@@ -16,7 +16,7 @@ from broker.controller.records import (
     PartitionRecord,
     RemoveTopicRecord,
 )
-from broker.server.status import BrokerStatus
+from broker.node.status import BrokerStatus
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.topics import (
@@ -39,12 +39,11 @@ NOBODY = Uuid(int=99)
 def rig() -> Iterator[Rig]:
     rig = Rig(max_pending_metadata_orders=PENDING_MAX)
     yield rig
-    rig.stop()
 
 
 def order_ids(rig: Rig, count: int) -> tuple[list[object], list[ApiError]]:
     """Order that many blocks of producer ids; the replies, as they come, and the refusals."""
-    metadata = rig.broker.services.metadata
+    metadata = rig.broker.parts.metadata
     node_id = rig.broker.config.node_id
     order = AllocateProducerIds(node_id, metadata.image.brokers[node_id].broker_epoch)
     replies: list[object] = []
@@ -80,7 +79,7 @@ def test_one_host_cannot_take_every_place() -> None:
 
     def create(host: str, name: str) -> Asked:
         asked = Asked(create_request(name), 7, "HOST")
-        asked.connection.peer_host = host
+        asked.session.peer_host = host
         rig.start_request(asked)
         return asked
 
@@ -97,7 +96,6 @@ def test_one_host_cannot_take_every_place() -> None:
         rig.flusher.sync()
         assert all(one.is_answered() for one in [*mine, *others])
         rig.ask(DeleteTopicsRequest(topic_names=["t", "u", "v", "b0", "c0"]), 5)
-    rig.stop()
 
 
 def test_an_answer_without_records_waits_for_the_commit_that_is_being_applied() -> None:
@@ -116,7 +114,6 @@ def test_an_answer_without_records_waits_for_the_commit_that_is_being_applied() 
     assert first.answer.topics[0].error_code == ErrorCode.NONE
     assert again.answer.topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
     assert named.answer.topics[0].error_code == ErrorCode.NONE
-    rig.stop()
 
 
 @pytest.mark.parametrize("is_full", [False, True])
@@ -124,7 +121,7 @@ def test_a_topic_that_is_being_deleted_is_not_made_any_more(is_full: bool) -> No
     """Its partitions would be served for ever, from folders that are gone."""
     worker = HeldWorker()
     rig = Rig(worker=worker)
-    services = rig.broker.services
+    services = rig.broker.parts
     rig.disk.refuses = lambda path, operation: operation == "write" and "/t-0/" in path
     rig.send(create_request("t"), 7)
     rig.flusher.sync()
@@ -144,7 +141,6 @@ def test_a_topic_that_is_being_deleted_is_not_made_any_more(is_full: bool) -> No
     answer = rig.send(produce_request("t", batch), 9).answer.responses[0]
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert answer.partition_responses[0].error_code == unknown
-    rig.stop()
 
 
 def is_metadata_write(path: str, operation: str) -> bool:
@@ -155,7 +151,7 @@ def test_a_write_that_a_full_disk_refuses_is_counted_and_shown(rig: Rig) -> None
     rig.disk.refuses = is_metadata_write
     answer = rig.ask(create_request("t"), 7)
     assert answer.topics[0].error_code == ErrorCode.REQUEST_TIMED_OUT
-    assert rig.broker.services.metrics.write_failures == 1
+    assert rig.broker.metrics.write_failures == 1
     status = BrokerStatus(rig.broker, 0).status()
     assert [one.code for one in status.problems] == ["write_refused"]
     rig.disk.refuses = None
@@ -178,13 +174,13 @@ def restart(rig: Rig) -> None:
 def test_the_broker_starts_again_after_a_topic_was_deleted_by_name_and_id_at_once(rig: Rig) -> None:
     rig.create("t")
     rig.create("kept")
-    topic_id = rig.broker.services.metadata.image.topics["t"].topic_id
+    topic_id = rig.broker.parts.metadata.image.topics["t"].topic_id
     both = [DeleteTopicState(name="t"), DeleteTopicState(topic_id=topic_id)]
     (refused,) = rig.ask(DeleteTopicsRequest(topics=both), 6).responses
     assert (refused.name, refused.topic_id) == ("t", topic_id)
     assert ErrorCode(refused.error_code) is ErrorCode.INVALID_REQUEST
     restart(rig)
-    assert sorted(rig.broker.services.metadata.image.topics) == ["kept", "t"]
+    assert sorted(rig.broker.parts.metadata.image.topics) == ["kept", "t"]
 
 
 def impossible_records() -> list[MetadataRecord]:
@@ -204,14 +200,14 @@ def test_records_of_topics_that_are_gone_do_not_keep_the_broker_from_its_start(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
     rig.create("kept")
-    metadata = rig.broker.services.metadata
+    metadata = rig.broker.parts.metadata
     end_offset = metadata.image.end_offset
     records = impossible_records()
     # As an earlier version wrote them, which did not replay before it wrote.
     metadata._append(records, rig.clock.now_ms())
     rig.flusher.mark(metadata._log)
     restart(rig)
-    image = rig.broker.services.metadata.image
+    image = rig.broker.parts.metadata.image
     assert list(image.topics) == ["kept"]
     assert not image.configs
     # The offsets go on: the next record, of this start, stands behind those that were skipped.
@@ -225,7 +221,7 @@ def test_records_of_topics_that_are_gone_do_not_keep_the_broker_from_its_start(
 def test_what_cannot_be_replayed_does_not_reach_the_disk(
     rig: Rig, record: MetadataRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    metadata = rig.broker.services.metadata
+    metadata = rig.broker.parts.metadata
     before = metadata._log.log_end_offset
     with monkeypatch.context() as faulty:
         faulty.setattr(metadata._controller, "handle", lambda *_: Outcome([record], None))
@@ -236,7 +232,7 @@ def test_what_cannot_be_replayed_does_not_reach_the_disk(
     assert metadata._log.log_end_offset == before
     rig.create("later")
     restart(rig)
-    assert "later" in rig.broker.services.metadata.image.topics
+    assert "later" in rig.broker.parts.metadata.image.topics
 
 
 def test_an_order_that_could_not_be_written_is_not_built_upon(rig: Rig) -> None:
@@ -244,7 +240,7 @@ def test_an_order_that_could_not_be_written_is_not_built_upon(rig: Rig) -> None:
     replies, refusals = order_ids(rig, 1)
     assert [error.code for error in refusals] == [ErrorCode.KAFKA_STORAGE_ERROR]
     rig.disk.refuses = None
-    first = rig.broker.services.metadata.image.next_producer_id
+    first = rig.broker.parts.metadata.image.next_producer_id
     replies, refusals = order_ids(rig, 1)
     rig.flusher.sync()
     rig.turn()

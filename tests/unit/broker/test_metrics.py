@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from broker.controller.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from broker.controller.outcome import CreateOwnTopic
-from broker.server.housekeeping import LOOP_LAG_MS_MAX, WATCH_INTERVAL_MS
-from broker.server.metrics import Metrics
-from broker.server.status import BrokerStatus
-from broker.server.times import ApiTimes, Times, Timing
+from broker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from broker.metrics.metrics import Metrics
+from broker.metrics.times import ApiTimes, Times, Timing
+from broker.node.status import BrokerStatus
+from broker.replicas.housekeeping import LOOP_LAG_MS_MAX, WATCH_INTERVAL_MS
 from protocol.errors import ErrorCode
 from protocol.messages.api import ApiKey
 from protocol.messages.cluster import ApiVersionsRequest
@@ -43,7 +43,6 @@ def rig() -> Iterator[Rig]:
     rig = Rig()
     rig.create("logs")
     yield rig
-    rig.stop()
 
 
 def test_durations_are_counted_in_buckets_and_summed() -> None:
@@ -70,8 +69,8 @@ def test_a_histogram_is_cumulative_and_ends_with_all() -> None:
 
 def test_the_phases_of_a_parked_request() -> None:
     clock = Ticks()
-    times = ApiTimes(ApiKey.FETCH)
-    timing = Timing(times, 7, clock)
+    times = ApiTimes(ApiKey.FETCH, clock)
+    timing = Timing(times, 7)
     for step_ns, what in ((10, timing.handled), (100, timing.ready), (1_000, timing.sent)):
         clock.now_ns += step_ns
         what()
@@ -81,8 +80,8 @@ def test_the_phases_of_a_parked_request() -> None:
 
 def test_an_answer_given_inside_the_handler_has_no_remote_part() -> None:
     clock = Ticks()
-    times = ApiTimes(ApiKey.METADATA)
-    timing = Timing(times, 0, clock)
+    times = ApiTimes(ApiKey.METADATA, clock)
+    timing = Timing(times, 0)
     clock.now_ns += 10
     timing.ready()
     clock.now_ns += 5
@@ -95,7 +94,7 @@ def test_every_request_is_counted_and_one_in_sixteen_fetches_timed(rig: Rig) -> 
     for _ in range(32):
         rig.ask(fetch(), 11)
     rig.ask(ApiVersionsRequest(), 0)
-    metrics = rig.broker.services.metrics
+    metrics = rig.broker.metrics
     one = metrics.times_of(ApiKey.FETCH)
     assert (one.count, one.local.count) == (32, 2)
     assert metrics.times_of(ApiKey.API_VERSIONS).local.count == 1
@@ -133,7 +132,7 @@ def test_waiting_requests_are_a_gauge(rig: Rig) -> None:
 
 def test_what_the_coordinators_have_in_hand_is_a_gauge(rig: Rig) -> None:
     for topic in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
-        rig.broker.services.metadata.submit(CreateOwnTopic(topic), lambda _: None, print)
+        rig.broker.parts.metadata.submit(CreateOwnTopic(topic), lambda _: None, print)
         rig.flusher.sync()
         rig.turn()
     joining = JoinGroupRequest(
@@ -156,7 +155,7 @@ def test_prometheus_reads_every_line(rig: Rig) -> None:
     from prometheus_client.parser import text_string_to_metric_families
 
     rig.ask(fetch(), 11)
-    metrics = rig.broker.services.metrics
+    metrics = rig.broker.metrics
     metrics.flushes.add(1_000_000)
     metrics.loop_lateness.add(1_000)
     text = BrokerStatus(rig.broker, 0).metrics()
@@ -187,11 +186,11 @@ def apis(status: BrokerStatus) -> Any:
 
 
 def test_nothing_is_shown_of_what_was_never_asked() -> None:
-    assert "request_seconds_bucket" not in Metrics().text({})
+    assert "request_seconds_bucket" not in Metrics(lambda: 0).text({})
 
 
 def test_a_loop_that_was_held_is_noticed_whatever_else_was_due(rig: Rig) -> None:
-    metrics = rig.broker.services.metrics
+    metrics = rig.broker.metrics
     rig.advance(0)
     for held in range(1, 31):
         # Not in step with the duties that come once a second.

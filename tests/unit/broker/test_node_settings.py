@@ -23,7 +23,7 @@ from protocol.messages.configs import (
     DescribeConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from tests.unit.broker.rig import FakeConnection, Rig
+from tests.unit.broker.rig import FakeSession, Rig
 
 TOPIC, BROKER, LOGGER, CLIENT_METRICS = 2, 4, 8, 16
 ALL = ""
@@ -34,7 +34,6 @@ SELF = "1"
 def rig() -> Iterator[Rig]:
     rig = Rig(num_partitions=3)
     yield rig
-    rig.stop()
 
 
 def alter(
@@ -99,20 +98,20 @@ def test_the_empty_name_describes_only_what_is_set_for_all(rig: Rig) -> None:
 
 def test_a_change_takes_effect_on_the_running_broker(rig: Rig) -> None:
     rig.create("old")
-    services = rig.broker.services
+    parts = rig.broker.parts
     put(rig, ALL, "message.max.bytes", "4321")
     put(rig, SELF, "log.retention.ms", "99")
     put(rig, SELF, "fetch.max.bytes", "5000")
     put(rig, SELF, "max.connections", "8")
-    assert services.replicas.find("old", 0).log.config.max_message_bytes == 4321
-    assert services.replicas.find("old", 0).log.config.retention_ms == 99
-    assert services.config.fetch_max_bytes == 5000
+    assert parts.replicas.find("old", 0).log.config.max_message_bytes == 4321
+    assert parts.replicas.find("old", 0).log.config.retention_ms == 99
+    assert rig.broker.settings.config.fetch_max_bytes == 5000
     rig.create("new")
-    assert services.replicas.find("new", 0).log.config.retention_ms == 99
+    assert parts.replicas.find("new", 0).log.config.retention_ms == 99
     put(rig, "new", "max.message.bytes", "77", kind=TOPIC)
     put(rig, ALL, "message.max.bytes", "4000")
-    assert services.replicas.find("new", 0).log.config.max_message_bytes == 77
-    assert services.replicas.find("old", 0).log.config.max_message_bytes == 4000
+    assert parts.replicas.find("new", 0).log.config.max_message_bytes == 77
+    assert parts.replicas.find("old", 0).log.config.max_message_bytes == 4000
 
 
 def test_a_topic_shows_where_on_the_node_its_value_comes_from(rig: Rig) -> None:
@@ -137,7 +136,7 @@ def test_the_brokers_own_topics_keep_the_codec_of_their_writer(rig: Rig) -> None
 def test_the_number_of_partitions_of_a_topic_that_asks_for_none_follows(rig: Rig) -> None:
     put(rig, SELF, "num.partitions", "2")
     rig.create("two", partitions=-1)
-    assert len(rig.broker.services.metadata.image.topics["two"].partitions) == 2
+    assert len(rig.broker.parts.metadata.image.topics["two"].partitions) == 2
 
 
 def test_changes_survive_a_restart(rig: Rig) -> None:
@@ -145,9 +144,9 @@ def test_changes_survive_a_restart(rig: Rig) -> None:
     put(rig, ALL, "fetch.max.bytes", "6000")
     rig.create("logs")
     rig.power_cut(random.Random(1))
-    services = rig.broker.services
-    assert services.config.fetch_max_bytes == 6000
-    assert services.replicas.find("logs", 0).log.config.segment_bytes == 5555
+    parts = rig.broker.parts
+    assert rig.broker.settings.config.fetch_max_bytes == 6000
+    assert parts.replicas.find("logs", 0).log.config.segment_bytes == 5555
     assert described(rig, SELF)["log.segment.bytes"].config_source == 2
 
 
@@ -168,7 +167,7 @@ def test_what_cannot_be_changed_is_refused_with_the_reason(
         answer = alter(rig, name, (key, Operation.SET, value))
         assert answer.error_code == ErrorCode.INVALID_REQUEST
         assert text in answer.error_message
-    assert rig.broker.services.config.dynamic == {}
+    assert rig.broker.settings.config.dynamic == {}
 
 
 @pytest.mark.parametrize(
@@ -185,7 +184,7 @@ def test_validate_only_says_the_same_and_changes_nothing(rig: Rig) -> None:
     assert alter(rig, SELF, change, validate_only=True).error_code == ErrorCode.NONE
     bad = ("num.partitions", Operation.SET, "no")
     assert alter(rig, SELF, bad, validate_only=True).error_code == ErrorCode.INVALID_REQUEST
-    assert rig.broker.services.config.num_partitions == 3
+    assert rig.broker.settings.config.num_partitions == 3
 
 
 def test_validate_only_of_the_older_request_changes_nothing_either(rig: Rig) -> None:
@@ -200,7 +199,7 @@ def test_validate_only_of_the_older_request_changes_nothing_either(rig: Rig) -> 
         return ErrorCode(rig.ask(request, 2).responses[0].error_code)
 
     def retention_ms() -> int:
-        return rig.broker.services.replicas.find("logs", 0).log.config.retention_ms
+        return rig.broker.parts.replicas.find("logs", 0).log.config.retention_ms
 
     before = retention_ms()
     assert ask("77", only_validates=True) is ErrorCode.NONE
@@ -228,15 +227,15 @@ def test_pitfall_32_alter_configs_resets_what_it_does_not_name(rig: Rig, version
         return rig.ask(AlterConfigsRequest(resources=[resource]), version).responses[0]
 
     assert replace(TOPIC, "logs", ("segment.ms", "7")).error_code == ErrorCode.NONE
-    assert rig.broker.services.metadata.image.settings(TOPIC, "logs") == {"segment.ms": "7"}
+    assert rig.broker.parts.metadata.image.settings(TOPIC, "logs") == {"segment.ms": "7"}
     assert replace(TOPIC, "logs", ("segment.ms", None)).error_code == ErrorCode.INVALID_REQUEST
     assert replace(TOPIC, "logs", ("segment.ms", "x")).error_code == ErrorCode.INVALID_CONFIG
     missing = replace(TOPIC, "none", ("segment.ms", "7"))
     assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     put(rig, SELF, "num.partitions", "4")
     assert replace(BROKER, SELF, ("fetch.max.bytes", "2000")).error_code == ErrorCode.NONE
-    assert rig.broker.services.config.num_partitions == 3
-    assert rig.broker.services.config.fetch_max_bytes == 2000
+    assert rig.broker.settings.config.num_partitions == 3
+    assert rig.broker.settings.config.fetch_max_bytes == 2000
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4])
@@ -273,25 +272,25 @@ def other_value(key: str) -> str:
 )
 def test_every_setting_that_may_change_does(rig: Rig, key: str) -> None:
     rig.create("logs")
-    services = rig.broker.services
+    parts = rig.broker.parts
     put(rig, SELF, key, other_value(key))
     wanted = parse(BROKER_ROWS[key][1], other_value(key))
     attribute = BROKER_ROWS[key][0]
     if attribute:
-        assert getattr(services.config, attribute) == wanted
-        assert getattr(rig.broker.services.metadata._controller.config, attribute) == wanted
+        assert getattr(rig.broker.settings.config, attribute) == wanted
+        assert getattr(rig.broker.parts.metadata._controller.config, attribute) == wanted
         return
     (attribute,) = (
         name
         for name, row in TOPIC_ROWS.values()
         if any(one.key == key and one.factor == 1 for one in row.synonyms)
     )
-    assert getattr(services.replicas.find("logs", 0).log.config, attribute) == wanted
+    assert getattr(parts.replicas.find("logs", 0).log.config, attribute) == wanted
 
 
 def test_fewer_connections_are_let_in_at_once(rig: Rig) -> None:
     put(rig, SELF, "max.connections", "1")
-    peer: Any = FakeConnection()
-    other: Any = FakeConnection()
-    assert rig.broker.connections.admit(peer, 0) == ""
-    assert "max.connections 1" in rig.broker.connections.admit(other, 0)
+    peer: Any = FakeSession()
+    other: Any = FakeSession()
+    assert rig.broker.sessions.admit(peer, 0) == ""
+    assert "max.connections 1" in rig.broker.sessions.admit(other, 0)

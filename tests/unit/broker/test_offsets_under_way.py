@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.server import coordinator_driver
+from broker.shards import shard_driver as coordinator_driver
 from protocol.errors import ErrorCode
 from protocol.messages.cluster import FindCoordinatorRequest
 from protocol.messages.offsets import (
@@ -32,12 +32,11 @@ def rig() -> Iterator[Rig]:
     made.ask(FindCoordinatorRequest(key="g"), 2)
     load(made)
     yield made
-    made.stop()
 
 
 def load(rig: Rig) -> None:
     rig.flusher.sync()
-    while rig.broker.services.groups.is_loading:
+    while rig.broker.parts.groups.is_loading:
         rig.turn()
 
 
@@ -58,7 +57,7 @@ def test_an_offset_committed_anew_does_not_expire_with_the_old_one(rig: Rig) -> 
     rig.ask(commit(1), 8)
     rig.clock.advance(RETENTION_MS + 1)
     asked = rig.send(commit(2), 8)
-    rig.broker.services.groups.expire(rig.clock.now_ms())
+    rig.broker.parts.groups.expire(rig.clock.now_ms())
     rig.flusher.sync()
     assert asked.answer.topics[0].partitions[0].error_code == ErrorCode.NONE
     assert committed(rig) == 2
@@ -66,7 +65,7 @@ def test_an_offset_committed_anew_does_not_expire_with_the_old_one(rig: Rig) -> 
 
 def test_a_commit_on_its_way_goes_with_its_topic(rig: Rig) -> None:
     """Pitfall 45: a new topic of the same name begins without offsets."""
-    log = rig.broker.services.groups.find("g").partition.log
+    log = rig.broker.parts.groups.find("g").partition.log
     asked = rig.send(commit(7), 8)
     # The disk is slow for the offsets alone.
     del rig.flusher.marked[log]
@@ -80,7 +79,7 @@ def test_a_commit_on_its_way_goes_with_its_topic(rig: Rig) -> None:
 
 def remove_while_full(rig: Rig) -> None:
     """The topic goes while the disk takes nothing of the group's partition."""
-    folder = rig.broker.services.groups.find("g").partition.log.folder
+    folder = rig.broker.parts.groups.find("g").partition.log.folder
     rig.disk.refuses = lambda path, operation: operation == "write" and str(folder) in str(path)
     rig.ask(DeleteTopicsRequest(topic_names=["t"]), 5)
     rig.disk.refuses = None
@@ -100,7 +99,7 @@ def test_a_full_disk_does_not_keep_the_offsets_of_a_removed_topic(rig: Rig) -> N
 
 
 def test_a_commit_on_its_way_goes_with_its_topic_though_the_disk_is_full(rig: Rig) -> None:
-    log = rig.broker.services.groups.find("g").partition.log
+    log = rig.broker.parts.groups.find("g").partition.log
     rig.send(commit(7), 8)
     del rig.flusher.marked[log]
     remove_while_full(rig)
@@ -156,14 +155,14 @@ def test_a_topic_made_again_while_the_offsets_load_begins_without_them(
     # One commit a turn.
     monkeypatch.setattr(coordinator_driver, "LOAD_BYTES", 1)
     rig.power_cut(random.Random(0))
-    assert rig.broker.services.groups.is_loading
+    assert rig.broker.parts.groups.is_loading
     rig.send(DeleteTopicsRequest(topic_names=["t"]), 5)
     rig.flusher.sync()
     topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
     rig.send(CreateTopicsRequest(topics=[topic]), 7)
     rig.flusher.sync()
-    assert rig.broker.services.groups.is_loading
-    assert "t" in rig.broker.services.metadata.image.topics
+    assert rig.broker.parts.groups.is_loading
+    assert "t" in rig.broker.parts.metadata.image.topics
     load(rig)
     assert committed(rig) == NOTHING
 
@@ -171,7 +170,7 @@ def test_a_topic_made_again_while_the_offsets_load_begins_without_them(
 def test_a_topic_removed_right_before_a_crash_leaves_no_offsets(rig: Rig) -> None:
     """Pitfall 45 again: the removal was on the disk, the tombstones were not."""
     rig.ask(commit(7), 8)
-    log = rig.broker.services.groups.find("g").partition.log
+    log = rig.broker.parts.groups.find("g").partition.log
     asked = rig.send(DeleteTopicsRequest(topic_names=["t"]), 5)
     while not asked.is_answered():
         rig.flusher.marked.pop(log, None)
@@ -193,14 +192,11 @@ def test_offsets_of_groups_with_the_longest_names_expire_too_many_of_them_at_onc
     for number in range(40):
         rig.ask(commit(1, f"{number:02}".ljust(32_000, "x")), 8)
     rig.clock.advance(RETENTION_MS + 1)
-    log = rig.broker.services.groups.find("g").partition.log
+    log = rig.broker.parts.groups.find("g").partition.log
     before = log.log_end_offset
-    rig.broker.services.groups.expire(rig.clock.now_ms())
+    rig.broker.parts.groups.expire(rig.clock.now_ms())
     # A batch at a time: the loop has other things to do.
     assert 0 < log.log_end_offset - before < 40
     settle(rig)
-    assert not [
-        place for one in rig.broker.services.groups.shards() for place in one.offsets.places()
-    ]
+    assert not [place for one in rig.broker.parts.groups.shards() for place in one.offsets.places()]
     assert log.log_end_offset - before == 40
-    rig.stop()

@@ -6,8 +6,8 @@ from typing import TypeAlias
 import pytest
 
 from broker.config import LogConfig
-from broker.server import opening, producing
-from broker.server.producing import Produces
+from broker.produce import produces as producing
+from broker.produce.produces import Produces
 from broker.storage.log import Log
 from broker.storage.outcomes import Seen
 from broker.storage.validation import look_at_records
@@ -42,8 +42,8 @@ class Looks:
         self.open_count = 0
         self.open_count_max = 0
         self.batch_count = 0
-        self._now_ns = 0
-        self._loop = rig.loop
+        self._world = rig.world
+        self._world.look_ns = 0
         self._turn = 0
 
         def slow(batch: memoryview, config: LogConfig, now_ms: int) -> Looking:
@@ -51,7 +51,6 @@ class Looks:
             return self._slowly(steps)
 
         monkeypatch.setattr(producing, "look_at_records", slow)
-        monkeypatch.setattr(opening, "perf_counter_ns", lambda: self._now_ns)
         self._count()
 
     def _slowly(self, steps: Looking) -> Looking:
@@ -68,11 +67,11 @@ class Looks:
 
     def _work(self) -> None:
         self.turns.append(self._turn)
-        self._now_ns += STEP_NS
+        self._world.ns += STEP_NS
 
     def _count(self) -> None:
         self._turn += 1
-        self._loop.call_soon(self._count)
+        self._world.soon(self._count)
 
 
 @pytest.fixture
@@ -80,7 +79,6 @@ def rig() -> Iterator[Rig]:
     rig = Rig()
     rig.create("t", PARTITIONS, cleanup_policy="compact")
     yield rig
-    rig.stop()
 
 
 @pytest.fixture
@@ -122,11 +120,11 @@ def outcomes(asked: Asked) -> list[tuple[ErrorCode, int]]:
 
 def is_held(asked: Asked) -> bool:
     """Whether its connection starts nothing behind it."""
-    return asked.connection.held is asked.slot
+    return asked.session.held is asked.slot
 
 
 def log_of(rig: Rig, partition: int = 0) -> Log:
-    return rig.broker.services.replicas.find("t", partition).log
+    return rig.broker.parts.replicas.find("t", partition).log
 
 
 def values_in(rig: Rig) -> list[bytes | None]:
@@ -217,12 +215,12 @@ def test_a_refusal_in_the_middle_is_that_batch_s_alone(rig: Rig, looks: Looks) -
 
 
 def test_a_connection_that_dies_leaves_nothing_behind(rig: Rig, looks: Looks) -> None:
-    produces = rig.broker.services.produces
+    produces = rig.broker.parts.produces
     gone = rig.send(numbered(*range(6)), 9)
     rig.turn()
     assert unfinished(produces) == 1
     appended = log_of(rig).log_end_offset
-    gone.connection.is_closed = True
+    gone.session.is_closed = True
     finish(rig)
     assert (unfinished(produces), looks.open_count) == (0, 0)
     assert 0 < appended == log_of(rig).log_end_offset < 6
@@ -307,6 +305,6 @@ def test_without_acks_a_refusal_in_a_later_turn_hangs_up(rig: Rig, looks: Looks)
     request = request_of(*((0, batch_of([b"x"], key=None)) for _ in range(3)))
     request.acks = 0
     asked = rig.send(request, 9)
-    assert not asked.connection.closed_because
+    assert not asked.session.closed_because
     finish(rig)
-    assert "INVALID_RECORD" in asked.connection.closed_because
+    assert "INVALID_RECORD" in asked.session.closed_because

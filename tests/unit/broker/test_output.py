@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from broker.server import output
-from broker.server.output import Output, PeerTooSlow
+from broker.real import output
+from broker.real.output import Output, PeerTooSlow
 from broker.storage.disk import FileRegion, OsDisk
 
 

@@ -6,27 +6,26 @@ thousandth of a millisecond for each look at the clock.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import pytest
 
-from broker.server import connection as connection_module
-from broker.server import dispatch, loop_timer, quick_produce
-from broker.server.connection import Connection
-from broker.server.status import BrokerStatus
-from broker.server.times import Timing
+from broker.node.status import BrokerStatus
+from broker.real.connection import SocketLink
+from broker.sessions.session import Session
 from protocol.messages.api import ApiKey
 from protocol.messages.headers import encode_request
 from protocol.messages.metadata import MetadataRequest
 from tests.harness.wait import wait_until
 from tests.harness.wire import batch_of, produce_request
+from tests.sim.world import SimWorld
 from tests.unit.broker.rig import SYNC_NS, Rig
-from tests.unit.broker.test_connection import Transport
+from tests.unit.broker.test_session import NEVER_COLD, Transport
 
 MS = 1_000_000
 US = 1_000
@@ -36,24 +35,24 @@ _PLAIN = re.compile(r"^millrace_broker_(\w+) ([0-9.]+)$", re.MULTILINE)
 
 
 class Ticks:
-    """Goes on by what it is told, and a little whenever it is looked at."""
+    """A rig's time for durations: it goes on by what it is told, and a little at each look."""
 
-    def __init__(self) -> None:
-        self.now_ns = 0
+    def __init__(self, world: SimWorld) -> None:
+        self._world = world
+        world.look_ns = US
 
-    def __call__(self) -> int:
-        self.now_ns += US
-        return self.now_ns
+    @property
+    def now_ns(self) -> int:
+        return self._world.ns
+
+    @now_ns.setter
+    def now_ns(self, now_ns: int) -> None:
+        self._world.ns = now_ns
 
 
 @pytest.fixture
-def ticks(monkeypatch: pytest.MonkeyPatch) -> Ticks:
-    ticks = Ticks()
-    for module in (connection_module, loop_timer):
-        monkeypatch.setattr(module, "perf_counter_ns", ticks)
-    for starter in (dispatch, quick_produce):
-        monkeypatch.setattr(starter, "Timing", partial(Timing, now_ns=ticks))
-    return ticks
+def ticks(rig: Rig) -> Ticks:
+    return Ticks(rig.world)
 
 
 @pytest.fixture
@@ -61,9 +60,8 @@ def rig() -> Iterator[Rig]:
     rig = Rig(max_connections=1)
     rig.create("logs")
     # Else only one in sixteen is timed.
-    rig.broker.services.metrics.times_of(ApiKey.PRODUCE).mask = 0
+    rig.broker.metrics.times_of(ApiKey.PRODUCE).mask = 0
     yield rig
-    rig.stop()
 
 
 class Peer:
@@ -76,9 +74,14 @@ class Peer:
         self.socket.setblocking(False)
         transport: Any = Transport(ours)
         self.transport = transport
-        (listener,) = [one for one in rig.broker.listeners if one.name == "HOST"]
-        self.connection = Connection(listener)
-        self.connection.connection_made(transport)
+        self.loop = asyncio.new_event_loop()
+        self.session = Session(rig.broker.receptions["HOST"])
+        config = rig.broker.settings.config
+        self.link = SocketLink(
+            self.loop, self.session, NEVER_COLD, config.socket_request_max_bytes,
+            config.connection_max_unread_bytes,
+        )  # fmt: skip
+        self.link.connection_made(transport)
 
     def stuff(self) -> None:
         """Leave no room for answers."""
@@ -93,20 +96,22 @@ class Peer:
             with suppress(BlockingIOError):
                 while self.socket.recv(1 << 16):
                     pass
+            self.loop.run_until_complete(asyncio.sleep(0))
             self.rig.turn()
-            return self.connection.is_idle
+            return self.session.is_idle
 
         wait_until(has_left, 20, "the answers leave")
 
     def arrive(self, data: bytes) -> None:
         """One read of the loop."""
-        self.connection.get_buffer(-1)[: len(data)] = data
-        self.connection.buffer_updated(len(data))
+        self.link.get_buffer(-1)[: len(data)] = data
+        self.link.buffer_updated(len(data))
 
     def close(self) -> None:
-        self.connection.close("", is_logged=False)
+        self.session.close("", is_logged=False)
         self.transport.socket.close()
         self.socket.close()
+        self.loop.close()
 
 
 def text(rig: Rig) -> str:
@@ -186,16 +191,13 @@ def test_connections_that_are_refused_are_counted(rig: Rig) -> None:
 
 
 def test_the_lateness_of_the_loop_is_timed(rig: Rig, ticks: Ticks) -> None:
-    timer = rig.broker.services.timer
+    timer = rig.broker.alarm
     timer.stop()
     before = plain(rig)["loop_late_seconds_count"]
     timer.wake_by(rig.clock.monotonic_ms())
     ticks.now_ns += 90 * MS
 
-    def has_rung() -> bool:
-        rig.turn()
-        return plain(rig)["loop_late_seconds_count"] > before
-
-    wait_until(has_rung, 20, "the timer rings")
+    rig.world.run_for(1)
+    assert plain(rig)["loop_late_seconds_count"] == before + 1
     assert 88_000 < details(rig)["loop_late_us_max"] < 91_000
     assert 88_000 < details(rig)["loop_late_us_p99"] < 91_000

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from broker.server.pipeline import Pipeline, Slot
+from broker.sessions.pipeline import Pipeline, Slot
 from tests.harness.seed import seeded
 
 REQUEST_COUNT_MAX = 64

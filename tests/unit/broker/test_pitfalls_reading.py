@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -10,8 +9,7 @@ from typing import Any
 import pytest
 
 from broker.controller.outcome import RegisterBroker
-from broker.server.broker import Broker
-from broker.server.listener import ClientListener
+from broker.node.broker import Broker
 from broker.storage.errors import CorruptionError, DiskError
 from broker.storage.log import Log
 from protocol.errors import ErrorCode
@@ -31,8 +29,8 @@ from protocol.messages.topics import (
 )
 from protocol.types import Uuid
 from protocol.wire.records import NewRecord, build_batch
-from tests.sim.clock import SimClock
 from tests.sim.disk import SimDisk
+from tests.sim.world import SimWorld
 from tests.unit.broker.rig import Rig
 from tests.unit.storage.kit import NOW, broker_config
 
@@ -44,7 +42,6 @@ def rig() -> Iterator[Rig]:
     rig = Rig()
     rig.create("logs")
     yield rig
-    rig.stop()
 
 
 def produce(rig: Rig, *times: int, size: int = 1) -> None:
@@ -89,7 +86,7 @@ def offset_at(rig: Rig, time: int, topic: str = "logs", *, version: int = 7, **o
 def register(rig: Rig, node_id: int, host: str, port: int) -> None:
     """A broker of the cluster, as it is known on the clients' listener."""
     order = RegisterBroker(node_id, Uuid(int=node_id), {"HOST": (host, port)})
-    rig.broker.services.metadata.submit(order, lambda _: None, print)
+    rig.broker.parts.metadata.submit(order, lambda _: None, print)
     rig.flusher.sync()
     rig.turn()
 
@@ -175,7 +172,7 @@ def test_offsets_are_listed_only_to_who_knows_the_leaders_epoch(
     """Else a client that missed a change of leaders would begin at another log's offsets."""
     produce(rig, NOW)
     rig.power_cut(random.Random(1))
-    epoch = rig.broker.services.replicas.find("logs", 0).leader_epoch
+    epoch = rig.broker.parts.replicas.find("logs", 0).leader_epoch
     assert epoch > 0
     time = -1 if time == -3 and version < 7 else time
     codes = {
@@ -217,30 +214,20 @@ def test_an_answer_is_never_larger_than_the_node_allows_whatever_is_asked_for() 
     found = fetch(small, max_bytes=2**31 - 1)
     assert found.error_code == ErrorCode.NONE
     assert 3_000 < len(found.records) <= 10_000
-    small.stop()
 
 
-def test_pitfall_41_a_broker_registers_what_was_configured_not_where_it_listens(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_pitfall_41_a_broker_registers_what_was_configured_not_where_it_listens() -> None:
     """No name is looked up or made up: librdkafka might try one by IPv6 first."""
     bound = {"host": "0.0.0.0", "port": 9092}
     outside = bound | {"advertised_host": "192.0.2.7", "advertised_port": 19092}
     inside = bound | {"advertised_host": "broker-1", "advertised_port": 29092}
     config = broker_config(listeners={"HOST": outside, "MILL": inside})
-    loop = asyncio.new_event_loop()
-    broker = Broker(config, SimClock(NOW, 1_000), SimDisk(), loop, print)
-
-    async def opened(_: ClientListener) -> None:
-        """No socket is needed for it."""
-
-    monkeypatch.setattr(ClientListener, "open", opened)
-    loop.run_until_complete(broker.start(broker.recover()))
-    assert broker.services.metadata.image.brokers[1].listeners == {
+    broker = Broker(config, SimWorld(1, NOW, 1_000), SimDisk())
+    broker.start(broker.recover())
+    assert broker.parts.metadata.image.brokers[1].listeners == {
         "HOST": ("192.0.2.7", 19092),
         "MILL": ("broker-1", 29092),
     }
-    loop.close()
 
 
 def test_pitfall_41_what_is_advertised_is_what_is_registered(rig: Rig) -> None:

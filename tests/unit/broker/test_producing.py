@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.server.producing import SYNC_MS_MIN
+from broker.produce.produces import SYNC_MS_MIN
 from broker.storage.producer_state import AWAITED_COUNT_MAX
 from protocol.errors import ErrorCode
 from protocol.messages.cluster import FindCoordinatorRequest
@@ -31,7 +31,6 @@ def rig() -> Iterator[Rig]:
     rig = Rig()
     rig.create("t", 2)
     yield rig
-    rig.stop()
 
 
 def code_of(asked: Asked, number: int = 0) -> ErrorCode:
@@ -42,7 +41,7 @@ def code_of(asked: Asked, number: int = 0) -> ErrorCode:
 def test_an_acknowledgement_waits_for_the_sync(rig: Rig, required_acks: int) -> None:
     batch = batch_of([b"x"])
     asked = rig.send(produce_request("t", batch, required_acks=required_acks), 9)
-    log = rig.broker.services.replicas.find("t", 0).log
+    log = rig.broker.parts.replicas.find("t", 0).log
     assert not asked.is_answered()
     assert (log.log_end_offset, log.high_watermark) == (1, 0)
     rig.flusher.sync()
@@ -57,7 +56,7 @@ def test_without_acks_nothing_waits_and_nothing_is_sent(rig: Rig) -> None:
 
 def test_without_acks_a_refusal_hangs_up(rig: Rig) -> None:
     asked = rig.send(produce_request("none", batch_of([b"x"]), required_acks=0), 9)
-    assert "UNKNOWN_TOPIC_OR_PARTITION" in asked.connection.closed_because
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in asked.session.closed_because
 
 
 def test_one_sync_answers_everything_written_before_it(rig: Rig) -> None:
@@ -84,7 +83,7 @@ def test_a_sync_answers_nothing_that_was_written_after_it_began(rig: Rig) -> Non
     rig.flusher.finish(under_way)
     assert [one.is_answered() for one in early] == [True] * 3
     assert [one.is_answered() for one in late] == [False] * 3
-    assert "new2" not in rig.broker.services.metadata.image.topics
+    assert "new2" not in rig.broker.parts.metadata.image.topics
     assert committed_offset(rig) == 1
     rig.flusher.sync()
     assert [one.is_answered() for one in late] == [True] * 3
@@ -95,7 +94,7 @@ def test_a_request_for_two_partitions_waits_for_both(rig: Rig) -> None:
     other = produce_request("t", batch_of([b"y"]), partition=1)
     request.topic_data[0].partition_data += other.topic_data[0].partition_data
     asked = rig.send(request, 9)
-    first, second = (rig.broker.services.replicas.find("t", index).log for index in (0, 1))
+    first, second = (rig.broker.parts.replicas.find("t", index).log for index in (0, 1))
     del rig.flusher.marked[second]
     rig.flusher.sync()
     assert first.high_watermark == 1
@@ -122,7 +121,6 @@ def test_with_interval_flushing_the_page_cache_is_enough() -> None:
     assert not rig.flusher.marked
     rig.send(produce_request("t", batch_of([b"x"] * 1_000)), 9)
     assert len(rig.flusher.marked) == 1
-    rig.stop()
 
 
 def test_flush_ms_bounds_how_long_the_page_cache_is_enough() -> None:
@@ -133,7 +131,6 @@ def test_flush_ms_bounds_how_long_the_page_cache_is_enough() -> None:
     assert not rig.flusher.marked
     rig.advance(2_000)
     assert len(rig.flusher.marked) == 1
-    rig.stop()
 
 
 def test_a_refused_write_is_answered_with_a_retriable_error_and_leaves_nothing(rig: Rig) -> None:
@@ -203,7 +200,7 @@ def test_a_deleted_topic_takes_no_other_topic_of_the_request_with_it(rig: Rig) -
     asked, late = rig.send(request, 9), rig.send(request, 9)
     delete_before_the_data_is_synced(rig, "t")
     assert not asked.is_answered()
-    kept = rig.broker.services.replicas.find("kept", 0).log
+    kept = rig.broker.parts.replicas.find("kept", 0).log
     del rig.flusher.marked[kept]
     rig.advance(2_001)
     assert code_of(late, 1) is ErrorCode.REQUEST_TIMED_OUT, "the time-out holds on"
@@ -224,7 +221,7 @@ def delete_before_the_data_is_synced(rig: Rig, topic: str) -> None:
     marked = rig.flusher.marked
     rig.flusher.marked = {log: None for log in marked if log.topic_id.int == 1}
     rig.flusher.sync()
-    left = (partition.log for partition in rig.broker.services.replicas)
+    left = (partition.log for partition in rig.broker.parts.replicas)
     rig.flusher.marked |= {log: None for log in left if log in marked}
 
 
@@ -243,7 +240,7 @@ def test_the_answer_tells_where_the_log_starts(rig: Rig) -> None:
     for _ in range(3):
         part = rig.ask(request, 9).responses[0].partition_responses[0]
         starts.append(part.log_start_offset)
-        log = rig.broker.services.replicas.find("t", 0).log
+        log = rig.broker.parts.replicas.find("t", 0).log
         log.advance_log_start(log.high_watermark)
     assert starts == [0, 1, 2]
 
@@ -257,7 +254,6 @@ def test_a_producer_silent_for_too_long_is_forgotten() -> None:
     rig.advance(500_000)
     # Nothing is known of it any more, so it may go on wherever it stands.
     assert code_of(settled(rig, of_sequence("t", 7))) is ErrorCode.NONE
-    rig.stop()
 
 
 def settled(rig: Rig, request: ProduceRequest) -> Asked:
@@ -321,10 +317,9 @@ def run_until_the_power_goes(chance: random.Random) -> None:
     answered_commits = [offset for offset, asked in commits if asked.is_answered()]
     if answered_commits:
         assert committed_offset(rig) >= answered_commits[-1]
-    assert all(name in rig.broker.services.metadata.image.topics for name in topics)
+    assert all(name in rig.broker.parts.metadata.image.topics for name in topics)
     again = rig.ask(InitProducerIdRequest(transactional_id=None), 4).producer_id
     assert again != producer_id
-    rig.stop()
 
 
 def everything_in(rig: Rig, index: int) -> list[Any]:
@@ -388,8 +383,8 @@ def test_what_a_partition_not_made_yet_refused_first_comes_first(rig: Rig) -> No
     asked = rig.send(of_sequence("late", 0), 9)
     assert code_of(asked) is ErrorCode.KAFKA_STORAGE_ERROR
     rig.disk.refuses = None
-    replicas = rig.broker.services.replicas
-    replicas.retry(lambda: rig.broker.services.metadata.image, lambda: None)
+    replicas = rig.broker.parts.replicas
+    replicas.retry(lambda: rig.broker.parts.metadata.image, lambda: None)
     assert not replicas.unmade
     assert code_of(rig.send(of_sequence("late", 1), 9)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     asked = rig.send(of_sequence("late", 0), 9)
@@ -410,7 +405,7 @@ def test_a_newer_epoch_need_not_wait_for_what_the_older_was_refused(rig: Rig) ->
 
 
 def test_what_an_unmade_partition_refused_is_bounded_and_goes_with_it(rig: Rig) -> None:
-    refused = rig.broker.services.produces._refused_first
+    refused = rig.broker.parts.produces._refused_first
     rig.disk.refuses = lambda path, operation: operation == "write" and "/late-0/" in path
     topic = CreatableTopic(name="late", num_partitions=1, replication_factor=1)
     rig.ask(CreateTopicsRequest(topics=[topic]), 7)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -43,7 +41,6 @@ def test_session_timeouts_lie_between_those_of_the_node(session_ms: int, code: E
     make_coordinators(rig)
     answer = rig.ask(joining(session_timeout_ms=session_ms), 9)
     assert ErrorCode(answer.error_code) is code
-    rig.stop()
 
 
 def test_a_note_beside_an_offset_is_no_longer_than_the_node_allows() -> None:
@@ -61,7 +58,6 @@ def test_a_note_beside_an_offset_is_no_longer_than_the_node_allows() -> None:
 
     assert commit("12345") is ErrorCode.NONE
     assert commit("123456") is ErrorCode.OFFSET_METADATA_TOO_LARGE
-    rig.stop()
 
 
 def test_a_transaction_may_take_no_longer_than_the_node_allows() -> None:
@@ -70,7 +66,6 @@ def test_a_transaction_may_take_no_longer_than_the_node_allows() -> None:
     assert TxnProducer(rig, "a", timeout_ms=5_000).init() is ErrorCode.NONE
     too_long = TxnProducer(rig, "b", timeout_ms=5_001).init()
     assert too_long is ErrorCode.INVALID_TRANSACTION_TIMEOUT
-    rig.stop()
 
 
 def test_a_topic_that_names_no_factor_gets_that_of_the_node() -> None:
@@ -80,10 +75,9 @@ def test_a_topic_that_names_no_factor_gets_that_of_the_node() -> None:
         rig = Rig(default_replication_factor=factor)
         answer = rig.ask(CreateTopicsRequest(topics=[topic]), 7)
         assert ErrorCode(answer.topics[0].error_code) is code
-        rig.stop()
 
 
-def cleanings(caplog: pytest.LogCaptureFixture, within_s: float = 20.0, **settings: Any) -> int:
+def cleanings(caplog: pytest.LogCaptureFixture, within_ms: int = 20_000, **settings: Any) -> int:
     """How often a partition of many keys is cleaned until nothing of it is dirty."""
     caplog.clear()
     rig = Rig(None, log_cleaner_min_cleanable_ratio=0, **settings)
@@ -94,18 +88,15 @@ def cleanings(caplog: pytest.LogCaptureFixture, within_s: float = 20.0, **settin
         batch = build_batch([NewRecord(key, b"v", rig.clock.now_ms()) for key in keys])
         rig.ask(produce_request("c", batch), 9)
     settle(rig)
-    log = rig.broker.services.replicas.find("c", 0).log
+    log = rig.broker.parts.replicas.find("c", 0).log
 
-    async def cleaned() -> None:
-        async with asyncio.timeout(within_s):
-            while log.cleaned_offset < log.segments.active.base_offset:
-                await asyncio.sleep(0.005)
-
-    with caplog.at_level(logging.INFO, "broker.server.cleaner"):
+    with caplog.at_level(logging.INFO, "broker.replicas.cleaning"):
         rig.advance(CLEANER_MS + 1)
-        with suppress(TimeoutError):
-            rig.loop.run_until_complete(cleaned())
-    rig.stop()
+        end_ms = rig.clock.monotonic_ms() + within_ms
+        while rig.clock.monotonic_ms() < end_ms:
+            rig.world.run_for(5)
+            if log.cleaned_offset >= log.segments.active.base_offset:
+                break
     return sum(record.getMessage() == "partition cleaned" for record in caplog.records)
 
 
@@ -119,7 +110,7 @@ def test_a_cleaning_takes_as_many_keys_as_the_node_gives_it_memory_for(
 def test_nothing_is_cleaned_where_the_node_does_not_want_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    assert cleanings(caplog, 1.0, log_cleaner_enable=False) == 0
+    assert cleanings(caplog, 1_000, log_cleaner_enable=False) == 0
 
 
 @pytest.mark.parametrize("interval_ms", [250, 5_000])
@@ -133,8 +124,7 @@ def test_records_of_the_page_cache_are_looked_at_as_often_as_the_node_says(
     rig.advance(interval_ms - 1)
     assert not rig.flusher.marked
     rig.advance(1)
-    assert list(rig.flusher.marked) == [rig.broker.services.replicas.find("t", 0).log]
-    rig.stop()
+    assert list(rig.flusher.marked) == [rig.broker.parts.replicas.find("t", 0).log]
 
 
 @pytest.mark.parametrize("interval_ms", [2_000, 500_000])
@@ -160,4 +150,3 @@ def test_expired_transactional_ids_go_as_often_as_the_node_looks(
     assert is_known()
     rig.advance(1)
     assert not is_known()
-    rig.stop()

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from broker.controller import topics
-from broker.controller.image import OFFSETS_TOPIC
-from broker.controller.names import check_topic_name
 from broker.controller.outcome import AllocateProducerIds, CreateOwnTopic
 from broker.controller.placement import place
 from broker.controller.topics import SUGGESTION_COUNT_MAX
+from broker.metadata.image import OFFSETS_TOPIC
+from broker.metadata.names import check_topic_name
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.topics import (
     CreatableReplicaAssignment,

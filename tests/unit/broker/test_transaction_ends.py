@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.controller.image import OFFSETS_TOPIC
 from broker.coordinators.txn import TxnShard
+from broker.metadata.image import OFFSETS_TOPIC
 from protocol.errors import ErrorCode
 from protocol.messages.cluster import FindCoordinatorRequest
 from protocol.messages.offsets import (
@@ -86,9 +86,8 @@ def test_a_power_cut_leaves_nothing_open_for_ever_even_with_unsynced_data(seed: 
     rig.advance(producer.timeout_ms + ABORT_CHECK_MS + 1)
     settle(rig)
     for partition in (A, B):
-        log = rig.broker.services.replicas.find(*partition).log
+        log = rig.broker.parts.replicas.find(*partition).log
         assert log.last_stable_offset == log.log_end_offset
-    rig.stop()
 
 
 def test_what_was_not_decided_is_open_after_a_restart_and_can_be_ended(rig: Rig) -> None:
@@ -142,13 +141,12 @@ def test_a_coordinator_begins_when_a_full_disk_has_room_again(key_type: int) -> 
     rig.send(request, 4)
     rig.disk.capacity_bytes = 0
     settle(rig)
-    assert rig.broker.services.replicas.unmade
+    assert rig.broker.parts.replicas.unmade
     rig.disk.capacity_bytes = None
     rig.advance(2_000)
     settle(rig)
-    shards = (rig.broker.services.groups, rig.broker.services.transactions)[key_type]
+    shards = (rig.broker.parts.groups, rig.broker.parts.transactions)[key_type]
     assert shards.find("x").shard is not None
-    rig.stop()
 
 
 def test_a_decision_that_a_full_disk_refuses_has_not_been_made(
@@ -236,12 +234,11 @@ def test_ids_that_take_many_batches_are_looked_for_once(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(TxnShard, "expired", expired)
     rig.clock.advance(1_000)
-    transactions = rig.broker.services.transactions
+    transactions = rig.broker.parts.transactions
     transactions.expire()
     settle(rig)
     assert not any(one.transactions for one in transactions.shards())
     assert looked == list(transactions.shards())
-    rig.stop()
 
 
 def test_the_longest_ids_expire_too_many_of_them_at_once() -> None:
@@ -253,8 +250,7 @@ def test_the_longest_ids_expire_too_many_of_them_at_once() -> None:
     settle(rig)
     rig.advance(rig.broker.config.transactional_id_expiration_ms + 1)
     settle(rig)
-    assert not any(one.transactions for one in rig.broker.services.transactions.shards())
-    rig.stop()
+    assert not any(one.transactions for one in rig.broker.parts.transactions.shards())
 
 
 # Offsets in transactions.
@@ -335,7 +331,7 @@ def test_old_clients_do_not_know_that_a_coordinator_loads(
     rig: Rig, producer: TxnProducer, version: int, code: ErrorCode
 ) -> None:
     producer.add_offsets("g")
-    for loaded, _ in rig.broker.services.groups.loaded():
+    for loaded, _ in rig.broker.parts.groups.loaded():
         loaded.shard = None
     assert producer.commit_offsets("g", {A: 7}, version) == [code]
 
@@ -345,14 +341,13 @@ def test_the_offsets_topic_is_made_for_the_first_group_of_all() -> None:
     rig.ask(FindCoordinatorRequest(key_type=TRANSACTION, coordinator_keys=["id"]), 4)
     producer = TxnProducer(rig).ready()
     assert producer.add_offsets("g") is ErrorCode.NONE
-    assert OFFSETS_TOPIC in rig.broker.services.metadata.image.topics
-    rig.stop()
+    assert OFFSETS_TOPIC in rig.broker.parts.metadata.image.topics
 
 
 def test_offsets_carry_sequences_as_kafka_writes_them(rig: Rig, producer: TxnProducer) -> None:
     """Each commit begins at 0: nobody sends one of them twice, so nobody counts on."""
     producer.add_offsets("g")
-    partition = rig.broker.services.groups.find("g").partition
+    partition = rig.broker.parts.groups.find("g").partition
     topic = TopicRequest(name=OFFSETS_TOPIC, partition_indexes=[partition.index])
     for offsets in ({A: 1, B: 1}, {A: 2}):
         assert set(producer.commit_offsets("g", offsets)) == {ErrorCode.NONE}

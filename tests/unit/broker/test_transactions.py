@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.controller.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from broker.server.reading import LISTED_BEYOND_MAX
+from broker.fetch.reading import LISTED_BEYOND_MAX
+from broker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from protocol.errors import ErrorCode
 from protocol.messages.cluster import FindCoordinatorRequest
 from protocol.messages.producer_ids import InitProducerIdRequest
@@ -48,19 +48,17 @@ def producer(rig: Rig) -> TxnProducer:
 
 def test_the_transactions_topic_is_made_on_demand_small_and_compacted() -> None:
     rig = Rig()
-    assert TRANSACTIONS_TOPIC not in rig.broker.services.metadata.image.topics
+    assert TRANSACTIONS_TOPIC not in rig.broker.parts.metadata.image.topics
     rig.ask(FindCoordinatorRequest(key_type=TRANSACTION, coordinator_keys=["id"]), 4)
-    image = rig.broker.services.metadata.image
+    image = rig.broker.parts.metadata.image
     assert len(image.topics[TRANSACTIONS_TOPIC].partitions) == 3
     assert image.topics[TRANSACTIONS_TOPIC].is_internal
     assert image.settings(2, TRANSACTIONS_TOPIC)["cleanup.policy"] == "compact"
-    rig.stop()
 
 
 def test_without_the_topic_there_is_no_coordinator_yet() -> None:
     rig = Rig()
     assert TxnProducer(rig).init() is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    rig.stop()
 
 
 @pytest.mark.parametrize("version", InitProducerIdRequest.valid_versions)
@@ -240,7 +238,7 @@ def test_while_the_coordinator_loads_a_batch_may_be_tried_again(
     rig: Rig, producer: TxnProducer
 ) -> None:
     producer.add(A)
-    for loaded, _ in rig.broker.services.transactions.loaded():
+    for loaded, _ in rig.broker.parts.transactions.loaded():
         loaded.shard = None
     assert producer.put(A, b"x") is ErrorCode.NOT_ENOUGH_REPLICAS
     assert producer.end() is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -292,7 +290,7 @@ def test_a_finished_transaction_is_open_until_its_marker_is_committed(
     rig.flusher.sync()
     assert ending.answer.error_code == 0
     # The marker is written, but not synced.
-    log = rig.broker.services.replicas.find("t", 0).log
+    log = rig.broker.parts.replicas.find("t", 0).log
     assert (log.written_end_offset, log.high_watermark, log.last_stable_offset) == (2, 1, 0)
     settle(rig)
     assert log.last_stable_offset == 2
@@ -354,7 +352,7 @@ def test_damage_found_while_aborted_transactions_are_listed_is_an_error_of_the_s
     producer = TxnProducer(rig).ready()
     for number in range(LISTED_BEYOND_MAX + 20):
         producer.write((A, b"%d" % number), is_commit=False)
-    log = rig.broker.services.replicas.find("t", 0).log
+    log = rig.broker.parts.replicas.find("t", 0).log
     content = rig.disk.contents(f"{log.folder}/00000000000000000000.log")
     request = fetch_request("t", 0, isolation_level=READ_COMMITTED, partition_max_bytes=300)
     second = next(iterate_batches(content))[0].size_bytes

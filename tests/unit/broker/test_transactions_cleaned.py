@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.server.replica_manager import Partition
+from broker.replicas.replica_manager import Partition
 from protocol.errors import ErrorCode
 from protocol.types import TopicPartition
 from tests.harness.wire import batch_of, fetch_request, produce_request
@@ -36,14 +36,13 @@ def rig() -> Iterator[Rig]:
     make_coordinators(rig)
     rig.create("c", cleanup_policy="compact", segment_bytes="600")
     yield rig
-    rig.stop()
 
 
 def clean(rig: Rig, partition: Partition) -> None:
     """Clean as long as there is anything to clean."""
     now_ms = rig.clock.now_ms()
     while (job := partition.log.plan_cleaning(now_ms, MAP_BYTES)) is not None:
-        while not rig.broker.services.replicas.logs.clean(partition.log, job):
+        while not rig.broker.parts.replicas.logs.clean(partition.log, job):
             pass
         partition.log.cleaned(job, now_ms)
 
@@ -53,7 +52,7 @@ def test_what_is_aborted_behind_a_gap_is_listed_to_who_fetches_inside_it(rig: Ri
     for number in range(20):
         rig.ask(produce_request("c", batch_of([b"%d" % number])), 9)
     producer.write((PLACE, b"aborted"), is_commit=False)
-    partition = rig.broker.services.replicas.find(*PLACE)
+    partition = rig.broker.parts.replicas.find(*PLACE)
     rig.clock.advance(LATER_MS)
     clean(rig, partition)
     aborted = partition.log.aborted_transactions(0, partition.log.log_end_offset)
@@ -78,19 +77,19 @@ def test_coordinators_load_from_cleaned_logs(rig: Rig) -> None:
         codes += [*producer.commit_offsets("g", {PLACE: number}), producer.end()]
         settle(rig)
         assert set(codes) == {ErrorCode.NONE}
-    services = rig.broker.services
+    services = rig.broker.parts
     before = services.transactions.shard("id").transactions
     rig.clock.advance(LATER_MS)
     for loaded in (services.transactions.find("id"), services.groups.find("g")):
         size_bytes = loaded.partition.log.size_bytes
         clean(rig, loaded.partition)
         assert loaded.partition.log.size_bytes < size_bytes
-    rig.broker.services.replicas.flush_all()
+    rig.broker.parts.replicas.flush_all()
     settle(rig)
     rig.disk.now_ms = rig.clock.now_ms()
     rig.power_cut(random.Random(1))
     settle(rig)
-    services = rig.broker.services
+    services = rig.broker.parts
     for _ in range(100):
         # A slice a turn: every segment is one at least.
         rig.turn()

@@ -227,7 +227,7 @@ class World:
         """All or nothing of every transaction, in data and offsets alike."""
         read = ReadLog("committed", is_full=True, is_read_committed=True)
         for place in PLACES:
-            log = self.rig.broker.services.replicas.find(*place).log
+            log = self.rig.broker.parts.replicas.find(*place).log
             assert log.last_stable_offset == log.log_end_offset, "something is open for ever"
             read.starts[place] = 0
             for record in read_stable_records(self.rig, *place):
@@ -264,7 +264,6 @@ def campaign(name: str, world_count: int, step_count: int) -> None:
         world = World(random.Random(chance.random()))
         world.run(step_count)
         world.judge()
-        world.rig.stop()
         cuts += world.cut_count
         ends = [end for actor in world.actors for end in actor.log.ends.values()]
         transactions += len(ends)

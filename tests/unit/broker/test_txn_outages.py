@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.server.txn_outages import REMINDER_MS
+from broker.shards.outages import REMINDER_MS
 from protocol.errors import ErrorCode
 from protocol.messages.topics import DeleteTopicsRequest
 from tests.unit.broker.rig import Rig

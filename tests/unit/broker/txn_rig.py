@@ -44,7 +44,6 @@ def txn_rig() -> Iterator[Rig]:
     rig.create("t", 2)
     make_coordinators(rig)
     yield rig
-    rig.stop()
 
 
 def make_coordinators(rig: Rig) -> None:

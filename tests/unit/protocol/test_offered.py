@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.server.handlers.table import HANDLERS
+from broker.node.tables import client_table
 from protocol.client.versions import Versions
 from protocol.messages.api import (
     BETWEEN_BROKERS,
@@ -14,6 +14,7 @@ from protocol.messages.api import (
     request_class,
     response_class,
 )
+from tests.unit.broker.rig import Rig
 
 # The column "offer first" of the protocol's facts: key, first and last version. What needs security
 # or a cluster is not in it.
@@ -35,8 +36,9 @@ OFFERED_TO_BROKERS = {
 
 
 def test_what_is_listed_is_what_is_handled() -> None:
-    assert HANDLERS.keys() == SERVED.keys()
-    assert not UNSERVED & HANDLERS.keys()
+    handled = client_table(Rig().broker.parts).keys()
+    assert handled == SERVED.keys()
+    assert not UNSERVED & handled
     assert SERVED.keys() | UNSERVED == set(DECLARED)
 
 

@@ -1,0 +1,43 @@
+"""How long one turn of the loop may work for clients.
+
+Ground floor. Pure. A connection has a budget of its own (`sessions`); a hundred busy ones would
+still keep everybody else waiting for a hundred times as long. So all connections of clients share
+one more: what does not fit into this turn waits for the next, and in between the loop looks at
+every socket, timer and finished sync.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.world import Soon
+
+LOOP_TURN_NS_MAX = 50_000_000
+"""After so much work for clients the loop looks around."""
+
+
+class TurnBudget:
+    """Shared by the sessions of all clients."""
+
+    __slots__ = ("_end_ns", "_is_open", "_limit_ns", "_soon", "_turn_ns")
+
+    def __init__(
+        self, turn_ns: Callable[[], int], soon: Soon, limit_ns: int = LOOP_TURN_NS_MAX
+    ) -> None:
+        self._turn_ns = turn_ns
+        self._soon = soon
+        self._limit_ns = limit_ns
+        self._is_open = False
+        self._end_ns = 0
+
+    def is_spent(self, now_ns: int) -> bool:
+        """Whether the turn is over for whoever wants to begin something at this time."""
+        if not self._is_open:
+            self._is_open = True
+            self._end_ns = now_ns + self._limit_ns
+            self._soon(self._renew)
+            return False
+        return now_ns > self._end_ns
+
+    def _renew(self) -> None:
+        self._is_open = False

@@ -1,0 +1,211 @@
+"""Fetch: answered at once when there is enough, parked until there is, or until its time is up.
+
+Floor: fetch. `reading` looks at the logs; here is when. A parked fetch keeps everything behind it
+on its connection waiting; so when another kind of request comes in behind it, it is completed
+early, but not before it has waited a little, or an idle consumer that interleaves requests would
+fetch in a circle.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from broker.alarm import Alarm
+from broker.config import InForce
+from broker.fetch.reading import Reading, ReadingPorts
+from broker.metrics.metrics import Metrics
+from broker.purgatory import Parked, Purgatory
+from broker.replicas.replica_manager import (
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    Partition,
+    ReplicaManager,
+)
+from broker.replication.fetch_session import FetchSession, FetchSessions
+from broker.sessions.call import Call
+from broker.sessions.reception import BROKER_LISTENER
+from broker.world import Clock
+from protocol.errors import ApiError
+from protocol.messages.fetch import FetchRequest, FetchResponse
+
+EARLY_AFTER_MS = 5
+"""The least time a fetch stays parked before another request may end its wait."""
+
+ISOLATION_LEVELS = (READ_UNCOMMITTED, READ_COMMITTED)
+
+Awaited = tuple[Partition, int]
+"""A partition read at one isolation level: its readable end is what a parked fetch waits for."""
+
+END_OF_TIME_MS = 2**63
+
+
+class ParkedFetch:
+    """A fetch that waits for data."""
+
+    __slots__ = (
+        "_fetches",
+        "call",
+        "deadline_ms",
+        "entry",
+        "is_hastened",
+        "parked_ms",
+        "request",
+        "session",
+        "thresholds",
+    )
+
+    def __init__(
+        self,
+        fetches: Fetches,
+        call: Call,
+        request: FetchRequest,
+        session: FetchSession | None,
+        parked_ms: int,
+    ) -> None:
+        self._fetches = fetches
+        self.call = call
+        self.request = request
+        self.session = session
+        self.parked_ms = parked_ms
+        self.deadline_ms = parked_ms + request.max_wait_ms
+        self.is_hastened = False
+        self.thresholds: list[tuple[Awaited, int]] = []
+        self.entry: Parked[Awaited, ParkedFetch] | None = None
+
+    def hasten(self) -> None:
+        """Another request waits behind it: end its wait soon."""
+        self._fetches.hasten(self)
+
+    def forget(self) -> None:
+        """Its connection is gone."""
+        self._fetches.forget(self)
+
+    def drop(self) -> None:
+        """Nobody waits for its answer: it is done, and its place in the line is free."""
+        self._fetches.forget(self)
+        self.call.answer_nothing()
+
+
+class Fetches:
+    """All Fetch requests under way."""
+
+    def __init__(
+        self,
+        settings: InForce,
+        clock: Clock,
+        alarm: Alarm,
+        chance: Random,
+        metrics: Metrics,
+        replicas: ReplicaManager,
+    ) -> None:
+        self._clock = clock
+        self._alarm = alarm
+        self._metrics = metrics
+        self._parked: Purgatory[Awaited, ParkedFetch] = Purgatory()
+        config = settings.config
+        self.sessions = FetchSessions(
+            config.max_incremental_fetch_session_cache_slots,
+            config.max_incremental_fetch_session_cache_partitions,
+            chance,
+        )
+        self._ports = ReadingPorts(replicas, metrics, settings, self.sessions)
+
+    def start(self, call: Call, request: FetchRequest) -> FetchResponse | None:
+        """The answer, or None when the fetch has been parked."""
+        now_ms = self._clock.monotonic_ms()
+        try:
+            session = self.sessions.open(
+                request.session_id,
+                request.session_epoch,
+                request.topics,
+                request.forgotten_topics_data,
+                now_ms,
+            )
+        except ApiError as error:
+            return FetchResponse(error_code=error.code)
+        reading = Reading(self._ports, call, request, session)
+        if request.max_wait_ms <= 0 or reading.is_enough():
+            return reading.finish(now_ms)
+        self._park(ParkedFetch(self, call, request, session, now_ms), reading)
+        return None
+
+    def _park(self, parked: ParkedFetch, reading: Reading) -> None:
+        parked.call.session.parked_fetch = parked
+        is_committed = parked.request.isolation_level == READ_COMMITTED
+        isolation_level = READ_COMMITTED if is_committed else READ_UNCOMMITTED
+        # Any record beyond what is readable now is worth another look.
+        parked.thresholds = [
+            ((partition, isolation_level), partition.readable_end(isolation_level) + 1)
+            for partition in reading.partitions
+        ]
+        self._enter(parked)
+
+    def _enter(self, parked: ParkedFetch) -> None:
+        parked.entry = self._parked.park(
+            parked, parked.thresholds, parked.deadline_ms, wants_all=False
+        )
+        self._alarm.wake_by(parked.deadline_ms)
+
+    def advanced(self, partition: Partition) -> None:
+        """The partition's high watermark has moved: look again at the fetches that wait for it."""
+        if not self._parked.is_awaiting:
+            return
+        for isolation_level in ISOLATION_LEVELS:
+            end_offset = partition.readable_end(isolation_level)
+            for parked in self._parked.release((partition, isolation_level), end_offset):
+                reading = self._read(parked)
+                if reading.is_enough():
+                    self._complete(parked, reading)
+                else:
+                    self._park(parked, reading)
+
+    def gone(self, partition: Partition) -> None:
+        """The partition is not served here any more: its fetchers learn so."""
+        for isolation_level in ISOLATION_LEVELS:
+            for parked in self._parked.release_all((partition, isolation_level)):
+                self._complete(parked, self._read(parked))
+
+    def expire(self, now_ms: int) -> None:
+        """Answer the fetches whose time is up with what there is."""
+        for parked in self._parked.expire(now_ms):
+            if parked.is_hastened:
+                self._metrics.fetch_completed_early()
+            self._complete(parked, self._read(parked))
+
+    @property
+    def parked_count(self) -> int:
+        """Requests that wait for data."""
+        return len(self._parked)
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        return self._parked.next_deadline_ms
+
+    def hasten(self, parked: ParkedFetch) -> None:
+        """Another request waits behind this fetch: end its wait soon."""
+        if parked.is_hastened or parked.call.listener_name == BROKER_LISTENER:
+            return
+        now_ms = self._clock.monotonic_ms()
+        deadline_ms = max(now_ms, parked.parked_ms + EARLY_AFTER_MS)
+        if deadline_ms < parked.deadline_ms:
+            parked.is_hastened = True
+            parked.deadline_ms = deadline_ms
+            self.forget(parked)
+            self._enter(parked)
+
+    def forget(self, parked: ParkedFetch) -> None:
+        """Its connection is gone."""
+        if parked.entry is not None:
+            self._parked.remove(parked.entry)
+
+    def complete_all(self) -> None:
+        """The broker stops: answer every fetch with what there is."""
+        for parked in self._parked.expire(END_OF_TIME_MS):
+            self._complete(parked, self._read(parked))
+
+    def _read(self, parked: ParkedFetch) -> Reading:
+        return Reading(self._ports, parked.call, parked.request, parked.session)
+
+    def _complete(self, parked: ParkedFetch, reading: Reading) -> None:
+        parked.call.session.parked_fetch = None
+        parked.call.answer(reading.finish(self._clock.monotonic_ms()))

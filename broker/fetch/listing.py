@@ -1,0 +1,168 @@
+"""ListOffsets: the ends of logs are told at once, records are looked for by their time in turns.
+
+Floor: fetch. Finding a record by its time opens a batch, and a small batch may be a large one once
+it is decompressed; a request may name thousands of them. So such searches of all connections stand
+in one line. Each turn of the loop works them off for a short time, one partition of each request
+after the other, and everybody else is served in between.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+
+from broker.replicas.replica_manager import ReplicaManager
+from broker.sessions.call import Call
+from broker.sessions.reception import BROKER_LISTENER
+from broker.storage.errors import CorruptionError, DiskError
+from broker.world import Soon
+from protocol.errors import ApiError, ErrorCode, WireError
+from protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from protocol.types import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
+    NO_LEADER_EPOCH,
+    NO_OFFSET,
+    NO_TIMESTAMP,
+    TopicPartition,
+)
+
+TURN_NS_MAX = 20_000_000
+"""In one turn of the loop no search begins after this much time."""
+
+MAX_TIMESTAMP_SINCE = 7
+"""ListOffsets -3; the special timestamps below it are not served in any version offered."""
+
+LEADER_EPOCH_SINCE = 4
+
+_ENDS = (LATEST_TIMESTAMP, EARLIEST_TIMESTAMP)
+
+
+class Listing:
+    """One ListOffsets request, and which of its partitions still have to be searched."""
+
+    def __init__(self, replicas: ReplicaManager, call: Call, request: ListOffsetsRequest) -> None:
+        """Everything but the searches is done here."""
+        self.call = call
+        self.response = ListOffsetsResponse()
+        self._replicas = replicas
+        self._request = request
+        self._searches: deque[tuple[str, ListOffsetsPartition, ListOffsetsPartitionResponse]] = (
+            deque()
+        )
+        named = Counter(
+            TopicPartition(topic.name, partition.partition_index)
+            for topic in request.topics
+            for partition in topic.partitions
+        )
+        for topic in request.topics:
+            answer = ListOffsetsTopicResponse(name=topic.name)
+            for asked in topic.partitions:
+                one = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
+                answer.partitions.append(one)
+                if named[TopicPartition(topic.name, asked.partition_index)] > 1:
+                    one.error_code = ErrorCode.INVALID_REQUEST
+                elif request.replica_id >= 0 and call.listener_name != BROKER_LISTENER:
+                    one.error_code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+                elif asked.timestamp in _ENDS:
+                    self._answer(topic.name, asked, one)
+                else:
+                    self._searches.append((topic.name, asked, one))
+            self.response.topics.append(answer)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the answer is complete, or nobody waits for it any more."""
+        return not self._searches or self.call.session.is_closed
+
+    def search_one(self) -> None:
+        """Answer the next partition; the last one lets the answer leave."""
+        self._answer(*self._searches.popleft())
+        if not self._searches:
+            self.call.answer(self.response)
+
+    def _answer(
+        self, topic: str, asked: ListOffsetsPartition, answer: ListOffsetsPartitionResponse
+    ) -> None:
+        try:
+            self._list_one(topic, asked, answer)
+        except ApiError as error:
+            answer.error_code = error.code
+        except (DiskError, CorruptionError, WireError):
+            answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+
+    def _list_one(
+        self, topic: str, asked: ListOffsetsPartition, answer: ListOffsetsPartitionResponse
+    ) -> None:
+        version = self.call.version
+        partition = self._replicas.find(topic, asked.partition_index)
+        partition.check_epoch(asked.current_leader_epoch)
+        log = partition.log
+        limit_offset = partition.readable_end(self._request.isolation_level)
+        timestamp = asked.timestamp
+        leader_epoch = NO_LEADER_EPOCH
+        if timestamp == LATEST_TIMESTAMP:
+            answer.offset = limit_offset
+            leader_epoch = partition.epoch_at(limit_offset - 1)
+        elif timestamp == EARLIEST_TIMESTAMP:
+            answer.offset = log.log_start_offset
+            leader_epoch = partition.epoch_at(log.log_start_offset)
+        elif timestamp >= 0 or (timestamp == MAX_TIMESTAMP and version >= MAX_TIMESTAMP_SINCE):
+            found = (
+                log.max_timestamp_record(limit_offset)
+                if timestamp == MAX_TIMESTAMP
+                else log.offset_for_timestamp(timestamp, limit_offset)
+            )
+            if found is None:
+                answer.offset, answer.timestamp = NO_OFFSET, NO_TIMESTAMP
+                return
+            answer.offset, answer.timestamp = found.offset, found.timestamp_ms
+            leader_epoch = found.leader_epoch
+        else:
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp}")
+        if version >= LEADER_EPOCH_SINCE:
+            answer.leader_epoch = leader_epoch
+
+
+class Listings:
+    """All ListOffsets requests under way."""
+
+    def __init__(self, replicas: ReplicaManager, soon: Soon, turn_ns: Callable[[], int]) -> None:
+        self._replicas = replicas
+        self._soon = soon
+        self._turn_ns = turn_ns
+        self._line: deque[Listing] = deque()
+
+    def start(self, call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse | None:
+        """The answer, or None when something has to be searched for it."""
+        listing = Listing(self._replicas, call, request)
+        if listing.is_done:
+            return listing.response
+        self._line.append(listing)
+        if len(self._line) == 1:
+            self._soon(self._turn)
+        return None
+
+    def _turn(self) -> None:
+        """Search until the time is up; what is left goes on in the loop's next turn."""
+        line = self._line
+        end_ns = self._turn_ns() + TURN_NS_MAX
+        while True:
+            listing = line[0]
+            if not listing.is_done:
+                listing.call.session.attempt(listing.search_one)
+            line.popleft()
+            if not listing.is_done:
+                line.append(listing)
+            if not line:
+                return
+            if self._turn_ns() > end_ns:
+                self._soon(self._turn)
+                return

@@ -1,0 +1,224 @@
+"""One look at everything that a fetch asks for, and the answer made of it.
+
+Floor: fetch. Answers hold regions of files, never bytes; `output` sends them. A fetch that waits
+is looked at several times, so nothing outside is changed before `finish`, when its answer leaves.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from broker.config import InForce
+from broker.metrics.metrics import Metrics
+from broker.replicas.replica_manager import READ_COMMITTED, Partition, ReplicaManager
+from broker.replication.fetch_session import (
+    FULL_EPOCH,
+    CachedPartition,
+    FetchSession,
+    FetchSessions,
+)
+from broker.sessions.call import Call
+from broker.sessions.reception import BROKER_LISTENER
+from broker.storage.errors import CorruptionError, DiskError
+from broker.storage.log import Log
+from broker.storage.outcomes import LogRead
+from protocol.errors import ApiError, ErrorCode, WireError
+from protocol.log import fields
+from protocol.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from protocol.wire.records import iterate_batches
+
+logger = logging.getLogger(__name__)
+
+ZSTD = "zstd"
+STORAGE_ERROR_SINCE = 6
+ZSTD_SINCE = 10
+"""The first version of Fetch whose clients know zstd (KIP-110)."""
+
+LISTED_BEYOND_MAX = 100
+"""Aborted transactions; with more than this the answer's own end is looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingPorts:
+    """What a look needs around it."""
+
+    replicas: ReplicaManager
+    metrics: Metrics
+    settings: InForce
+    sessions: FetchSessions
+
+
+class Reading:
+    """One look at everything a fetch asks for."""
+
+    __slots__ = ("_call", "_found", "_has_error", "_left_bytes", "_ports", "_session",
+                 "_size_bytes", "partitions", "request", "response")  # fmt: skip
+
+    def __init__(
+        self, ports: ReadingPorts, call: Call, request: FetchRequest, session: FetchSession | None
+    ) -> None:
+        """Without a session everything in the request is looked at, and answered."""
+        self.request = request
+        self.response = FetchResponse()
+        self.partitions: list[Partition] = []
+        self._ports = ports
+        self._call = call
+        self._session = session
+        self._size_bytes = 0
+        self._found: list[tuple[Partition, int]] = []
+        self._left_bytes = min(request.max_bytes, ports.settings.config.fetch_max_bytes)
+        self._has_error = False
+        if session is None:
+            self._read_all()
+        else:
+            self._read_news(session)
+
+    def _read_all(self) -> None:
+        for topic in self.request.topics:
+            answer = FetchableTopicResponse(topic=topic.topic)
+            for asked in topic.partitions:
+                answer.partitions.append(self._read(topic.topic, asked))
+            self.response.responses.append(answer)
+
+    def _read_news(self, session: FetchSession) -> None:
+        """Only the partitions of the session that there is something to tell of."""
+        topics: dict[str, FetchableTopicResponse] = {}
+        for cached in session.partitions.values():
+            if self._is_quiet(cached):
+                continue
+            answer = self._read(cached.topic, cached.asked)
+            if cached.is_news(answer):
+                topic = topics.get(cached.topic)
+                if topic is None:
+                    topic = topics[cached.topic] = FetchableTopicResponse(topic=cached.topic)
+                    self.response.responses.append(topic)
+                topic.partitions.append(answer)
+
+    def _is_quiet(self, cached: CachedPartition) -> bool:
+        """Whether the partition is as the reader knows it: most are, of a reader of a thousand."""
+        asked = cached.asked
+        partition = self._ports.replicas.get(cached.topic, asked.partition)
+        if partition is None or self.request.replica_id >= 0 or asked.last_fetched_epoch >= 0:
+            return False
+        log = partition.log
+        is_quiet = (
+            log.high_watermark == cached.high_watermark
+            and log.log_start_offset == cached.log_start_offset
+            and asked.current_leader_epoch in (-1, partition.leader_epoch)
+            and partition.readable_end(self.request.isolation_level) <= asked.fetch_offset
+            and asked.fetch_offset <= log.log_end_offset
+        )
+        if is_quiet:
+            self.partitions.append(partition)
+        return is_quiet
+
+    def finish(self, now_ms: int) -> FetchResponse:
+        """The answer leaves: count what it carries, and remember what the reader is told."""
+        self._ports.metrics.fetched(self._size_bytes)
+        for partition, size_bytes in self._found:
+            partition.bytes_out += size_bytes
+        answers = [
+            (topic.topic, part) for topic in self.response.responses for part in topic.partitions
+        ]
+        session = self._session
+        if session is not None:
+            self.response.session_id = session.session_id
+            for name, part in answers:
+                session.told(name, part)
+        elif self.request.session_epoch == FULL_EPOCH:
+            self.response.session_id = self._ports.sessions.create(
+                self.request.topics, answers, now_ms
+            )
+        return self.response
+
+    def is_enough(self) -> bool:
+        """Whether the answer may leave before the fetch's time is up."""
+        return self._size_bytes >= self.request.min_bytes or self._has_error or not self.partitions
+
+    def _read(self, topic: str, asked: FetchPartition) -> PartitionData:
+        answer = PartitionData(
+            partition_index=asked.partition, high_watermark=-1, records=b"",
+            aborted_transactions=[] if self.request.isolation_level == READ_COMMITTED else None,
+        )  # fmt: skip
+        try:
+            if self.request.replica_id >= 0 and self._call.listener_name != BROKER_LISTENER:
+                raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+            partition = self._ports.replicas.find(topic, asked.partition)
+            partition.check_epoch(asked.current_leader_epoch)
+            if self._call.version < ZSTD_SINCE and partition.log.config.compression_type == ZSTD:
+                raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+            self._read_log(partition, asked, answer)
+            self.partitions.append(partition)
+        except ApiError as error:
+            self._has_error = True
+            answer.error_code = self._code(error.code)
+        except (DiskError, CorruptionError, WireError) as error:
+            logger.warning("fetch failed", extra=fields(topic=topic, error=error))
+            self._has_error = True
+            answer.error_code = self._code(ErrorCode.KAFKA_STORAGE_ERROR)
+        return answer
+
+    def _code(self, code: ErrorCode) -> ErrorCode:
+        if code is ErrorCode.KAFKA_STORAGE_ERROR and self._call.version < STORAGE_ERROR_SINCE:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return code
+
+    def _read_log(self, partition: Partition, asked: FetchPartition, answer: PartitionData) -> None:
+        log = partition.log
+        if asked.last_fetched_epoch >= 0 and self._diverges(partition, asked, answer):
+            self._has_error = True
+        else:
+            max_bytes = min(asked.partition_max_bytes, self._left_bytes)
+            found = log.read(
+                asked.fetch_offset,
+                max(max_bytes, 0),
+                partition.readable_end(self.request.isolation_level),
+                min_one_batch=self._size_bytes == 0,
+            )
+            if found.region is not None:
+                answer.records = found.region
+                self._size_bytes += found.size_bytes
+                self._found.append((partition, found.size_bytes))
+                self._left_bytes -= found.size_bytes
+                if self.request.isolation_level == READ_COMMITTED:
+                    answer.aborted_transactions = aborted_in(log, asked.fetch_offset, found)
+        answer.high_watermark = log.high_watermark
+        answer.last_stable_offset = log.last_stable_offset
+        answer.log_start_offset = log.log_start_offset
+
+    def _diverges(self, partition: Partition, asked: FetchPartition, answer: PartitionData) -> bool:
+        """Whether what the client has read last is not what our log holds there."""
+        epoch, end_offset = partition.end_offset_for_epoch(asked.last_fetched_epoch)
+        if epoch < 0:
+            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if epoch == asked.last_fetched_epoch and end_offset >= asked.fetch_offset:
+            return False
+        answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+        return True
+
+
+def aborted_in(log: Log, start_offset: int, read: LogRead) -> list[AbortedTransaction]:
+    """What a reader of committed data must skip in the batches of an answer.
+
+    One answer ends with its segment at the latest, and transactions listed beyond its last batch do
+    a client no harm; but many of them would be listed again in every answer of that segment.
+    """
+    end_offset = min(read.limit_offset, log.last_stable_offset)
+    found = log.aborted_transactions(start_offset, end_offset)
+    if len(found) > LISTED_BEYOND_MAX and read.region is not None:
+        for header, _ in iterate_batches(read.region.read()):
+            end_offset = header.last_offset + 1
+        found = [one for one in found if one.first_offset < end_offset]
+    return [
+        AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
+        for one in found
+    ]

@@ -1,0 +1,106 @@
+"""Topics made, grown and deleted: orders to the controller."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.cluster.metadata_driver import MetadataDriver
+from broker.controller.controller import ControllerInput
+from broker.sessions.call import Call
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.topics import (
+    CreatableTopicResult,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from protocol.wire.schema import Message
+
+DELETION_DISABLED_SINCE = 3
+TIMED_OUT = ErrorCode.REQUEST_TIMED_OUT
+"""What an order is answered with that could not be written: retriable, and in every tool's book."""
+
+
+class TopicHandlers:
+    """Topics made, deleted and grown."""
+
+    def __init__(self, metadata: MetadataDriver) -> None:
+        self._metadata = metadata
+
+    def create_topics(self, call: Call, request: CreateTopicsRequest) -> None:
+        """CreateTopics: answered when the topics can be written to."""
+
+        def refused(error: ApiError) -> Message:
+            return CreateTopicsResponse(
+                topics=[
+                    CreatableTopicResult(
+                        name=name, error_code=TIMED_OUT, error_message=error.message, configs=[]
+                    )
+                    for name in dict.fromkeys(topic.name for topic in request.topics)
+                ]
+            )
+
+        self._submit(call, request, refused)
+
+    def delete_topics(self, call: Call, request: DeleteTopicsRequest) -> None:
+        """DeleteTopics: answered when the topics are out of service."""
+
+        def refused(error: ApiError) -> Message:
+            states = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
+            asked = dict.fromkeys((state.name, state.topic_id) for state in states)
+            names = self._metadata.image.topic_names
+            return DeleteTopicsResponse(
+                responses=[
+                    DeletableTopicResult(
+                        # Only a missing name is found by its id: an empty one was asked for.
+                        name=names.get(topic_id) if name is None else name,
+                        topic_id=topic_id,
+                        error_code=TIMED_OUT,
+                        error_message=error.message,
+                    )
+                    for name, topic_id in asked
+                ]
+            )
+
+        def adapt(response: DeleteTopicsResponse) -> DeleteTopicsResponse:
+            if call.version < DELETION_DISABLED_SINCE:
+                for one in response.responses:
+                    if one.error_code == ErrorCode.TOPIC_DELETION_DISABLED:
+                        one.error_code = ErrorCode.INVALID_REQUEST
+            return response
+
+        self._metadata.submit(
+            request,
+            lambda response: call.answer(adapt(response)),
+            lambda error: call.answer(refused(error)),
+            call.session.peer_host,
+        )
+
+    def create_partitions(self, call: Call, request: CreatePartitionsRequest) -> None:
+        """CreatePartitions: answered when the partitions can be written to."""
+
+        def refused(error: ApiError) -> Message:
+            return CreatePartitionsResponse(
+                results=[
+                    CreatePartitionsTopicResult(
+                        name=name, error_code=TIMED_OUT, error_message=error.message
+                    )
+                    for name in dict.fromkeys(topic.name for topic in request.topics)
+                ]
+            )
+
+        self._submit(call, request, refused)
+
+    def _submit(self, call: Call, order: ControllerInput, refused: Any) -> None:
+        self._metadata.submit(
+            order,
+            call.answer,
+            lambda error: call.answer(refused(error)),
+            call.session.peer_host,
+        )

@@ -1,0 +1,331 @@
+"""ApiVersions, Metadata, FindCoordinator and DescribeCluster: what clients ask first."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+
+from broker.cluster.metadata_driver import MetadataDriver
+from broker.config import InForce
+from broker.controller.outcome import CreateOwnTopic
+from broker.handlers.transactions import with_topic
+from broker.metadata.image import (
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+    MetadataImage,
+    TopicImage,
+)
+from broker.metadata.names import check_topic_name
+from broker.sessions.call import Call
+from broker.shards.groups import GroupCoordinator
+from broker.shards.transactions import TxnCoordinator
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.api import SERVED
+from protocol.messages.cluster import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    Coordinator,
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from protocol.types import NO_NODE, ZERO_UUID
+
+SOFTWARE_SINCE = 3
+GROUP_KEY = 0
+TRANSACTION_KEY = 1
+BATCHED_SINCE = 4
+TOPIC_IDS_SINCE = 12
+LISTENERS_SINCE = 6
+BROKER_ENDPOINTS = 1
+
+# Without an authoriser everybody may do everything: the bits of Kafka's operations per resource.
+TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
+CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
+
+_API_KEYS = [
+    ApiVersion(api_key=key, min_version=versions[0], max_version=versions[-1])
+    for key, versions in sorted(SERVED.items())
+]
+
+
+class ClusterHandlers:
+    """What the cluster is, and who coordinates what."""
+
+    def __init__(
+        self,
+        metadata: MetadataDriver,
+        settings: InForce,
+        groups: GroupCoordinator,
+        transactions: TxnCoordinator,
+    ) -> None:
+        self._metadata = metadata
+        self._settings = settings
+        self._groups = groups
+        self._transactions = transactions
+
+    def api_versions(self, call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
+        """What is served. No features are named: they would switch clients to protocols we lack."""
+        if call.version >= SOFTWARE_SINCE and not (
+            _SOFTWARE.match(request.client_software_name)
+            and _SOFTWARE.match(request.client_software_version)
+        ):
+            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        return ApiVersionsResponse(api_keys=_API_KEYS)
+
+    def metadata(self, call: Call, request: MetadataRequest) -> MetadataResponse | None:
+        """Brokers and topics; a missing topic is made first if node and request allow it."""
+        if call.version < TOPIC_IDS_SINCE and any(
+            topic.name is None or topic.topic_id != ZERO_UUID for topic in request.topics or []
+        ):
+            return _refuse_ids(request)
+        missing = self._missing_topics(call, request)
+        if not missing:
+            return self._answer(call, request, {})
+        refusals: dict[str, ErrorCode] = {}
+        waiting = len(missing)
+
+        def finished(name: str, code: ErrorCode) -> None:
+            nonlocal waiting
+            waiting -= 1
+            if code is not ErrorCode.NONE:
+                refusals[name] = code
+            if not waiting:
+                call.answer(self._answer(call, request, refusals))
+
+        def not_written(name: str, _: ApiError) -> None:
+            finished(name, ErrorCode.LEADER_NOT_AVAILABLE)
+
+        for name in missing:
+            self._metadata.submit(
+                CreateOwnTopic(name),
+                partial(finished, name),
+                partial(not_written, name),
+                call.session.peer_host,
+            )
+        return None
+
+    def _missing_topics(self, call: Call, request: MetadataRequest) -> list[str]:
+        if not request.topics or not self._settings.config.auto_create_topics_enable:
+            return []
+        if not request.allow_auto_topic_creation:
+            return []
+        image = self._metadata.image
+        names = {
+            topic.name
+            for topic in request.topics
+            if topic.name is not None
+            and topic.topic_id == ZERO_UUID
+            and topic.name not in image.topics
+        }
+        return sorted(names)[: self._settings.config.max_auto_created_topics]
+
+    def _answer(
+        self, call: Call, request: MetadataRequest, refusals: dict[str, ErrorCode]
+    ) -> MetadataResponse:
+        image = self._metadata.image
+        wants_all = request.topics is None or (call.version == 0 and not request.topics)
+        operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else None
+        if wants_all:
+            topics = [_describe_topic(topic, image, call) for topic in image.topics.values()]
+        else:
+            # Each once: a request may not make an answer of many times its size.
+            asked = {(one.name, one.topic_id): one for one in request.topics or []}
+            topics = [_asked_topic(image, call, one, refusals) for one in asked.values()]
+        response = MetadataResponse(
+            brokers=[
+                MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=rack)
+                for node_id, host, port, rack in brokers_on(image, call.listener_name)
+            ],
+            cluster_id=self._settings.config.cluster_id,
+            controller_id=self._settings.config.node_id,
+            topics=topics,
+        )
+        if operations is not None:
+            for topic in topics:
+                topic.topic_authorized_operations = operations
+        if request.include_cluster_authorized_operations:
+            response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        return response
+
+    def find_coordinator(
+        self, call: Call, request: FindCoordinatorRequest
+    ) -> FindCoordinatorResponse | None:
+        """Who keeps a group or a transactional id; makes the internal topic when there is none."""
+        keys = request.coordinator_keys if call.version >= BATCHED_SINCE else [request.key]
+        find: Callable[[str], object]
+        if request.key_type == GROUP_KEY:
+            topic, find = OFFSETS_TOPIC, self._groups.find
+        elif request.key_type == TRANSACTION_KEY:
+            topic, find = TRANSACTIONS_TOPIC, self._transactions.find
+        else:
+            reason = f"key type {request.key_type} is not known"
+            refused = [_no_coordinator(key, ErrorCode.INVALID_REQUEST, reason) for key in keys]
+            return _coordinators(call, refused)
+
+        def answer() -> None:
+            call.answer(_coordinators(call, [self._coordinator(call, key, find) for key in keys]))
+
+        with_topic(self._metadata, call, topic, answer)
+        return None
+
+    def _coordinator(self, call: Call, key: str, find: Callable[[str], object]) -> Coordinator:
+        """The leader of the key's partition, as the client's listener knows it."""
+        try:
+            find(key)
+        except ApiError as error:
+            # While the shard loads its place is known already.
+            if error.code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
+        for node_id, host, port, _ in brokers_on(self._metadata.image, call.listener_name):
+            if node_id == self._settings.config.node_id:
+                return Coordinator(
+                    key=key,
+                    node_id=node_id,
+                    host=host,
+                    port=port,
+                    error_code=ErrorCode.NONE,
+                    error_message=None,
+                )
+        return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "not on this listener")
+
+    def describe_cluster(
+        self, call: Call, request: DescribeClusterRequest
+    ) -> DescribeClusterResponse:
+        """The brokers as the client's listener knows them."""
+        if request.endpoint_type != BROKER_ENDPOINTS:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                f"endpoint type {request.endpoint_type} is not served here",
+            )
+        response = DescribeClusterResponse(
+            cluster_id=self._settings.config.cluster_id,
+            controller_id=self._settings.config.node_id,
+            brokers=[
+                DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=rack)
+                for node_id, host, port, rack in brokers_on(
+                    self._metadata.image, call.listener_name
+                )
+            ],
+        )
+        if request.include_cluster_authorized_operations:
+            response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        return response
+
+
+def _refuse_ids(request: MetadataRequest) -> MetadataResponse:
+    """Versions 10 and 11 have a place for topic ids, but nobody may ask by them yet."""
+    return MetadataResponse(
+        topics=[
+            MetadataResponseTopic(
+                error_code=ErrorCode.INVALID_REQUEST,
+                name=topic.name or "",
+                topic_id=topic.topic_id,
+            )
+            for topic in request.topics or []
+        ]
+    )
+
+
+def _asked_topic(
+    image: MetadataImage,
+    call: Call,
+    asked: MetadataRequestTopic,
+    refusals: dict[str, ErrorCode],
+) -> MetadataResponseTopic:
+    """One topic by name, or by id from version 12 on."""
+    if asked.topic_id != ZERO_UUID:
+        found = image.topic_by_id(asked.topic_id)
+        if found is not None:
+            return _describe_topic(found, image, call)
+        return MetadataResponseTopic(
+            error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=asked.name, topic_id=asked.topic_id
+        )
+    found = image.topics.get(asked.name or "")
+    if found is not None:
+        return _describe_topic(found, image, call)
+    code = refusals.get(asked.name or "", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    try:
+        check_topic_name(asked.name)
+    except ApiError as error:
+        code = error.code
+    if code is ErrorCode.POLICY_VIOLATION:
+        # Not a code of this answer; the topic is simply not there.
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return MetadataResponseTopic(error_code=code, name=asked.name or "")
+
+
+def _describe_topic(topic: TopicImage, image: MetadataImage, call: Call) -> MetadataResponseTopic:
+    described = MetadataResponseTopic(
+        error_code=ErrorCode.NONE,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+    )
+    for index, partition in enumerate(topic.partitions):
+        code = leader_refusal(image, call.listener_name, partition.leader)
+        if code is ErrorCode.LISTENER_NOT_FOUND and call.version < LISTENERS_SINCE:
+            code = ErrorCode.LEADER_NOT_AVAILABLE
+        described.partitions.append(
+            MetadataResponsePartition(
+                error_code=code,
+                partition_index=index,
+                leader_id=NO_NODE if code else partition.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=list(partition.replicas),
+                isr_nodes=list(partition.in_sync_replicas),
+            )
+        )
+    return described
+
+
+def leader_refusal(image: MetadataImage, listener: str, leader: int) -> ErrorCode:
+    """Why clients of a listener cannot be sent to this leader; NONE when they can."""
+    broker = image.brokers.get(leader)
+    if broker is None or broker.is_fenced:
+        return ErrorCode.LEADER_NOT_AVAILABLE
+    if listener not in broker.listeners:
+        return ErrorCode.LISTENER_NOT_FOUND
+    return ErrorCode.NONE
+
+
+def brokers_on(image: MetadataImage, listener: str) -> list[tuple[int, str, int, str | None]]:
+    """Id, host, port and rack of the brokers that have this listener, as it is advertised."""
+    return [
+        (broker.node_id, *broker.listeners[listener], broker.rack)
+        for broker in image.brokers.values()
+        if listener in broker.listeners and not broker.is_fenced
+    ]
+
+
+def _no_coordinator(key: str, code: ErrorCode, reason: str) -> Coordinator:
+    return Coordinator(
+        key=key, node_id=NO_NODE, host="", port=-1, error_code=code, error_message=reason
+    )
+
+
+def _coordinators(call: Call, found: list[Coordinator]) -> FindCoordinatorResponse:
+    if call.version >= BATCHED_SINCE:
+        return FindCoordinatorResponse(coordinators=found)
+    one = found[0]
+    return FindCoordinatorResponse(
+        error_code=one.error_code,
+        error_message=one.error_message,
+        node_id=one.node_id,
+        host=one.host,
+        port=one.port,
+    )

@@ -1,0 +1,115 @@
+"""Settings of topics and brokers: described from the image, changed by orders to the controller.
+
+Beside them the levels of the process's loggers, which no metadata knows of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from broker.cluster.metadata_driver import MetadataDriver
+from broker.config import InForce
+from broker.handlers.loggers import LOGGER_RESOURCE, alter_loggers, describe_loggers
+from broker.metadata.configs import describe_configs as describe
+from broker.sessions.call import Call
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.configs import (
+    AlterConfigsRequest,
+    AlterConfigsRequestResource,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+
+class ConfigHandlers:
+    """Settings of topics, brokers and loggers."""
+
+    def __init__(self, metadata: MetadataDriver, settings: InForce) -> None:
+        self._metadata = metadata
+        self._settings = settings
+
+    def describe_configs(
+        self, call: Call, request: DescribeConfigsRequest
+    ) -> DescribeConfigsResponse:
+        """DescribeConfigs, from the image."""
+        response = describe(request, self._metadata.image, self._settings.config)
+        loggers = {
+            one.resource_name: one
+            for one in request.resources
+            if one.resource_type == LOGGER_RESOURCE
+        }
+        if loggers:
+            response.results = [
+                describe_loggers(loggers[one.resource_name], self._settings.config.node_id)
+                if one.resource_type == LOGGER_RESOURCE
+                else one
+                for one in response.results
+            ]
+        return response
+
+    def alter_configs(self, call: Call, request: AlterConfigsRequest) -> None:
+        """AlterConfigs: answered when the settings are in force."""
+
+        def refused(error: ApiError) -> None:
+            call.answer(AlterConfigsResponse(responses=_not_written(request.resources, error)))
+
+        self._metadata.submit(request, call.answer, refused, call.session.peer_host)
+
+    def incremental_alter_configs(
+        self, call: Call, request: IncrementalAlterConfigsRequest
+    ) -> None:
+        """IncrementalAlterConfigs: answered when the settings are in force."""
+        loggers = [one for one in request.resources if one.resource_type == LOGGER_RESOURCE]
+        others = [one for one in request.resources if one.resource_type != LOGGER_RESOURCE]
+        altered = alter_loggers(
+            loggers, self._settings.config.node_id, validate_only=request.validate_only
+        )
+
+        def answer(responses: list[AlterConfigsResourceResponse]) -> None:
+            parts = {True: iter(altered), False: iter(responses)}
+            in_order = [
+                next(parts[one.resource_type == LOGGER_RESOURCE]) for one in request.resources
+            ]
+            call.answer(IncrementalAlterConfigsResponse(responses=in_order))
+
+        def done(response: IncrementalAlterConfigsResponse) -> None:
+            answer(response.responses)
+
+        def refused(error: ApiError) -> None:
+            answer(_not_written(others, error))
+
+        if loggers and not others:
+            answer([])
+            return
+        order = IncrementalAlterConfigsRequest(
+            resources=others, validate_only=request.validate_only
+        )
+        self._metadata.submit(order, done, refused, call.session.peer_host)
+
+    def list_config_resources(
+        self, call: Call, request: ListConfigResourcesRequest
+    ) -> ListConfigResourcesResponse:
+        """ListConfigResources: version 0 asks for subscriptions to client metrics: none exist."""
+        return ListConfigResourcesResponse()
+
+
+def _not_written(
+    resources: Sequence[AlterConfigsResource | AlterConfigsRequestResource], error: ApiError
+) -> list[AlterConfigsResourceResponse]:
+    """A time-out is retriable, and in every tool's book."""
+    return [
+        AlterConfigsResourceResponse(
+            error_code=ErrorCode.REQUEST_TIMED_OUT,
+            error_message=error.message,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+        for resource in resources
+    ]

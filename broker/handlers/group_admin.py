@@ -1,0 +1,147 @@
+"""Groups seen from outside: list, describe, delete, and deleting committed offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.cluster.metadata_driver import MetadataDriver
+from broker.coordinators.classic_group import ClassicGroup
+from broker.coordinators.group_roster import Member
+from broker.coordinators.group_state import GroupState
+from broker.coordinators.outcome import Outcome
+from broker.metadata.image import OFFSETS_TOPIC
+from broker.sessions.call import Call
+from broker.shards.groups import GroupCoordinator
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.group import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+from protocol.messages.offsets import OffsetDeleteRequest, OffsetDeleteResponse
+
+GROUP_OPERATIONS = sum(1 << bit for bit in (3, 6, 8))
+
+Done = Callable[[int, ErrorCode], None]
+"""How deleting one group of a request has ended."""
+
+
+class GroupAdminHandlers:
+    """Groups listed, described and deleted."""
+
+    def __init__(self, groups: GroupCoordinator, metadata: MetadataDriver) -> None:
+        self._groups = groups
+        self._metadata = metadata
+
+    def list_groups(self, call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
+        """Every group of this broker; refused as a whole while a shard is still loading."""
+        if self._groups.is_loading:
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return ListGroupsResponse(
+            error_code=ErrorCode.NONE,
+            groups=[
+                ListedGroup(
+                    group_id=one.group_id, protocol_type=one.protocol_type, group_state=one.state
+                )
+                for shard in self._groups.shards()
+                for one in shard.listed(request.states_filter)
+            ],
+        )
+
+    def describe_groups(self, call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+        """Groups by name; one that is not known is Dead, and that is no error.
+
+        A name that comes many times is answered once, or a small request would have a huge answer.
+        """
+        groups = []
+        for group_id in dict.fromkeys(request.groups):
+            try:
+                described = self._described(group_id)
+            except ApiError as error:
+                described = DescribedGroup(group_id=group_id, error_code=error.code)
+            else:
+                if request.include_authorized_operations:
+                    described.authorized_operations = GROUP_OPERATIONS
+            groups.append(described)
+        return DescribeGroupsResponse(groups=groups)
+
+    def _described(self, group_id: str) -> DescribedGroup:
+        described = DescribedGroup(
+            group_id=group_id, error_code=ErrorCode.NONE, group_state=GroupState.DEAD
+        )
+        if OFFSETS_TOPIC not in self._metadata.image.topics:
+            return described
+        shard = self._groups.shard(group_id)
+        described.group_state = shard.state(group_id)
+        group = shard.members.get(group_id)
+        if group is not None:
+            described.protocol_type = group.protocol_type or ""
+            if group.state is GroupState.STABLE:
+                described.protocol_data = group.protocol_name or ""
+            described.members = [_described_member(group, member) for member in group.roster]
+        return described
+
+    def delete_groups(self, call: Call, request: DeleteGroupsRequest) -> None:
+        """DeleteGroups: each for itself; answered when all that are deleted are so for good."""
+        names = dict.fromkeys(request.groups_names)
+        results = [DeletableGroupResult(group_id=group_id) for group_id in names]
+        waiting = set(range(len(results)))
+
+        def done(index: int, code: ErrorCode) -> None:
+            results[index].error_code = code
+            waiting.discard(index)
+            if not waiting:
+                call.answer(DeleteGroupsResponse(results=results))
+
+        if not results:
+            call.answer(DeleteGroupsResponse())
+        for index, result in enumerate(results):
+            self._delete_group(index, result.group_id, done)
+
+    def _delete_group(self, index: int, group_id: str, done: Done) -> None:
+        groups = self._groups
+        try:
+            loaded = groups.find(group_id)
+            tombstones = groups.shard(group_id).delete_group(group_id)
+        except ApiError as error:
+            done(index, error.code)
+            return
+        groups.submit_tombstones(
+            loaded,
+            Outcome(tombstones, None),
+            lambda _: done(index, ErrorCode.NONE),
+            lambda error: done(index, error.code),
+        )
+
+    def offset_delete(self, call: Call, request: OffsetDeleteRequest) -> None:
+        """OffsetDelete: answered when the offsets are gone for good."""
+        groups = self._groups
+        loaded = groups.find(request.group_id)
+        outcome = groups.shard(request.group_id).delete_offsets(request, groups.has_partition)
+        groups.submit_tombstones(
+            loaded,
+            outcome,
+            call.answer,
+            lambda error: call.answer(OffsetDeleteResponse(error_code=error.code)),
+        )
+
+
+def _described_member(group: ClassicGroup, member: Member) -> DescribedGroupMember:
+    described = DescribedGroupMember(
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+    )
+    if group.state is GroupState.STABLE:
+        # In between, what was assigned last is nobody's any more.
+        described.member_metadata = member.metadata(group.protocol_name)
+        described.member_assignment = member.assignment
+    return described

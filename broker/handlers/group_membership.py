@@ -1,0 +1,171 @@
+"""Members of groups: join, sync, heartbeat, leave.
+
+Floor: handlers. Translates between the requests in their versions and what groups understand; the
+rules are in `broker/coordinators`. A JoinGroup or SyncGroup that waits holds back what comes behind
+it on its connection, as in Kafka; heartbeats of other members come on other connections.
+"""
+
+from __future__ import annotations
+
+from broker.coordinators.group_terms import JoinAnswer, Joining, SyncAnswer, Syncing
+from broker.sessions.call import Call
+from broker.shards.groups import GroupCoordinator
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.group import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+
+MEMBER_ID_REQUIRED_SINCE = 4
+NULL_PROTOCOL_SINCE = 7
+SKIP_ASSIGNMENT_SINCE = 9
+PROTOCOL_NAMED_SINCE = 5
+MANY_LEAVE_SINCE = 3
+
+
+class MembershipHandlers:
+    """Members join, sync, live and leave."""
+
+    def __init__(self, groups: GroupCoordinator) -> None:
+        self._groups = groups
+
+    def join_group(self, call: Call, request: JoinGroupRequest) -> None:
+        """JoinGroup: answered when the group's next generation is formed, or refused at once."""
+
+        def answer(joined: JoinAnswer) -> None:
+            call.answer(_join_response(call.version, joined))
+
+        try:
+            loaded = self._groups.find(request.group_id)
+        except ApiError as error:
+            answer(JoinAnswer(error.code, request.member_id))
+            return
+        rebalance_timeout_ms = request.rebalance_timeout_ms
+        joining = Joining(
+            answer,
+            request.member_id,
+            request.group_instance_id,
+            call.client_id or "",
+            # Java prints addresses so, and Kafka's tools show what they are given.
+            f"/{call.session.peer_host}",
+            request.session_timeout_ms,
+            # Version 0 has no time-out of its own for the rebalance.
+            request.session_timeout_ms if rebalance_timeout_ms < 0 else rebalance_timeout_ms,
+            request.protocol_type,
+            tuple((one.name, bytes(one.metadata)) for one in request.protocols),
+            needs_member_id=call.version >= MEMBER_ID_REQUIRED_SINCE,
+            may_skip_assignment=call.version >= SKIP_ASSIGNMENT_SINCE,
+        )
+        groups = self._groups
+        groups.shard(request.group_id).members.join(request.group_id, joining, groups.moment())
+        groups.perform(loaded)
+
+    def sync_group(self, call: Call, request: SyncGroupRequest) -> None:
+        """SyncGroup: answered when the leader's assignment is stored."""
+
+        def answer(synced: SyncAnswer) -> None:
+            call.answer(
+                SyncGroupResponse(
+                    error_code=synced.error,
+                    protocol_type=synced.protocol_type,
+                    protocol_name=synced.protocol_name,
+                    assignment=synced.assignment,
+                )
+            )
+
+        is_named = request.protocol_type is not None and request.protocol_name is not None
+        if call.version >= PROTOCOL_NAMED_SINCE and not is_named:
+            answer(SyncAnswer(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+            return
+        try:
+            loaded = self._groups.find(request.group_id)
+        except ApiError as error:
+            # While loading, the running rebalance is lost anyway: the member is to begin anew with
+            # JoinGroup, without looking for the coordinator again.
+            is_loading = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            answer(SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS if is_loading else error.code))
+            return
+        syncing = Syncing(
+            answer,
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id,
+            request.protocol_type,
+            request.protocol_name,
+            {one.member_id: bytes(one.assignment) for one in request.assignments},
+        )
+        groups = self._groups
+        groups.shard(request.group_id).members.sync(request.group_id, syncing, groups.moment())
+        groups.perform(loaded)
+
+    def heartbeat(self, call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
+        """Heartbeat. While the group is loaded nobody is gone, so nobody is told to worry."""
+        groups = self._groups
+        try:
+            shard = groups.shard(request.group_id)
+        except ApiError as error:
+            is_loading = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            return HeartbeatResponse(error_code=ErrorCode.NONE if is_loading else error.code)
+        code = shard.members.heartbeat(
+            request.group_id,
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id,
+            groups.moment(),
+        )
+        return HeartbeatResponse(error_code=code)
+
+    def leave_group(self, call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse:
+        """LeaveGroup: of one member, or from version 3 on of many, each for itself."""
+        groups = self._groups
+        if not request.group_id:
+            raise ApiError(ErrorCode.INVALID_GROUP_ID)
+        loaded = groups.find(request.group_id)
+        members = groups.shard(request.group_id).members
+        leaving = request.members
+        if call.version < MANY_LEAVE_SINCE:
+            leaving = [MemberIdentity(member_id=request.member_id)]
+        answers = [
+            MemberResponse(
+                member_id=one.member_id,
+                group_instance_id=one.group_instance_id,
+                error_code=members.leave(
+                    request.group_id, one.member_id, one.group_instance_id, groups.moment()
+                ),
+            )
+            for one in leaving
+        ]
+        groups.perform(loaded)
+        if call.version < MANY_LEAVE_SINCE:
+            return LeaveGroupResponse(error_code=answers[0].error_code)
+        return LeaveGroupResponse(error_code=ErrorCode.NONE, members=answers)
+
+
+def _join_response(version: int, joined: JoinAnswer) -> JoinGroupResponse:
+    name = joined.protocol_name
+    return JoinGroupResponse(
+        error_code=joined.error,
+        generation_id=joined.generation_id,
+        protocol_type=joined.protocol_type,
+        protocol_name=name if name is not None or version >= NULL_PROTOCOL_SINCE else "",
+        leader=joined.leader_id,
+        skip_assignment=joined.skip_assignment,
+        member_id=joined.member_id,
+        members=[
+            JoinGroupResponseMember(
+                member_id=one.member_id,
+                group_instance_id=one.group_instance_id,
+                metadata=one.metadata,
+            )
+            for one in joined.members
+        ],
+    )

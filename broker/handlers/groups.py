@@ -1,0 +1,196 @@
+"""Committed offsets: commit and fetch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from broker.coordinators.group_records import CommittedOffset
+from broker.coordinators.offsets import GroupShard
+from broker.sessions.call import Call
+from broker.shards.groups import GroupCoordinator
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from protocol.types import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
+
+MANY_GROUPS_SINCE = 8
+ALL_TOPICS_SINCE = 2
+ERROR_IN_HEAD_SINCE = 2
+
+NOTHING_COMMITTED = CommittedOffset(NO_OFFSET, NO_LEADER_EPOCH, "", -1)
+
+Found = tuple[int, CommittedOffset, ErrorCode]
+"""Partition, what is committed there, and whether that may be told."""
+
+
+class OffsetHandlers:
+    """Offsets of groups."""
+
+    def __init__(self, groups: GroupCoordinator) -> None:
+        self._groups = groups
+
+    def offset_commit(self, call: Call, request: OffsetCommitRequest) -> None:
+        """OffsetCommit: answered when the offsets are as durable as any record."""
+
+        def refused(error: ApiError) -> None:
+            call.answer(_all_refused(request, error.code))
+
+        try:
+            loaded = self._groups.find(request.group_id)
+        except ApiError as error:
+            refused(error)
+            return
+        groups = self._groups
+        shard = groups.shard(request.group_id)
+        outcome = shard.commit(request, groups.moment(), groups.has_partition)
+        groups.submit(loaded, outcome, call.answer, refused)
+
+    def offset_fetch(self, call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
+        """OffsetFetch of one group, or from version 8 on of many.
+
+        A group or a partition that comes many times is answered once, or a small request would
+        have a huge answer.
+        """
+        if call.version >= MANY_GROUPS_SINCE:
+            groups = {one.group_id: one for one in request.groups}.values()
+            return OffsetFetchResponse(
+                groups=[self._fetch_group(one, request.require_stable) for one in groups]
+            )
+        try:
+            shard = self._groups.shard(request.group_id)
+        except ApiError as error:
+            return _fetch_refused(call, request, error.code)
+        return OffsetFetchResponse(
+            topics=[
+                OffsetFetchResponseTopic(
+                    name=topic,
+                    partitions=[
+                        OffsetFetchResponsePartition(
+                            partition_index=index,
+                            committed_offset=found.offset,
+                            committed_leader_epoch=found.leader_epoch,
+                            metadata=found.metadata,
+                            error_code=code,
+                        )
+                        for index, found, code in offsets
+                    ],
+                )
+                for topic, offsets in _asked_offsets(
+                    shard, request.group_id, request.topics, request.require_stable
+                )
+            ]
+        )
+
+    def _fetch_group(
+        self, asked: OffsetFetchRequestGroup, require_stable: bool
+    ) -> OffsetFetchResponseGroup:
+        try:
+            shard = self._groups.shard(asked.group_id)
+        except ApiError as error:
+            return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error.code)
+        found_by_topic = _asked_offsets(shard, asked.group_id, asked.topics, require_stable)
+        return OffsetFetchResponseGroup(
+            group_id=asked.group_id,
+            topics=[
+                OffsetFetchResponseTopics(
+                    name=topic,
+                    partitions=[
+                        OffsetFetchResponsePartitions(
+                            partition_index=index,
+                            committed_offset=found.offset,
+                            committed_leader_epoch=found.leader_epoch,
+                            metadata=found.metadata,
+                            error_code=code,
+                        )
+                        for index, found, code in offsets
+                    ],
+                )
+                for topic, offsets in found_by_topic
+            ],
+        )
+
+
+def _all_refused(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetCommitResponsePartition(
+                        partition_index=partition.partition_index, error_code=code
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _fetch_refused(call: Call, request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchResponse:
+    """The refusal in the answer's head, and for version 1, which has none, in every partition."""
+    topics = [
+        OffsetFetchResponseTopic(
+            name=topic.name,
+            partitions=[
+                OffsetFetchResponsePartition(
+                    partition_index=index,
+                    committed_offset=NO_OFFSET,
+                    metadata="",
+                    error_code=code,
+                )
+                for index in topic.partition_indexes
+            ],
+        )
+        for topic in request.topics or []
+    ]
+    if call.version < ERROR_IN_HEAD_SINCE:
+        return OffsetFetchResponse(topics=topics)
+    return OffsetFetchResponse(topics=topics, error_code=code)
+
+
+def _asked_offsets(
+    shard: GroupShard,
+    group_id: str,
+    topics: Sequence[OffsetFetchRequestTopic] | Sequence[OffsetFetchRequestTopics] | None,
+    require_stable: bool,
+) -> Iterable[tuple[str, list[Found]]]:
+    """The partitions asked for, or with None all that are committed; unknown ones as offset -1."""
+    if topics is None:
+        asked = sorted(shard.offsets.of_group(group_id))
+    else:
+        asked = [
+            TopicPartition(topic.name, index)
+            for topic in topics
+            for index in topic.partition_indexes
+        ]
+    found: dict[str, list[Found]] = {topic.name: [] for topic in topics or ()}
+    for partition in dict.fromkeys(asked):
+        found.setdefault(partition.topic, []).append(
+            _found(shard, group_id, partition, require_stable)
+        )
+    return found.items()
+
+
+def _found(
+    shard: GroupShard, group_id: str, partition: TopicPartition, require_stable: bool
+) -> Found:
+    if require_stable and shard.offsets.is_unstable(group_id, partition):
+        # The reader must wait for the transaction's end (KIP-447): it could read twice otherwise.
+        return partition.partition, NOTHING_COMMITTED, ErrorCode.UNSTABLE_OFFSET_COMMIT
+    committed = shard.committed(group_id, partition) or NOTHING_COMMITTED
+    return partition.partition, committed, ErrorCode.NONE

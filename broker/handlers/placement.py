@@ -1,0 +1,215 @@
+"""Where replicas are and who leads them: log folders, elections, reassignments.
+
+Floor: handlers. One node with one folder has nothing to move and nobody else to elect, so all of
+this is answered from the image at once, with the codes a cluster would give in the same place.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from broker.cluster.metadata_driver import MetadataDriver
+from broker.config import InForce
+from broker.controller.placement import check_assignment
+from broker.controller.topics import live_brokers
+from broker.metadata.image import MetadataImage, PartitionImage
+from broker.replicas.replica_manager import ReplicaManager
+from broker.sessions.call import Call
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.elections import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    PartitionResult,
+    ReassignablePartition,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+    ReplicaElectionResult,
+)
+from protocol.messages.log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from protocol.types import NO_NODE, TopicPartition
+
+PREFERRED, UNCLEAN = 0, 1
+UNKNOWN_BYTES = -1
+
+
+class PlacementHandlers:
+    """Where partitions lie, and who leads them."""
+
+    def __init__(
+        self, replicas: ReplicaManager, settings: InForce, metadata: MetadataDriver
+    ) -> None:
+        self._replicas = replicas
+        self._settings = settings
+        self._metadata = metadata
+
+    def describe_log_dirs(
+        self, call: Call, request: DescribeLogDirsRequest
+    ) -> DescribeLogDirsResponse:
+        """The one folder, the partitions in it and their sizes, and the room on its volume."""
+        wanted = (
+            None
+            if request.topics is None
+            else {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+        )
+        found: dict[str, DescribeLogDirsTopic] = {}
+        for partition in self._replicas:
+            if wanted is not None and (partition.topic, partition.index) not in wanted:
+                continue
+            topic = found.setdefault(partition.topic, DescribeLogDirsTopic(name=partition.topic))
+            topic.partitions.append(
+                DescribeLogDirsPartition(
+                    partition_index=partition.index,
+                    partition_size=partition.log.size_bytes,
+                    offset_lag=0,
+                    is_future_key=False,
+                )
+            )
+        folder = str(Path(self._settings.config.log_dir).absolute())
+        total_bytes, usable_bytes = _volume(folder)
+        return DescribeLogDirsResponse(
+            results=[
+                DescribeLogDirsResult(
+                    log_dir=folder,
+                    topics=list(found.values()),
+                    total_bytes=total_bytes,
+                    usable_bytes=usable_bytes,
+                )
+            ]
+        )
+
+    def alter_replica_log_dirs(
+        self, call: Call, request: AlterReplicaLogDirsRequest
+    ) -> AlterReplicaLogDirsResponse:
+        """A replica may stay in the only folder there is; to any other it cannot move."""
+        own = str(Path(self._settings.config.log_dir).absolute())
+        results: dict[str, AlterReplicaLogDirTopicResult] = {}
+        for folder in request.dirs:
+            for topic in folder.topics:
+                result = results.setdefault(
+                    topic.name, AlterReplicaLogDirTopicResult(topic_name=topic.name)
+                )
+                for index in topic.partitions:
+                    code = ErrorCode.NONE
+                    if folder.path.rstrip("/") != own:
+                        code = ErrorCode.LOG_DIR_NOT_FOUND
+                    else:
+                        try:
+                            self._replicas.find(topic.name, index)
+                        except ApiError as error:
+                            code = error.code
+                    result.partitions.append(
+                        AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
+                    )
+        return AlterReplicaLogDirsResponse(results=list(results.values()))
+
+    def elect_leaders(self, call: Call, request: ElectLeadersRequest) -> ElectLeadersResponse:
+        """The only replica leads already; where the disk keeps it from that, nobody else can."""
+        image = self._metadata.image
+        if request.election_type not in (PREFERRED, UNCLEAN):
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST, f"election type {request.election_type} is not known"
+            )
+        results: dict[str, ReplicaElectionResult] = {}
+        for topic_partition in _named_or_all(image, request):
+            topic, index = topic_partition.topic, topic_partition.partition
+            try:
+                _elect(_partition(image, topic, index), request.election_type)
+            except ApiError as error:
+                if request.topic_partitions is None and error.code is ErrorCode.ELECTION_NOT_NEEDED:
+                    # Who asks for all wants to hear of those that needed one.
+                    continue
+                result = results.setdefault(topic, ReplicaElectionResult(topic=topic))
+                result.partition_result.append(
+                    PartitionResult(
+                        partition_id=index, error_code=error.code, error_message=error.message
+                    )
+                )
+        return ElectLeadersResponse(replica_election_results=list(results.values()))
+
+    def alter_partition_reassignments(
+        self, call: Call, request: AlterPartitionReassignmentsRequest
+    ) -> AlterPartitionReassignmentsResponse:
+        """A partition may be assigned to where it is; there is no other broker to move it to."""
+        image = self._metadata.image
+        response = AlterPartitionReassignmentsResponse()
+        for topic in request.topics:
+            answer = ReassignableTopicResponse(name=topic.name)
+            for asked in topic.partitions:
+                one = ReassignablePartitionResponse(partition_index=asked.partition_index)
+                try:
+                    _reassign(image, topic.name, asked)
+                except ApiError as error:
+                    one.error_code, one.error_message = error.code, error.message
+                answer.partitions.append(one)
+            response.responses.append(answer)
+        return response
+
+    def list_partition_reassignments(
+        self, call: Call, request: ListPartitionReassignmentsRequest
+    ) -> ListPartitionReassignmentsResponse:
+        """Nothing is ever on the move."""
+        return ListPartitionReassignmentsResponse()
+
+
+def _volume(folder: str) -> tuple[int, int]:
+    """Size of the volume and what is free there for us."""
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return UNKNOWN_BYTES, UNKNOWN_BYTES
+    return found.f_frsize * found.f_blocks, found.f_frsize * found.f_bavail
+
+
+def _partition(image: MetadataImage, topic: str, index: int) -> PartitionImage:
+    known = image.topics.get(topic)
+    if known is None or not 0 <= index < len(known.partitions):
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {topic}-{index}")
+    return known.partitions[index]
+
+
+def _named_or_all(image: MetadataImage, request: ElectLeadersRequest) -> Iterator[TopicPartition]:
+    if request.topic_partitions is None:
+        for topic in image.topics.values():
+            for index in range(len(topic.partitions)):
+                yield TopicPartition(topic.name, index)
+        return
+    for asked in request.topic_partitions:
+        for index in asked.partitions:
+            yield TopicPartition(asked.topic, index)
+
+
+def _elect(partition: PartitionImage, election_type: int) -> None:
+    """Refuse, for one reason or another: with one replica there is never anything to do."""
+    if partition.leader == NO_NODE:
+        code = (
+            ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+            if election_type == PREFERRED
+            else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+        )
+        raise ApiError(code, f"broker {partition.replicas[0]} is not available")
+    raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, "the replica that should lead does")
+
+
+def _reassign(image: MetadataImage, topic: str, asked: ReassignablePartition) -> None:
+    _partition(image, topic, asked.partition_index)
+    if asked.replicas is None:
+        raise ApiError(
+            ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "there is no reassignment to be cancelled"
+        )
+    check_assignment(asked.replicas, live_brokers(image))

@@ -1,0 +1,188 @@
+"""Transactions as administrators see them, and the markers they may write by hand."""
+
+from __future__ import annotations
+
+from broker.coordinators.txn_state import Transaction, TxnState
+from broker.metadata.names import check_topic_name
+from broker.replicas.replica_manager import ReplicaManager
+from broker.sessions.call import Call
+from broker.shards.markers import Markers, TxnMarker
+from broker.shards.transactions import TxnCoordinator
+from broker.world import Clock
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.transactions import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    DescribeTransactionsTransactionState,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    ListTransactionsTransactionState,
+    PartitionResponse,
+    ProducerState,
+    TopicData,
+    TopicResponse,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+KNOWN_STATES = frozenset(state.title for state in TxnState) | {"PrepareEpochFence"}
+"""The names Kafka knows; the last is one of its states that never reaches a log."""
+
+
+class TransactionAdminHandlers:
+    """Transactions and producers listed, and markers written for others."""
+
+    def __init__(
+        self, replicas: ReplicaManager, markers: Markers, transactions: TxnCoordinator, clock: Clock
+    ) -> None:
+        self._replicas = replicas
+        self._markers = markers
+        self._transactions = transactions
+        self._clock = clock
+
+    def write_txn_markers(
+        self, call: Call, request: WriteTxnMarkersRequest
+    ) -> WriteTxnMarkersResponse | None:
+        """WriteTxnMarkers: answered when every marker is committed.
+
+        The coordinator of this node writes its own ones without asking; here they come from other
+        coordinators, and from kafka-transactions, which aborts with it what hangs.
+        """
+        response = WriteTxnMarkersResponse()
+        left = 1
+
+        def one_done() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                call.answer(response)
+
+        for asked in request.markers:
+            marker = TxnMarker(
+                asked.producer_id,
+                asked.producer_epoch,
+                asked.transaction_result,
+                asked.coordinator_epoch,
+            )
+            result = WritableTxnMarkerResult(producer_id=asked.producer_id)
+            for topic in asked.topics:
+                of_topic = WritableTxnMarkerTopicResult(name=topic.name)
+                # A marker is an append: one for each partition, however often it is named.
+                for index in dict.fromkeys(topic.partition_indexes):
+                    one = WritableTxnMarkerPartitionResult(partition_index=index)
+                    left += 1
+                    try:
+                        partition = self._replicas.find(topic.name, index)
+                        self._markers.write(partition, marker, one_done)
+                    except ApiError as error:
+                        left -= 1
+                        one.error_code = error.code
+                    of_topic.partitions.append(one)
+                result.topics.append(of_topic)
+            response.markers.append(result)
+        one_done()
+        return None
+
+    def describe_producers(
+        self, call: Call, request: DescribeProducersRequest
+    ) -> DescribeProducersResponse:
+        """The producers that a partition's log remembers; of each partition once, however often it
+        is asked for."""
+        asked: dict[str, dict[int, None]] = {}
+        for topic in request.topics:
+            asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+        return DescribeProducersResponse(
+            topics=[
+                TopicResponse(
+                    name=name, partitions=[self._producers(name, index) for index in indexes]
+                )
+                for name, indexes in asked.items()
+            ]
+        )
+
+    def _producers(self, topic: str, index: int) -> PartitionResponse:
+        answer = PartitionResponse(partition_index=index)
+        try:
+            check_topic_name(topic)
+            log = self._replicas.find(topic, index).log
+        except ApiError as error:
+            answer.error_code = error.code
+            answer.error_message = error.message
+            return answer
+        answer.active_producers = [
+            ProducerState(
+                producer_id=one.producer_id,
+                producer_epoch=one.producer_epoch,
+                last_sequence=one.last_sequence,
+                last_timestamp=one.last_timestamp_ms,
+                coordinator_epoch=one.coordinator_epoch,
+                current_txn_start_offset=one.current_txn_start_offset,
+            )
+            for one in log.active_producers()
+        ]
+        return answer
+
+    def describe_transactions(
+        self, call: Call, request: DescribeTransactionsRequest
+    ) -> DescribeTransactionsResponse:
+        """Transactional ids in detail, each once and with its own refusal."""
+        answers = []
+        for transactional_id in dict.fromkeys(request.transactional_ids):
+            try:
+                shard = self._transactions.shard(transactional_id)
+                answers.append(_described(shard.described(transactional_id)))
+            except ApiError as error:
+                answers.append(
+                    DescribeTransactionsTransactionState(
+                        error_code=error.code, transactional_id=transactional_id
+                    )
+                )
+        return DescribeTransactionsResponse(transaction_states=answers)
+
+    def list_transactions(
+        self, call: Call, request: ListTransactionsRequest
+    ) -> ListTransactionsResponse:
+        """The transactional ids that pass the filters; refused while a shard is loading."""
+        if self._transactions.is_loading:
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        now_ms = self._clock.now_ms()
+        return ListTransactionsResponse(
+            unknown_state_filters=[one for one in request.state_filters if one not in KNOWN_STATES],
+            transaction_states=[
+                ListTransactionsTransactionState(
+                    transactional_id=one.transactional_id,
+                    producer_id=one.producer_id,
+                    transaction_state=one.state.title,
+                )
+                for shard in self._transactions.shards()
+                for one in shard.listed(
+                    request.state_filters,
+                    request.producer_id_filters,
+                    request.duration_filter,
+                    now_ms,
+                )
+            ],
+        )
+
+
+def _described(one: Transaction) -> DescribeTransactionsTransactionState:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(one.partitions):
+        topics.setdefault(topic, []).append(partition)
+    return DescribeTransactionsTransactionState(
+        error_code=ErrorCode.NONE,
+        transactional_id=one.transactional_id,
+        transaction_state=one.state.title,
+        transaction_timeout_ms=one.timeout_ms,
+        transaction_start_time_ms=one.start_ms,
+        producer_id=one.producer_id,
+        producer_epoch=one.producer_epoch,
+        topics=[
+            TopicData(topic=topic, partitions=partitions) for topic, partitions in topics.items()
+        ],
+    )

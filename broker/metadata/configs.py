@@ -1,0 +1,259 @@
+"""Settings of topics and brokers: what holds, and where it comes from.
+
+Floor: metadata. Pure. A topic's value is its own, else the node's under one of its synonyms, else
+the default; a node's is what was set at run time for it, else for all nodes, else what its file
+states, else the default. DescribeConfigs shows all of them, strongest first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from broker.config import BROKER_ROWS, TOPIC_ROWS, BrokerConfig
+from broker.metadata.image import MetadataImage
+from broker.metadata.names import check_topic_name
+from broker.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE
+from broker.settings import Setting, Synonym, Value, scaled, text
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from protocol.messages.topics import CreatableTopicConfigs
+
+
+class Source(IntEnum):
+    """Where a value comes from, by the numbers of DescribeConfigs."""
+
+    DYNAMIC_TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One place where a setting has a value; the first of its layers holds."""
+
+    name: str
+    value: str
+    source: Source
+
+
+def topic_layers(row: Setting, overrides: Mapping[str, str], config: BrokerConfig) -> list[Layer]:
+    """Every value there is for one topic setting, strongest first."""
+    layers = []
+    if row.key in overrides:
+        layers.append(Layer(row.key, overrides[row.key], Source.DYNAMIC_TOPIC))
+    layers.extend(_node_layers([synonym.key for synonym in row.synonyms], config))
+    layers.append(_default_layer(row))
+    return layers
+
+
+def _node_layers(keys: Collection[str], config: BrokerConfig) -> Iterator[Layer]:
+    """What is set on the node under these keys, by source and then in the order of the keys."""
+    for source, values in _node_values(config):
+        for key in keys:
+            if key in values:
+                yield Layer(key, text(values[key]), source)
+
+
+def _node_values(config: BrokerConfig) -> Iterator[tuple[Source, Mapping[str, Value]]]:
+    yield Source.DYNAMIC_BROKER, config.dynamic
+    yield Source.DYNAMIC_DEFAULT_BROKER, config.dynamic_for_all
+    yield Source.STATIC_BROKER, config.given
+
+
+def _default_layer(row: Setting) -> Layer:
+    """The default under the name of the broker key that carries it: the coarsest synonym."""
+    if not row.synonyms:
+        return Layer(row.key, text(row.default), Source.DEFAULT)
+    synonym = row.synonyms[-1]
+    default = row.default
+    if synonym.factor != 1 and isinstance(default, int) and default > 0:
+        default = default // synonym.factor
+    return Layer(synonym.key, text(default), Source.DEFAULT)
+
+
+def topic_value(row: Setting, layers: list[Layer], config: BrokerConfig) -> str:
+    """The value that holds, in the topic setting's own unit."""
+    strongest = layers[0]
+    if strongest.source is Source.DYNAMIC_TOPIC:
+        return strongest.value
+    if strongest.source is Source.DEFAULT:
+        return text(row.default)
+    synonym = next(one for one in row.synonyms if one.key == strongest.name)
+    return text(scaled(_node_value(synonym, strongest.source, config), synonym))
+
+
+def _node_value(synonym: Synonym, source: Source, config: BrokerConfig) -> Value:
+    return next(values for one, values in _node_values(config) if one is source)[synonym.key]
+
+
+def created_configs(
+    settings: Mapping[str, str], config: BrokerConfig
+) -> list[CreatableTopicConfigs]:
+    """All settings of a new topic, for the answer to CreateTopics."""
+    entries = []
+    for _, row in TOPIC_ROWS.values():
+        layers = topic_layers(row, settings, config)
+        entries.append(
+            CreatableTopicConfigs(
+                name=row.key,
+                value=topic_value(row, layers, config),
+                config_source=layers[0].source,
+            )
+        )
+    return entries
+
+
+@dataclass(frozen=True, slots=True)
+class Inherited:
+    """One topic setting as it is where the topic does not set it itself."""
+
+    row: Setting
+    layers: list[Layer]
+    entry: DescribeConfigsResourceResult
+
+
+def describe_configs(
+    request: DescribeConfigsRequest, image: MetadataImage, config: BrokerConfig
+) -> DescribeConfigsResponse:
+    """DescribeConfigs for topics and for this broker; a resource named twice is described once."""
+    asked = {(one.resource_type, one.resource_name): one for one in request.resources}
+    # What topics get from the node and the defaults is worked out once for all of them.
+    inherited = {
+        key: Inherited(row, layers, _entry(row, layers, topic_value(row, layers, config), request))
+        for key, (_, row) in TOPIC_ROWS.items()
+        for layers in [topic_layers(row, {}, config)]
+    }
+    return DescribeConfigsResponse(
+        results=[
+            _describe(resource, request, image, config, inherited) for resource in asked.values()
+        ]
+    )
+
+
+def _describe(
+    resource: DescribeConfigsResource,
+    request: DescribeConfigsRequest,
+    image: MetadataImage,
+    config: BrokerConfig,
+    inherited: Mapping[str, Inherited],
+) -> DescribeConfigsResult:
+    result = DescribeConfigsResult(
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
+    wanted = resource.configuration_keys or None
+    try:
+        if resource.resource_type == TOPIC_RESOURCE:
+            overrides = _overrides(resource.resource_name, image)
+            result.configs = [
+                _topic_entry(one, overrides, request)
+                for key, one in inherited.items()
+                if wanted is None or key in wanted
+            ]
+        elif resource.resource_type == BROKER_RESOURCE:
+            entries = _broker_entries(resource.resource_name, config, wanted)
+            result.configs = [
+                _entry(row, layers, layers[0].value, request, is_read_only=is_read_only)
+                for row, layers, is_read_only in entries
+            ]
+        else:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                f"resource type {resource.resource_type} has no settings here",
+            )
+    except ApiError as error:
+        result.error_code, result.error_message = error.code, error.message
+    return result
+
+
+def _overrides(name: str, image: MetadataImage) -> Mapping[str, str]:
+    if check_topic_name(name) not in image.topics:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return image.settings(TOPIC_RESOURCE, name)
+
+
+def _topic_entry(
+    inherited: Inherited, overrides: Mapping[str, str], request: DescribeConfigsRequest
+) -> DescribeConfigsResourceResult:
+    row = inherited.row
+    own = overrides.get(row.key)
+    if own is None:
+        return inherited.entry
+    layers = [Layer(row.key, own, Source.DYNAMIC_TOPIC), *inherited.layers]
+    return _entry(row, layers, own, request)
+
+
+def _broker_entries(
+    name: str, config: BrokerConfig, wanted: Collection[str] | None
+) -> Iterator[tuple[Setting, list[Layer], bool]]:
+    """Row, layers, and whether it is read only."""
+    if name and name != str(config.node_id):
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"this is broker {config.node_id}; ask broker {name} itself"
+        )
+    rows = [row for key, (_, row) in BROKER_ROWS.items() if wanted is None or key in wanted]
+    if not name:
+        # An empty name asks for what has been set at run time for all brokers, and for that alone.
+        for_all = config.dynamic_for_all
+        return (
+            (row, [Layer(row.key, text(for_all[row.key]), Source.DYNAMIC_DEFAULT_BROKER)], False)
+            for row in rows
+            if row.key in for_all
+        )
+    return ((row, _broker_layers(row, config), not row.is_dynamic) for row in rows)
+
+
+def _broker_layers(row: Setting, config: BrokerConfig) -> list[Layer]:
+    default = Layer(row.key, text(_broker_default(row)), Source.DEFAULT)
+    return [*_node_layers([row.key], config), default]
+
+
+def _broker_default(row: Setting) -> bool | int | float | str:
+    """The default in the broker key's own unit: rows of synonyms carry the topic's."""
+    factor = _FACTORS.get(row.key, 1)
+    if factor != 1 and isinstance(row.default, int) and row.default > 0:
+        return row.default // factor
+    return row.default
+
+
+_FACTORS = {
+    synonym.key: synonym.factor for _, row in TOPIC_ROWS.values() for synonym in row.synonyms
+}
+
+
+def _entry(
+    row: Setting,
+    layers: list[Layer],
+    value: str,
+    request: DescribeConfigsRequest,
+    *,
+    is_read_only: bool = False,
+) -> DescribeConfigsResourceResult:
+    synonyms = [
+        DescribeConfigsSynonym(name=layer.name, value=layer.value, source=layer.source)
+        for layer in (layers if request.include_synonyms else [])
+    ]
+    return DescribeConfigsResourceResult(
+        name=row.key,
+        value=value,
+        read_only=is_read_only,
+        config_source=layers[0].source,
+        is_sensitive=False,
+        synonyms=synonyms,
+        config_type=row.kind,
+        documentation=row.why if request.include_documentation else None,
+    )

@@ -1,0 +1,272 @@
+"""The cluster's metadata at one offset of its log, immutable.
+
+Floor: metadata. Pure. An image is what replaying the log up to `end_offset` gives, and nothing
+else: whatever is not in a record is not in an image. `MetadataDelta` gathers the records of one
+commit and says, besides the next image, which topics came, went or changed, for those who keep
+something per topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from broker.metadata.names import normalised
+from broker.metadata.records import (
+    BROKER_RESOURCE,
+    LEADER_UNCHANGED,
+    TOPIC_RESOURCE,
+    ConfigRecord,
+    MetadataRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from protocol.types import Uuid
+
+NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
+
+OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTIONS_TOPIC = "__transaction_state"
+METADATA_TOPIC = "__cluster_metadata"
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, METADATA_TOPIC})
+
+
+class ImpossibleRecord(Exception):
+    """A record that does not fit those before it: nothing has changed but the offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerImage:
+    """One broker as registered: `listeners` maps a listener's name to its advertised address."""
+
+    node_id: int
+    incarnation_id: Uuid
+    broker_epoch: int
+    listeners: Mapping[str, tuple[str, int]]
+    rack: str | None
+    is_fenced: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionImage:
+    """One partition: who holds it, who leads it, and under which epochs."""
+
+    replicas: tuple[int, ...]
+    in_sync_replicas: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicImage:
+    """One topic; `partitions` by number."""
+
+    name: str
+    topic_id: Uuid
+    partitions: tuple[PartitionImage, ...]
+
+    @property
+    def is_internal(self) -> bool:
+        return self.name in INTERNAL_TOPICS
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataImage:
+    """Everything the cluster knows about itself below `end_offset` of the metadata log."""
+
+    end_offset: int = 0
+    brokers: Mapping[int, BrokerImage] = field(default_factory=dict)
+    topics: Mapping[str, TopicImage] = field(default_factory=dict)
+    topic_names: Mapping[Uuid, str] = field(default_factory=dict)
+    normalised_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Normalised name -> the topics that have it: one, but an older log may hold several."""
+    configs: Mapping[tuple[int, str], Mapping[str, str]] = field(default_factory=dict)
+    next_producer_id: int = 0
+
+    def topic_by_id(self, topic_id: Uuid) -> TopicImage | None:
+        name = self.topic_names.get(topic_id)
+        return None if name is None else self.topics[name]
+
+    def colliding(self, name: str) -> tuple[str, ...]:
+        """The topics whose names differ from this one at most in dots and underscores."""
+        return self.normalised_names.get(normalised(name), ())
+
+    def settings(self, resource_type: int, name: str) -> Mapping[str, str]:
+        """What is set for a resource itself, by Kafka's key."""
+        return self.configs.get((resource_type, name), NO_SETTINGS)
+
+    @property
+    def partition_count(self) -> int:
+        return sum(len(topic.partitions) for topic in self.topics.values())
+
+
+class MetadataDelta:
+    """The records between two images. `removed` and `touched` say whom they concern.
+
+    `removed`: topics of the old image that are gone, by id. `touched`: names of topics whose
+    partitions or settings differ in the new image. `changes_nodes`: whether settings of brokers do.
+    """
+
+    def __init__(self, base: MetadataImage) -> None:
+        self.base = base
+        self.removed: list[TopicImage] = []
+        self.touched: set[str] = set()
+        self.changes_nodes = False
+        self._count = 0
+        self._brokers = dict(base.brokers)
+        self._topics = dict(base.topics)
+        self._topic_names = dict(base.topic_names)
+        self._normalised_names = dict(base.normalised_names)
+        self._configs = dict(base.configs)
+        self._next_producer_id = base.next_producer_id
+        self._partitions: dict[Uuid, list[PartitionImage]] = {}
+
+    def replay_all(self, records: Iterable[MetadataRecord]) -> MetadataDelta:
+        """Take in records in the order of the log; ends with ImpossibleRecord at the first."""
+        for record in records:
+            self.replay(record)
+        return self
+
+    def replay(self, record: MetadataRecord) -> None:
+        """Take in the next record of the log, or raise ImpossibleRecord and be as without it."""
+        self._count += 1
+        match record:
+            case PartitionRecord():
+                self._add_partition(record)
+            case PartitionChangeRecord():
+                self._change_partition(record)
+            case TopicRecord():
+                self._add_topic(record)
+            case RemoveTopicRecord():
+                self._remove_topic(record)
+            case ConfigRecord():
+                self._set_config(record)
+            case RegisterBrokerRecord():
+                self._brokers[record.broker_id] = BrokerImage(
+                    record.broker_id,
+                    record.incarnation_id,
+                    record.broker_epoch,
+                    {one.name: (one.host, one.port) for one in record.end_points},
+                    record.rack,
+                    record.fenced,
+                )
+            case ProducerIdsRecord():
+                self._next_producer_id = record.next_producer_id
+
+    def image(self) -> MetadataImage:
+        """The image after all records taken in."""
+        topics = dict(self._topics)
+        for topic_id, partitions in self._partitions.items():
+            name = self._topic_names[topic_id]
+            topics[name] = replace(topics[name], partitions=tuple(partitions))
+        return MetadataImage(
+            end_offset=self.base.end_offset + self._count,
+            brokers=self._brokers,
+            topics=topics,
+            topic_names=self._topic_names,
+            normalised_names=self._normalised_names,
+            configs=self._configs,
+            next_producer_id=self._next_producer_id,
+        )
+
+    def _add_topic(self, record: TopicRecord) -> None:
+        name, topic_id = record.name, record.topic_id
+        if name in self._topics or topic_id in self._topic_names:
+            raise ImpossibleRecord(f"topic '{name}' with id {topic_id} is there already")
+        self._topics[name] = TopicImage(name, topic_id, ())
+        self._topic_names[topic_id] = name
+        key = normalised(name)
+        self._normalised_names[key] = (*self._normalised_names.get(key, ()), name)
+        self.touched.add(name)
+
+    def _name_of(self, topic_id: Uuid) -> str:
+        name = self._topic_names.get(topic_id)
+        if name is None:
+            raise ImpossibleRecord(f"there is no topic with id {topic_id}")
+        return name
+
+    def _partition_count(self, topic_id: Uuid) -> int:
+        name = self._name_of(topic_id)
+        return len(self._partitions.get(topic_id, self._topics[name].partitions))
+
+    def _partitions_of(self, topic_id: Uuid) -> list[PartitionImage]:
+        """The topic's partitions, to be changed."""
+        partitions = self._partitions.get(topic_id)
+        if partitions is None:
+            name = self._topic_names[topic_id]
+            self.touched.add(name)
+            partitions = self._partitions[topic_id] = list(self._topics[name].partitions)
+        return partitions
+
+    def _add_partition(self, record: PartitionRecord) -> None:
+        count = self._partition_count(record.topic_id)
+        if record.partition_id != count:
+            name = self._topic_names[record.topic_id]
+            raise ImpossibleRecord(
+                f"partition {record.partition_id} of topic '{name}' cannot follow its first {count}"
+            )
+        partitions = self._partitions_of(record.topic_id)
+        partitions.append(
+            PartitionImage(
+                replicas=tuple(record.replicas),
+                in_sync_replicas=tuple(record.isr),
+                leader=record.leader,
+                leader_epoch=record.leader_epoch,
+                partition_epoch=record.partition_epoch,
+            )
+        )
+
+    def _change_partition(self, record: PartitionChangeRecord) -> None:
+        if not 0 <= record.partition_id < self._partition_count(record.topic_id):
+            name = self._topic_names[record.topic_id]
+            raise ImpossibleRecord(f"topic '{name}' has no partition {record.partition_id}")
+        partitions = self._partitions_of(record.topic_id)
+        old = partitions[record.partition_id]
+        is_elected = record.leader != LEADER_UNCHANGED
+        partitions[record.partition_id] = PartitionImage(
+            replicas=old.replicas if record.replicas is None else tuple(record.replicas),
+            in_sync_replicas=old.in_sync_replicas if record.isr is None else tuple(record.isr),
+            leader=record.leader if is_elected else old.leader,
+            leader_epoch=old.leader_epoch + is_elected,
+            partition_epoch=old.partition_epoch + 1,
+        )
+
+    def _remove_topic(self, record: RemoveTopicRecord) -> None:
+        name = self._name_of(record.topic_id)
+        del self._topic_names[record.topic_id]
+        del self._topics[name]
+        key = normalised(name)
+        others = tuple(one for one in self._normalised_names.pop(key) if one != name)
+        if others:
+            self._normalised_names[key] = others
+        self._partitions.pop(record.topic_id, None)
+        self._configs.pop((TOPIC_RESOURCE, name), None)
+        self.touched.discard(name)
+        known = self.base.topic_by_id(record.topic_id)
+        if known is not None:
+            self.removed.append(known)
+
+    def _set_config(self, record: ConfigRecord) -> None:
+        if record.resource_type == TOPIC_RESOURCE and record.resource_name not in self._topics:
+            # A topic of this name that comes later would begin with it.
+            raise ImpossibleRecord(f"{record.name} is set for an unknown '{record.resource_name}'")
+        key = (record.resource_type, record.resource_name)
+        settings = dict(self._configs.get(key, NO_SETTINGS))
+        if record.value is None:
+            settings.pop(record.name, None)
+        else:
+            settings[record.name] = record.value
+        if settings:
+            self._configs[key] = settings
+        else:
+            self._configs.pop(key, None)
+        if record.resource_type == TOPIC_RESOURCE:
+            self.touched.add(record.resource_name)
+        elif record.resource_type == BROKER_RESOURCE:
+            self.changes_nodes = True

@@ -1,0 +1,173 @@
+"""What the metadata log holds: one record per fact, in Kafka's own encoding.
+
+Floor: metadata. Pure. A record's value is frame version 1, the record's type and its version as
+unsigned varints, then the body; keys are null. Types and fields are those of Kafka's metadata
+records, so its dump tool can read our log. A type we do not know stops the start: an image with a
+hole in it would be worse than none.
+"""
+
+from __future__ import annotations
+
+from protocol.errors import WireError
+from protocol.types import NO_NODE, Uuid
+from protocol.wire.primitives import Buffer, encode_uvarint, read_uvarint
+from protocol.wire.schema import (
+    Message,
+    Struct,
+    array,
+    boolean,
+    int8,
+    int16,
+    int32,
+    int64,
+    string,
+    uint16,
+    uuid_,
+)
+
+FRAME_VERSION = 1
+
+TOPIC_RESOURCE = 2
+BROKER_RESOURCE = 4
+
+LEADER_UNCHANGED = -2
+"""In a PartitionChangeRecord: the leader stays; a real id, even the same, starts a new epoch."""
+
+
+class BrokerEndpoint(Struct):
+    """Where a broker is reached under one listener name; `host` and `port` are the advertised."""
+
+    name: str = string()
+    host: str = string()
+    port: int = uint16()
+    security_protocol: int = int16()
+
+
+class BrokerFeature(Struct):
+    """A feature level range; none are declared so far."""
+
+    name: str = string()
+    min_supported_version: int = int16()
+    max_supported_version: int = int16()
+
+
+class RegisterBrokerRecord(Message, api_key=0, versions=(1, 1), flexible=0):
+    """A broker process has begun its life; `broker_epoch` is the offset of this record."""
+
+    broker_id: int = int32()
+    incarnation_id: Uuid = uuid_()
+    broker_epoch: int = int64()
+    end_points: list[BrokerEndpoint] = array(BrokerEndpoint)
+    features: list[BrokerFeature] = array(BrokerFeature)
+    rack: str | None = string(nullable=0, default=None)
+    fenced: bool = boolean(default=True)
+    in_controlled_shutdown: bool = boolean(since=1)
+
+
+class TopicRecord(Message, api_key=2, versions=(0, 0), flexible=0):
+    """A topic exists; its partitions follow in the same batch."""
+
+    name: str = string()
+    topic_id: Uuid = uuid_()
+
+
+class PartitionRecord(Message, api_key=3, versions=(0, 0), flexible=0):
+    """A partition exists."""
+
+    partition_id: int = int32(default=-1)
+    topic_id: Uuid = uuid_()
+    replicas: list[int] = array(int32)
+    isr: list[int] = array(int32)
+    removing_replicas: list[int] = array(int32)
+    adding_replicas: list[int] = array(int32)
+    leader: int = int32(default=NO_NODE)
+    leader_recovery_state: int = int8(tag=0)
+    leader_epoch: int = int32(default=-1)
+    partition_epoch: int = int32(default=-1)
+
+
+class ConfigRecord(Message, api_key=4, versions=(0, 0), flexible=0):
+    """A setting of a resource; None takes it away."""
+
+    resource_type: int = int8()
+    resource_name: str = string()
+    name: str = string()
+    value: str | None = string(nullable=0)
+
+
+class PartitionChangeRecord(Message, api_key=5, versions=(0, 0), flexible=0):
+    """What has changed in a partition; each one raises its partition epoch."""
+
+    partition_id: int = int32(default=-1)
+    topic_id: Uuid = uuid_()
+    isr: list[int] | None = array(int32, nullable=0, tag=0, default=None)
+    leader: int = int32(tag=1, default=LEADER_UNCHANGED)
+    replicas: list[int] | None = array(int32, nullable=0, tag=2, default=None)
+
+
+class RemoveTopicRecord(Message, api_key=9, versions=(0, 0), flexible=0):
+    """A topic with all its partitions and settings is gone."""
+
+    topic_id: Uuid = uuid_()
+
+
+class ProducerIdsRecord(Message, api_key=15, versions=(0, 0), flexible=0):
+    """A broker has taken a block of producer ids; the next block begins at `next_producer_id`."""
+
+    broker_id: int = int32()
+    broker_epoch: int = int64(default=-1)
+    next_producer_id: int = int64()
+
+
+MetadataRecord = (
+    RegisterBrokerRecord
+    | TopicRecord
+    | PartitionRecord
+    | ConfigRecord
+    | PartitionChangeRecord
+    | RemoveTopicRecord
+    | ProducerIdsRecord
+)
+
+_CLASSES: dict[int, type[Message]] = {
+    cls.api_key: cls
+    for cls in (
+        RegisterBrokerRecord,
+        TopicRecord,
+        PartitionRecord,
+        ConfigRecord,
+        PartitionChangeRecord,
+        RemoveTopicRecord,
+        ProducerIdsRecord,
+    )
+}
+
+
+class UnknownMetadataRecord(Exception):
+    """The metadata log holds a record this version cannot read; it must not start."""
+
+
+def encode_record(record: MetadataRecord) -> bytes:
+    """The value under which a record stands in the log, in the newest version we write."""
+    version = record.valid_versions[-1]
+    head = (encode_uvarint(number) for number in (FRAME_VERSION, record.api_key, version))
+    return b"".join(head) + record.encode(version)
+
+
+def decode_record(value: Buffer | None) -> MetadataRecord:
+    """Read what `encode_record` wrote; raises UnknownMetadataRecord for anything else."""
+    try:
+        if value is None:
+            raise UnknownMetadataRecord("a metadata record has no value")
+        frame_version, position = read_uvarint(value, 0)
+        api_key, position = read_uvarint(value, position)
+        version, position = read_uvarint(value, position)
+        cls = _CLASSES.get(api_key)
+        if frame_version != FRAME_VERSION or cls is None or version not in cls.valid_versions:
+            raise UnknownMetadataRecord(
+                f"metadata record type {api_key} version {version} in frame {frame_version}"
+            )
+        record, _ = cls.decode(value, version, position)
+    except (WireError, IndexError) as error:
+        raise UnknownMetadataRecord(f"metadata record cannot be read: {error}") from error
+    return record  # type: ignore[return-value]  # one of the classes of _CLASSES

@@ -1,0 +1,150 @@
+"""Every notable event of the broker is one method; numbers for `/metrics` and `/status`.
+
+Floor: metrics. Plain integers: a counter object per event would cost the hot path more than the
+event. The text format is Prometheus's.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from broker.metrics.times import PHASES, ApiTimes, Times
+from broker.storage.errors import DiskError
+from protocol.log import fields
+from protocol.messages.api import ApiKey
+from protocol.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+DISK_WARNING_INTERVAL = 1_000
+"""A full disk fails every write: the first of so many is logged."""
+
+
+class Metrics:
+    """Counts since the start of the process."""
+
+    def __init__(self, now_ns: Callable[[], int]) -> None:
+        """`now_ns`: a clock for durations."""
+        self._now_ns = now_ns
+        self.apis: dict[ApiKey, ApiTimes] = {}
+        self.flushes = Times()
+        self.loop_lateness = Times()
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.fetches_completed_early = 0
+        self.write_failures = 0
+        self.last_write_failure: tuple[int, str] | None = None
+        """When the disk refused a write last (wall clock), and what it said."""
+        self.connections_refused = 0
+        self.loop_lags = 0
+        self.connections_total = 0
+
+    @property
+    def requests_total(self) -> int:
+        return sum(one.count for one in self.apis.values())
+
+    def times_of(self, key: ApiKey) -> ApiTimes:
+        """Where the requests of one API are counted and timed."""
+        return self.apis.setdefault(key, ApiTimes(key, self._now_ns))
+
+    def appended(self, size_bytes: int) -> None:
+        """A client's batch has been staged."""
+        self.bytes_in += size_bytes
+
+    def fetched(self, size_bytes: int) -> None:
+        """A fetch has found this much."""
+        self.bytes_out += size_bytes
+
+    def fetch_completed_early(self) -> None:
+        """A parked fetch made room for the request behind it."""
+        self.fetches_completed_early += 1
+
+    def connection_came(self, refusal: str) -> None:
+        """A client has connected; the text is why it is not taken in, or empty."""
+        if refusal:
+            self.connections_refused += 1
+        else:
+            self.connections_total += 1
+
+    def write_failed(self, topic_partition: TopicPartition, error: DiskError, now_ms: int) -> None:
+        """The disk has refused a write; producers were told to retry."""
+        if self.write_failures % DISK_WARNING_INTERVAL == 0:
+            logger.warning("write refused", extra=fields(partition=topic_partition, error=error))
+        self.write_failures += 1
+        self.last_write_failure = (now_ms, str(error))
+
+    def loop_lagged(self, lag_ms: int) -> None:
+        """The loop has come late to its duties: something held it."""
+        self.loop_lags += 1
+        logger.warning("loop came late", extra=fields(lag_ms=lag_ms))
+
+    def details(self) -> dict[str, object]:
+        """The times of `/status`, in microseconds; shares of 0.99 are exact to a factor of two."""
+        return {
+            "apis": [
+                {"api": one.name, "count": one.count}
+                | {
+                    f"{phase}_us": _mean_us(one.phase(phase))
+                    for phase in PHASES
+                    if one.phase(phase).count
+                }
+                for _, one in sorted(self.apis.items())
+                if one.count
+            ],
+            "flush_us": _mean_us(self.flushes),
+            "flush_us_p99": self.flushes.quantile_ns(0.99) // 1000,
+            "loop_late_us_p99": self.loop_lateness.quantile_ns(0.99) // 1000,
+            "loop_late_us_max": self.loop_lateness.max_ns // 1000,
+        }
+
+    def text(
+        self, gauges: Mapping[str, int], topics: Mapping[str, Mapping[str, int]] | None = None
+    ) -> str:
+        """Everything in Prometheus's text format; what the caller measured now comes with it.
+
+        `topics`: name of a metric -> topic -> value. Topics' names need no escaping there.
+        """
+        lines = ["# TYPE millrace_broker_requests_total counter"]
+        used = [one for _, one in sorted(self.apis.items()) if one.count]
+        lines.extend(
+            f'millrace_broker_requests_total{{api="{one.name}"}} {one.count}' for one in used
+        )
+        lines.append("# TYPE millrace_broker_request_seconds histogram")
+        for one in used:
+            for phase in PHASES:
+                if (times := one.phase(phase)).count:
+                    labels = f'api="{one.name}",phase="{phase}"'
+                    lines.extend(times.text("millrace_broker_request_seconds", labels))
+        for name, single in (("flush", self.flushes), ("loop_late", self.loop_lateness)):
+            lines.append(f"# TYPE millrace_broker_{name}_seconds histogram")
+            lines.extend(single.text(f"millrace_broker_{name}_seconds"))
+        for name, by_topic in (topics or {}).items():
+            kind = "counter" if name.endswith("_total") else "gauge"
+            lines.append(f"# TYPE millrace_broker_{name} {kind}")
+            lines.extend(
+                f'millrace_broker_{name}{{topic="{topic}"}} {value}'
+                for topic, value in sorted(by_topic.items())
+            )
+        counters = {
+            "bytes_in_total": self.bytes_in,
+            "bytes_out_total": self.bytes_out,
+            "fetch_completed_early_total": self.fetches_completed_early,
+            "write_failures_total": self.write_failures,
+            "loop_lags_total": self.loop_lags,
+            "connections_total": self.connections_total,
+            "connections_refused_total": self.connections_refused,
+        }
+        plain: tuple[tuple[str, Mapping[str, int]], ...] = (
+            ("counter", counters),
+            ("gauge", gauges),
+        )
+        for kind, values in plain:
+            for name, value in values.items():
+                lines.append(f"# TYPE millrace_broker_{name} {kind}")
+                lines.append(f"millrace_broker_{name} {value}")
+        return "\n".join(lines) + "\n"
+
+
+def _mean_us(times: Times) -> int:
+    return times.total_ns // 1000 // times.count if times.count else 0

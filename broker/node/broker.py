@@ -1,0 +1,351 @@
+"""One broker, put together: the only place that constructs its parts.
+
+Floor: node. `start` goes from the data folder to open listeners, `stop` the way back; the
+process around it is `lifecycle`.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+from broker.alarm import Alarm
+from broker.budget import TurnBudget
+from broker.cluster.metadata_driver import METADATA_PARTITION, METADATA_TOPIC_ID, MetadataDriver
+from broker.config import BrokerConfig, InForce, LogConfig
+from broker.controller.controller import Controller
+from broker.controller.outcome import RegisterBroker
+from broker.fetch.fetches import Fetches
+from broker.fetch.listing import Listings
+from broker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, MetadataDelta
+from broker.metadata.records import BROKER_RESOURCE
+from broker.metrics.metrics import Metrics
+from broker.node.parts import Parts
+from broker.node.tables import client_table
+from broker.produce.produces import Produces
+from broker.produce.short import QuickProduces, lane_of
+from broker.replicas.flusher import Flusher
+from broker.replicas.housekeeping import Housekeeping
+from broker.replicas.refusals import note_refusals
+from broker.replicas.replica_manager import Partition, ReplicaManager
+from broker.sessions.dispatch import Dispatcher
+from broker.sessions.reception import Reception
+from broker.sessions.session import Session
+from broker.sessions.sessions import Sessions
+from broker.shards.groups import GroupCoordinator
+from broker.shards.markers import Markers
+from broker.shards.producer_ids import ProducerIds
+from broker.shards.shard_driver import ShardPorts
+from broker.shards.transactions import TxnCoordinator
+from broker.storage.disk import Disk
+from broker.storage.errors import FolderError
+from broker.storage.log import Log
+from broker.storage.log_manager import LogManager, OpenReport
+from broker.world import Listening, World
+from protocol.log import fields
+from protocol.messages.api import ApiKey
+from protocol.types import random_uuid
+
+logger = logging.getLogger(__name__)
+
+SESSION_SWEEP_MS = 1_000
+
+RETRY_MS = 2_000
+"""How often the folders, markers and tombstones are tried again that a full disk has refused."""
+
+
+class Broker:
+    """All parts of one node."""
+
+    def __init__(self, config: BrokerConfig, world: World, disk: Disk) -> None:
+        """Binds the listeners. Raises PortTaken."""
+        self.config = config
+        self.clock = world.clock
+        self._world = world
+        self._disk = disk
+        self.settings = InForce(config)
+        self.metrics = Metrics(world.turn_ns)
+        self.sessions = Sessions(self.settings)
+        self.receptions: dict[str, Reception] = {}
+        self._listening: dict[str, Listening] = {
+            name: world.listen(name, address, partial(self._receive, name))
+            for name, address in config.listeners.items()
+        }
+        self.worker = world.jobs("files", self.disk_failed)
+        self.flusher = Flusher(
+            world,
+            self.on_flushed,
+            lambda error: world.die(f"sync failed: {error}"),
+            self.metrics.flushes.add,
+        )
+        self.alarm = Alarm(world, self.on_time, self.metrics.loop_lateness.add)
+        self.write_failed = note_refusals(self.metrics, world.die)
+        self.is_serving = False
+        self._logs: LogManager | None = None
+        self._metadata_log: Log | None = None
+
+    def _receive(self, listener: str) -> Session:
+        """A new connection has come in."""
+        return Session(self.receptions[listener])
+
+    # Starting.
+
+    def recover(self) -> OpenReport:
+        """Take the data folder and open every log in it; meant for a thread, it may take long.
+
+        Raises FolderError, CorruptionError or DiskError.
+        """
+        new_directory_id = random_uuid(self._world.chance.randbytes(16))
+        self._logs = LogManager(self._disk, self.config, new_directory_id)
+        report = self._logs.open_all(self.clock.now_ms())
+        known = self._logs.logs.keys() | self._logs.offline.keys()
+        if known and METADATA_PARTITION not in known:
+            raise FolderError(
+                self.config.log_dir,
+                "there are partitions but no __cluster_metadata-0, which says whose they are; "
+                "put it back, or use an empty folder",
+            )
+        # Settings of its own: those of the node are about what clients write.
+        own = LogConfig()
+        self._metadata_log = self._logs.create(
+            METADATA_PARTITION, METADATA_TOPIC_ID, own, self.clock.now_ms()
+        )
+        self._metadata_log.config = own
+        return report
+
+    def start(self, report: OpenReport) -> None:
+        """Replay the metadata, register, open all partitions, then the listeners."""
+        parts = self._put_together()
+        dropped = parts.replicas.open_all(parts.metadata.image, parts.metadata.removed_ids)
+        self._keep_house(parts)
+        for files in [*dropped, *([report.dropped] if report.dropped is not None else [])]:
+            self.housekeeping.unlink(files)
+        parts.groups.follow()
+        parts.transactions.follow()
+        self._open_sessions(parts)
+        self.alarm.wake_by(self.housekeeping.next_deadline_ms)
+        self.is_serving = True
+
+    def _put_together(self) -> Parts:
+        """Make everything that serves, and register with the controller."""
+        assert self._logs is not None
+        world, settings, alarm, metrics = self._world, self.settings, self.alarm, self.metrics
+        metadata = self.metadata = self._replayed_metadata()
+        broker_epoch = metadata.submit_now(
+            RegisterBroker(
+                self.config.node_id,
+                random_uuid(world.chance.randbytes(16)),
+                {
+                    name: (address.advertised_host, address.advertised_port)
+                    for name, address in self.config.listeners.items()
+                },
+            )
+        )
+        replicas = self.replicas = ReplicaManager(
+            settings.config,
+            world.clock,
+            self._logs,
+            self.flusher,
+            self.worker,
+            self._advanced,
+            self._gone,
+        )
+        ports = ShardPorts(
+            world.clock, world.soon, lambda: metadata.image, replicas, self.write_failed
+        )
+        groups = GroupCoordinator(ports, settings, alarm, world.chance)
+        markers = Markers(ports, groups)
+        transactions = TxnCoordinator(ports, settings, markers)
+        self.parts = Parts(
+            settings,
+            world.clock,
+            metrics,
+            metadata,
+            replicas,
+            Produces(
+                settings, world, alarm, metrics, replicas, transactions.shard, self.write_failed
+            ),
+            Fetches(settings, world.clock, alarm, world.chance, metrics, replicas),
+            Listings(replicas, world.soon, world.turn_ns),
+            groups,
+            transactions,
+            markers,
+            ProducerIds(metadata, self.config.node_id, broker_epoch),
+        )
+        return self.parts
+
+    def _replayed_metadata(self) -> MetadataDriver:
+        assert self._metadata_log is not None
+        self.flusher.set_apart(self._metadata_log)
+        controller = self._controller = Controller(self.config, self._world.chance)
+        metadata = MetadataDriver(
+            controller,
+            self.clock,
+            self._metadata_log,
+            self.flusher,
+            lambda *commit: self.replicas.apply(*commit),
+            self._on_image,
+            self.write_failed,
+            self.config.max_pending_metadata_orders,
+            self.config.max_pending_metadata_orders_per_ip,
+        )
+        metadata.load()
+        controller.config = self.settings.config = self._config_in_force(metadata)
+        return metadata
+
+    def _keep_house(self, parts: Parts) -> None:
+        config, clock = self.settings.config, self.clock
+        house = self.housekeeping = Housekeeping(
+            self.settings, self._world, self.alarm, self.metrics, parts.replicas, self.worker
+        )
+        house.repeat(SESSION_SWEEP_MS, lambda: self.sessions.sweep(clock.monotonic_ms()))
+        house.repeat(RETRY_MS, self._retry)
+        house.repeat(
+            config.offsets_retention_check_interval_ms,
+            lambda: parts.groups.expire(clock.now_ms()),
+        )
+        house.repeat(
+            config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+            parts.transactions.abort_overdue,
+        )
+        house.repeat(
+            config.transaction_remove_expired_transaction_cleanup_interval_ms,
+            parts.transactions.expire,
+        )
+
+    def _open_sessions(self, parts: Parts) -> None:
+        world, metrics = self._world, self.metrics
+        self.dispatcher = Dispatcher(client_table(parts), metrics, lane_of)
+        self.short = QuickProduces(parts.produces, metrics.times_of(ApiKey.PRODUCE))
+        budget = TurnBudget(world.turn_ns, world.soon)
+        for name in self.config.listeners:
+            self.receptions[name] = Reception(
+                name,
+                self.settings,
+                world.clock,
+                world.turn_ns,
+                world.soon,
+                budget,
+                self.sessions,
+                self.dispatcher,
+                self.short,
+                parts.produces.settle,
+                metrics.connection_came,
+            )
+        for listening in self._listening.values():
+            listening.open()
+
+    # What happens inside.
+
+    def _config_in_force(self, metadata: MetadataDriver) -> BrokerConfig:
+        """The node's configuration under the settings that the metadata holds."""
+        image = metadata.image
+        return self.config.with_dynamic(
+            image.settings(BROKER_RESOURCE, ""),
+            image.settings(BROKER_RESOURCE, str(self.config.node_id)),
+        )
+
+    def _reconfigure(self) -> None:
+        """Hand the settings that were changed at run time to everything that keeps a copy."""
+        config = self._config_in_force(self.metadata)
+        self.settings.config = self._controller.config = config
+        self.replicas.reconfigure(config, self.metadata.image)
+
+    def _on_image(self, delta: MetadataDelta) -> None:
+        parts = self.parts
+        if delta.changes_nodes:
+            self._reconfigure()
+        if delta.removed:
+            names = {topic.name for topic in delta.removed}
+            parts.groups.topics_removed(names)
+            parts.produces.topics_removed(names)
+        if OFFSETS_TOPIC in delta.touched:
+            parts.groups.follow()
+        if TRANSACTIONS_TOPIC in delta.touched:
+            parts.transactions.follow()
+
+    def _retry(self) -> None:
+        """Try again what the disk has refused."""
+        parts = self.parts
+
+        def made() -> None:
+            # A shard may have been among it.
+            parts.groups.follow()
+            parts.transactions.follow()
+
+        parts.groups.retry()
+        parts.transactions.retry()
+        parts.replicas.retry(lambda: parts.metadata.image, made)
+
+    def disk_failed(self, error: Exception) -> None:
+        """A sync has failed, or the disk takes no more writes: no answer may follow."""
+        self._world.die(f"the disk has failed: {error}")
+
+    def on_flushed(self, log: Log) -> None:
+        """A log's recovery point has moved."""
+        if log is self._metadata_log:
+            self.metadata.flushed()
+        else:
+            self.replicas.flushed(log)
+
+    def _advanced(self, partition: Partition) -> None:
+        parts = self.parts
+        if partition.is_internal:
+            parts.groups.advanced(partition)
+            parts.transactions.advanced(partition)
+        parts.markers.advanced(partition)
+        parts.produces.advanced(partition)
+        parts.fetches.advanced(partition)
+
+    def _gone(self, partition: Partition) -> None:
+        self.parts.markers.gone(partition)
+        self.parts.produces.gone(partition)
+        self.parts.fetches.gone(partition)
+
+    def on_time(self, now_ms: int) -> int:
+        """Do what is due by the monotonic clock; returns the next deadline."""
+        parts = self.parts
+        parts.produces.expire(now_ms)
+        parts.fetches.expire(now_ms)
+        parts.groups.on_time(now_ms)
+        self.housekeeping.run_due(now_ms)
+        deadlines = (
+            parts.produces.next_deadline_ms,
+            parts.fetches.next_deadline_ms,
+            parts.groups.next_deadline_ms,
+            self.housekeeping.next_deadline_ms,
+        )
+        return min(one for one in deadlines if one is not None)
+
+    # Stopping.
+
+    def stop_serving(self) -> None:
+        """Accept and read no more, and answer the fetches and group members that are parked."""
+        was_serving, self.is_serving = self.is_serving, False
+        for listening in self._listening.values():
+            listening.close()
+        if not was_serving:
+            return
+        for session in list(self.sessions.open):
+            session.stop_reading()
+        self.parts.fetches.complete_all()
+        self.parts.groups.stop()
+        self.replicas.flush_all()
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether everything accepted has been synced and answered."""
+        return self.flusher.is_idle and all(one.is_idle for one in self.sessions.open)
+
+    def close(self) -> None:
+        """Close the connections, write checkpoints and the marker of a clean stop."""
+        self.alarm.stop()
+        for session in list(self.sessions.open):
+            session.close("the broker stops", is_logged=False)
+        is_synced = self.worker.stop() and self.flusher.stop()
+        if not is_synced:
+            # Their reports cannot be heard any more, and the marker would vouch for all data.
+            self._world.die("a sync has failed, or did not end, while the broker stopped")
+        if self._logs is not None:
+            self._logs.close_clean()
+            logger.info("stopped cleanly", extra=fields(log_dir=self.config.log_dir))

@@ -1,0 +1,183 @@
+"""What the broker says about itself under `/healthz`, `/status` and `/metrics`.
+
+Floor: node.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from broker.coordinators.txn_state import TxnState
+from protocol.status import PartState, PartStatus, Problem
+
+if TYPE_CHECKING:
+    from broker.node.broker import Broker
+
+RATE_MARK_MS = 1_000
+RATE_MARK_COUNT = 5
+"""Rates are taken over this many looks, at least so far apart."""
+
+REFUSAL_SHOWN_MS = 30_000
+"""For so long after it a refused write counts as a problem."""
+
+
+class BrokerStatus:
+    """Looks at the broker when asked."""
+
+    def __init__(self, broker: Broker, started_at_ms: int) -> None:
+        self.state = PartState.STARTING
+        self._broker = broker
+        self._started_at_ms = started_at_ms
+        self._marks: deque[tuple[int, dict[str, int]]] = deque(maxlen=RATE_MARK_COUNT)
+
+    def status(self) -> PartStatus:
+        """The state of this moment."""
+        broker = self._broker
+        problems = self._problems() if broker.is_serving else ()
+        state = self.state
+        if state is PartState.RUNNING and problems:
+            state = PartState.DEGRADED
+        return PartStatus(
+            part=broker.config.part,
+            state=state,
+            ready=broker.is_serving,
+            started_at_ms=self._started_at_ms,
+            now_ms=broker.clock.now_ms(),
+            problems=problems,
+            details=self._details() if broker.is_serving else {},
+        )
+
+    def _problems(self) -> tuple[Problem, ...]:
+        replicas = self._broker.parts.replicas
+        problems = [
+            Problem("partition_offline", f"{topic_partition}: {reason}")
+            for topic_partition, reason in sorted((replicas.logs.offline | replicas.unmade).items())
+        ]
+        refused = self._broker.parts.metrics.last_write_failure
+        if refused is not None and self._broker.clock.now_ms() - refused[0] < REFUSAL_SHOWN_MS:
+            problems.append(
+                Problem("write_refused", f"{refused[1]}; producers retry until there is room")
+            )
+        return tuple(problems)
+
+    def _details(self) -> dict[str, object]:
+        broker = self._broker
+        parts = broker.parts
+        partitions = sorted(parts.replicas, key=lambda one: one.topic_partition)
+        is_ack = broker.settings.config.log_config().is_flushed_before_ack
+        return {
+            "node_id": broker.config.node_id,
+            "cluster_id": broker.config.cluster_id,
+            "listeners": {
+                name: f"{address.advertised_host}:{address.advertised_port}"
+                for name, address in broker.config.listeners.items()
+            },
+            "flush": "ack" if is_ack else "interval",
+            "topics": len(parts.metadata.image.topics),
+            "partitions": len(partitions),
+            "connections": len(broker.sessions.open),
+            "requests_total": broker.metrics.requests_total,
+            "fetch_completed_early": broker.metrics.fetches_completed_early,
+            "log_bytes": sum(one.log.size_bytes for one in partitions),
+            **self._rates(),
+            **self._coordinators(),
+            "parked_produces": parts.produces.parked_count,
+            "parked_fetches": parts.fetches.parked_count,
+            **broker.metrics.details(),
+            "topic_list": [{"topic": name, **counts} for name, counts in self._topics().items()],
+            "partition_list": [
+                {
+                    "topic": one.topic,
+                    "partition": one.index,
+                    "log_start_offset": one.log.log_start_offset,
+                    "log_end_offset": one.log.log_end_offset,
+                    "high_watermark": one.log.high_watermark,
+                    "size_bytes": one.log.size_bytes,
+                }
+                for one in partitions
+            ],
+        }
+
+    def _topics(self) -> dict[str, dict[str, int]]:
+        """By topic, all partitions here together: what came in and left, and what is kept."""
+        topics: dict[str, dict[str, int]] = {}
+        for one in sorted(self._broker.parts.replicas, key=lambda one: one.topic_partition):
+            counts = {
+                "bytes_in": one.bytes_in,
+                "bytes_out": one.bytes_out,
+                "size_bytes": one.log.size_bytes,
+            }
+            known = topics.setdefault(one.topic, dict.fromkeys(counts, 0))
+            for name, value in counts.items():
+                known[name] += value
+        return topics
+
+    def _coordinators(self) -> dict[str, int]:
+        """What the coordinators have in hand."""
+        parts = self._broker.parts
+        rosters = [
+            group.roster
+            for shard in parts.groups.shards()
+            for group in shard.members.groups.values()
+        ]
+        states = [
+            transaction.state
+            for shard in parts.transactions.shards()
+            for transaction in shard.transactions.values()
+        ]
+        return {
+            "groups": len(rosters),
+            "group_members": sum(len(roster) for roster in rosters),
+            "parked_joins": sum(roster.waiting_count for roster in rosters),
+            "transactional_ids": len(states),
+            "open_transactions": sum(
+                state is TxnState.ONGOING or state.is_preparing for state in states
+            ),
+        }
+
+    def _rates(self) -> dict[str, float]:
+        """What was counted, per second, since an earlier look; nothing at the first."""
+        metrics = self._broker.parts.metrics
+        now_ms = self._broker.clock.monotonic_ms()
+        counts = {
+            "requests": metrics.requests_total,
+            "bytes_in": metrics.bytes_in,
+            "bytes_out": metrics.bytes_out,
+        }
+        rates: dict[str, float] = {}
+        if self._marks and now_ms > self._marks[0][0]:
+            since_ms, earlier = self._marks[0]
+            for name, value in counts.items():
+                rates[f"{name}_per_s"] = (value - earlier[name]) * 1000 / (now_ms - since_ms)
+        if not self._marks or now_ms - self._marks[-1][0] >= RATE_MARK_MS:
+            self._marks.append((now_ms, counts))
+        return rates
+
+    def metrics(self) -> str:
+        """Prometheus's text."""
+        broker = self._broker
+        if not broker.is_serving:
+            return broker.metrics.text({})
+        parts = broker.parts
+        topics = self._topics()
+        by_metric = {
+            metric: {name: counts[key] for name, counts in topics.items()}
+            for metric, key in (
+                ("topic_bytes_in_total", "bytes_in"),
+                ("topic_bytes_out_total", "bytes_out"),
+                ("topic_log_bytes", "size_bytes"),
+            )
+        }
+        return broker.metrics.text(
+            {
+                "connections": len(broker.sessions.open),
+                "topics": len(parts.metadata.image.topics),
+                "partitions": len(list(parts.replicas)),
+                "log_bytes": sum(by_metric["topic_log_bytes"].values()),
+                "parked_produces": parts.produces.parked_count,
+                "parked_fetches": parts.fetches.parked_count,
+                **self._coordinators(),
+            },
+            by_metric,
+        )

@@ -1,0 +1,170 @@
+"""The socket half of a link: asyncio's protocol on one side, a receiver on the other.
+
+Floor: real. Bytes are read into one reused buffer and given on as whole frames; what is sent goes
+through `output`. No task, coroutine or future per request. Nothing is read while the receiver has
+paused, so what comes behind, the peer's end too, waits in the kernel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+from broker.real.output import Output, PeerTooSlow
+from broker.real.warmer import Warmer
+from broker.storage.errors import DiskError
+from broker.world import End, Receiver
+from protocol.log import fields
+from protocol.wire.frame import FrameBuffer
+
+logger = logging.getLogger(__name__)
+
+FAULT = "a fault of the broker"
+"""What is logged of a connection that ends by one; the fault itself is logged with its trace."""
+
+
+class SocketLink(asyncio.BufferedProtocol):
+    """One accepted connection, from its first byte to its end."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        receiver: Receiver,
+        warmer: Warmer,
+        frame_bytes_max: int,
+        unread_bytes_max: int,
+    ) -> None:
+        self.peer_host = "?"
+        self.peer = "?"
+        self.is_paused = False
+        self._loop = loop
+        self._receiver = receiver
+        self._warmer = warmer
+        self._unread_bytes_max = unread_bytes_max
+        self._frames = FrameBuffer(frame_bytes_max)
+        self._transport: asyncio.Transport | None = None
+        self._output: Output | None = None
+        self._is_closed = False
+        self._has_ended = False
+        """Whether the receiver has heard of the peer's end."""
+
+    # The loop calls these.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        name = transport.get_extra_info("peername") or ("?", 0)
+        self.peer_host = str(name[0])
+        self.peer = f"{name[0]}:{name[1]}"
+        fd = transport.get_extra_info("socket").fileno()
+        self._output = Output(
+            socket.socket(fileno=os.dup(fd)),
+            self._loop,
+            self._receiver.drained,
+            self._broken,
+            self._warmer,
+            self._unread_bytes_max,
+        )
+        self._receiver.linked(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._frames.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._receiver.take(self._frames.received(nbytes))
+
+    def eof_received(self) -> bool:
+        self._end(End.EOF)
+        return not self._is_closed
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        if not self._is_closed:
+            # A reset takes back no more than an end does, only nobody takes the answers.
+            self.mute()
+            self._end(End.RESET)
+
+    def _end(self, end: End) -> None:
+        if not self._is_closed and not self._has_ended:
+            self._has_ended = True
+            self.is_paused = True
+            self._receiver.ended(end)
+
+    # The receiver calls these.
+
+    @property
+    def held_bytes(self) -> int:
+        return self._frames.capacity_bytes
+
+    @property
+    def is_in_frame(self) -> bool:
+        return bool(self._frames.pending_bytes)
+
+    @property
+    def is_stalled(self) -> bool:
+        return self._output is not None and not self._output.is_empty
+
+    def left(self) -> Iterator[memoryview]:
+        return self._frames.received(0)
+
+    def send(self, chunks: Sequence[object]) -> None:
+        output = self._output
+        if output is None:
+            return
+        try:
+            if chunks:
+                output.push(chunks)
+            output.send()
+        except PeerTooSlow as error:
+            self._give_up(str(error))
+        except (OSError, DiskError) as error:
+            self._broken(error)
+
+    def pause(self) -> None:
+        if not self.is_paused and self._transport is not None:
+            self.is_paused = True
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        self.is_paused = False
+        if self._transport is not None:
+            self._transport.resume_reading()
+
+    def shrink(self) -> None:
+        self._frames.shrink()
+
+    def mute(self) -> None:
+        if self._output is not None:
+            self._output.close()
+            self._output = None
+
+    def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._transport is not None:
+            self._transport.abort()
+        self.mute()
+        # The read buffer goes at once: the connection itself stays until the garbage collector
+        # comes by, for it and its transport and output hold each other.
+        self._frames = FrameBuffer(0)
+
+    # The socket takes no answers.
+
+    def _broken(self, error: Exception) -> None:
+        """The peer has gone, or their segment has."""
+        if isinstance(error, ConnectionError):
+            # What the peer has sent before it went is still in the kernel, and its end behind that.
+            self.mute()
+            self._loop.call_soon(self._receiver.drained)
+            return
+        logger.warning("connection broken", extra=fields(peer=self.peer, reason=repr(error)))
+        self._give_up("")
+
+    def _give_up(self, reason: str) -> None:
+        if not self._is_closed:
+            self.close()
+            self._receiver.ended(End.CLOSED, reason)

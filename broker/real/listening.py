@@ -1,0 +1,111 @@
+"""Where clients come in: bound sockets and accepted connections.
+
+Floor: real. Sockets are bound before anything is recovered, so that a port in use stops the start
+at once, and listen only when everything can be served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections.abc import Callable
+
+from broker.config import Listener
+from broker.real.connection import SocketLink
+from broker.real.warmer import Warmer
+from broker.world import PortTaken, Receiver
+
+BACKLOG = 512
+
+
+def bind(setting: str, host: str, port: int) -> socket.socket:
+    """A socket bound to the address but not listening yet. Raises PortTaken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, port))
+    except OSError as error:
+        bound.close()
+        if error.errno == errno.EADDRINUSE:
+            raise PortTaken(taken_text(setting, host, port)) from error
+        raise PortTaken(f"{setting}: cannot bind {host}:{port}: {error.strerror}") from error
+    return bound
+
+
+def taken_text(setting: str, host: str, port: int) -> str:
+    """The sentence about a port in use."""
+    return f"port {port} on {host} ({setting}) is in use{_holder(port)}"
+
+
+def _holder(port: int) -> str:
+    """` by process …` where the system tells, else nothing."""
+    # Imported here because only a start that fails needs it.
+    import psutil
+
+    try:
+        for one in psutil.net_connections(kind="tcp"):
+            address = one.laddr
+            if one.status == psutil.CONN_LISTEN and one.pid and address and address.port == port:
+                return f" by process {one.pid} ({psutil.Process(one.pid).name()})"
+    except psutil.Error:
+        pass
+    return ""
+
+
+class SocketListening:
+    """One named listener: a bound socket, and the connections that come in by it."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        name: str,
+        address: Listener,
+        take: Callable[[], Receiver],
+        warmer: Warmer,
+        frame_bytes_max: int,
+        unread_bytes_max: int,
+    ) -> None:
+        """Binds. Raises PortTaken."""
+        self._loop = loop
+        self._setting = f"listener {name}"
+        self._address = address
+        self._take = take
+        self._warmer = warmer
+        self._frame_bytes_max = frame_bytes_max
+        self._unread_bytes_max = unread_bytes_max
+        self._bound = bind(self._setting, address.host, address.port)
+        self._server: asyncio.Server | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    def open(self) -> None:
+        """Begin to listen. Raises PortTaken when somebody else was quicker."""
+        try:
+            self._bound.listen(BACKLOG)
+        except OSError as error:
+            raise PortTaken(
+                taken_text(self._setting, self._address.host, self._address.port)
+            ) from error
+        # Who connects before the loop has come to it waits in the kernel.
+        self._opening = self._loop.create_task(self._serve())
+
+    async def _serve(self) -> None:
+        server = await self._loop.create_server(self._link, sock=self._bound, backlog=BACKLOG)
+        if self._is_closed:
+            server.close()
+        self._server = server
+
+    def _link(self) -> SocketLink:
+        return SocketLink(
+            self._loop, self._take(), self._warmer, self._frame_bytes_max, self._unread_bytes_max
+        )
+
+    def close(self) -> None:
+        """Accept no more."""
+        self._is_closed = True
+        if self._server is not None:
+            self._server.close()
+        elif self._opening is None:
+            self._bound.close()

@@ -1,0 +1,241 @@
+"""The process around a broker: from settings to the exit code.
+
+Floor: real. Exit codes: 0 after a clean stop, 2 for wrong settings, 1 for everything else that
+keeps it from running. What must never be survived ends the process on the spot, without a clean
+stop: a failed sync, and any fault of ours that reaches the loop or a thread's top.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+import os
+import resource
+import signal
+import sys
+import threading
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from broker.config import BrokerConfig
+from broker.metadata.records import UnknownMetadataRecord
+from broker.node.broker import Broker
+from broker.node.status import BrokerStatus
+from broker.real.world import LoopWorld
+from broker.settings import ConfigError
+from broker.storage.disk import OsDisk
+from broker.storage.errors import CorruptionError, DiskError, FolderError
+from broker.storage.log_manager import OpenReport
+from broker.world import Clock, PortTaken
+from protocol.errors import WireError
+from protocol.log import configure, fields
+from protocol.status import PartState
+from protocol.status_http import StatusServer
+from protocol.wire.limits import LIMITS
+
+logger = logging.getLogger(__name__)
+
+EXIT_CLEAN = 0
+EXIT_FAILED = 1
+EXIT_SETTINGS = 2
+
+STOP_MS_MAX = 5_000
+"""How long a stop waits for answers to leave; after that it is still clean for the data."""
+
+STOP_POLL_S = 0.01
+DESCRIPTORS_WANTED = 65_536
+
+CANNOT_RUN = (
+    PortTaken, FolderError, CorruptionError, DiskError, UnknownMetadataRecord, WireError
+)  # fmt: skip
+"""What a person must look at; everything else that ends the process is a fault of ours."""
+
+SWITCH_INTERVAL_S = 0.0005
+"""A busy loop lets a thread that is to sync a log begin after this time; the default is 5 ms."""
+
+SETTINGS_BYTES_MAX = 4 << 20
+
+
+def read_settings(descriptor: int) -> dict[str, Any]:
+    """The JSON object on an inherited descriptor, read to its end. Raises ConfigError."""
+    with os.fdopen(descriptor, "rb") as source:
+        text = source.read(SETTINGS_BYTES_MAX + 1)
+    try:
+        raw = json.loads(text)
+    except ValueError as error:
+        raise ConfigError([("settings", str(error), "one JSON object")]) from error
+    if not isinstance(raw, dict):
+        raise ConfigError([("settings", type(raw).__name__, "one JSON object")])
+    return raw
+
+
+def main(descriptor: int) -> int:
+    """Run one broker until it is told to stop; returns the exit code."""
+    configure("broker")
+    try:
+        raw = read_settings(descriptor)
+        config = BrokerConfig.from_json(raw)
+    except ConfigError as error:
+        logger.error("settings are wrong", extra=fields(faults=error))
+        return EXIT_SETTINGS
+    configure(config.part)
+    _limit_reading(config)
+    _raise_descriptor_limit()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    threading.excepthook = _thread_died
+    try:
+        return _new_loop_runner().run(run(config))
+    except CANNOT_RUN as error:
+        logger.error("cannot run", extra=fields(reason=error))
+        return EXIT_FAILED
+
+
+def _limit_reading(config: BrokerConfig) -> None:
+    """Before the first message is read: the counts go into the readers."""
+    LIMITS.tag_count_max = config.max_request_tagged_fields
+    LIMITS.number_count_max = config.max_request_numbers
+    LIMITS.element_count_max = config.max_request_elements
+    LIMITS.decompressed_bytes_max = config.max_decompressed_batch_bytes
+
+
+def _new_loop_runner() -> asyncio.Runner:
+    """A runner with uvloop's loop where it is installed, else asyncio's own."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.Runner()
+    return asyncio.Runner(loop_factory=uvloop.new_event_loop)
+
+
+def die(reason: str) -> NoReturn:
+    """End the process at once, leaving everything to recovery."""
+    logger.critical("stopping at once", extra=fields(reason=reason))
+    sys.stderr.flush()
+    os._exit(EXIT_FAILED)
+
+
+def _thread_died(args: threading.ExceptHookArgs) -> None:
+    logger.critical("thread failed", exc_info=args.exc_value)
+    die(f"fault in thread {args.thread.name if args.thread else '?'}: {args.exc_value!r}")
+
+
+def _loop_failed(loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+    error = context.get("exception")
+    if error is None or isinstance(error, OSError):
+        logger.warning("loop", extra=fields(message=context.get("message"), error=error))
+        return
+    logger.critical("fault in the loop", exc_info=error)
+    die(f"fault in the loop: {error!r}")
+
+
+def _raise_descriptor_limit() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS_WANTED if hard == resource.RLIM_INFINITY else min(DESCRIPTORS_WANTED, hard)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+async def run(config: BrokerConfig) -> int:
+    """Start, serve until SIGTERM or SIGINT, stop."""
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_loop_failed)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    world = LoopWorld(
+        loop, die, config.socket_request_max_bytes, config.connection_max_unread_bytes
+    )
+    clock = world.clock
+    started_ms = clock.monotonic_ms()
+    broker = Broker(config, world, OsDisk())
+    status = BrokerStatus(broker, clock.now_ms())
+    server = StatusServer(config.status_host, config.status_port, status.status, status.metrics)
+    await _start_status(server, config)
+    report = await _recover(broker, stop)
+    if report is None:
+        logger.info("stopped before recovery was over", extra=fields(log_dir=config.log_dir))
+        return EXIT_CLEAN
+    broker.start(report)
+    _say_ready(broker, report, clock.monotonic_ms() - started_ms, server.port)
+    status.state = PartState.RUNNING
+    # Everything made so far lives as long as the process: the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+    await stop.wait()
+    status.state = PartState.STOPPING
+    await _stop(broker, clock)
+    world.stop()
+    await server.close()
+    return EXIT_CLEAN
+
+
+async def _recover(broker: Broker, stop: asyncio.Event) -> OpenReport | None:
+    """Open the logs in the thread; None when the stop came first: recovery starts anew then."""
+    report: asyncio.Future[OpenReport] = asyncio.get_running_loop().create_future()
+    broker.worker.run(broker.recover, report.set_result, report.set_exception)
+    stopped = asyncio.create_task(stop.wait())
+    either: set[asyncio.Future[Any]] = {report, stopped}
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    return await report if report.done() else None
+
+
+async def _start_status(server: StatusServer, config: BrokerConfig) -> None:
+    try:
+        await server.start()
+    except OSError as error:
+        from broker.real.listening import taken_text
+
+        raise PortTaken(taken_text("status", config.status_host, config.status_port)) from error
+
+
+async def _stop(broker: Broker, clock: Clock) -> None:
+    broker.stop_serving()
+    loop = asyncio.get_running_loop()
+    quiet: asyncio.Future[None] = loop.create_future()
+    deadline_ms = clock.monotonic_ms() + STOP_MS_MAX
+
+    def look() -> None:
+        if broker.is_quiet or clock.monotonic_ms() >= deadline_ms:
+            quiet.set_result(None)
+        else:
+            loop.call_later(STOP_POLL_S, look)
+
+    look()
+    await quiet
+    broker.close()
+
+
+def _say_ready(broker: Broker, report: OpenReport, took_ms: int, status_port: int) -> None:
+    config = broker.config
+    for topic_partition, count, reason in report.truncated:
+        logger.warning(
+            "torn tail cut", extra=fields(partition=topic_partition, bytes=count, reason=reason)
+        )
+    for topic_partition, reason in report.offline.items():
+        logger.error("partition is offline", extra=fields(partition=topic_partition, reason=reason))
+    listeners = ",".join(
+        f"{name}={address.host}:{address.port}" for name, address in config.listeners.items()
+    )
+    logger.info(
+        "ready",
+        extra=fields(
+            node_id=config.node_id,
+            flush=flush_mode(broker.settings.config),
+            listeners=listeners,
+            status=f"{config.status_host}:{status_port}",
+            log_dir=config.log_dir,
+            last_stop="clean" if report.was_clean else "not clean, or none",
+            partitions=sum(1 for _ in broker.replicas),
+            truncated_logs=len(report.truncated),
+            offline_logs=len(report.offline),
+            start_ms=took_ms,
+        ),
+    )
+
+
+def flush_mode(config: BrokerConfig) -> str:
+    """The word for when a batch counts as written, by the node's default."""
+    return "ack" if config.log_config().is_flushed_before_ack else "interval"

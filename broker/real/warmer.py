@@ -1,0 +1,67 @@
+"""Cold data is read by a thread before the loop sends it.
+
+Floor: real. A one-byte read that must not wait tells whether a page is in the cache; what is not
+is read through once, so that the send that follows finds it there. File systems that cannot tell
+are taken as warm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import Callable
+
+from broker.real.workers import Worker
+from broker.storage.disk import FileRegion
+
+READ_BYTES = 256 << 10
+PROBE_LAST_BYTES = 1 << 20
+"""How far from the start of a region the second probe lies at most."""
+
+
+class Warmer:
+    """One thread for all connections: more would only make the disk seek."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._worker = Worker(loop, "warmer")
+        self._scratch = bytearray(READ_BYTES)
+        self._probe = bytearray(1)
+        self._can_tell = True
+
+    def is_cold(self, region: FileRegion) -> bool:
+        """Whether the first or the last byte that would be sent next is not in the page cache."""
+        if not self._can_tell or not len(region):
+            return False
+        last = region.position + min(len(region), PROBE_LAST_BYTES) - 1
+        return self._is_cold_at(region.fd, region.position) or self._is_cold_at(region.fd, last)
+
+    def _is_cold_at(self, fd: int, position: int) -> bool:
+        try:
+            os.preadv(fd, [self._probe], position, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return True
+        except OSError as error:
+            if error.errno in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+                self._can_tell = False
+                return False
+            raise
+        return False
+
+    def warm(self, region: FileRegion, done: Callable[[], None]) -> None:
+        """Read the region in the thread, then call `done`; a fault shows again when it is sent."""
+
+        def job() -> None:
+            view = memoryview(self._scratch)
+            position, end = region.position, region.position + len(region)
+            while position < end:
+                count = region.file.read_into(view[: min(READ_BYTES, end - position)], position)
+                if not count:
+                    return
+                position += count
+
+        self._worker.run(job, lambda _: done(), lambda _: done())
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._worker.stop()

@@ -1,0 +1,77 @@
+"""The real world: asyncio's or uvloop's loop, the machine's clocks, chance and threads.
+
+Floor: real. See `broker/world` for what each of it promises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from random import Random
+from time import perf_counter_ns
+from typing import NoReturn
+
+from broker.config import Listener
+from broker.real.listening import SocketListening
+from broker.real.warmer import Warmer
+from broker.real.workers import Worker
+from broker.world import Cancel, Receiver, Soon
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
+
+
+class LoopWorld:
+    """What one process gives to its broker."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        die: Callable[[str], NoReturn],
+        frame_bytes_max: int,
+        unread_bytes_max: int,
+    ) -> None:
+        """`frame_bytes_max`: the largest request; `unread_bytes_max`: what a peer may leave unread
+        of its answers."""
+        self.clock = SystemClock()
+        self.chance = Random(os.urandom(32))
+        self.turn_ns = perf_counter_ns
+        self.soon: Soon = loop.call_soon
+        self.die = die
+        self._loop = loop
+        self._frame_bytes_max = frame_bytes_max
+        self._unread_bytes_max = unread_bytes_max
+        self._warmer = Warmer(loop)
+
+    def later(self, delay_ms: int, call: Callable[[], object]) -> Cancel:
+        """`call_later`, in milliseconds."""
+        return self._loop.call_later(delay_ms / 1000, call)
+
+    def jobs(self, name: str, on_final: Callable[[Exception], None] | None = None) -> Worker:
+        """A thread, started by its first job."""
+        return Worker(self._loop, name, on_final)
+
+    def listen(self, name: str, address: Listener, take: Callable[[], Receiver]) -> SocketListening:
+        """A bound socket."""
+        return SocketListening(
+            self._loop,
+            name,
+            address,
+            take,
+            self._warmer,
+            self._frame_bytes_max,
+            self._unread_bytes_max,
+        )
+
+    def stop(self) -> None:
+        """End what threads are not anybody's."""
+        self._warmer.stop()

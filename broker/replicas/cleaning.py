@@ -1,0 +1,150 @@
+"""Cleaning of compacted partitions: the dirtiest one at a time, in slices, a pause after each.
+
+Floor: replicas. The slices run in the file thread, which is also the one that deletes folders. A
+thread shares the processor with the loop, so it rests twice as long as it has worked.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from broker.config import InForce
+from broker.replicas.replica_manager import Partition, ReplicaManager
+from broker.storage.cleaner import CleaningJob
+from broker.storage.dropped import DroppedFiles
+from broker.storage.errors import CorruptionError, DiskError
+from broker.world import Jobs, World
+from protocol.log import fields
+
+logger = logging.getLogger(__name__)
+
+REST_SHARE = 2
+"""Rest for each unit of work."""
+
+REST_MS_MIN = 1
+
+
+class Cleaner:
+    """At most one cleaning under way.
+
+    A partition in which it met damage, or whose files could not be swapped, is left alone until
+    the next start. `unlink` removes dropped files when they are due.
+    """
+
+    def __init__(
+        self,
+        settings: InForce,
+        world: World,
+        replicas: ReplicaManager,
+        worker: Jobs,
+        unlink: Callable[[DroppedFiles], None],
+    ) -> None:
+        self._settings = settings
+        self._world = world
+        self._replicas = replicas
+        self._worker = worker
+        self._unlink = unlink
+        self._is_busy = False
+        self._left_alone: set[Partition] = set()
+
+    def look(self) -> None:
+        """Begin with the dirtiest partition, if one is dirty enough."""
+        if self._is_busy or not self._settings.config.log_cleaner_enable:
+            return
+        now_ms = self._world.clock.now_ms()
+        dirtiest: tuple[float, Partition] | None = None
+        for partition in self._replicas:
+            if partition in self._left_alone or (dirt := partition.log.dirt(now_ms)) is None:
+                continue
+            if dirtiest is None or dirt.ratio > dirtiest[0]:
+                dirtiest = dirt.ratio, partition
+        if dirtiest is None:
+            return
+        partition = dirtiest[1]
+        map_bytes = self._settings.config.log_cleaner_dedupe_buffer_size
+        try:
+            job = partition.log.plan_cleaning(now_ms, map_bytes)
+        except (CorruptionError, DiskError) as error:
+            self._report(partition, error)
+            return
+        if job is not None:
+            self._is_busy = True
+            self._slice(partition, job)
+
+    def _slice(self, partition: Partition, job: CleaningJob) -> None:
+        if not partition.log.is_cleaning(job):
+            self._given_up(job)
+            return
+        world = self._world
+        began_ms = world.clock.monotonic_ms()
+
+        def done(is_committed: bool) -> None:
+            if is_committed:
+                self._swap(partition, job)
+                return
+            worked_ms = world.clock.monotonic_ms() - began_ms
+            rest_ms = max(worked_ms * REST_SHARE, REST_MS_MIN)
+            world.later(rest_ms, lambda: self._slice(partition, job))
+
+        logs = self._replicas.logs
+        self._worker.run(
+            lambda: logs.clean(partition.log, job),
+            done,
+            lambda error: self._failed(partition, job, error),
+        )
+
+    def _swap(self, partition: Partition, job: CleaningJob) -> None:
+        log = partition.log
+        if not log.is_cleaning(job):
+            self._given_up(job)
+            return
+        size_bytes = log.size_bytes
+        try:
+            dropped = log.cleaned(job, self._world.clock.now_ms())
+        except DiskError as error:
+            self._failed(partition, job, error, is_over=True)
+            return
+        self._is_busy = False
+        logger.info(
+            "partition cleaned",
+            extra=fields(
+                partition=partition.topic_partition,
+                size_bytes=log.size_bytes,
+                before_bytes=size_bytes,
+                cleaned_offset=log.cleaned_offset,
+            ),
+        )
+        self._unlink(dropped)
+        # What is dirty elsewhere need not wait for the next look.
+        self._world.soon(self.look)
+
+    def _given_up(self, job: CleaningJob) -> None:
+        """The log has been deleted, or cut, or the job has failed; what it has made goes."""
+        self._is_busy = False
+        self._worker.run(job.abandon, lambda _: None, lambda _: None)
+
+    def _failed(
+        self, partition: Partition, job: CleaningJob, error: Exception, *, is_over: bool = False
+    ) -> None:
+        if not is_over:
+            self._given_up(job)
+            if not partition.log.is_cleaning(job):
+                return
+            partition.log.cleaning_failed(job)
+        self._is_busy = False
+        if self._replicas.logs.get(partition.topic_partition) is not partition.log:
+            return
+        if is_over:
+            self._left_alone.add(partition)
+        self._report(partition, error)
+
+    def _report(self, partition: Partition, error: Exception) -> None:
+        if isinstance(error, DiskError) and error.is_final:
+            self._world.die(f"the disk has failed: {error}")
+        if isinstance(error, CorruptionError):
+            self._left_alone.add(partition)
+        logger.error(
+            "cleaning failed",
+            extra=fields(partition=partition.topic_partition, error=error),
+        )

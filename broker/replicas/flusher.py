@@ -1,0 +1,133 @@
+"""Group commit: logs with unflushed bytes are synced in threads, and then told so.
+
+Floor: replicas. A log that is marked while its sync is under way is synced once more right after
+it, together with everything written meanwhile; so the slower the disk, the larger the groups. A
+failed sync is final: the kernel may have dropped the pages and would call a second try a success.
+What renames a log's folder or cuts its files waits by `drain` until no thread works there any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from broker.storage.flush import FlushTarget
+from broker.storage.log import Log
+from broker.world import Jobs, World
+
+FLUSH_THREADS = 4
+
+STOP_S_MAX = 5.0
+"""How long a stop waits for a sync that hangs."""
+
+
+class Flusher:
+    """Syncs marked logs. `on_flushed(log)` comes in the loop after `log.recovery_point` has moved;
+    `on_failed(error)` means the process must stop."""
+
+    def __init__(
+        self,
+        world: World,
+        on_flushed: Callable[[Log], None],
+        on_failed: Callable[[Exception], None],
+        on_timed: Callable[[int], None] = lambda took_ns: None,
+    ) -> None:
+        """`on_timed` hears how many nanoseconds each group commit took."""
+        self._soon = world.soon
+        self._turn_ns = world.turn_ns
+        self._on_flushed = on_flushed
+        self._on_failed = on_failed
+        self._on_timed = on_timed
+        self._marked: dict[Log, None] = {}
+        self._in_flight: set[Log] = set()
+        self._drains: list[tuple[Collection[Log], Callable[[], None]]] = []
+        """Logs that are not synced for now, and what is to be called when none is under way."""
+        self._apart: Log | None = None
+        self._idle = [world.jobs(f"flush-{number}") for number in range(FLUSH_THREADS)]
+        self._idle_apart = [world.jobs("flush-metadata")]
+        self._workers = [*self._idle, *self._idle_apart]
+        self._is_scheduled = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything marked has been synced."""
+        return not self._marked and not self._in_flight
+
+    def mark(self, log: Log) -> None:
+        """See to it that what is written in `log` gets to the disk soon."""
+        self._marked[log] = None
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            # Other connections' reads of this turn join the same sync.
+            self._soon(self._start)
+
+    def set_apart(self, log: Log) -> None:
+        """Sync this log, the metadata, in a thread of its own: it waits for no other."""
+        self._apart = log
+
+    def drain(self, logs: Collection[Log], done: Callable[[], None]) -> None:
+        """Call `done` when no sync of these logs is under way; until then none begins."""
+        if any(log in self._in_flight for log in logs):
+            self._drains.append((logs, done))
+        else:
+            done()
+
+    def _drained(self) -> None:
+        """Tell those whose logs are under way no more."""
+        drains, self._drains = self._drains, []
+        for logs, done in drains:
+            self.drain(logs, done)
+
+    def _start(self) -> None:
+        self._is_scheduled = False
+        ready = [log for log in self._marked if self._may_begin(log)]
+        self._share([log for log in ready if log is self._apart], self._idle_apart)
+        self._share([log for log in ready if log is not self._apart], self._idle)
+
+    def _may_begin(self, log: Log) -> bool:
+        return log not in self._in_flight and not any(log in logs for logs, _ in self._drains)
+
+    def _share(self, ready: list[Log], idle: list[Jobs]) -> None:
+        """Have these synced by the workers that are idle, each a share."""
+        while ready and idle:
+            share = -(-len(ready) // len(idle))
+            batch, ready = ready[:share], ready[share:]
+            targets = []
+            for log in batch:
+                del self._marked[log]
+                if (target := log.flush_target()) is not None:
+                    targets.append((log, target))
+            if targets:
+                self._in_flight.update(log for log, _ in targets)
+                self._sync(idle, targets)
+
+    def _sync(self, idle: list[Jobs], targets: list[tuple[Log, FlushTarget]]) -> None:
+        worker = idle.pop()
+
+        def job() -> int:
+            start_ns = self._turn_ns()
+            for _log, target in targets:
+                target.perform()
+            return self._turn_ns() - start_ns
+
+        def done(took_ns: int) -> None:
+            self._on_timed(took_ns)
+            idle.append(worker)
+            for log, target in targets:
+                self._in_flight.discard(log)
+                log.flushed(target)
+            for log, _target in targets:
+                self._on_flushed(log)
+            if self._drains:
+                self._drained()
+            if self._marked:
+                self._start()
+
+        worker.run(job, done, self._on_failed)
+
+    def stop(self) -> bool:
+        """End the threads; whether everything they had begun has been synced.
+
+        What failed, or hangs, must not be synced again: the kernel tells of a failure once.
+        """
+        ended = [worker.stop(STOP_S_MAX) for worker in self._workers]
+        return all(ended)

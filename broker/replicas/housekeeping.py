@@ -1,0 +1,177 @@
+"""What a broker does by the clock: retention, checkpoints, expiry, unlinking, idle connections.
+
+Floor: replicas. Each duty has its interval from the configuration and its own deadline; one timer
+of the loop serves them all. Checkpoints and unlinking run in the file thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from broker.alarm import Alarm
+from broker.config import InForce
+from broker.metrics.metrics import Metrics
+from broker.replicas.cleaning import Cleaner
+from broker.replicas.replica_manager import Partition, ReplicaManager
+from broker.storage.dropped import DroppedFiles
+from broker.storage.errors import DiskError
+from broker.timers import Timers
+from broker.world import Jobs, World
+from protocol.log import fields
+
+logger = logging.getLogger(__name__)
+
+POINTS_INTERVAL_MS = 1_000
+"""How often the recovery points are written while they move: one small file, two syncs."""
+
+CLEANER_BACKOFF_MS_MIN = 10
+
+LOOP_LAG_MS_MAX = 200
+"""A loop that comes so late to its duties has been blocked, or starved of the processor."""
+
+WATCH_INTERVAL_MS = 100
+"""Lateness shows only where something is due: no block of both times together is missed."""
+
+
+class Housekeeping:
+    """All duties of one broker: those of its logs are here, others are given by `repeat`."""
+
+    def __init__(
+        self,
+        settings: InForce,
+        world: World,
+        alarm: Alarm,
+        metrics: Metrics,
+        replicas: ReplicaManager,
+        worker: Jobs,
+    ) -> None:
+        self._clock = world.clock
+        self._die = world.die
+        self._alarm = alarm
+        self._metrics = metrics
+        self._replicas = replicas
+        self._worker = worker
+        self._timers: Timers[Callable[[], object]] = Timers()
+        self._checkpointed: object = None
+        self._points: object = None
+        config = settings.config
+        self.repeat(WATCH_INTERVAL_MS, lambda: None)
+        self.repeat(config.log_flush_scheduler_interval_ms, self._flush_overdue)
+        self.repeat(config.log_flush_offset_checkpoint_interval_ms, self._checkpoint)
+        self.repeat(POINTS_INTERVAL_MS, self._checkpoint_points)
+        self.repeat(config.log_retention_check_interval_ms, self._retain)
+        cleaner = Cleaner(settings, world, replicas, worker, self.unlink)
+        self.repeat(max(config.log_cleaner_backoff_ms, CLEANER_BACKOFF_MS_MIN), cleaner.look)
+        self.repeat(config.producer_id_expiration_check_interval_ms, self._expire_producers)
+
+    @property
+    def next_deadline_ms(self) -> int:
+        """When `run_due` is wanted next, by the monotonic clock."""
+        deadline_ms = self._timers.next_deadline_ms
+        assert deadline_ms is not None, "the duties repeat for ever"
+        return deadline_ms
+
+    def run_due(self, now_ms: int) -> None:
+        """Do everything whose time has come."""
+        lag_ms = now_ms - self.next_deadline_ms
+        if lag_ms >= LOOP_LAG_MS_MAX:
+            self._metrics.loop_lagged(lag_ms)
+        for duty in self._timers.due(now_ms):
+            duty()
+
+    def repeat(self, interval_ms: int, duty: Callable[[], object]) -> None:
+        """Do this every so often from now on."""
+
+        def turn() -> None:
+            duty()
+            self.repeat(interval_ms, duty)
+
+        self._timers.add(self._clock.monotonic_ms() + interval_ms, turn)
+
+    def unlink(self, files: DroppedFiles) -> None:
+        """Remove dropped files when they are due."""
+        wait_ms = files.due_ms - self._clock.now_ms()
+        if wait_ms > 0:
+            due_ms = self._clock.monotonic_ms() + wait_ms
+            self._timers.add(due_ms, lambda: self._replicas.unlink(files))
+            self._alarm.wake_by(due_ms)
+        else:
+            self._replicas.unlink(files)
+
+    def _flush_overdue(self) -> None:
+        self._replicas.flush_overdue(self._clock.now_ms())
+
+    def _checkpoint(self) -> None:
+        """Sync what is only in the page cache, and write the recovery points of the last time."""
+        replicas = self._replicas
+        replicas.flush_all()
+        now = {
+            one.topic_partition: (one.log.recovery_point, one.log.log_start_offset)
+            for one in replicas
+        }
+        if now == self._checkpointed:
+            return
+        self._checkpointed = now
+        replicas.checkpoint(lambda: None, self._checkpoint_failed)
+
+    def _checkpoint_failed(self, error: Exception) -> None:
+        self._checkpointed = None
+        self._points = None
+        logger.warning("checkpoint not written", extra=fields(error=error))
+
+    def _checkpoint_points(self) -> None:
+        """Write how far everything is synced, when that has moved.
+
+        What lies above the points of the file is taken for a torn tail by the start after a
+        crash; what is damaged below them is reported and kept.
+        """
+        replicas = self._replicas
+        points = {log: log.recovery_point for log in replicas.logs.logs.values()}
+        if points == self._points:
+            return
+        self._points = points
+        checkpoint = replicas.logs.checkpoint_points()
+        self._worker.run(checkpoint.perform, lambda _: None, self._checkpoint_failed)
+
+    def _retain(self) -> None:
+        now_ms = self._clock.now_ms()
+        replicas = self._replicas
+        waiting: list[tuple[Partition, int]] = []
+        for partition in list(replicas):
+            try:
+                if partition.log.expire(now_ms):
+                    waiting.append((partition, partition.log.log_start_offset))
+            except DiskError as error:
+                self._retention_failed(partition, error)
+        if waiting:
+            done = partial(self._drop, waiting)
+            replicas.checkpoint(done, self._checkpoint_failed, frees_room=True)
+
+    def _drop(self, waiting: list[tuple[Partition, int]]) -> None:
+        """Drop the files below log starts that are on the disk."""
+        now_ms = self._clock.now_ms()
+        for partition, start_offset in waiting:
+            if self._replicas.logs.get(partition.topic_partition) is not partition.log:
+                continue
+            dropped = partition.log.drop_below(start_offset, now_ms)
+            if dropped is None:
+                continue
+            logger.info(
+                "old segments dropped",
+                extra=fields(partition=partition.topic_partition, log_start_offset=start_offset),
+            )
+            self.unlink(dropped)
+
+    def _retention_failed(self, partition: Partition, error: DiskError) -> None:
+        if error.is_final:
+            self._die(f"the disk has failed: {error}")
+        logger.warning(
+            "retention failed", extra=fields(partition=partition.topic_partition, error=error)
+        )
+
+    def _expire_producers(self) -> None:
+        now_ms = self._clock.now_ms()
+        for partition in self._replicas:
+            partition.log.expire_producers(now_ms)

@@ -1,0 +1,381 @@
+"""One client's requests: frames in, requests started in their order, answers out.
+
+Floor: sessions. Knows no socket: bytes come and go by a `Link`. Everything happens in `take`: no
+task, coroutine or future per request. Records of a Produce are views of the read buffer; they are
+written before that call returns. A request that cannot be answered at once is parked by whoever
+serves it and answered by `Call.answer`; answers that become ready outside of a read leave in the
+next turn of the loop, so that many of them share one send.
+
+Nothing is read while whole frames are left in the buffer: so it never holds more than one read or
+one frame, and what comes behind, the peer's end too, waits in the kernel. A peer that ends, by a
+close or a reset, takes back nothing of what it has sent: as in Kafka's Selector every whole request
+is worked off, and the session counts until that is done. The answers leave if somebody takes them;
+where Kafka gives up what follows an answer that cannot be sent, it is done here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+
+from broker.sessions.call import FAULT, Parked
+from broker.sessions.pipeline import Pipeline, Slot, is_produce_frame
+from broker.sessions.reception import Lane, Reception
+from broker.world import End, Link
+from protocol.errors import WireError
+from protocol.log import fields
+
+logger = logging.getLogger(__name__)
+
+TURN_NS_MAX = 20_000_000
+"""Requests of one session that take longer together let the others have a turn in between."""
+
+TURN_GAP_NS = 2_000_000
+"""A read that follows so soon belongs to the same turn: libuv reads one socket many times in a row.
+
+A read that merely seems to follow costs a pause; one taken for a new turn would cost the others 20
+ms each time.
+"""
+
+
+class Session:
+    """A client's connection, from accept to close."""
+
+    def __init__(self, reception: Reception) -> None:
+        self.reception = reception
+        self.is_closed = False
+        self.parked_fetch: Parked | None = None
+        self.lane: Lane | None = None
+        """The last Produce, if the next may be like it."""
+        self.last_active_ms = 0
+        self.has_spoken = False
+        self.frame_since_ms = 0
+        """When the unfinished frame in the buffer began; 0 without one."""
+        self.has_staged = False
+        """Whether appends of this session wait for the write at the end of its read."""
+        config = reception.settings.config
+        self._pipeline = Pipeline(
+            config.connection_max_requests_in_flight, config.connection_max_bytes_in_flight
+        )
+        self._turn_ns = reception.turn_ns
+        self._counted_bytes = 0
+        self._is_busy = False
+        self._turn_end_ns = 0
+        self._worked_until_ns = -TURN_GAP_NS
+        self._is_turn_over = False
+        self._has_frames = False
+        """Whether whole frames may be left in the buffer: the line was full, or the turn over."""
+        self._is_scheduled = False
+        self._is_stopping = False
+        self._has_ended = False
+        """Whether the peer has said its last word."""
+        self._is_mute = False
+        """Whether no further answers leave: nobody takes them, or one in the middle is missing."""
+        self._link: Link | None = None
+
+    @property
+    def listener_name(self) -> str:
+        """The listener the client came in on."""
+        return self.reception.name
+
+    @property
+    def link(self) -> Link:
+        """What it is connected by, from `linked` on."""
+        assert self._link is not None, "nothing comes before the link"
+        return self._link
+
+    @property
+    def peer(self) -> str:
+        """`host:port` of the client, for logs."""
+        return self.link.peer
+
+    @property
+    def peer_host(self) -> str:
+        """The client's address, without its port."""
+        return self.link.peer_host
+
+    # The link calls these.
+
+    def linked(self, link: Link) -> None:
+        """The connection stands: it is admitted, or closed at once."""
+        self._link = link
+        self.last_active_ms = self.reception.clock.monotonic_ms()
+        refusal = self.reception.admit(self)
+        if refusal:
+            logger.warning("connection refused", extra=fields(peer=self.peer, reason=refusal))
+            self.is_closed = True
+            link.close()
+
+    def take(self, frames: Iterator[memoryview]) -> None:
+        """Work off what has been read."""
+        if not self.has_spoken:
+            self.has_spoken = True
+            self.reception.sessions.spoke(self)
+        self.last_active_ms = self.reception.clock.monotonic_ms()
+        self._work_off(frames, is_read=True)
+
+    def drained(self) -> None:
+        """All answers given so far have left."""
+        if self.is_closed:
+            return
+        self._note_sent()
+        self.last_active_ms = self.reception.clock.monotonic_ms()
+        self._go_on_later()
+
+    def ended(self, end: End, reason: str = "") -> None:
+        """The peer sends no more: work off what it has sent; then, maybe at once, close."""
+        if self.is_closed:
+            return
+        if end is End.CLOSED:
+            self.close(reason, is_logged=bool(reason))
+            return
+        if end is not End.EOF:
+            self._is_mute = True
+        self._has_ended = True
+        self._work_off(self.link.left(), is_read=False)
+
+    # Reading.
+
+    def _work_off(self, frames: Iterator[memoryview], *, is_read: bool) -> None:
+        """Start the requests in frames that were just read, or that an earlier pause has left."""
+        self._is_busy = True
+        now_ns = self._turn_ns()
+        if not is_read or now_ns - self._worked_until_ns >= TURN_GAP_NS:
+            self._turn_end_ns = now_ns + TURN_NS_MAX
+        self._is_turn_over = self.reception.is_turn_over(now_ns)
+        self.frame_since_ms = self.frame_since_ms or self.last_active_ms
+        try:
+            if self._is_turn_over:
+                self._has_frames = True
+            else:
+                self._start_all(frames)
+                if not self.is_closed:
+                    if self.has_staged:
+                        self._settle()
+                    self._advance()
+        except WireError as error:
+            self.close(f"{type(error).__name__}: {error}")
+        except Exception:
+            logger.exception("connection failed", extra=fields(peer=self.peer))
+            self.close(FAULT, is_logged=False)
+        finally:
+            if self.has_staged:
+                # Also of a session that ended meanwhile: its batches have their offsets.
+                self._settle()
+            self._is_busy = False
+        if not self.is_closed:
+            self._look_up()
+
+    def _start_all(self, frames: Iterator[memoryview]) -> None:
+        if self._has_frames and not self._makes_room():
+            return
+        for frame in frames:
+            self.frame_since_ms = self.last_active_ms
+            self._arrived(frame)
+            if self.is_closed:
+                return
+            if self._pipeline.is_full or self._turn_ns() > self._turn_end_ns:
+                self._has_frames = True
+                return
+        self._has_frames = False
+
+    def _look_up(self) -> None:
+        """The turn's end: account for memory, and read on or not."""
+        link = self.link
+        if not link.is_in_frame:
+            self.frame_since_ms = 0
+        held_bytes = link.held_bytes + self._pipeline.held_bytes
+        if held_bytes != self._counted_bytes:
+            self._count(held_bytes)
+        if self._has_frames or self._is_turn_over or link.is_stalled:
+            self._hold()
+        elif link.is_paused:
+            self._read_on()
+
+    def _makes_room(self) -> bool:
+        """Let the answers leave that have become ready since the pause; whether more may start."""
+        self._advance()
+        return not (
+            self.is_closed or self._is_turn_over or self._pipeline.is_full or self.link.is_stalled
+        )
+
+    def _hold(self) -> None:
+        """Read no more until what is there has been worked off, and see to it that it is."""
+        if self.is_closed:
+            return
+        self.link.pause()
+        # Otherwise an answer that becomes ready, or the link when all has left, goes on.
+        if self._is_turn_over or not (self._pipeline.is_full or self.link.is_stalled):
+            self._go_on_later()
+
+    def _read_on(self) -> None:
+        """Nothing is left to be worked off: read again, or end if there is nothing to be read."""
+        if self.is_closed:
+            return
+        if self._has_ended:
+            if self._pipeline.is_idle:
+                self.close("", is_logged=False)
+        elif not self._is_stopping:
+            if self.frame_since_ms:
+                # What is left of a request may come only from here on.
+                self.frame_since_ms = self.reception.clock.monotonic_ms()
+            self.link.resume()
+
+    def _arrived(self, frame: memoryview) -> None:
+        lane = self.lane
+        is_like_last = lane is not None and lane.fits(frame)
+        is_produce = is_like_last or is_produce_frame(frame)
+        pipeline = self._pipeline
+        if not pipeline.admits(is_produce):
+            if self.has_staged:
+                # What was appended in this very read may have its answer as soon as it is written.
+                self._settle()
+                self._advance()
+            if not pipeline.admits(is_produce):
+                pipeline.wait(bytes(frame), self._turn_ns())
+                return
+        slot = pipeline.start(is_produce, len(frame))
+        reception = self.reception
+        if lane is not None and is_like_last and reception.short.start(self, slot, frame, lane):
+            return
+        if is_produce and not is_like_last:
+            self.lane = None
+        reception.dispatcher.start(self, slot, frame)
+
+    def _count(self, held_bytes: int) -> None:
+        """Account for the memory of unfinished and waiting requests; the last straw is refused."""
+        refusal = self.reception.sessions.account(self, held_bytes - self._counted_bytes)
+        self._counted_bytes = held_bytes
+        if refusal:
+            self.close(refusal)
+
+    def _settle(self) -> None:
+        self.has_staged = False
+        self.reception.settle()
+
+    def attempt(self, work: Callable[[], None]) -> None:
+        """Do a part of a request outside of a read: a fault there is this session's alone."""
+        try:
+            work()
+        except Exception:
+            logger.exception("connection failed", extra=fields(peer=self.peer))
+            self.close(FAULT, is_logged=False)
+
+    def hold(self, slot: Slot) -> None:
+        """Start nothing behind a Produce that goes on in turns, with a copy of its batches."""
+        self._pipeline.hold(slot)
+
+    def let_go(self, slot: Slot) -> None:
+        """It is through: start what waited for it."""
+        if not self.is_closed:
+            self._pipeline.let_go(slot)
+            self._go_on_later()
+
+    # Answering.
+
+    def answered(self) -> None:
+        """An answer has become ready: let it leave at the end of this read, or in the next turn."""
+        if not self._is_busy and not self.is_closed:
+            self._go_on_later()
+
+    def _go_on_later(self) -> None:
+        """Look at the answers, and at the frames that are left, in the next turn."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self.reception.soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._is_scheduled = False
+        if not self.is_closed:
+            self._work_off(self.link.left(), is_read=False)
+
+    def _advance(self) -> None:
+        """Send the answers that are next in line, and start what waited for them."""
+        pipeline = self._pipeline
+        leaving: list[object] = []
+        while True:
+            if self._has_ended and self.parked_fetch is not None:
+                self._drop_fetch(self.parked_fetch)
+            answers = pipeline.take_answers()
+            if answers and not self._is_mute:
+                leaving.extend(answers)
+            now_ns = self._worked_until_ns = self._turn_ns()
+            if now_ns > self._turn_end_ns:
+                self._is_turn_over = True
+                break
+            frame = pipeline.next_waiting()
+            if frame is None:
+                break
+            slot = pipeline.start(is_produce_frame(frame), len(frame))
+            # The broker writes offsets into the batches of a Produce, in place.
+            view = memoryview(bytearray(frame))
+            waited_ns = self._turn_ns() - pipeline.waited_since_ns
+            self.reception.dispatcher.start(self, slot, view, waited_ns)
+            if self.is_closed:
+                return
+            if self.has_staged:
+                self._settle()
+        # Also for what was there before the fetch was parked, if that has waited in the line too.
+        if self.parked_fetch is not None and pipeline.holds_other_than_fetch:
+            self.parked_fetch.hasten()
+        if leaving:
+            self.link.send(leaving)
+        if pipeline.leaving and not self.link.is_stalled:
+            self._note_sent()
+
+    def _note_sent(self) -> None:
+        for timing in self._pipeline.leaving:
+            timing.sent()
+        self._pipeline.leaving.clear()
+
+    # Ending.
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way: then only the idle limit applies."""
+        return self._pipeline.is_idle and not self.is_stalled and not self._has_frames
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether nothing is read for now, so that silence is not the peer's."""
+        return self.link.is_paused
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether answers are ready that the peer does not take."""
+        return self.link.is_stalled
+
+    def shrink(self) -> None:
+        """Give back the read buffer of a session that has fallen silent."""
+        self.link.shrink()
+        self._count(self.link.held_bytes + self._pipeline.held_bytes)
+
+    def stop_reading(self) -> None:
+        """Take no more requests: the broker stops."""
+        self._is_stopping = True
+        self.link.pause()
+
+    def _drop_fetch(self, parked: Parked) -> None:
+        """A Fetch that waits for data would only keep the connection of a peer that has ended.
+
+        The next answer would be taken for this one, so none follows.
+        """
+        self.parked_fetch = None
+        parked.drop()
+        self._is_mute = True
+
+    def close(self, reason: str, *, is_logged: bool = True) -> None:
+        """End the connection from our side."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        if is_logged:
+            logger.warning("connection closed", extra=fields(peer=self.peer, reason=reason))
+        self.link.close()
+        if self.parked_fetch is not None:
+            self.parked_fetch.forget()
+            self.parked_fetch = None
+        self._pipeline.clear()
+        self.reception.sessions.account(self, -self._counted_bytes)
+        self._counted_bytes = 0
+        self.reception.sessions.release(self)

@@ -1,0 +1,248 @@
+"""The group coordinator's driver: members' requests answered, generations stored, time kept.
+
+Floor: shards. What groups decide comes as effects out of their shard and is done in order: an
+answer goes to whoever waits for it, a generation is written and the group told when it is
+committed. A waiting request is kept as the function that answers it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Collection
+from random import Random
+from typing import Any, cast
+
+from broker.alarm import Alarm
+from broker.config import InForce
+from broker.coordinators.group_records import decode_offset_key
+from broker.coordinators.group_terms import Answer, GroupLimits, Moment, Store
+from broker.coordinators.offsets import Doomed, GroupShard
+from broker.coordinators.outcome import CoordinatorRecord, Outcome, fitting
+from broker.metadata.image import OFFSETS_TOPIC
+from broker.shards.shard_driver import (
+    CoordinatorDriver,
+    LoadedShard,
+    Refused,
+    Reply,
+    ShardPorts,
+)
+from protocol.errors import ApiError, ErrorCode
+from protocol.log import fields
+
+logger = logging.getLogger(__name__)
+
+
+class GroupCoordinator(CoordinatorDriver[GroupShard]):
+    """All groups of this broker."""
+
+    def __init__(self, ports: ShardPorts, settings: InForce, alarm: Alarm, chance: Random) -> None:
+        self._alarm = alarm
+        config = settings.config
+        limits = GroupLimits(
+            config.group_initial_rebalance_delay_ms,
+            config.group_max_size,
+            config.group_min_session_timeout_ms,
+            config.group_max_session_timeout_ms,
+            config.max_shard_groups,
+            config.max_group_pending_members,
+            config.max_member_protocols_bytes,
+        )
+        super().__init__(
+            ports,
+            OFFSETS_TOPIC,
+            lambda: GroupShard(
+                limits,
+                config.offset_metadata_max_bytes,
+                config.offsets_retention_minutes * 60_000,
+                chance,
+            ),
+            "committed offsets cannot be loaded",
+            ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+        )
+        self._is_stopping = False
+        self._removed_unseen: dict[LoadedShard[GroupShard], set[str]] = {}
+        """Topics that were removed while a shard was being loaded."""
+
+    def moment(self) -> Moment:
+        """The time as groups want it."""
+        clock = self._ports.clock
+        return Moment(clock.monotonic_ms(), clock.now_ms())
+
+    def has_partition(self, topic: str, index: int) -> bool:
+        """Whether offsets of this partition may be committed."""
+        known = self._ports.image().topics.get(topic)
+        return known is not None and 0 <= index < len(known.partitions)
+
+    def find(self, key: str) -> LoadedShard[GroupShard]:
+        """Where a group's facts lie; refuses while that is loading, or is not here."""
+        if self._is_stopping:
+            raise ApiError(ErrorCode.NOT_COORDINATOR)
+        return super().find(key)
+
+    # Coming and going of shards.
+
+    def follow(self) -> None:
+        """Load and drop shards; members that wait in one that goes are sent to look elsewhere."""
+        before = dict(self._shards)
+        super().follow()
+        for index, loaded in before.items():
+            if self._shards.get(index) is not loaded:
+                self._unload(loaded)
+
+    def on_loaded(self, loaded: LoadedShard[GroupShard], shard: GroupShard) -> None:
+        """Members of before have one session time-out to be heard of."""
+        shard.loaded(self.moment())
+        self.perform(loaded)
+        # What a topic left behind that was removed while this was not loaded, or before a crash.
+        topics = {place.partition.topic for place in shard.offsets.places()}
+        gone = topics - self._ports.image().topics.keys()
+        # Nothing has been committed since: who has made the topic again begins without offsets.
+        gone |= self._removed_unseen.pop(loaded, set())
+        self._forget_removed(loaded, shard, shard.of_topics(gone))
+
+    def _unload(self, loaded: LoadedShard[GroupShard]) -> None:
+        self._removed_unseen.pop(loaded, None)
+        if loaded.shard is not None:
+            loaded.shard.members.unload(self.moment())
+            self.perform(loaded)
+
+    def stop(self) -> None:
+        """The broker stops: nobody waits here any longer, and nobody new may begin to."""
+        self._is_stopping = True
+        for loaded, _ in self.loaded():
+            self._unload(loaded)
+
+    # Effects and time.
+
+    def perform(self, loaded: LoadedShard[GroupShard]) -> None:
+        """Do what the groups of a shard want done; to be called after every request to one."""
+        shard = loaded.shard
+        assert shard is not None
+        outbox = shard.members.outbox
+        while outbox:
+            effect = outbox.popleft()
+            if isinstance(effect, Answer):
+                cast(Callable[[Any], None], effect.token)(effect.reply)
+            else:
+                self._store(loaded, shard, effect)
+        deadline_ms = shard.members.timers.next_deadline_ms
+        if deadline_ms is not None:
+            self._alarm.wake_by(deadline_ms)
+
+    def _store(self, loaded: LoadedShard[GroupShard], shard: GroupShard, store: Store) -> None:
+        def committed(_: object) -> None:
+            store.group.stored(store, ErrorCode.NONE, self.moment())
+            self.perform(loaded)
+
+        def refused(error: ApiError) -> None:
+            logger.warning(
+                "a group's generation could not be stored",
+                extra=fields(group=store.group.group_id, error=error),
+            )
+            # Larger than a batch may be: trying again would not help.
+            is_hopeless = error.code is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+            code = (
+                ErrorCode.UNKNOWN_SERVER_ERROR
+                if is_hopeless
+                else ErrorCode.COORDINATOR_NOT_AVAILABLE
+            )
+            store.group.stored(store, code, self.moment())
+            self.perform(loaded)
+
+        self.submit(loaded, Outcome([store.record], None), committed, refused)
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When `on_time` is wanted next, by the monotonic clock."""
+        deadlines = (shard.members.timers.next_deadline_ms for shard in self.shards())
+        return min((one for one in deadlines if one is not None), default=None)
+
+    def on_time(self, now_ms: int) -> None:
+        """End the sessions and the waits whose time is up."""
+        for loaded, shard in self.loaded():
+            deadline_ms = shard.members.timers.next_deadline_ms
+            if deadline_ms is not None and deadline_ms <= now_ms:
+                shard.members.ring(self.moment())
+                self.perform(loaded)
+
+    # Forgetting.
+
+    def expire(self, now_ms: int) -> None:
+        """Write tombstones for the offsets and groups whose time is over at this date."""
+        for loaded, shard in self.loaded():
+            self._expire_some(loaded, shard, deque(shard.expired(now_ms)), now_ms)
+
+    def _expire_some(
+        self, loaded: LoadedShard[GroupShard], shard: GroupShard, doomed: deque[Doomed], now_ms: int
+    ) -> None:
+        """As many as one batch holds, and when that is committed the next."""
+        if not doomed or not self.serves(loaded):
+            return
+        count = fitting((len(one.key) for one in doomed), loaded.batch_bytes_max)
+        records = shard.expire([doomed.popleft() for _ in range(count)], now_ms)
+        # What is being committed anew has its time before it.
+        busy = loaded.keys_under_way()
+
+        def committed(_: object) -> None:
+            self._ports.soon(self._expire_some, loaded, shard, doomed, now_ms)
+
+        outcome = Outcome([one for one in records if one.key not in busy], None)
+        self.submit(loaded, outcome, committed, _not_forgotten)
+
+    def topics_removed(self, names: Collection[str]) -> None:
+        """Write tombstones for the offsets of topics that are gone, also those on their way."""
+        for loaded in self._shards.values():
+            if loaded.shard is None:
+                self._removed_unseen.setdefault(loaded, set()).update(names)
+        for loaded, shard in self.loaded():
+            coming = [
+                CoordinatorRecord(key, None)
+                for key in loaded.keys_under_way()
+                if (name := decode_offset_key(key)) is not None and name.topic in names
+            ]
+            self._forget_removed(loaded, shard, shard.of_topics(names) + coming)
+
+    def _forget_removed(
+        self, loaded: LoadedShard[GroupShard], shard: GroupShard, records: list[CoordinatorRecord]
+    ) -> None:
+        """Write tombstones for what removed topics leave behind. It is void at once, whatever
+        becomes of them: a new topic of the name must begin without offsets."""
+        shard.void(records, loaded.partition.log.log_end_offset)
+        self._forget(loaded, records)
+
+    def retry(self) -> None:
+        """Try again to write the tombstones of removed topics that a full disk has refused."""
+        for loaded, shard in self.loaded():
+            voided = shard.voided()
+            if voided:
+                busy = loaded.keys_under_way()
+                self._forget(loaded, [one for one in voided if one.key not in busy])
+
+    def _forget(self, loaded: LoadedShard[GroupShard], records: list[CoordinatorRecord]) -> None:
+        """Write tombstones that nobody waits for."""
+        self.submit_tombstones(loaded, Outcome(records, None), lambda _: None, _not_forgotten)
+
+    def submit_tombstones(
+        self,
+        loaded: LoadedShard[GroupShard],
+        outcome: Outcome[Any],
+        reply: Reply,
+        refused: Refused,
+    ) -> None:
+        """Append tombstones in as many batches as they take; `reply` comes when the last one is
+        committed. What follows a refused batch is not written."""
+        records = outcome.records
+        refusals: list[ApiError] = []
+        while not refusals:
+            count = fitting((len(one.key) for one in records), loaded.batch_bytes_max)
+            batch, records = records[:count], records[count:]
+            if not records:
+                self.submit(loaded, Outcome(batch, outcome.reply), reply, refused)
+                return
+            self.submit(loaded, Outcome(batch, None), lambda _: None, refusals.append)
+        refused(refusals[0])
+
+
+def _not_forgotten(error: ApiError) -> None:
+    logger.warning("offsets could not be removed", extra=fields(error=error))

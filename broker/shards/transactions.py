@@ -1,0 +1,236 @@
+"""The transaction coordinator's driver: decisions made durable, then markers, then completion.
+
+Floor: shards. A decided transaction is an `Ending` until its last marker is committed and that is
+in the log. What cannot be written now, for a full disk or a partition that is not there, is tried
+again by `retry`; a decision is never given up.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from broker.config import InForce
+from broker.coordinators.outcome import Outcome, fitting
+from broker.coordinators.txn import TxnShard
+from broker.coordinators.txn_state import Transaction, TxnState
+from broker.metadata.image import TRANSACTIONS_TOPIC
+from broker.replicas.replica_manager import Partition
+from broker.shards.markers import Markers, TxnMarker
+from broker.shards.outages import Outages
+from broker.shards.shard_driver import CoordinatorDriver, LoadedShard, Refused, ShardPorts
+from broker.storage.errors import DiskError
+from protocol.errors import ApiError, ErrorCode
+from protocol.log import fields
+from protocol.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+
+
+class Ending:
+    """A decided transaction whose markers are on their way."""
+
+    __slots__ = ("is_completing", "loaded", "shard", "transaction", "unwritten", "waiting_count")
+
+    def __init__(
+        self, loaded: LoadedShard[TxnShard], shard: TxnShard, transaction: Transaction
+    ) -> None:
+        self.loaded = loaded
+        self.shard = shard
+        self.transaction = transaction
+        self.unwritten = set(transaction.partitions)
+        self.waiting_count = 0
+        """Markers written and not committed."""
+        self.is_completing = False
+
+
+class TxnCoordinator(CoordinatorDriver[TxnShard]):
+    """All transactional ids of this broker."""
+
+    def __init__(self, ports: ShardPorts, settings: InForce, markers: Markers) -> None:
+        self._markers = markers
+        config = settings.config
+        super().__init__(
+            ports,
+            TRANSACTIONS_TOPIC,
+            lambda: TxnShard(
+                config.transaction_max_timeout_ms,
+                config.transactional_id_expiration_ms,
+                config.max_shard_transactional_ids,
+            ),
+            "transactions cannot be loaded",
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+        )
+        self._endings: dict[Ending, None] = {}
+        self._outages = Outages()
+
+    def on_loaded(self, loaded: LoadedShard[TxnShard], shard: TxnShard) -> None:
+        """Finish what was decided before the last stop: a decision is a promise."""
+        for transaction in shard.preparing():
+            self._end(Ending(loaded, shard, transaction))
+
+    def write_failed(self, partition: Partition, error: DiskError, now_ms: int) -> ApiError:
+        """As Kafka has it: the client looks its coordinator up again, and then tries again."""
+        super().write_failed(partition, error, now_ms)
+        return ApiError(ErrorCode.NOT_COORDINATOR, str(error))
+
+    def decide(
+        self,
+        transactional_id: str,
+        judge: Callable[[TxnShard], Outcome[Sequence[Transaction]]],
+        reply: Callable[[Sequence[Transaction]], None],
+        refused: Refused,
+    ) -> None:
+        """Let the id's shard judge; `reply` comes with what has moved, once that is durable.
+
+        The markers of a transaction that is decided by it are written after the reply has left.
+        """
+        try:
+            loaded = self.find(transactional_id)
+            shard = self.shard(transactional_id)
+            outcome = judge(shard)
+        except ApiError as error:
+            refused(error)
+            return
+        self._submit(loaded, shard, outcome, reply, refused)
+
+    def _submit(
+        self,
+        loaded: LoadedShard[TxnShard],
+        shard: TxnShard,
+        outcome: Outcome[Sequence[Transaction]],
+        reply: Callable[[Sequence[Transaction]], None],
+        refused: Refused,
+    ) -> None:
+        def committed(moved: Sequence[Transaction]) -> None:
+            reply(moved)
+            for one in moved:
+                if one.state.is_preparing:
+                    self._end(Ending(loaded, shard, one))
+
+        def not_written(error: ApiError) -> None:
+            shard.withdraw(one.transactional_id for one in outcome.reply)
+            refused(error)
+
+        self.submit(loaded, outcome, committed, not_written)
+
+    # Markers, and what follows them.
+
+    def _end(self, ending: Ending) -> None:
+        self._endings[ending] = None
+        self._write_markers(ending)
+
+    def _write_markers(self, ending: Ending) -> None:
+        now_ms = self._ports.clock.monotonic_ms()
+        for topic_partition in sorted(ending.unwritten):
+            ending.unwritten.discard(topic_partition)
+            # Counted first: the marker may be committed before `write` returns.
+            ending.waiting_count += 1
+            try:
+                self._write_marker(ending, topic_partition)
+            except ApiError as error:
+                ending.waiting_count -= 1
+                if not self._is_settled_by(topic_partition, error, now_ms):
+                    ending.unwritten.add(topic_partition)
+                    continue
+            self._outages.over(topic_partition, now_ms)
+        self._complete_if_written(ending)
+
+    def _write_marker(self, ending: Ending, topic_partition: TopicPartition) -> None:
+        partition = self._ports.replicas.find(*topic_partition)
+        transaction = ending.transaction
+        marker = TxnMarker(
+            transaction.producer_id,
+            transaction.producer_epoch,
+            transaction.state is TxnState.PREPARE_COMMIT,
+            ending.loaded.partition.leader_epoch,
+        )
+        self._markers.write(partition, marker, partial(self._marker_committed, ending))
+
+    def _is_settled_by(self, topic_partition: TopicPartition, error: ApiError, now_ms: int) -> bool:
+        """Whether a refused marker need not be written at all."""
+        if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            # A topic may have been made again with fewer partitions.
+            topic = self._ports.image().topics.get(topic_partition.topic)
+            return topic is None or topic_partition.partition >= len(topic.partitions)
+        if error.code in FENCED:
+            # Somebody newer has ended it there already.
+            logger.warning(
+                "transaction marker fenced", extra=fields(partition=topic_partition, error=error)
+            )
+            return True
+        self._outages.refused(topic_partition, error, now_ms)
+        return False
+
+    def _marker_committed(self, ending: Ending) -> None:
+        ending.waiting_count -= 1
+        self._complete_if_written(ending)
+
+    def _complete_if_written(self, ending: Ending) -> None:
+        if ending.unwritten or ending.waiting_count or ending.is_completing:
+            return
+        ending.is_completing = True
+
+        def completed(_: Sequence[Transaction]) -> None:
+            self._endings.pop(ending, None)
+
+        def not_written(_: ApiError) -> None:
+            ending.is_completing = False
+
+        now_ms = self._ports.clock.now_ms()
+        outcome = ending.shard.complete(ending.transaction.transactional_id, now_ms)
+        self._submit(ending.loaded, ending.shard, outcome, completed, not_written)
+
+    def retry(self) -> None:
+        """Try again what could not be written."""
+        for ending in list(self._endings):
+            self._write_markers(ending)
+
+    # By the clock.
+
+    def abort_overdue(self) -> None:
+        """Abort the transactions that are open for longer than their producers allowed."""
+        now_ms = self._ports.clock.now_ms()
+        for loaded, shard in self.loaded():
+            for outcome in shard.abort_overdue(now_ms):
+                (one,) = outcome.reply
+                logger.info(
+                    "transaction took too long and is aborted",
+                    extra=fields(
+                        transactional_id=one.transactional_id,
+                        producer_id=one.producer_id,
+                        timeout_ms=one.timeout_ms,
+                    ),
+                )
+                self._submit(loaded, shard, outcome, _nothing, _not_written)
+
+    def expire(self) -> None:
+        """Give up the transactional ids that nobody has used for long."""
+        now_ms = self._ports.clock.now_ms()
+        for loaded, shard in self.loaded():
+            self._expire_some(loaded, shard, deque(shard.expired(now_ms)))
+
+    def _expire_some(self, loaded: LoadedShard[TxnShard], shard: TxnShard, ids: deque[str]) -> None:
+        """As many as one batch holds, and when that is committed the next."""
+        if not ids or not self.serves(loaded):
+            return
+        count = fitting((len(one.encode()) for one in ids), loaded.batch_bytes_max)
+        some = [ids.popleft() for _ in range(count)]
+        outcome = shard.expire(some, self._ports.clock.now_ms())
+
+        def committed(_: Sequence[Transaction]) -> None:
+            self._ports.soon(self._expire_some, loaded, shard, ids)
+
+        self._submit(loaded, shard, outcome, committed, _not_written)
+
+
+def _nothing(_: Sequence[Transaction]) -> None:
+    pass
+
+
+def _not_written(error: ApiError) -> None:
+    logger.warning("transactions could not be moved", extra=fields(error=error))

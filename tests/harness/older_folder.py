@@ -1,0 +1,130 @@
+"""A data folder as an earlier version left it: how it was made, and what must be read from it.
+
+`python -m tests.harness.older_folder FILE` starts the broker of this checkout, has a client do a
+bit of everything, kills the broker and writes its folder as a compressed archive. The archives in
+`tests/fixtures` were made so, each by the version that its name says; `EXPECTED` is what all of
+them hold, and so what every later version must find in them.
+"""
+
+import json
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.cimpl import NewTopic
+
+from tests.harness.broker import BrokerProcess
+
+PLAIN, COMPACTED, IN_TRANSACTIONS, DELETED = "plain", "compacted", "transactions", "deleted"
+PARTITIONS = 3
+RECORDS_OF_PARTITION = 40
+KEYS = 5
+GROUP, COMMITTED_OFFSET, COMMITTED_METADATA = "readers", 17, "so far"
+TRANSACTIONAL_ID = "fixture"
+RETENTION_MS = "3155760000000"
+FOR_EVER: dict[str, object] = {
+    "log.retention.ms": -1,
+    "offsets.retention.minutes": 2**31 - 1,
+    "transactional.id.expiration.ms": 2**31 - 1,
+    "producer.id.expiration.ms": 2**31 - 1,
+}
+"""The archives grow old, and what they hold must not: settings of whoever opens one."""
+
+DEADLINE_S = 30.0
+
+RESERVE_NAME = ".reserve"
+
+Values = dict[int, list[str]]
+"""Of each partition the values in their order."""
+
+
+def plain_values() -> Values:
+    """What `PLAIN` holds."""
+    return {
+        partition: [f"{partition}:{n}" for n in range(RECORDS_OF_PARTITION)]
+        for partition in range(PARTITIONS)
+    }
+
+
+def compacted_last() -> dict[str, str]:
+    """The last value of each key of `COMPACTED`."""
+    return {f"key-{n % KEYS}": f"value-{n}" for n in range(RECORDS_OF_PARTITION)}
+
+
+def committed_values() -> list[str]:
+    """What `IN_TRANSACTIONS` shows to `read_committed`: every other transaction was aborted."""
+    return [f"transaction-{n}" for n in range(0, RECORDS_OF_PARTITION, 2)]
+
+
+def write(broker: BrokerProcess) -> None:
+    """Have a client do everything that the folder is to hold."""
+    address: dict[str, Any] = {"bootstrap.servers": broker.bootstrap}
+    client = AdminClient(address)
+    topics = [
+        NewTopic(PLAIN, PARTITIONS, 1, config={"segment.bytes": "1024"}),
+        NewTopic(COMPACTED, 1, 1, config={"cleanup.policy": "compact"}),
+        NewTopic(IN_TRANSACTIONS, 1, 1),
+        NewTopic(DELETED, 1, 1),
+    ]
+    for made in client.create_topics(topics).values():
+        made.result(DEADLINE_S)
+    producer = Producer({**address, "enable.idempotence": True, "linger.ms": 0})
+    for n in range(RECORDS_OF_PARTITION):
+        for partition, values in plain_values().items():
+            producer.produce(PLAIN, values[n], partition=partition)
+        producer.produce(COMPACTED, f"value-{n}", key=f"key-{n % KEYS}")
+        assert producer.flush(DEADLINE_S) == 0
+    _transactions(Producer({**address, "transactional.id": TRANSACTIONAL_ID}))
+    reader = Consumer({**address, "group.id": GROUP})
+    place = TopicPartition(PLAIN, 0, COMMITTED_OFFSET, COMMITTED_METADATA)
+    reader.commit(offsets=[place], asynchronous=False)
+    reader.close()
+    setting = ConfigEntry("retention.ms", RETENTION_MS, incremental_operation=AlterConfigOpType.SET)
+    of_plain = ConfigResource(ResourceType.TOPIC, PLAIN, incremental_configs=[setting])
+    for changed in client.incremental_alter_configs([of_plain]).values():
+        changed.result(DEADLINE_S)
+    for gone in client.delete_topics([DELETED]).values():
+        gone.result(DEADLINE_S)
+
+
+def _transactions(producer: Producer) -> None:
+    producer.init_transactions(DEADLINE_S)
+    for n in range(RECORDS_OF_PARTITION):
+        producer.begin_transaction()
+        producer.produce(IN_TRANSACTIONS, f"transaction-{n}")
+        assert producer.flush(DEADLINE_S) == 0
+        if n % 2:
+            producer.abort_transaction(DEADLINE_S)
+        else:
+            producer.commit_transaction(DEADLINE_S)
+
+
+def unpack(archive: Path, broker: BrokerProcess) -> None:
+    """Make the folder that an archive holds the data folder of a broker not started yet."""
+    broker.log_dir.mkdir(parents=True)
+    with tarfile.open(archive) as packed:
+        packed.extractall(broker.log_dir, filter="data")
+
+
+def main(archive: Path) -> None:
+    """Write the archive of a folder whose broker was killed, and so has all to recover."""
+    with tempfile.TemporaryDirectory() as folder:
+        broker = BrokerProcess(Path(folder)).start()
+        write(broker)
+        broker.kill9()
+        with tarfile.open(archive, "w:xz") as packed:
+            for path in sorted(broker.log_dir.iterdir()):
+                # Room set aside, and nothing in it; a broker makes it anew.
+                if path.name != RESERVE_NAME:
+                    packed.add(path, path.name)
+    print(json.dumps({"archive": str(archive), "bytes": archive.stat().st_size}))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

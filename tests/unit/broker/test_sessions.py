@@ -1,0 +1,102 @@
+"""How many connections are taken in: each limit is met, and a place given back is a place."""
+
+from typing import Any
+
+import pytest
+
+from broker.config import InForce
+from broker.sessions.sessions import Sessions
+from tests.unit.storage.kit import broker_config
+
+
+def connections(**settings: object) -> Sessions:
+    return Sessions(
+        InForce(broker_config({key.replace("_", "."): one for key, one in settings.items()}))
+    )
+
+
+class Peer:
+    def __init__(self, host: str, listener: str) -> None:
+        self.peer_host = host
+        self.listener_name = listener
+        self.has_spoken = False
+
+
+def connection(host: str = "1.1.1.1", listener: str = "HOST") -> Any:
+    return Peer(host, listener)
+
+
+def test_all_together_have_a_limit() -> None:
+    kept = connections(max_connections=2)
+    first, second = connection("a"), connection("b")
+    assert [kept.admit(one, 0) for one in (first, second)] == ["", ""]
+    assert kept.admit(connection("c"), 0) == "max.connections 2 is reached"
+    kept.release(first)
+    assert kept.admit(connection("c"), 0) == ""
+
+
+def test_each_host_has_a_limit() -> None:
+    kept = connections(max_connections_per_ip=1)
+    first = connection("a")
+    assert kept.admit(first, 0) == ""
+    assert kept.admit(connection("a"), 0) == "max.connections.per.ip 1 is reached"
+    assert kept.admit(connection("b"), 0) == ""
+    kept.release(first)
+    assert kept.admit(connection("a"), 0) == ""
+
+
+def test_new_ones_in_a_second_have_a_limit_and_refused_ones_count() -> None:
+    kept = connections(max_connection_creation_rate=2)
+    assert [bool(kept.admit(connection(), now_ms)) for now_ms in (5_000, 5_999, 5_999)] == [
+        False, False, True,
+    ]  # fmt: skip
+    assert kept.admit(connection(), 6_000) == ""
+
+
+def test_those_that_say_nothing_have_a_limit() -> None:
+    kept = connections(max_silent_connections=2)
+    first, second = connection(), connection()
+    assert [kept.admit(one, 0) for one in (first, second)] == ["", ""]
+    assert kept.admit(connection(), 0) == "max.silent.connections 2 is reached"
+    first.has_spoken = True
+    kept.spoke(first)
+    assert kept.admit(connection(), 0) == ""
+    kept.release(second)
+    assert kept.admit(connection(), 0) == ""
+    # Who has spoken takes no such place when it goes.
+    kept.release(first)
+    assert kept.admit(connection(), 0) != ""
+
+
+def test_a_refused_connection_leaves_nothing() -> None:
+    kept = connections(max_connections=1)
+    kept.admit(connection(), 0)
+    refused = connection("b")
+    assert kept.admit(refused, 0)
+    kept.release(refused)
+    assert (len(kept.open), kept.tally("HOST").silent_count) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [
+        "max_connections",
+        "max_connections_per_ip",
+        "max_connection_creation_rate",
+        "max_silent_connections",
+    ],
+)
+@pytest.mark.parametrize("own", ["MILL", "BROKER"])
+def test_clients_take_no_place_of_our_own_parts(limit: str, own: str) -> None:
+    kept = connections(**{limit: 1})
+    assert kept.admit(connection(), 0) == ""
+    assert kept.admit(connection(), 0) != ""
+    inside = connection(listener=own)
+    assert kept.admit(inside, 0) == ""
+    # They have the same limits among themselves.
+    assert kept.admit(connection(listener=own), 0) == f"{limit.replace('_', '.')} 1 is reached"
+    kept.release(inside)
+    assert kept.admit(connection(listener=own), 2_000) == ""
+    assert kept.admit(connection(), 2_000) == (
+        "" if limit == "max_connection_creation_rate" else f"{limit.replace('_', '.')} 1 is reached"
+    )
