@@ -97,7 +97,7 @@ class Node:
         self.is_full = False
         self.waiting: list[Waiting] = []
         self.asked: dict[int, int] = {}
-        """Requests in flight by id, with their deadlines."""
+        """Requests that were not answered yet, by id: whom they ask."""
         self.open_calls: dict[int, Call] = {}
         self.pieces = bytearray()
         self.timer_ms = -1
@@ -139,6 +139,12 @@ class Node:
         self.timer_ms = -1
         self.incarnation += 1
         self.disk.crash(chance)
+
+    def reset(self, node_id: int) -> None:
+        """The links to that node were closed: what it was asked will not be answered."""
+        for request_id, asked in list(self.asked.items()):
+            if asked == node_id:
+                self.answered(self.incarnation, request_id, None)
 
     def wipe(self) -> None:
         """A new disk: nothing on it, and a directory of its own."""
@@ -200,7 +206,7 @@ class Node:
         is_written = self._append(ready.append)
         for send in ready.sends:
             if is_written or send.barrier is not Barrier.SYNC:
-                self.asked[send.request_id] = self.world.now_ms + send.timeout_ms
+                self.asked[send.request_id] = send.node_id
                 self._leave_at(send.barrier, send)
         for reply in ready.replies:
             self._leave_at(reply.barrier, reply)

@@ -213,6 +213,10 @@ class World:
         """The node's power fails; it starts again after a while. Others may notice at once."""
         was_leader = node.won
         node.crash(self.chance)
+        if self.chance.random() < 0.7:
+            # The process only: its kernel closes the connections. Else the whole host is silent.
+            for other in self.nodes.values():
+                self.after(self.chance.randint(0, 3), partial(other.reset, node.node_id))
         self.after(down_ms, lambda: None if node.is_up else node.start())
         if was_leader is not None and self.chance.random() < 0.5:
             verdict = LeaderDead(node.node_id, was_leader.epoch)
