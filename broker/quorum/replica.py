@@ -147,8 +147,8 @@ class Replica:
         self.out.truncate_to = offset
 
     def rank_wait_ms(self, lost_leader_id: int = NO_NODE) -> int:
-        """How long this voter lets others go first."""
-        rank = self.voters.latest.rank(self.me, lost_leader_id)
+        """How long this voter lets others go first; an observer, which only asks, does not wait."""
+        rank = self.voters.latest.rank(self.me, lost_leader_id) if self.is_voter else 0
         return rank * self.timing.rank_wait_ms
 
     def retry_wait_ms(self) -> int:

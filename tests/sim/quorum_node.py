@@ -278,11 +278,11 @@ class Node:
     # The disk's queue, and who waits for it.
 
     def _leave_at(self, barrier: Barrier, message: Send | Reply) -> None:
-        until = {
-            Barrier.NOW: 0,
-            Barrier.VOTE: self.disk.vote_count,
-            Barrier.SYNC: self.disk.given_count,
-        }[barrier]
+        if barrier is Barrier.NOW:
+            until = 0
+        else:
+            is_vote = barrier is Barrier.VOTE
+            until = self.disk.vote_count if is_vote else self.disk.given_count
         waiting = Waiting(until, message)
         if until <= self.disk.done_count:
             self._leave(waiting)

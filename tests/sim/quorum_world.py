@@ -25,7 +25,7 @@ from tests.sim.quorum_node import Node, key_of
 
 HEALED_MS = 30_000
 REFUSED_MS = 1
-ANSWER_MS_MAX = 3_000
+ANSWER_MS_MAX = 2_000
 """After that an unanswered call of a replica that is up is a fault of its own."""
 
 
@@ -297,28 +297,20 @@ class World:
             node.is_full = False
             if not node.is_up:
                 node.start()
-        end_ms = self.now_ms + HEALED_MS
-        self._repeat_proposals(end_ms)
-        goal: list[int] = []
+        goal = self.check.end_offset + 1
 
         def is_done() -> bool:
-            if not goal:
-                # Any end that is committed from here on, by a leader that all can reach.
-                goal.append(self.check.end_offset + 1)
-            reached = goal[0]
-            return all(node.committed_offset >= reached for node in self.nodes.values())
+            return all(node.committed_offset >= goal for node in self.nodes.values())
 
-        if not self.run_until(end_ms, is_done):
+        def propose() -> None:
+            if not is_done():
+                self.propose()
+                self.after(100, propose)
+
+        self.after(100, propose)
+        if not self.run_until(self.now_ms + HEALED_MS, is_done):
             raise Violated(f"no progress within {HEALED_MS} ms of the repair: {self.describe()}")
         self._all_calls_are_answered()
-
-    def _repeat_proposals(self, end_ms: int) -> None:
-        def happen() -> None:
-            if self.now_ms < end_ms:
-                self.propose()
-                self.after(100, happen)
-
-        self.after(100, happen)
 
     def _all_calls_are_answered(self) -> None:
         self.run_until(self.now_ms + ANSWER_MS_MAX)
