@@ -44,9 +44,12 @@ class VoterName(Struct):
 
 
 class LeaderChange(Message, api_key=2, versions=(0, 1), flexible=0):
-    """The first record of an epoch: until it is committed nothing older is."""
+    """The first record of an epoch: until it is committed nothing older is.
 
-    version: int = int16(default=1)
+    Written in version 0, the only one that Kafka's tools read.
+    """
+
+    version: int = int16()
     leader_id: int = int32(default=NO_NODE)
     voters: list[VoterName] = array(VoterName)
     granting_voters: list[VoterName] = array(VoterName)
@@ -162,14 +165,10 @@ def _decode(key: bytes | None, value: bytes | None) -> ControlRecord:
 
 def leader_change(leader_id: int, voters: VoterSet, granting: Sequence[ReplicaKey]) -> LeaderChange:
     """The record with which a leader begins its epoch."""
-
-    def name(key: ReplicaKey) -> VoterName:
-        return VoterName(voter_id=key.node_id, voter_directory_id=key.directory_id)
-
     return LeaderChange(
         leader_id=leader_id,
-        voters=[name(key) for key in voters],
-        granting_voters=[name(key) for key in granting],
+        voters=[VoterName(voter_id=key.node_id) for key in voters],
+        granting_voters=[VoterName(voter_id=key.node_id) for key in granting],
     )
 
 

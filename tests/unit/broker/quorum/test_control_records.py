@@ -3,9 +3,11 @@ import pytest
 from broker.quorum.control_records import (
     ControlRecord,
     KRaftVersion,
+    LeaderChange,
     SnapshotFooter,
     SnapshotHeader,
     UnknownControlRecord,
+    VoterName,
     Voters,
     build_control_batch,
     leader_change,
@@ -52,16 +54,14 @@ def test_bytes_are_kafkas() -> None:
         epoch=1,
     )
     records = [(one.key or b"", one.value or b"") for one in iterate_records(batch)]
-    directory_1, directory_2 = ME.directory_id.bytes.hex(), TWO.directory_id.bytes.hex()
+    directory = TWO.directory_id.bytes.hex()
     assert [(key.hex(), value.hex()) for key, value in records] == [
         ("00000005", "0000" "0001" "00"),
         # Version, one voter: id, directory, no endpoints, versions 1 to 1 as a struct, tags.
-        ("00000006", "0000" "02" "00000002" + directory_2 + "01" "0001" "0001" "00" "00" "00"),
+        ("00000006", "0000" "02" "00000002" + directory + "01" "0001" "0001" "00" "00" "00"),
         (
             "00000002",
-            "0001" "00000001"
-            + "03" "00000001" + directory_1 + "00" "00000002" + directory_2 + "00"
-            + "02" "00000001" + directory_1 + "00" "00",
+            "0000" "00000001" + "03" "00000001" "00" "00000002" "00" + "02" "00000001" "00" "00",
         ),
     ]  # fmt: skip
 
@@ -93,6 +93,13 @@ def test_what_is_not_known_stops_the_node(key: str, value: str) -> None:
 def test_what_contradicts_itself_is_corrupt(key: str, value: str) -> None:
     with pytest.raises(WireError):
         read_control_batch(control(key, value))
+
+
+def test_a_leader_change_with_directories_is_read_as_well() -> None:
+    named = [VoterName(voter_id=1, voter_directory_id=ME.directory_id)]
+    change = LeaderChange(version=1, leader_id=1, voters=named, granting_voters=named)
+    batch = build_control_batch([change], base_offset=0, epoch=1)
+    assert read_control_batch(batch) == [(0, change)]
 
 
 def test_a_record_in_which_a_node_votes_twice_is_corrupt() -> None:

@@ -68,7 +68,7 @@ def test_the_first_batch_of_the_first_epoch_says_who_votes() -> None:
     _, ready = leader_of_one()
     ((_, change), (_, version), (_, voters)) = read_control_batch(ready.append[0])
     assert isinstance(change, LeaderChange) and change.leader_id == 1
-    assert [name.voter_directory_id for name in change.granting_voters] == [ME.directory_id]
+    assert [name.voter_id for name in change.granting_voters] == [1]
     assert isinstance(version, KRaftVersion) and version.kraft_version == 1
     assert isinstance(voters, Voters) and voters_of(voters) == VoterSet([Voter(ME)])
 
