@@ -236,6 +236,7 @@ class ErrorCode(IntEnum):
     UNSUPPORTED_ASSIGNOR = 112, "", "the assignor is not supported by the group"
     STALE_MEMBER_EPOCH = 113, "", "the member's epoch is stale"
     TRANSACTION_ABORTABLE = 120, "", "the transaction must be aborted; the producer may go on"
+    INVALID_VOTER_KEY = 125, "", "the voter is not this node, or not the directory on its disk"
 
 
 TEXT_CHARS_MAX = 1_000

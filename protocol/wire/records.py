@@ -64,6 +64,7 @@ __all__ = [
     "read_header",
     "read_marker",
     "recompress",
+    "stamp_control",
     "stamp_log_append_time",
     "stamp_max_timestamp",
     "stamp_producer",
@@ -254,6 +255,13 @@ def stamp_producer(
         (attributes,) = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_AT)
         _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes | _TRANSACTIONAL)
     _PRODUCER.pack_into(batch, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
+    _stamp_crc(batch)
+
+
+def stamp_control(batch: bytearray | memoryview) -> None:
+    """Mark a batch as one of control records in place, and write its CRC anew."""
+    (attributes,) = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_AT)
+    _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes | _CONTROL)
     _stamp_crc(batch)
 
 

@@ -131,6 +131,14 @@ def test_stamping_a_producer_renews_the_crc() -> None:
     batch += b"a bytearray can still grow: no view of it was left"
 
 
+def test_stamping_a_control_batch_keeps_its_records_and_renews_the_crc() -> None:
+    batch = r.build_batch([r.NewRecord(b"k", b"v", TIME_MS)])
+    assert not r.check_batch(batch).is_control
+    r.stamp_control(batch)
+    assert r.check_batch(batch).is_control
+    assert [one.value for one in r.iterate_records(batch)] == [b"v"]
+
+
 def test_stamping_the_brokers_time_changes_every_record() -> None:
     batch = r.build_batch(some_records())
     r.stamp_log_append_time(batch, TIME_MS + 99)

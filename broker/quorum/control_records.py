@@ -1,0 +1,216 @@
+"""The records that the quorum writes for itself: leader changes, voters, a snapshot's two ends.
+
+Floor: quorum. Pure. They stand in control batches; a record's key is `version int16 (0), type
+int16`, its value begins with its own version as int16, which is the version of the schema too. The
+fields are Kafka's, so that its tools read our log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct as Packed
+from struct import error as StructError
+
+from broker.quorum.voters import KRAFT_VERSION, Endpoint, ReplicaKey, Voter, VoterSet
+from protocol.errors import CorruptBatch
+from protocol.types import NO_NODE, NO_TIMESTAMP, Uuid
+from protocol.wire.primitives import Buffer
+from protocol.wire.record import NewRecord
+from protocol.wire.records import build_batch, iterate_records, stamp_control
+from protocol.wire.schema import (
+    Message,
+    Struct,
+    array,
+    int8,
+    int16,
+    int32,
+    int64,
+    string,
+    uint16,
+    uuid_,
+)
+
+_KEY = Packed(">hh")
+_VERSION = Packed(">h")
+
+_TYPES_OF_TRANSACTIONS = (0, 1)
+
+
+class VoterName(Struct):
+    """A voter in a leader change."""
+
+    voter_id: int = int32()
+    voter_directory_id: Uuid = uuid_(since=1, ignorable=True)
+
+
+class LeaderChange(Message, api_key=2, versions=(0, 1), flexible=0):
+    """The first record of an epoch: until it is committed nothing older is.
+
+    Written in version 0, the only one that Kafka's tools read.
+    """
+
+    version: int = int16()
+    leader_id: int = int32(default=NO_NODE)
+    voters: list[VoterName] = array(VoterName)
+    granting_voters: list[VoterName] = array(VoterName)
+
+
+class SnapshotHeader(Message, api_key=3, versions=(0, 0), flexible=0):
+    """The first record of a snapshot."""
+
+    version: int = int16()
+    last_contained_log_timestamp: int = int64()
+
+
+class SnapshotFooter(Message, api_key=4, versions=(0, 0), flexible=0):
+    """The last record of a snapshot: without it the snapshot is not whole."""
+
+    version: int = int16()
+
+
+class KRaftVersion(Message, api_key=5, versions=(0, 0), flexible=0):
+    """The version of the quorum's protocol that holds from here on."""
+
+    version: int = int16()
+    kraft_version: int = int16()
+
+
+class VoterEndpoint(Struct):
+    """Where a voter listens."""
+
+    name: str = string()
+    host: str = string()
+    port: int = uint16()
+
+
+class VoterEntry(Struct):
+    """A voter in the set. The supported versions are a struct of their own on the wire, without a
+    tagged field so far: `feature_tags` is the 0 that counts them.
+    """
+
+    voter_id: int = int32()
+    voter_directory_id: Uuid = uuid_()
+    endpoints: list[VoterEndpoint] = array(VoterEndpoint)
+    min_supported_version: int = int16()
+    max_supported_version: int = int16()
+    feature_tags: int = int8()
+
+
+class Voters(Message, api_key=6, versions=(0, 0), flexible=0):
+    """The set of voters that holds from here on."""
+
+    version: int = int16()
+    voters: list[VoterEntry] = array(VoterEntry)
+
+
+ControlRecord = LeaderChange | SnapshotHeader | SnapshotFooter | KRaftVersion | Voters
+
+_CLASSES: dict[int, type[Message]] = {
+    cls.api_key: cls for cls in (LeaderChange, SnapshotHeader, SnapshotFooter, KRaftVersion, Voters)
+}
+
+
+class UnknownControlRecord(Exception):
+    """The log holds a control record that this version cannot read; it must not go on.
+
+    What it says may be who votes: to overlook it could make two leaders.
+    """
+
+
+def build_control_batch(
+    records: Sequence[ControlRecord],
+    *,
+    base_offset: int,
+    epoch: int,
+    timestamp_ms: int = NO_TIMESTAMP,
+) -> bytearray:
+    """One control batch, complete with offset and epoch."""
+    encoded = [
+        NewRecord(_KEY.pack(0, record.api_key), record.encode(record.version), timestamp_ms)
+        for record in records
+    ]
+    batch = build_batch(encoded, base_offset=base_offset, partition_leader_epoch=epoch)
+    stamp_control(batch)
+    return batch
+
+
+def read_control_batch(batch: Buffer) -> list[tuple[int, ControlRecord]]:
+    """The records of a control batch with their offsets.
+
+    Raises WireError where bytes contradict themselves, UnknownControlRecord for a type or version
+    that we do not know.
+    """
+    return [(one.offset, _decode(one.key, one.value)) for one in iterate_records(batch)]
+
+
+def _decode(key: bytes | None, value: bytes | None) -> ControlRecord:
+    try:
+        _, kind = _KEY.unpack_from(key or b"")
+        (version,) = _VERSION.unpack_from(value or b"")
+    except StructError as error:
+        raise CorruptBatch(f"control record ends early: {error}") from None
+    if kind in _TYPES_OF_TRANSACTIONS:
+        raise CorruptBatch("the end of a transaction in the metadata log")
+    cls = _CLASSES.get(kind)
+    if cls is None or version not in cls.valid_versions:
+        raise UnknownControlRecord(f"control record of type {kind} version {version}")
+    record, _ = cls.decode(value or b"", version)
+    if isinstance(record, KRaftVersion) and record.kraft_version != KRAFT_VERSION:
+        found = record.kraft_version
+        raise UnknownControlRecord(f"kraft.version {found}, expected {KRAFT_VERSION}")
+    if isinstance(record, Voters) and any(entry.feature_tags for entry in record.voters):
+        raise UnknownControlRecord("a voter with a tagged field among its supported versions")
+    return record  # type: ignore[return-value]  # one of the classes of _CLASSES
+
+
+def leader_change(leader_id: int, voters: VoterSet, granting: Sequence[ReplicaKey]) -> LeaderChange:
+    """The record with which a leader begins its epoch."""
+    return LeaderChange(
+        leader_id=leader_id,
+        voters=[VoterName(voter_id=key.node_id) for key in voters],
+        granting_voters=[VoterName(voter_id=key.node_id) for key in granting],
+    )
+
+
+def voters_record(voters: VoterSet) -> Voters:
+    """The record that says who votes."""
+    return Voters(
+        voters=[
+            VoterEntry(
+                voter_id=voter.key.node_id,
+                voter_directory_id=voter.key.directory_id,
+                endpoints=[
+                    VoterEndpoint(name=one.name, host=one.host, port=one.port)
+                    for one in voter.endpoints
+                ],
+                min_supported_version=voter.kraft_version_min,
+                max_supported_version=voter.kraft_version_max,
+            )
+            for voter in voters.voters
+        ]
+    )
+
+
+def voters_of(record: Voters) -> VoterSet:
+    """The set that a record names; CorruptBatch when a node stands in it twice."""
+    try:
+        return VoterSet(
+            Voter(
+                ReplicaKey(entry.voter_id, entry.voter_directory_id),
+                tuple(Endpoint(one.name, one.host, one.port) for one in entry.endpoints),
+                entry.min_supported_version,
+                entry.max_supported_version,
+            )
+            for entry in record.voters
+        )
+    except ValueError as error:
+        raise CorruptBatch(str(error)) from None
+
+
+def voter_sets_in(batch: Buffer) -> list[tuple[int, VoterSet]]:
+    """The voter sets that a control batch names, with the offsets of their records."""
+    return [
+        (offset, voters_of(record))
+        for offset, record in read_control_batch(batch)
+        if isinstance(record, Voters)
+    ]

@@ -1,0 +1,283 @@
+"""The leader's role: what each voter holds, and so what is committed.
+
+Floor: quorum. Pure. A fetch is the only acknowledgement there is: it says that all below its offset
+is durable there. The leader itself counts with what its own disk has confirmed. Invariants:
+`committed_offset` never shrinks, and moves only once a majority holds this epoch's first record:
+until then a rival with a longer old log could be elected and erase what is older (Raft §5.4.2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.quorum.control_records import (
+    ControlRecord,
+    KRaftVersion,
+    build_control_batch,
+    leader_change,
+    voters_record,
+)
+from broker.quorum.events import (
+    Answer,
+    BeginQuorumEpoch,
+    EpochEnd,
+    Fetch,
+    FetchAnswer,
+    FetchSnapshot,
+    FetchSnapshotAnswer,
+)
+from broker.quorum.ready import Barrier, LogRead, Reply, SnapshotRead
+from broker.quorum.replica import NEVER_MS, Replica
+from broker.quorum.roles import Move, ToResigned
+from broker.quorum.snapshot import BOOTSTRAP, SnapshotId
+from broker.quorum.voters import KRAFT_VERSION, ReplicaKey, reached_by_majority
+from protocol.errors import ErrorCode
+
+OBSERVERS_MAX = 64
+"""Replicas without a vote that a leader keeps account of; the one longest unheard of goes first."""
+
+UNKNOWN_END = -1
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far another replica has come in this epoch."""
+
+    end_offset: int
+    """Durable there; -1 before its first fetch in this epoch."""
+    fetched_ms: int
+    has_fetched: bool = False
+
+
+@dataclass(slots=True)
+class Parked:
+    """A Fetch that found nothing new and waits for it."""
+
+    call_id: int
+    request: Fetch
+    deadline_ms: int
+
+
+class Leader:
+    """Leads one epoch, from its election until it resigns or hears of a newer one."""
+
+    grants_pre_votes = False
+
+    def __init__(self, replica: Replica, granted: list[ReplicaKey], now_ms: int) -> None:
+        self._replica = replica
+        self.leader_id = replica.me.node_id
+        self._granted = granted
+        self._begun_ms = now_ms
+        self._begin_at_ms = now_ms
+        self._parked: dict[ReplicaKey, Parked] = {}
+        self.progress: dict[ReplicaKey, Progress] = {}
+        """All replicas but this one, voters and observers, since the epoch began."""
+        self.epoch_end_offset = 0
+        """The end of the epoch's first batch."""
+
+    def begin(self, now_ms: int) -> Move | None:
+        """Append the record that begins the epoch, and make it known.
+
+        Voters that only the birth's snapshot names are written into the log with it, so that all
+        replicas find them there.
+        """
+        replica = self._replica
+        voters = replica.voters.latest
+        records: list[ControlRecord] = [
+            leader_change(replica.me.node_id, voters, self._granted),
+        ]
+        snapshot_id = replica.log.snapshot_id or BOOTSTRAP
+        if replica.voters.is_from_snapshot and snapshot_id.end_offset == 0:
+            records += [KRaftVersion(kraft_version=KRAFT_VERSION), voters_record(voters)]
+        batch = build_control_batch(records, base_offset=0, epoch=replica.epoch)
+        replica.append_own([batch])
+        self.epoch_end_offset = replica.log.end_offset
+        return self.tick(now_ms)
+
+    @property
+    def deadline_ms(self) -> int:
+        parked_ms = min((one.deadline_ms for one in self._parked.values()), default=NEVER_MS)
+        begin_ms = self._begin_at_ms if self._silent_voters(self._begin_at_ms) else NEVER_MS
+        return min(parked_ms, begin_ms, self._check_quorum_at_ms())
+
+    def tick(self, now_ms: int) -> Move | None:
+        if now_ms >= self._check_quorum_at_ms():
+            return self.resign()
+        for key, parked in list(self._parked.items()):
+            if now_ms >= parked.deadline_ms:
+                del self._parked[key]
+                self._reply(parked)
+        if now_ms >= self._begin_at_ms:
+            self._begin_at_ms = now_ms + self._replica.timing.begin_epoch_interval_ms
+            self._make_known(now_ms)
+        return None
+
+    def resign(self) -> ToResigned:
+        """Hand over to whoever holds the most."""
+        voters = self._replica.voters.latest.others(self._replica.me)
+        ends = {key: self._end_of(key) for key in voters}
+        return ToResigned(tuple(sorted(voters, key=lambda key: -ends[key])))
+
+    def appended(self) -> None:
+        """New batches can be read: wake who waits for them."""
+        self._wake()
+
+    def counted(self) -> None:
+        """Something more is durable somewhere: see what is committed by it."""
+        log = self._replica.log
+        reached = self._reached()
+        if self._may_commit(reached) and reached > log.committed_offset:
+            assert reached <= log.end_offset
+            log.committed_offset = reached
+            self._wake()
+
+    def _reached(self) -> int:
+        voters = self._replica.voters.latest
+        return reached_by_majority([self._end_of(key) for key in voters])
+
+    def _may_commit(self, reached: int) -> bool:
+        """Records of older epochs are committed only under one of ours."""
+        return reached >= self.epoch_end_offset
+
+    def _end_of(self, key: ReplicaKey) -> int:
+        if key == self._replica.me:
+            return self._replica.log.durable_end_offset
+        progress = self.progress.get(key)
+        return progress.end_offset if progress else UNKNOWN_END
+
+    def fetch(self, call_id: int, request: Fetch, now_ms: int) -> None:
+        """Note what a replica holds, and give it what follows, if need be later."""
+        log = self._replica.log
+        key = request.replica
+        if earlier := self._parked.pop(key, None):
+            self._reply(earlier)
+        parked = Parked(call_id, request, now_ms + request.max_wait_ms)
+        verdict = log.compare(request.fetch_offset, request.last_fetched_epoch)
+        self._heard(key, request.fetch_offset if verdict is None else None, now_ms)
+        if verdict is not None:
+            self._refuse(parked, verdict)
+            return
+        self.counted()
+        has_news = request.high_watermark < log.committed_offset
+        if request.fetch_offset < log.end_offset or has_news or request.max_wait_ms <= 0:
+            self._reply(parked)
+        else:
+            self._parked[key] = parked
+
+    def fetch_snapshot(self, call_id: int, request: FetchSnapshot, now_ms: int) -> None:
+        """Let a replica read a piece of a snapshot."""
+        self._heard(request.replica, None, now_ms)
+        replica = self._replica
+        answer = FetchSnapshotAnswer(
+            ErrorCode.NONE,
+            self.leader_id,
+            replica.epoch,
+            request.snapshot_id,
+            position=request.position,
+        )
+        read = SnapshotRead(request.snapshot_id, request.position, request.max_bytes)
+        replica.out.replies.append(Reply(call_id, answer, Barrier.NOW, read))
+
+    def answered(self, request_id: int, answer: Answer, now_ms: int) -> Move | None:
+        return None
+
+    def failed(self, request_id: int, now_ms: int) -> Move | None:
+        return None
+
+    def leave(self, leader_id: int) -> None:
+        """Whoever waits is told that this is not the place any more."""
+        epoch = self._replica.epoch
+        for parked in self._parked.values():
+            answer = FetchAnswer(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id, epoch)
+            self._replica.out.replies.append(Reply(parked.call_id, answer, Barrier.VOTE))
+        self._parked.clear()
+
+    def _heard(self, key: ReplicaKey, end_offset: int | None, now_ms: int) -> None:
+        progress = self.progress.get(key)
+        if progress is None:
+            progress = self.progress[key] = Progress(UNKNOWN_END, now_ms)
+            self._forget_observers()
+        progress.fetched_ms = now_ms
+        progress.has_fetched = True
+        if end_offset is not None:
+            progress.end_offset = end_offset
+
+    def _forget_observers(self) -> None:
+        voters = self._replica.voters.latest
+        observers = [key for key in self.progress if key not in voters]
+        if len(observers) > OBSERVERS_MAX:
+            longest = min(observers, key=lambda key: self.progress[key].fetched_ms)
+            del self.progress[longest]
+            if parked := self._parked.pop(longest, None):
+                self._reply(parked)
+
+    def _check_quorum_at_ms(self) -> int:
+        """When the youngest fetches of a majority are too old; never for a voter alone."""
+        replica = self._replica
+        voters = replica.voters.latest
+        needed = voters.majority - (1 if replica.is_voter else 0)
+        if needed == 0:
+            return NEVER_MS
+        heard = sorted((self._heard_ms(key) for key in voters.others(replica.me)), reverse=True)
+        return heard[needed - 1] + replica.timing.check_quorum_ms
+
+    def _heard_ms(self, key: ReplicaKey) -> int:
+        progress = self.progress.get(key)
+        return progress.fetched_ms if progress else self._begun_ms
+
+    def _silent_voters(self, now_ms: int) -> list[ReplicaKey]:
+        """Voters that do not fetch, and perhaps do not know who leads."""
+        interval_ms = self._replica.timing.begin_epoch_interval_ms
+        allowed_ms = self._replica.timing.fetch_max_wait_ms + interval_ms
+        silent = []
+        for key in self._replica.voters.latest.others(self._replica.me):
+            progress = self.progress.get(key)
+            if progress is None or now_ms - progress.fetched_ms > allowed_ms:
+                silent.append(key)
+        return silent
+
+    def _make_known(self, now_ms: int) -> None:
+        replica = self._replica
+        for key in self._silent_voters(now_ms):
+            request = BeginQuorumEpoch(replica.cluster_id, key, self.leader_id, replica.epoch)
+            replica.send(key.node_id, request, Barrier.NOW)
+
+    def _wake(self) -> None:
+        log = self._replica.log
+        for key, parked in list(self._parked.items()):
+            request = parked.request
+            has_records = request.fetch_offset < log.end_offset
+            if has_records or request.high_watermark < log.committed_offset:
+                del self._parked[key]
+                self._reply(parked)
+
+    def _answer(
+        self, *, diverging: EpochEnd | None = None, snapshot_id: SnapshotId | None = None
+    ) -> FetchAnswer:
+        log = self._replica.log
+        return FetchAnswer(
+            ErrorCode.NONE,
+            self.leader_id,
+            self._replica.epoch,
+            log.committed_offset,
+            log.start_offset,
+            diverging,
+            snapshot_id,
+        )
+
+    def _reply(self, parked: Parked) -> None:
+        request = parked.request
+        read = None
+        # The prefix may have gone while the Fetch was parked.
+        end_offset = self._replica.log.end_offset
+        if self._replica.log.start_offset <= request.fetch_offset < end_offset:
+            read = LogRead(request.fetch_offset, end_offset, request.max_bytes)
+        reply = Reply(parked.call_id, self._answer(), Barrier.NOW, read)
+        self._replica.out.replies.append(reply)
+
+    def _refuse(self, parked: Parked, verdict: EpochEnd | SnapshotId) -> None:
+        if isinstance(verdict, SnapshotId):
+            answer = self._answer(snapshot_id=verdict)
+        else:
+            answer = self._answer(diverging=verdict)
+        self._replica.out.replies.append(Reply(parked.call_id, answer, Barrier.NOW))

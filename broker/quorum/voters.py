@@ -1,0 +1,130 @@
+"""Who votes: voters by node and directory, and which set of them holds at the log's end.
+
+Floor: quorum. Pure. A voter is a node *and* the directory on its disk (KIP-853): a node whose disk
+was emptied comes back under the same id and is a stranger. The set stands in the log and in its
+snapshots, never in configuration. It holds from the moment its record is appended, committed or
+not, and is taken back when the record is truncated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from protocol.types import NO_OFFSET, Uuid
+
+KRAFT_VERSION = 1
+"""The first version in which the voters stand in the log; older ones are not supported."""
+
+
+class ReplicaKey(NamedTuple):
+    """One replica of the metadata log: a node and the directory on its disk."""
+
+    node_id: int
+    directory_id: Uuid
+
+
+class Endpoint(NamedTuple):
+    """Where a voter listens, under the listener's name."""
+
+    name: str
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Voter:
+    """A voter with the addresses and the range of versions it was written down with."""
+
+    key: ReplicaKey
+    endpoints: tuple[Endpoint, ...] = ()
+    kraft_version_min: int = KRAFT_VERSION
+    kraft_version_max: int = KRAFT_VERSION
+
+
+class VoterSet:
+    """Voters in the order of their ids; a majority is more than half of them."""
+
+    __slots__ = ("voters",)
+
+    def __init__(self, voters: Iterable[Voter] = ()) -> None:
+        self.voters = tuple(sorted(voters, key=lambda voter: voter.key.node_id))
+        if len({voter.key.node_id for voter in self.voters}) != len(self.voters):
+            raise ValueError(f"a node votes twice: {self}")
+
+    def __contains__(self, key: ReplicaKey) -> bool:
+        return any(voter.key == key for voter in self.voters)
+
+    def __iter__(self) -> Iterator[ReplicaKey]:
+        return (voter.key for voter in self.voters)
+
+    def __len__(self) -> int:
+        return len(self.voters)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, VoterSet) and self.voters == other.voters
+
+    def __hash__(self) -> int:
+        return hash(self.voters)
+
+    def __repr__(self) -> str:
+        return f"VoterSet({', '.join(str(key.node_id) for key in self) or 'nobody'})"
+
+    @property
+    def majority(self) -> int:
+        """The least number of voters that is more than half of them."""
+        return len(self.voters) // 2 + 1
+
+    def others(self, me: ReplicaKey) -> list[ReplicaKey]:
+        """All voters but this replica."""
+        return [key for key in self if key != me]
+
+    def rank(self, me: ReplicaKey, lost_leader_id: int) -> int:
+        """This voter's place among those left without the leader: who is first tries at once."""
+        left = [key for key in self if key.node_id != lost_leader_id]
+        return left.index(me) if me in left else len(left)
+
+
+def reached_by_majority(values: Sequence[int]) -> int:
+    """The greatest number that a majority of voters has reached, each having reached its own."""
+    return sorted(values, reverse=True)[len(values) // 2]
+
+
+class VoterHistory:
+    """The sets by the offsets of their records; the newest one holds."""
+
+    __slots__ = ("_entries",)
+
+    def __init__(self, voters: VoterSet, offset: int = NO_OFFSET) -> None:
+        """`offset`: where the set's record stands, -1 when it comes from a snapshot."""
+        self._entries = [(offset, voters)]
+
+    @property
+    def latest(self) -> VoterSet:
+        """The set that holds."""
+        return self._entries[-1][1]
+
+    @property
+    def is_from_snapshot(self) -> bool:
+        """Whether no record in the log names the set that holds."""
+        return self._entries[-1][0] == NO_OFFSET
+
+    def at(self, end_offset: int) -> VoterSet:
+        """The set that held when the log ended there."""
+        return next(voters for offset, voters in reversed(self._entries) if offset < end_offset)
+
+    def append(self, offset: int, voters: VoterSet) -> None:
+        """A record at that offset names another set."""
+        assert offset > self._entries[-1][0], "voter records come in the log's order"
+        self._entries.append((offset, voters))
+
+    def truncate_to(self, end_offset: int) -> None:
+        """Forget the sets whose records stand at or above the offset."""
+        while len(self._entries) > 1 and self._entries[-1][0] >= end_offset:
+            self._entries.pop()
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Forget the sets that were replaced below the offset."""
+        while len(self._entries) > 1 and self._entries[1][0] < start_offset:
+            self._entries.pop(0)

@@ -1,0 +1,98 @@
+"""What must hold after every event of the quorum's simulation, whatever fails."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from broker.quorum.events import (
+    Answer,
+    BeginQuorumEpoch,
+    Request,
+    Vote,
+    VoteAnswer,
+)
+from broker.quorum.ready import RoleChange, Won
+from broker.quorum.snapshot import SnapshotId
+from broker.quorum.voters import ReplicaKey
+from tests.sim.quorum_disk import Batch
+
+if TYPE_CHECKING:
+    from tests.sim.quorum_node import Node
+    from tests.sim.quorum_world import World
+
+
+class Violated(AssertionError):
+    """An invariant does not hold."""
+
+
+class Checks:
+    """The truth about the whole cluster, which no replica has."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.leaders: dict[int, int] = {}
+        self.votes: dict[tuple[int, ReplicaKey], ReplicaKey] = {}
+        self.log: dict[int, Batch] = {}
+        """All that any replica ever took for committed, by base offset."""
+        self.end_offset = 0
+        self.images: dict[int, list[bytes]] = {0: []}
+
+    def role(self, node: Node, role: RoleChange) -> None:
+        """One leader per epoch."""
+        if isinstance(role, Won):
+            leader = self.leaders.setdefault(role.epoch, node.node_id)
+            if leader != node.node_id:
+                raise Violated(f"epoch {role.epoch} is led by {leader} and {node.node_id}")
+
+    def committed(self, node: Node, batches: Sequence[Batch]) -> None:
+        """What is committed is the same everywhere and for ever, and on a majority's disks."""
+        for batch in batches:
+            known = self.log.setdefault(batch.base_offset, batch)
+            if known != batch:
+                raise Violated(f"two batches are committed at {batch.base_offset}")
+        end_offset = batches[-1].end_offset
+        if end_offset > self.end_offset:
+            self._is_on_a_majority(node, batches[-1])
+            self.end_offset = end_offset
+        image = self.images.setdefault(end_offset, node.image)
+        if image != node.image:
+            raise Violated(f"two images at {end_offset}")
+
+    def _is_on_a_majority(self, node: Node, batch: Batch) -> None:
+        assert node.quorum is not None
+        voters = node.quorum.replica.voters.latest
+        holding = 0
+        for key in voters:
+            durable = self.world.disks[key].durable
+            index = durable.index_of(batch.base_offset)
+            holding += batch in durable.batches[index : index + 1]
+        if holding < voters.majority:
+            raise Violated(f"{batch.base_offset} is committed and durable on {holding} disks")
+
+    def installed(self, node: Node, snapshot_id: SnapshotId) -> None:
+        """A snapshot holds what the log would have made."""
+        if node.image != self.world.image_at(snapshot_id.end_offset):
+            raise Violated(f"the snapshot to {snapshot_id.end_offset} is not the log's image")
+
+    def leaving(self, node: Node, request: Request) -> None:
+        """What a request promises stands on the disk when it leaves."""
+        if isinstance(request, Vote) and not request.is_pre_vote:
+            self._voted(node, request.epoch, request.candidate)
+        if isinstance(request, BeginQuorumEpoch):
+            self._voted(node, request.leader_epoch, node.key)
+
+    def answering(self, node: Node, request: Request, answer: Answer) -> None:
+        """A vote that leaves is the epoch's only one."""
+        if isinstance(answer, VoteAnswer) and answer.vote_granted:
+            assert isinstance(request, Vote)
+            if not request.is_pre_vote:
+                self._voted(node, request.epoch, request.candidate)
+
+    def _voted(self, node: Node, epoch: int, candidate: ReplicaKey) -> None:
+        """One vote per epoch and directory, and by listed directories only."""
+        first = self.votes.setdefault((epoch, node.key), candidate)
+        if first != candidate:
+            raise Violated(f"{node.key} votes for {first} and {candidate} in epoch {epoch}")
+        if self.world.listed and node.key not in self.world.listed:
+            raise Violated(f"{node.key} votes without being listed")

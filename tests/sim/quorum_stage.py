@@ -1,0 +1,238 @@
+"""The simulated quorum with message and disk in the hand of a script, and all that is said told.
+
+Nothing is delivered and nothing reaches a disk but by command; only time-outs come by themselves.
+`Stage.told` gathers lines: what each replica becomes, sends, answers, asks of its disk, commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from broker.quorum.events import (
+    Answer,
+    BeginQuorumEpoch,
+    EndQuorumEpoch,
+    Event,
+    Fetch,
+    FetchAnswer,
+    FetchSnapshot,
+    FetchSnapshotAnswer,
+    LeaderDead,
+    Received,
+    Request,
+    Vote,
+    VoteAnswer,
+)
+from broker.quorum.ready import Ready, Send
+from broker.quorum.vote_file import ElectionState
+from protocol.errors import ErrorCode
+from protocol.wire.records import read_header
+from tests.sim.quorum_disk import batch_of
+from tests.sim.quorum_node import Node, image_of, proposal
+from tests.sim.quorum_world import Mix, World
+
+
+@dataclass
+class Mail:
+    """A message under way."""
+
+    source: int
+    target: int
+    text: str
+    arrive: Callable[[], None]
+    fail: Callable[[], None]
+
+
+class Actor(Node):
+    """A replica that tells what it does; its disk works when it is told to."""
+
+    def _work(self) -> None:
+        pass
+
+    def _perform(self, ready: Ready) -> None:
+        assert isinstance(self.world, Stage) and self.quorum is not None
+        tell = partial(self.world.tell, self.node_id)
+        replica, role = self.quorum.replica, self.quorum.role
+        now = f"{type(role).__name__} in epoch {replica.epoch}"
+        if role.leader_id not in (-1, self.node_id):
+            now += f", leader {role.leader_id}"
+        if now != self.world.roles.get(self.node_id):
+            self.world.roles[self.node_id] = now
+            tell(now)
+        if ready.vote is not None:
+            voted = ready.vote.voted.node_id if ready.vote.voted else "nobody"
+            tell(f"to save: epoch {ready.vote.epoch}, vote for {voted}", is_detail=True)
+        if ready.snapshot is not None:
+            tell(f"to store: the snapshot to {ready.snapshot.end_offset}")
+        if ready.truncate_to is not None:
+            tell(f"to truncate: to {ready.truncate_to}")
+        for data in ready.append:
+            batch = batch_of(data)
+            kind = "control" if read_header(data).is_control else _values(data)
+            tell(f"to append: {batch.base_offset} {kind} of {batch.epoch}", is_detail=True)
+        before = self.committed_offset
+        super()._perform(ready)
+        if self.committed_offset > before:
+            tell(f"committed to {self.committed_offset}")
+
+    def do_duties(self, count: int | None = None) -> None:
+        """The disk does the oldest of its duties, all of them without a number."""
+        while self.disk.queue and count != 0:
+            self.disk.finish_one()
+            leaving = [one for one in self.waiting if one.until <= self.disk.done_count]
+            self.waiting = [one for one in self.waiting if one.until > self.disk.done_count]
+            for one in leaving:
+                self._leave(one)
+            count = None if count is None else count - 1
+
+
+def _values(data: bytes) -> str:
+    return " ".join(value.decode() for value in image_of([batch_of(data)]))
+
+
+class Stage(World):
+    """Replicas 1 to `voters` vote; those above observe. All are down at first."""
+
+    def __init__(self, voters: int, observers: int = 0) -> None:
+        super().__init__("stage", voters, observers, Mix())
+        self._heap.clear()
+        ids = list(range(1, voters + 1))
+        self.nodes = {
+            node_id: Actor(self, node_id, self.voters, ids)
+            for node_id in range(1, voters + observers + 1)
+        }
+        self.disks = {node.key: node.disk for node in self.nodes.values()}
+        self.roles: dict[int, str] = {}
+        self.told: list[tuple[int, str]] = []
+        self.mail: list[Mail] = []
+        self.is_brief = False
+
+    def tell(self, node_id: int, text: str, *, is_detail: bool = False) -> None:
+        if not (self.is_brief and is_detail):
+            self.told.append((self.now_ms, f"{node_id}: {text}"))
+
+    def trace(self, node: Node, event: Event) -> None:
+        pass
+
+    def actor(self, node_id: int) -> Actor:
+        node = self.nodes[node_id]
+        assert isinstance(node, Actor)
+        return node
+
+    def preset(self, node_id: int, epochs: list[int], epoch: int) -> None:
+        """Let a disk begin with one batch for each epoch named, its value `<epoch>.<offset>`."""
+        disk = self.nodes[node_id].disk
+        for number, batch_epoch in enumerate(epochs):
+            batch = proposal([b"%d.%d" % (batch_epoch, number)])
+            batch[0:8] = number.to_bytes(8, "big")
+            batch[12:16] = batch_epoch.to_bytes(4, "big")
+            disk.durable.batches.append(batch_of(bytes(batch)))
+        disk.log = disk.durable.copy()
+        disk.vote = ElectionState(epoch)
+
+    # The network, in the hand of the script.
+
+    def ask(self, node: Node, send: Send) -> None:
+        incarnation, request_id = node.incarnation, send.request_id
+        other = self.nodes[send.node_id]
+
+        def fail() -> None:
+            node.answered(incarnation, request_id, None)
+
+        def arrive() -> None:
+            if other.is_up:
+                received = Received(next(self._calls), send.request)
+                other.receive(node.node_id, request_id, received)
+            else:
+                fail()
+
+        text = asked(send.request)
+        self.mail.append(Mail(node.node_id, other.node_id, text, arrive, fail))
+        self.tell(node.node_id, f"asks {other.node_id}: {text}", is_detail=True)
+        self.after(send.timeout_ms, fail)
+
+    def answer(self, node: Node, asker: int, request_id: int, answer: Answer) -> None:
+        other = self.nodes[asker]
+        text = answered(answer)
+        arrive = partial(other.answered, other.incarnation, request_id, answer)
+        self.mail.append(Mail(node.node_id, asker, text, arrive, lambda: None))
+        self.tell(node.node_id, f"answers {asker}: {text}", is_detail=True)
+
+    def take_mail(self, target: int, source: int) -> Mail | None:
+        """The oldest message of one to the other."""
+        for mail in self.mail:
+            if (mail.target, mail.source) == (target, source):
+                self.mail.remove(mail)
+                return mail
+        return None
+
+    def settle(self, node_ids: list[int]) -> None:
+        """Among these, all messages arrive and all disks work, until nothing is left to do.
+
+        A Fetch that finds nothing stays parked, so there is an end.
+        """
+        self.is_brief = True
+        is_busy = True
+        while is_busy:
+            is_busy = False
+            for node_id in node_ids:
+                if self.nodes[node_id].disk.queue:
+                    self.actor(node_id).do_duties()
+                    is_busy = True
+            for mail in list(self.mail):
+                if mail.source in node_ids and mail.target in node_ids:
+                    self.mail.remove(mail)
+                    mail.arrive()
+                    is_busy = True
+        self.is_brief = False
+
+    def is_dead(self, witness: int, leader_id: int) -> None:
+        node = self.nodes[witness]
+        assert node.quorum is not None
+        node.handle(LeaderDead(leader_id, node.quorum.replica.epoch))
+
+
+def asked(request: Request) -> str:
+    """A request in a few words."""
+    match request:
+        case Vote():
+            kind = "pre-vote" if request.is_pre_vote else "vote"
+            log = f"{request.last_epoch_end_offset} of {request.last_epoch}"
+            return f"{kind} in {request.epoch}, log ends at {log}"
+        case BeginQuorumEpoch():
+            return f"{request.leader_id} leads {request.leader_epoch}"
+        case EndQuorumEpoch():
+            first = ", ".join(str(key.node_id) for key in request.preferred)
+            return f"{request.leader_id} leaves {request.leader_epoch}, next {first}"
+        case Fetch():
+            end = f"{request.fetch_offset} of {request.last_fetched_epoch}"
+            return f"fetch in {request.current_leader_epoch} from {end}"
+        case FetchSnapshot():
+            piece = f"{request.snapshot_id.end_offset} from {request.position}"
+            return f"snapshot to {piece}"
+
+
+def answered(answer: Answer) -> str:
+    """An answer in a few words."""
+    text = "" if answer.error is ErrorCode.NONE else f"{answer.error.name} "
+    match answer:
+        case VoteAnswer():
+            text += "granted " if answer.vote_granted else "refused "
+        case FetchAnswer(diverging=diverging) if diverging is not None:
+            text += f"diverging, {diverging.epoch} ended at {diverging.end_offset} "
+        case FetchAnswer(snapshot_id=snapshot_id) if snapshot_id is not None:
+            text += f"fetch the snapshot to {snapshot_id.end_offset} "
+        case FetchAnswer(error=ErrorCode.NONE):
+            batches = [batch_of(bytes(data)) for data in answer.batches]
+            found = (
+                f"{batches[0].base_offset} to {batches[-1].end_offset}" if batches else "nothing"
+            )
+            text += f"{found}, committed {answer.high_watermark} "
+        case FetchSnapshotAnswer(error=ErrorCode.NONE):
+            text += f"{len(answer.data)} bytes from {answer.position} of {answer.size_bytes} "
+        case _:
+            text += "" if text else "yes "
+    leader = answer.leader_id if answer.leader_id >= 0 else "nobody"
+    return f"{text}({leader} leads {answer.leader_epoch})"

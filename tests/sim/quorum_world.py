@@ -1,0 +1,342 @@
+"""A metadata quorum in one process, from one seed: replicas, their disks, the network, the faults.
+
+A heap of (time, id, call) is the only clock. `chaos` lets everything fail for a while and checks
+what must hold after every event; `heal` repairs it and demands a leader and progress.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from random import Random
+
+from broker.quorum.events import Answer, Event, LeaderDead, Received, Resign
+from broker.quorum.ready import Send
+from broker.quorum.snapshot import BOOTSTRAP, build_snapshot, check_snapshot
+from broker.quorum.voters import ReplicaKey, Voter, VoterSet
+from protocol.wire.records import iterate_batches
+from tests.sim.quorum_checks import Checks, Violated
+from tests.sim.quorum_disk import SnapshotFile
+from tests.sim.quorum_node import Node, key_of
+
+HEALED_MS = 30_000
+REFUSED_MS = 1
+ANSWER_MS_MAX = 2_000
+"""After that an unanswered call of a replica that is up is a fault of its own."""
+
+
+@dataclass(frozen=True)
+class Mix:
+    """What fails, and how often: mean milliseconds between two faults of a kind, 0: never."""
+
+    crash: int = 1_500
+    all_crash: int = 0
+    cut: int = 1_500
+    slow_disk: int = 4_000
+    full_disk: int = 0
+    verdict: int = 5_000
+    resign: int = 6_000
+    snapshot: int = 700
+    short_snapshot: bool = False
+    wipe: int = 0
+    loss: float = 0.01
+    propose: int = 60
+
+
+class World:
+    """The cluster and everything that happens to it."""
+
+    def __init__(self, seed: str, voters: int = 3, observers: int = 0, mix: Mix | None = None):
+        self.chance = Random(seed)
+        self.mix = mix or Mix()
+        self.now_ms = 0
+        self._heap: list[tuple[int, int, Callable[[], None]]] = []
+        self._ids = count()
+        self._calls = count(1)
+        self._values = count(1)
+        self._trace: list[tuple[int | str, ...]] = []
+        self.event_count = 0
+        self.cuts: set[tuple[int, int]] = set()
+        """(from, to): what is sent that way does not arrive."""
+        self.is_chaos = False
+        self.check_snapshot: Callable[[bytes], VoterSet] = check_snapshot
+        self.check = Checks(self)
+        ids = range(1, voters + 1)
+        self.voters = VoterSet(Voter(key_of(node_id)) for node_id in ids)
+        self.listed: frozenset[ReplicaKey] = frozenset(self.voters)
+        self.nodes = {
+            node_id: Node(self, node_id, self.voters, list(ids))
+            for node_id in range(1, voters + observers + 1)
+        }
+        self.disks = {node.key: node.disk for node in self.nodes.values()}
+        """All disks there ever were, those that were lost as they were then."""
+        for node in self.nodes.values():
+            self.after(self.chance.randint(0, 300), node.start)
+
+    # Time.
+
+    def at(self, time_ms: int, call: Callable[[], None]) -> None:
+        heapq.heappush(self._heap, (time_ms, next(self._ids), call))
+
+    def after(self, delay_ms: int, call: Callable[[], None]) -> None:
+        self.at(self.now_ms + delay_ms, call)
+
+    def run_until(self, end_ms: int, condition: Callable[[], bool] | None = None) -> bool:
+        """Let time pass to the end, or until the condition holds."""
+        while self._heap and self._heap[0][0] <= end_ms:
+            self.now_ms, _, call = heapq.heappop(self._heap)
+            call()
+            self.event_count += 1
+            if condition is not None and condition():
+                return True
+        self.now_ms = end_ms
+        return False
+
+    def trace(self, node: Node, event: Event) -> None:
+        assert node.quorum is not None
+        replica = node.quorum.replica
+        told = (
+            self.now_ms,
+            node.node_id,
+            type(event).__name__,
+            type(node.quorum.role).__name__,
+            replica.epoch,
+            replica.log.end_offset,
+            replica.log.committed_offset,
+        )
+        self._trace.append(told)
+
+    @property
+    def trace_digest(self) -> str:
+        return hashlib.sha256(repr(self._trace).encode()).hexdigest()
+
+    # The network.
+
+    def _delay_ms(self) -> int:
+        late = self.is_chaos and self.chance.random() < 0.03
+        return self.chance.randint(20, 600) if late else self.chance.randint(0, 3)
+
+    def _is_lost(self, source: int, target: int) -> bool:
+        return (source, target) in self.cuts or (
+            self.is_chaos and self.chance.random() < self.mix.loss
+        )
+
+    def ask(self, node: Node, send: Send) -> None:
+        incarnation, request_id = node.incarnation, send.request_id
+        other = self.nodes[send.node_id]
+
+        def fail() -> None:
+            node.answered(incarnation, request_id, None)
+
+        def arrive() -> None:
+            if not other.is_up:
+                self.after(REFUSED_MS, fail)
+                return
+            other.receive(node.node_id, request_id, Received(next(self._calls), send.request))
+
+        self.after(send.timeout_ms, fail)
+        if not self._is_lost(node.node_id, other.node_id):
+            self.after(self._delay_ms(), arrive)
+
+    def answer(self, node: Node, asker: int, request_id: int, answer: Answer) -> None:
+        other = self.nodes[asker]
+        incarnation = other.incarnation
+        if not self._is_lost(node.node_id, asker):
+            self.after(self._delay_ms(), lambda: other.answered(incarnation, request_id, answer))
+
+    def served(self, node: Node, content: bytes) -> bytes:
+        """A snapshot as its file is read; cut short where its writing was interrupted unseen."""
+        if not (self.is_chaos and self.mix.short_snapshot):
+            return content
+        ends = [len(batch) for _, batch in iterate_batches(content)]
+        return content[: sum(ends[: (len(content) + node.node_id) % len(ends) + 1])]
+
+    # The truth.
+
+    def birth_snapshot(self, voters: VoterSet) -> SnapshotFile:
+        return SnapshotFile(BOOTSTRAP, build_snapshot(BOOTSTRAP, voters, []), voters)
+
+    def image_at(self, end_offset: int) -> list[bytes]:
+        return self.check.images[end_offset]
+
+    @property
+    def leaders(self) -> list[Node]:
+        return [node for node in self.nodes.values() if node.is_up and node.won is not None]
+
+    # Faults.
+
+    def chaos(self, duration_ms: int) -> None:
+        """Let things fail for a while, with proposals all the time."""
+        self.is_chaos = True
+        end_ms = self.now_ms + duration_ms
+        mix = self.mix
+        kinds: list[tuple[int, Callable[[], None]]] = [
+            (mix.propose, self.propose),
+            (mix.crash, self._crash_one),
+            (mix.all_crash, self._crash_all),
+            (mix.cut, self._cut),
+            (mix.slow_disk, self._slow_disk),
+            (mix.full_disk, self._full_disk),
+            (mix.verdict, self._false_verdict),
+            (mix.resign, self._resign),
+            (mix.snapshot, self._snapshot),
+            (mix.wipe, self._wipe),
+        ]
+        for mean_ms, fault in kinds:
+            if mean_ms:
+                self._repeat(mean_ms, fault, end_ms)
+        self.run_until(end_ms)
+        self.is_chaos = False
+
+    def _repeat(self, mean_ms: int, fault: Callable[[], None], end_ms: int) -> None:
+        def happen() -> None:
+            if self.now_ms < end_ms and self.is_chaos:
+                fault()
+                self._repeat(mean_ms, fault, end_ms)
+
+        self.after(self.chance.randint(1, 2 * mean_ms), happen)
+
+    def propose(self) -> None:
+        for node in self.leaders:
+            values = [b"%d" % next(self._values) for _ in range(self.chance.randint(1, 3))]
+            node.propose(values)
+
+    def _any(self, *, up: bool = True) -> Node | None:
+        nodes = [node for node in self.nodes.values() if node.is_up == up]
+        return self.chance.choice(nodes) if nodes else None
+
+    def crash(self, node: Node, down_ms: int) -> None:
+        """The node's power fails; it starts again after a while. Others may notice at once."""
+        was_leader = node.won
+        node.crash(self.chance)
+        if self.chance.random() < 0.7:
+            # The process only: its kernel closes the connections. Else the whole host is silent.
+            for other in self.nodes.values():
+                self.after(self.chance.randint(0, 3), partial(other.reset, node.node_id))
+        self.after(down_ms, lambda: None if node.is_up else node.start())
+        if was_leader is not None and self.chance.random() < 0.5:
+            verdict = LeaderDead(node.node_id, was_leader.epoch)
+            for other in self.nodes.values():
+                self.after(self.chance.randint(1, 10), partial(other.handle, verdict))
+
+    def _crash_one(self) -> None:
+        leaders = self.leaders
+        node = (
+            self.chance.choice(leaders) if leaders and self.chance.random() < 0.5 else self._any()
+        )
+        if node is not None:
+            self.crash(node, self.chance.choice([1, 30, 300, 2_500]))
+
+    def _crash_all(self) -> None:
+        for node in self.nodes.values():
+            if node.is_up:
+                self.crash(node, self.chance.randint(1, 500))
+
+    def _cut(self) -> None:
+        """What one node sends, or what it is sent, is lost for a while, to one other or to all."""
+        one = self.chance.choice(list(self.nodes))
+        others = [node_id for node_id in self.nodes if node_id != one]
+        if not others:
+            return
+        if self.chance.random() < 0.5:
+            others = [self.chance.choice(others)]
+        ways = self.chance.choice([(True, False), (False, True), (True, True)])
+        pairs = [(one, other) for other in others if ways[0]]
+        pairs += [(other, one) for other in others if ways[1]]
+        self.cuts.update(pairs)
+        self.after(
+            self.chance.choice([100, 1_000, 5_000]), lambda: self.cuts.difference_update(pairs)
+        )
+
+    def _slow_disk(self) -> None:
+        node = self.chance.choice(list(self.nodes.values()))
+        node.sync_ms = self.chance.choice([(20, 60), (150, 400), (400, 900)])
+        self.after(self.chance.randint(500, 4_000), lambda: setattr(node, "sync_ms", (1, 4)))
+
+    def _full_disk(self) -> None:
+        node = self.chance.choice(list(self.nodes.values()))
+        node.is_full = True
+        self.after(self.chance.randint(200, 3_000), lambda: setattr(node, "is_full", False))
+
+    def _false_verdict(self) -> None:
+        node = self._any()
+        if node is not None and node.quorum is not None and node.quorum.role.leader_id >= 0:
+            replica = node.quorum.replica
+            node.handle(LeaderDead(node.quorum.role.leader_id, replica.epoch))
+
+    def _resign(self) -> None:
+        for node in self.leaders:
+            node.handle(Resign())
+
+    def _snapshot(self) -> None:
+        node = self._any()
+        if node is not None:
+            node.take_snapshot(keep=self.chance.choice([0, 0, 3]))
+
+    def _wipe(self) -> None:
+        """A voter's disk is lost, as long as the others are a majority."""
+        node = self.chance.choice([self.nodes[key.node_id] for key in self.voters])
+        intact = [key for key in self.voters if self.nodes[key.node_id].key == key]
+        if node.key in intact and len(intact) > self.voters.majority:
+            if node.is_up:
+                self.crash(node, self.chance.randint(1, 500))
+            node.wipe()
+            self.disks[node.key] = node.disk
+
+    # The end.
+
+    def heal(self) -> None:
+        """Repair everything; a leader must come, and what is proposed then must be everywhere."""
+        self.cuts.clear()
+        for node in self.nodes.values():
+            node.sync_ms = (1, 4)
+            node.is_full = False
+            if not node.is_up:
+                node.start()
+        goal = self.check.end_offset + 1
+
+        def is_done() -> bool:
+            return all(node.committed_offset >= goal for node in self.nodes.values())
+
+        def propose() -> None:
+            if not is_done():
+                self.propose()
+                self.after(100, propose)
+
+        self.after(100, propose)
+        if not self.run_until(self.now_ms + HEALED_MS, is_done):
+            raise Violated(f"no progress within {HEALED_MS} ms of the repair: {self.describe()}")
+        self._all_calls_are_answered()
+
+    def _all_calls_are_answered(self) -> None:
+        self.run_until(self.now_ms + ANSWER_MS_MAX)
+        for node in self.nodes.values():
+            for call in node.open_calls.values():
+                if self.now_ms - call.since_ms >= ANSWER_MS_MAX:
+                    raise Violated(f"{node.node_id} never answered {call.request}")
+
+    def describe(self) -> str:
+        told = []
+        for node in self.nodes.values():
+            if node.quorum is None:
+                told.append(f"{node.node_id} is down")
+                continue
+            replica = node.quorum.replica
+            told.append(
+                f"{node.node_id} {type(node.quorum.role).__name__} of {node.quorum.role.leader_id} "
+                f"in {replica.epoch}, log {replica.log.start_offset} to {replica.log.end_offset}, "
+                f"committed {replica.log.committed_offset}"
+            )
+        return "; ".join(told)
+
+
+def run(seed: str, voters: int, observers: int, mix: Mix, chaos_ms: int) -> World:
+    """One life of a cluster; raises where something does not hold."""
+    world = World(seed, voters, observers, mix)
+    world.chaos(chaos_ms)
+    world.heal()
+    return world

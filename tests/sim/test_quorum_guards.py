@@ -1,0 +1,204 @@
+"""Each guard of the quorum, taken away alone, is missed: by a seed, or by a play.
+
+The numbers are those of the facts on the cluster, §7. The guards have no switch: a test puts
+another method in their place. A life that finds one missing goes well with the guard in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from broker.quorum import control_records, quorum
+from broker.quorum.election import Candidate, Prospective
+from broker.quorum.events import Answer, Fetch, Request, Vote
+from broker.quorum.leader import Leader
+from broker.quorum.ready import Barrier, Reply
+from broker.quorum.replica import NEVER_MS, Replica
+from broker.quorum.roles import Move, ToCandidate
+from broker.quorum.voters import ReplicaKey, VoterSet
+from protocol.errors import ErrorCode
+from protocol.wire.records import iterate_batches
+from tests.sim.quorum_world import Mix, World
+from tests.unit.broker.quorum.test_quorum_scripts import played
+
+Patch = pytest.MonkeyPatch
+
+CHAOS_MS = 5_000
+LIVES_MAX = 150
+"""A guard that is missed by none of so many lives needs a play instead."""
+
+
+def without_vote_barrier(patch: Patch) -> None:
+    """22: a granted vote leaves before it is on the disk."""
+
+    def reply(self: quorum.Quorum, call_id: int, answer: Answer) -> None:
+        self.replica.out.replies.append(Reply(call_id, answer, Barrier.NOW))
+
+    patch.setattr(quorum.Quorum, "_reply", reply)
+
+
+def without_own_vote_saved(patch: Patch) -> None:
+    """22: a candidate asks, and counts its own vote, before that is on the disk."""
+    begin, send = Candidate.begin, Replica.send
+
+    def begin_at_once(self: Candidate, now_ms: int) -> Move | None:
+        move = begin(self, now_ms)
+        self._ballot.grant(self._replica.me)
+        return move
+
+    def send_at_once(self: Replica, node_id: int, request: Request, barrier: Barrier) -> int:
+        return send(self, node_id, request, Barrier.NOW if isinstance(request, Vote) else barrier)
+
+    patch.setattr(Candidate, "begin", begin_at_once)
+    patch.setattr(Replica, "send", send_at_once)
+
+
+def without_log_comparison(patch: Patch) -> None:
+    """23: any candidate is good enough."""
+    patch.setattr(quorum, "is_up_to_date", lambda request, log: True)
+
+
+def without_directory(patch: Patch) -> None:
+    """24: a voter is its node, whatever disk it has."""
+
+    def misaddressed(self: Replica, cluster_id: str, voter: ReplicaKey | None = None) -> ErrorCode:
+        is_other = voter is not None and voter.node_id != self.me.node_id
+        return ErrorCode.INVALID_VOTER_KEY if is_other else ErrorCode.NONE
+
+    patch.setattr(Replica, "misaddressed", misaddressed)
+
+
+def without_own_epoch(patch: Patch) -> None:
+    """25: what a majority holds is committed, whatever epoch it is of."""
+    patch.setattr(Leader, "_may_commit", lambda self, reached: True)
+
+
+def without_sync_before_fetch(patch: Patch) -> None:
+    """26: a voter fetches on before its disk has what it was given."""
+    send = Replica.send
+
+    def send_at_once(self: Replica, node_id: int, request: Request, barrier: Barrier) -> int:
+        return send(self, node_id, request, Barrier.NOW if isinstance(request, Fetch) else barrier)
+
+    patch.setattr(Replica, "send", send_at_once)
+
+
+def without_check_quorum(patch: Patch) -> None:
+    """46: a leader that nobody reaches leads on."""
+    patch.setattr(Leader, "_check_quorum_at_ms", lambda self: NEVER_MS)
+
+
+def without_pre_vote(patch: Patch) -> None:
+    """47: whoever misses its leader raises the epoch at once."""
+    patch.setattr(Prospective, "begin", lambda self, now_ms: ToCandidate())
+
+
+def voters_of_any(content: bytes) -> VoterSet:
+    """What `check_snapshot` would be if it did not ask for a footer."""
+    for header, batch in iterate_batches(content):
+        for _, record in control_records.read_control_batch(batch) if header.is_control else ():
+            if isinstance(record, control_records.Voters):
+                return control_records.voters_of(record)
+    raise AssertionError("no voters in the snapshot")
+
+
+def nothing(patch: Patch) -> None:
+    """The guard is not in the core: the world is told to do without."""
+
+
+@dataclass(frozen=True)
+class Missed:
+    """A guard, how to take it away, and the lives in which that shows."""
+
+    take_away: Callable[[Patch], None]
+    mix: Mix
+    voters: int = 3
+    has_footer_check: bool = True
+    checks_listed: bool = True
+
+
+VOTES_LOST = Mix(
+    crash=120, slow_disk=100, cut=0, resign=500, verdict=500, snapshot=0, loss=0.0, propose=500
+)
+
+BY_LIVES = {
+    "22 vote fsynced first": Missed(without_vote_barrier, VOTES_LOST, 5),
+    "22 own vote fsynced first": Missed(without_own_vote_saved, VOTES_LOST, 5),
+    "23 log comparison": Missed(without_log_comparison, Mix(crash=500, cut=700)),
+    "24 directory": Missed(without_directory, Mix(wipe=600, crash=500, cut=800)),
+    "24 directory, by what is lost": Missed(
+        without_directory, Mix(wipe=600, crash=500, cut=800), checks_listed=False
+    ),
+    "26 fsync before the next Fetch": Missed(without_sync_before_fetch, Mix()),
+    "41 snapshot footer": Missed(
+        nothing, Mix(short_snapshot=True, snapshot=200, crash=700), has_footer_check=False
+    ),
+}
+
+
+def live(name: str, number: int, missed: Missed, *, is_guarded: bool) -> None:
+    world = World(f"{name}:{number}", missed.voters, 0, missed.mix)
+    if not is_guarded and not missed.has_footer_check:
+        world.check_snapshot = voters_of_any
+    if not missed.checks_listed:
+        world.listed = frozenset()
+    world.chaos(CHAOS_MS)
+    world.heal()
+
+
+def found_by(name: str, missed: Missed) -> int | None:
+    """The first life that goes wrong without the guard."""
+    for number in range(LIVES_MAX):
+        try:
+            live(name, number, missed, is_guarded=False)
+        except (AssertionError, ValueError):
+            return number
+    return None
+
+
+@pytest.mark.parametrize("name", BY_LIVES)
+def test_a_guard_is_missed_in_some_life(name: str, monkeypatch: Patch) -> None:
+    missed = BY_LIVES[name]
+    with monkeypatch.context() as patch:
+        missed.take_away(patch)
+        number = found_by(name, missed)
+    assert number is not None, f"nothing goes wrong without guard {name}"
+    print(f"guard {name}: missed in life {number}")
+    live(name, number, missed, is_guarded=True)
+
+
+SCRIPTS = Path(__file__).parents[1] / "scripts" / "quorum"
+
+
+def test_guard_25_is_missed_in_figure_8(monkeypatch: Patch) -> None:
+    script = (SCRIPTS / "own_epoch.txt").read_text()
+    assert played(script) == script
+    without_own_epoch(monkeypatch)
+    with pytest.raises(AssertionError, match="two batches are committed at 1"):
+        played(script)
+
+
+def test_guard_46_is_missed_by_a_leader_that_nobody_reaches(monkeypatch: Patch) -> None:
+    script = (SCRIPTS / "leader_silent.txt").read_text()
+    assert "1: Resigned in epoch 1" in played(script)
+    without_check_quorum(monkeypatch)
+    assert "1: Resigned in epoch 1" not in played(script)
+
+
+def test_guard_47_is_missed_when_a_voter_returns(monkeypatch: Patch) -> None:
+    script = (SCRIPTS / "pre_vote.txt").read_text()
+    assert "in epoch 2" not in played(script)
+    without_pre_vote(monkeypatch)
+    assert "3: Candidate in epoch 2" in played(script)
+
+
+def test_guard_22_shows_in_its_play_as_well(monkeypatch: Patch) -> None:
+    script = (SCRIPTS / "vote_on_disk.txt").read_text()
+    assert played(script) == script
+    without_vote_barrier(monkeypatch)
+    with pytest.raises(AssertionError, match="votes for"):
+        played(script)
