@@ -210,3 +210,34 @@ def told_by(log: Log) -> tuple[object, ...]:
         for one in log.active_producers()
     )
     return producers, log.aborted_transactions(0, MANY)
+
+
+@pytest.mark.parametrize("operation", ["write", "unlink", "truncate", "open"])
+def test_a_truncation_that_the_disk_refuses_is_performed_again(operation: str) -> None:
+    for number in range(1, 5):
+        node = filled(8, SMALL)
+        before = values_of(node.log)
+        truncation = node.manager.begin_truncation(node.log, 3, NOW)
+        assert truncation is not None
+        node.sim.refuses = Refusal(operation, number)
+        for _ in range(2):
+            try:
+                loaded = truncation.perform()
+            except DiskError as error:
+                assert not error.is_final
+        node.log.truncated(loaded)
+        assert values_of(node.log) == before[:3]
+        assert node.crash(random.Random(number)).offline == {}
+        assert values_of(node.log) == before[:3]
+
+
+class Refusal:
+    """Refuses the n-th call of one kind, once."""
+
+    def __init__(self, operation: str, number: int) -> None:
+        self._operation = operation
+        self._number = number
+
+    def __call__(self, path: str, operation: str) -> bool:
+        self._number -= operation == self._operation
+        return operation == self._operation and self._number == 0
