@@ -69,7 +69,8 @@ def least_size(field: "Field | type[Struct]", version: int, flexible: bool) -> i
     if field.kind in FIXED_CODES:
         return calcsize(">" + FIXED_CODES[field.kind])
     if field.kind == "struct":
-        return 1
+        assert isinstance(field.element, type)
+        return 1 if field.nullable_in(version) else least_size(field.element, version, flexible)
     if flexible:
         return 1
     return 2 if field.kind == "string" else 4

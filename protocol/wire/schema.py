@@ -78,8 +78,10 @@ class Field:
         return self.nullable is not None and version >= self.nullable
 
     def new_default(self) -> Any:
-        """The default, a fresh list where it is one."""
-        return [] if self.default is _MISSING else self.default
+        """The default, a fresh list or struct where it is one."""
+        if self.default is not _MISSING:
+            return self.default
+        return self.element() if self.kind == "struct" and isinstance(self.element, type) else []
 
 
 def _field(kind: Kind, default: Any) -> Callable[..., Any]:
@@ -136,10 +138,12 @@ def struct(
     tag: int | None = None,
     ignorable: bool = False,
 ) -> Any:
-    """One nested struct that is nullable, tagged or both; its default is None, "not there"."""
-    if nullable is None and tag is None:
-        raise TypeError("a nested struct that is neither nullable nor tagged is no part of Kafka")
-    return Field("struct", element, since, until, nullable, tag, None, ignorable)
+    """One nested struct.
+
+    Where it is nullable or tagged its default is None, "not there"; else a new one of its kind.
+    """
+    default = _MISSING if nullable is None and tag is None else None
+    return Field("struct", element, since, until, nullable, tag, default, ignorable)
 
 
 @dataclass_transform(kw_only_default=True)
@@ -170,9 +174,13 @@ def _dunders(name: str, fields: list[Field]) -> dict[str, Any]:
     parameters, assignments = [], []
     for field in fields:
         if field.default is _MISSING:
+            fresh = "[]"
+            if field.kind == "struct":
+                fresh = f"new_{field.name}()"
+                scope[f"new_{field.name}"] = field.element
             parameters.append(f"{field.name}=_MISSING")
             assignments.append(
-                f"self.{field.name} = [] if {field.name} is _MISSING else {field.name}"
+                f"self.{field.name} = {fresh} if {field.name} is _MISSING else {field.name}"
             )
         else:
             scope[f"default_{field.name}"] = field.default
