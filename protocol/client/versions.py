@@ -6,7 +6,7 @@ Floor: client. Pure.
 from collections.abc import Mapping
 
 from protocol.client.errors import UnsupportedVersion
-from protocol.messages.api import ApiKey, request_class
+from protocol.messages.api import ApiKey, client_versions
 from protocol.messages.cluster import ApiVersionsResponse
 
 FIRST_API_VERSIONS_VERSION = 3
@@ -39,7 +39,7 @@ class Versions:
         return version
 
     def _choose(self, key: ApiKey) -> int:
-        ours = request_class(key).valid_versions
+        ours = client_versions(key)
         theirs = self.offered.get(key)
         if not theirs:
             raise UnsupportedVersion(f"{self.peer} does not offer {key.name}")

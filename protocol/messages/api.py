@@ -1,8 +1,9 @@
 """Which APIs there are, which versions Millrace offers of each, and which classes carry them.
 
-Floor: messages. The ranges are those that all common clients need to work fully: the maxima of
-Kafka 3.5, without holes. Adding a message means adding its class to a family module and, here, its
-module's name.
+Floor: messages. The ranges offered to clients are those that all common ones need to work fully:
+the maxima of Kafka 3.5, without holes. Brokers among themselves speak one version of each API
+(decision 0031). Adding a message means adding its class to a family module and, here, its module's
+name.
 """
 
 from collections.abc import Mapping
@@ -15,7 +16,11 @@ from protocol.wire.schema import NEVER_FLEXIBLE, Message
 
 
 class ApiKey(IntEnum):
-    """An API's number, `valid_versions` (the range offered) and `flexible_from`."""
+    """An API's number, `valid_versions` and `flexible_from`.
+
+    `valid_versions` is what clients are offered, and ours send; for an API of which no client ever
+    hears it is what brokers speak. A class may know more versions than that.
+    """
 
     valid_versions: range
     flexible_from: int
@@ -72,15 +77,28 @@ class ApiKey(IntEnum):
     ALTER_CLIENT_QUOTAS = 49, 0, 1, 1
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50, 0, 0, 0
     ALTER_USER_SCRAM_CREDENTIALS = 51, 0, 0, 0
+    VOTE = 52, 2, 2, 0
+    BEGIN_QUORUM_EPOCH = 53, 1, 1, 1
+    END_QUORUM_EPOCH = 54, 1, 1, 1
     DESCRIBE_QUORUM = 55, 0, 2, 0
+    ALTER_PARTITION = 56, 3, 3, 0
     UPDATE_FEATURES = 57, 0, 1, 0
+    ENVELOPE = 58, 0, 0, 0
+    FETCH_SNAPSHOT = 59, 1, 1, 0
     DESCRIBE_CLUSTER = 60, 0, 1, 0
     DESCRIBE_PRODUCERS = 61, 0, 0, 0
+    BROKER_REGISTRATION = 62, 4, 4, 0
+    BROKER_HEARTBEAT = 63, 1, 1, 0
     UNREGISTER_BROKER = 64, 0, 0, 0
     DESCRIBE_TRANSACTIONS = 65, 0, 0, 0
     LIST_TRANSACTIONS = 66, 0, 1, 0
+    ALLOCATE_PRODUCER_IDS = 67, 0, 0, 0
     LIST_CONFIG_RESOURCES = 74, 0, 0, 0
     DESCRIBE_TOPIC_PARTITIONS = 75, 0, 0, 0
+    ADD_RAFT_VOTER = 80, 0, 0, 0
+    REMOVE_RAFT_VOTER = 81, 0, 0, 0
+    # Ours alone, far above the numbers that Kafka gives out.
+    REPLICA_REPORT = 20_000, 0, 0, 0
 
 
 _MODULES = {
@@ -119,25 +137,80 @@ _MODULES = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: "elections",
     ApiKey.LIST_PARTITION_REASSIGNMENTS: "elections",
     ApiKey.OFFSET_DELETE: "offsets",
+    ApiKey.VOTE: "quorum",
+    ApiKey.BEGIN_QUORUM_EPOCH: "quorum",
+    ApiKey.END_QUORUM_EPOCH: "quorum",
+    ApiKey.DESCRIBE_QUORUM: "voters",
+    ApiKey.ALTER_PARTITION: "membership",
+    ApiKey.UPDATE_FEATURES: "features",
+    ApiKey.ENVELOPE: "membership",
+    ApiKey.FETCH_SNAPSHOT: "quorum",
     ApiKey.DESCRIBE_CLUSTER: "cluster",
     ApiKey.DESCRIBE_PRODUCERS: "transactions",
+    ApiKey.BROKER_REGISTRATION: "membership",
+    ApiKey.BROKER_HEARTBEAT: "membership",
+    ApiKey.UNREGISTER_BROKER: "membership",
     ApiKey.DESCRIBE_TRANSACTIONS: "transactions",
     ApiKey.LIST_TRANSACTIONS: "transactions",
+    ApiKey.ALLOCATE_PRODUCER_IDS: "producer_ids",
     ApiKey.LIST_CONFIG_RESOURCES: "configs",
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: "metadata",
+    ApiKey.ADD_RAFT_VOTER: "voters",
+    ApiKey.REMOVE_RAFT_VOTER: "voters",
+    ApiKey.REPLICA_REPORT: "replica_report",
 }
 """Where the classes live, in `protocol.messages`. A key that is missing here has none yet."""
 
-UNSERVED: frozenset[ApiKey] = frozenset()
-"""Keys that have message classes but no handler in the broker, and so are not offered."""
+_BROKERS_ALONE = frozenset(
+    {
+        ApiKey.VOTE,
+        ApiKey.BEGIN_QUORUM_EPOCH,
+        ApiKey.END_QUORUM_EPOCH,
+        ApiKey.ALTER_PARTITION,
+        ApiKey.ENVELOPE,
+        ApiKey.FETCH_SNAPSHOT,
+        ApiKey.BROKER_REGISTRATION,
+        ApiKey.BROKER_HEARTBEAT,
+        ApiKey.ALLOCATE_PRODUCER_IDS,
+        ApiKey.ADD_RAFT_VOTER,
+        ApiKey.REMOVE_RAFT_VOTER,
+        ApiKey.REPLICA_REPORT,
+    }
+)
+
+BETWEEN_BROKERS: Mapping[ApiKey, range] = MappingProxyType(
+    {key: key.valid_versions for key in _MODULES if key in _BROKERS_ALONE}
+    | {
+        ApiKey.API_VERSIONS: ApiKey.API_VERSIONS.valid_versions,
+        ApiKey.FETCH: range(18, 19),
+        ApiKey.ADD_PARTITIONS_TO_TXN: range(4, 5),
+        ApiKey.WRITE_TXN_MARKERS: ApiKey.WRITE_TXN_MARKERS.valid_versions,
+    }
+)
+"""What brokers of one release ask of each other, on the listener BROKER."""
+
+UNSERVED: frozenset[ApiKey] = _BROKERS_ALONE | {
+    ApiKey.DESCRIBE_QUORUM,
+    ApiKey.UPDATE_FEATURES,
+    ApiKey.UNREGISTER_BROKER,
+}
+"""Keys that have message classes and are not offered to clients: what only brokers may ask, and
+what no handler answers."""
 
 SERVED: Mapping[ApiKey, range] = MappingProxyType(
     {key: key.valid_versions for key in _MODULES if key not in UNSERVED}
 )
-"""What the broker of this release answers, and so what its ApiVersions lists."""
+"""What the broker of this release answers clients, and so what its ApiVersions lists."""
 
 DECLARED: tuple[ApiKey, ...] = tuple(_MODULES)
 """Every key that has message classes."""
+
+
+def client_versions(key: ApiKey) -> range:
+    """The versions of an API that clients may use: offered, and with classes."""
+    offered, known = key.valid_versions, request_class(key).valid_versions
+    return range(max(offered[0], known[0]), min(offered[-1], known[-1]) + 1)
+
 
 _classes: dict[tuple[int, str], type[Message]] = {}
 

@@ -4,6 +4,7 @@ Floor: messages. Data only.
 """
 
 from protocol.messages.api import ApiKey
+from protocol.types import Uuid
 from protocol.wire.schema import (
     Message,
     Records,
@@ -16,11 +17,19 @@ from protocol.wire.schema import (
     records_,
     string,
     struct,
+    uuid_,
 )
+
+HIGH_WATERMARK_NOT_SAID = 0x7FFF_FFFF_FFFF_FFFF
+"""What a fetcher without KIP-1166 is taken to know: it is never answered early for it."""
 
 
 class FetchPartition(Struct):
-    """One partition to read, with what the reader believes of its leader."""
+    """One partition to read, with what the reader believes of its leader.
+
+    `high_watermark` is the one a replica knows, -1 if none: a leader that has a higher one answers
+    at once, for a metadata log must not wait for it (KIP-1166).
+    """
 
     partition: int = int32()
     current_leader_epoch: int = int32(since=9, default=-1, ignorable=True)
@@ -28,30 +37,44 @@ class FetchPartition(Struct):
     last_fetched_epoch: int = int32(since=12, default=-1)
     log_start_offset: int = int64(since=5, default=-1, ignorable=True)
     partition_max_bytes: int = int32()
+    replica_directory_id: Uuid = uuid_(since=17, tag=0, ignorable=True)
+    high_watermark: int = int64(since=18, tag=1, default=HIGH_WATERMARK_NOT_SAID, ignorable=True)
 
 
 class FetchTopic(Struct):
-    """One topic of a FetchRequest."""
+    """One topic of a FetchRequest, by name up to version 12 and by id from 13 on (KIP-516)."""
 
-    topic: str = string()
+    topic: str = string(until=12, ignorable=True)
+    topic_id: Uuid = uuid_(since=13, ignorable=True)
     partitions: list[FetchPartition] = array(FetchPartition)
 
 
 class ForgottenTopic(Struct):
     """Partitions to take out of an incremental session."""
 
-    topic: str = string()
+    topic: str = string(until=12, ignorable=True)
+    topic_id: Uuid = uuid_(since=13, ignorable=True)
     partitions: list[int] = array(int32)
 
 
-class FetchRequest(Message, api_key=ApiKey.FETCH, versions=(4, 12), flexible=12):
+class ReplicaState(Struct):
+    """The follower that fetches and its broker epoch; -1 and -1 for a consumer (KIP-903)."""
+
+    replica_id: int = int32(default=-1)
+    replica_epoch: int = int64(default=-1)
+
+
+class FetchRequest(Message, api_key=ApiKey.FETCH, versions=(4, 18), flexible=12):
     """What to read, from where. 7 adds sessions, 9 leader epochs, 11 racks, 12 divergence by epoch.
 
-    `replica_id` is -1 for consumers. `session_epoch` -1 without `session_id` asks for no session.
+    Versions above 12 are spoken between brokers only: 13 names topics by id, 15 adds the broker
+    epoch, 17 the directory, 18 the high watermark. `replica_id` is -1 for consumers.
+    `session_epoch` -1 without `session_id` asks for no session.
     """
 
     cluster_id: str | None = string(since=12, nullable=12, tag=0, default=None, ignorable=True)
-    replica_id: int = int32(default=-1)
+    replica_id: int = int32(until=14, default=-1)
+    replica_state: ReplicaState | None = struct(ReplicaState, since=15, tag=1)
     max_wait_ms: int = int32()
     min_bytes: int = int32()
     max_bytes: int = int32(default=0x7FFFFFFF)
@@ -114,14 +137,25 @@ class PartitionData(Struct):
 class FetchableTopicResponse(Struct):
     """One topic of a FetchResponse."""
 
-    topic: str = string()
+    topic: str = string(until=12, ignorable=True)
+    topic_id: Uuid = uuid_(since=13, ignorable=True)
     partitions: list[PartitionData] = array(PartitionData)
 
 
-class FetchResponse(Message, api_key=ApiKey.FETCH, versions=(4, 12), flexible=12):
-    """What was read. `session_id` 0 means no session was made."""
+class NodeEndpoint(Struct):
+    """Where a leader named in the same answer listens."""
+
+    node_id: int = int32()
+    host: str = string()
+    port: int = int32()
+    rack: str | None = string(nullable=16, default=None)
+
+
+class FetchResponse(Message, api_key=ApiKey.FETCH, versions=(4, 18), flexible=12):
+    """What was read. `session_id` 0 means no session was made. 16 adds leaders' addresses."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16(since=7, ignorable=True)
     session_id: int = int32(since=7)
     responses: list[FetchableTopicResponse] = array(FetchableTopicResponse)
+    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, since=16, tag=0)

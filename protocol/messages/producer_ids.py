@@ -1,4 +1,4 @@
-"""Producer ids for idempotent and transactional producers.
+"""Producer ids for idempotent and transactional producers, and blocks of them for brokers.
 
 Floor: messages. Data only.
 """
@@ -26,3 +26,23 @@ class InitProducerIdResponse(Message, api_key=ApiKey.INIT_PRODUCER_ID, versions=
     error_code: int = int16()
     producer_id: int = int64(default=-1)
     producer_epoch: int = int16()
+
+
+class AllocateProducerIdsRequest(
+    Message, api_key=ApiKey.ALLOCATE_PRODUCER_IDS, versions=(0, 0), flexible=0
+):
+    """A broker asks the controller for a block of ids that nobody else will give out."""
+
+    broker_id: int = int32()
+    broker_epoch: int = int64(default=-1)
+
+
+class AllocateProducerIdsResponse(
+    Message, api_key=ApiKey.ALLOCATE_PRODUCER_IDS, versions=(0, 0), flexible=0
+):
+    """The first id of the block, and how many there are."""
+
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    producer_id_start: int = int64()
+    producer_id_len: int = int32()

@@ -14,15 +14,28 @@ class AddPartitionsToTxnTopic(Struct):
     partitions: list[int] = array(int32)
 
 
-class AddPartitionsToTxnRequest(
-    Message, api_key=ApiKey.ADD_PARTITIONS_TO_TXN, versions=(0, 3), flexible=3
-):
-    """Partitions that join the transaction. Versions above 3 are spoken between brokers only."""
+class AddPartitionsToTxnTransaction(Struct):
+    """One transaction; `verify_only` asks whether the partitions are in it already."""
 
-    v3_and_below_transactional_id: str = string()
-    v3_and_below_producer_id: int = int64()
-    v3_and_below_producer_epoch: int = int16()
-    v3_and_below_topics: list[AddPartitionsToTxnTopic] = array(AddPartitionsToTxnTopic)
+    transactional_id: str = string()
+    producer_id: int = int64()
+    producer_epoch: int = int16()
+    verify_only: bool = boolean()
+    topics: list[AddPartitionsToTxnTopic] = array(AddPartitionsToTxnTopic)
+
+
+class AddPartitionsToTxnRequest(
+    Message, api_key=ApiKey.ADD_PARTITIONS_TO_TXN, versions=(0, 4), flexible=3
+):
+    """Partitions that join the transaction. Version 4 is spoken between brokers only (KIP-890)."""
+
+    transactions: list[AddPartitionsToTxnTransaction] = array(
+        AddPartitionsToTxnTransaction, since=4
+    )
+    v3_and_below_transactional_id: str = string(until=3)
+    v3_and_below_producer_id: int = int64(until=3)
+    v3_and_below_producer_epoch: int = int16(until=3)
+    v3_and_below_topics: list[AddPartitionsToTxnTopic] = array(AddPartitionsToTxnTopic, until=3)
 
 
 class AddPartitionsToTxnPartitionResult(Struct):
@@ -41,14 +54,25 @@ class AddPartitionsToTxnTopicResult(Struct):
     )
 
 
+class AddPartitionsToTxnResult(Struct):
+    """One transaction's outcome."""
+
+    transactional_id: str = string()
+    topic_results: list[AddPartitionsToTxnTopicResult] = array(AddPartitionsToTxnTopicResult)
+
+
 class AddPartitionsToTxnResponse(
-    Message, api_key=ApiKey.ADD_PARTITIONS_TO_TXN, versions=(0, 3), flexible=3
+    Message, api_key=ApiKey.ADD_PARTITIONS_TO_TXN, versions=(0, 4), flexible=3
 ):
     """The outcome by partition; none is added unless all are."""
 
     throttle_time_ms: int = int32()
+    error_code: int = int16(since=4, ignorable=True)
+    results_by_transaction: list[AddPartitionsToTxnResult] = array(
+        AddPartitionsToTxnResult, since=4
+    )
     results_by_topic_v3_and_below: list[AddPartitionsToTxnTopicResult] = array(
-        AddPartitionsToTxnTopicResult
+        AddPartitionsToTxnTopicResult, until=3
     )
 
 

@@ -57,13 +57,15 @@ class JavaClients:
         """The clients' jars, by name: which version it really is."""
         return [path.name for path in self.jars.glob("kafka-clients-*.jar")]
 
-    def run(self, program: str, *arguments: str, provoked: str = "") -> str:
+    def run(self, program: str, *arguments: str, provoked: str = "", given: str = "") -> str:
         """What the program prints; fails on another exit code than 0, and on any complaint.
 
-        `provoked`: a pattern of the complaints that the program brings about on purpose.
+        `provoked`: a pattern of the complaints that the program brings about on purpose. `given`:
+        what it reads as its input.
         """
         ended = subprocess.run(
             self.command(program, *arguments),
+            input=given,
             capture_output=True,
             text=True,
             timeout=RUN_DEADLINE_S,

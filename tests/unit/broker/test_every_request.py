@@ -23,7 +23,7 @@ from protocol.messages import (
     topics,
     transactions,
 )
-from protocol.messages.api import SERVED, ApiKey, request_class
+from protocol.messages.api import SERVED, ApiKey, client_versions, request_class
 from protocol.messages.headers import encode_request
 from protocol.types import Uuid
 from protocol.wire.records import NewRecord, build_batch
@@ -260,7 +260,7 @@ NAMELESS = {
 
 def spoken(key: ApiKey) -> range:
     """The versions with a format; those of Produce below 3 are offered and refused (pitfall 1)."""
-    return request_class(key).valid_versions
+    return client_versions(key)
 
 
 @pytest.fixture(scope="module")

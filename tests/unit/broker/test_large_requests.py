@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from protocol.errors import WireError
-from protocol.messages.api import SERVED, ApiKey, request_class
+from protocol.messages.api import SERVED, ApiKey, client_versions, request_class
 from protocol.wire.schema import Field, Struct
 from tests.unit.broker.rig import Asked, Rig
 from tests.unit.storage.kit import broker_config
@@ -113,7 +113,7 @@ def calls_of(rig: Rig, asked: Asked) -> int:
 
 def requests(key: ApiKey) -> Iterator[tuple[str, int, Any]]:
     cls = request_class(key)
-    version = cls.valid_versions[-1]
+    version = client_versions(key)[-1]
     for path in array_paths(cls, version):
         name = ".".join(field.name for field in path)
         for is_known in (False, True):

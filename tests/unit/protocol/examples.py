@@ -6,12 +6,13 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
-from protocol.messages.api import DECLARED, request_class, response_class
+from protocol.messages.api import DECLARED, ApiKey, request_class, response_class
 from protocol.wire.schema import Field, Message, Struct
 
 SEED = int(os.environ.get("MILLRACE_SEED", "20261121"))
 
 NUMBER_BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+UINT16_MAX = 0xFFFF
 TEXTS = ("", "a", "logs.access", "größe", "日本", "x" * 126, "x" * 127, "ü" * 100, "y" * 300)
 
 
@@ -24,6 +25,11 @@ def seeded_random(seed: int = SEED) -> random.Random:
 def message_classes() -> list[type[Message]]:
     """Every request and response that is declared."""
     return [of(key) for key in DECLARED for of in (request_class, response_class)]
+
+
+def kafkas_classes() -> list[type[Message]]:
+    """All of them but those of messages that are ours alone."""
+    return [cls for cls in message_classes() if cls.api_key != ApiKey.REPLICA_REPORT]
 
 
 def classes_and_versions() -> Iterator[tuple[type[Message], int]]:
@@ -88,6 +94,8 @@ class Examples:
             return pick.choice(TEXTS)
         if kind in ("bytes", "records"):
             return pick.randbytes(pick.choice((0, 1, 61, 127, 128, 500)))
+        if kind == "uint16":
+            return pick.choice((0, 1, UINT16_MAX, pick.randrange(UINT16_MAX)))
         half = 1 << (NUMBER_BITS[kind] - 1)
         return pick.choice((0, 1, -1, half - 1, -half, pick.randrange(-half, half)))
 

@@ -3,7 +3,17 @@
 import pytest
 
 from broker.server.handlers.table import HANDLERS
-from protocol.messages.api import DECLARED, SERVED, UNSERVED, ApiKey, request_class, response_class
+from protocol.client.versions import Versions
+from protocol.messages.api import (
+    BETWEEN_BROKERS,
+    DECLARED,
+    SERVED,
+    UNSERVED,
+    ApiKey,
+    client_versions,
+    request_class,
+    response_class,
+)
 
 # The column "offer first" of the protocol's facts: key, first and last version. What needs security
 # or a cluster is not in it.
@@ -16,6 +26,13 @@ OFFERED = {
     75: (0, 0),
 }  # fmt: skip
 
+# What only brokers ask, in the one version that they speak (decision 0031).
+OFFERED_TO_BROKERS = {
+    1: (18, 18), 18: (0, 4), 24: (4, 4), 27: (1, 1), 52: (2, 2), 53: (1, 1), 54: (1, 1),
+    56: (3, 3), 58: (0, 0), 59: (1, 1), 62: (4, 4), 63: (1, 1), 67: (0, 0), 80: (0, 0), 81: (0, 0),
+    20_000: (0, 0),
+}  # fmt: skip
+
 
 def test_what_is_listed_is_what_is_handled() -> None:
     assert HANDLERS.keys() == SERVED.keys()
@@ -24,21 +41,44 @@ def test_what_is_listed_is_what_is_handled() -> None:
 
 
 def test_ranges_are_those_of_the_fact_sheet() -> None:
-    declared = {int(key): (key.valid_versions[0], key.valid_versions[-1]) for key in DECLARED}
-    assert declared == OFFERED
-    for key, span in SERVED.items():
-        assert (span[0], span[-1]) == OFFERED[key]
+    assert {int(key): (span[0], span[-1]) for key, span in SERVED.items()} == OFFERED
 
 
-@pytest.mark.parametrize("key", [int(key) for key in DECLARED])
+def test_brokers_offer_each_other_what_the_fact_sheet_lists_and_nothing_of_it_to_clients() -> None:
+    spans = {int(key): (span[0], span[-1]) for key, span in BETWEEN_BROKERS.items()}
+    assert spans == OFFERED_TO_BROKERS
+    assert all(key in DECLARED for key in BETWEEN_BROKERS)
+    for key in BETWEEN_BROKERS.keys() & SERVED.keys() - {
+        ApiKey.API_VERSIONS,
+        ApiKey.WRITE_TXN_MARKERS,
+    }:
+        assert not set(BETWEEN_BROKERS[key]) & set(SERVED[key]), key
+
+
+def test_our_client_asks_for_no_version_that_clients_are_not_offered() -> None:
+    """A real Kafka offers Fetch 18: by topic ids, of which the client knows nothing."""
+    everything = Versions("kafka", {int(key): range(100) for key in ApiKey})
+    for key in SERVED:
+        assert everything.choose(key) == OFFERED[key][1]
+
+
+@pytest.mark.parametrize("key", BETWEEN_BROKERS, ids=lambda key: key.name.lower())
+def test_what_brokers_speak_has_its_codec(key: ApiKey) -> None:
+    for of in (request_class, response_class):
+        for version in BETWEEN_BROKERS[key]:
+            assert of(key).decode(of(key)().encode(version), version)[0] == of(key)()
+
+
+@pytest.mark.parametrize("key", [int(key) for key in SERVED])
 def test_no_version_between_the_first_and_the_last_lacks_its_codec(key: int) -> None:
     for of in (request_class, response_class):
         cls = of(key)
-        for version in cls.valid_versions:
-            cls().encode(version)
         # Produce 0 to 2 are listed for old librdkafka's sake, and refused.
         first = 3 if key == ApiKey.PRODUCE else OFFERED[key][0]
-        assert list(cls.valid_versions) == list(range(first, OFFERED[key][1] + 1))
+        versions = range(first, OFFERED[key][1] + 1)
+        assert client_versions(ApiKey(key)) == versions
+        for version in versions:
+            cls().encode(version)
 
 
 def test_the_switches_that_change_clients_are_off() -> None:

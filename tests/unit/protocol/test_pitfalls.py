@@ -218,5 +218,5 @@ def test_pitfall_42_flexible_metadata_equals_what_others_write() -> None:
 def test_no_version_is_missing_between_the_first_and_the_last() -> None:
     for key in DECLARED:
         for cls in (request_class(key), response_class(key)):
-            assert cls.valid_versions[-1] == key.valid_versions[-1]
+            assert cls.valid_versions[-1] >= key.valid_versions[-1]
             assert cls.valid_versions.step == 1

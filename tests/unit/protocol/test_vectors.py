@@ -60,7 +60,7 @@ from protocol.wire.records import (
     read_marker,
 )
 from protocol.wire.schema import Message
-from tests.unit.protocol import vectors
+from tests.unit.protocol import test_vectors_brokers, vectors
 
 TIME_MS = 1_785_571_200_000
 HELLO = bytes(
@@ -276,6 +276,7 @@ PRODUCED = {f"produce_request_v9_{codec.name.lower()}": codec for codec in Codec
 
 def test_every_vector_is_used() -> None:
     others = {"produce_request_v7", "batch_commit_marker"}
+    others |= {*test_vectors_brokers.REQUESTS, *test_vectors_brokers.RESPONSES}
     assert set(vectors.names()) == {*REQUESTS, *RESPONSES, *PRODUCED, *others}
 
 

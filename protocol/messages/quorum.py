@@ -1,0 +1,264 @@
+"""The metadata quorum among its voters: votes, epochs begun and ended, snapshots, its voter set.
+
+Floor: messages. Data only. Every request names the cluster, the voter it is meant for and the
+sender, each by id and directory: a voter whose disk was exchanged is another voter (KIP-853). The
+quorum has one partition; the arrays of topics and partitions are Kafka's form for it.
+"""
+
+from protocol.messages.api import ApiKey
+from protocol.types import Uuid
+from protocol.wire.schema import (
+    Message,
+    Records,
+    Struct,
+    array,
+    boolean,
+    int16,
+    int32,
+    int64,
+    records_,
+    string,
+    struct,
+    uint16,
+    uuid_,
+)
+
+
+class VoteRequestPartition(Struct):
+    """One partition's election; officially PartitionData.
+
+    `last_offset` is the end of the candidate's log, `last_offset_epoch` the epoch of its last
+    batch. A `pre_vote` only asks whether a vote would be granted: nothing is stored (KIP-996), and
+    `replica_epoch` is the present epoch, not the next.
+    """
+
+    partition_index: int = int32()
+    replica_epoch: int = int32()
+    replica_id: int = int32()
+    replica_directory_id: Uuid = uuid_()
+    voter_directory_id: Uuid = uuid_()
+    last_offset_epoch: int = int32()
+    last_offset: int = int64()
+    pre_vote: bool = boolean()
+
+
+class VoteRequestTopic(Struct):
+    """One topic of a VoteRequest; officially TopicData."""
+
+    topic_name: str = string()
+    partitions: list[VoteRequestPartition] = array(VoteRequestPartition)
+
+
+class VoteRequest(Message, api_key=ApiKey.VOTE, versions=(2, 2), flexible=0):
+    """A voter asks another for its vote, or whether it would have it."""
+
+    cluster_id: str | None = string(nullable=0, default=None)
+    voter_id: int = int32(default=-1)
+    topics: list[VoteRequestTopic] = array(VoteRequestTopic)
+
+
+class VoteResponsePartition(Struct):
+    """One partition's vote; officially PartitionData. `leader_id` -1: none is known."""
+
+    partition_index: int = int32()
+    error_code: int = int16()
+    leader_id: int = int32()
+    leader_epoch: int = int32()
+    vote_granted: bool = boolean()
+
+
+class VoteResponseTopic(Struct):
+    """One topic of a VoteResponse; officially TopicData."""
+
+    topic_name: str = string()
+    partitions: list[VoteResponsePartition] = array(VoteResponsePartition)
+
+
+class NodeEndpoint(Struct):
+    """Where the leader named in the same answer listens."""
+
+    node_id: int = int32()
+    host: str = string()
+    port: int = uint16()
+
+
+class VoteResponse(Message, api_key=ApiKey.VOTE, versions=(2, 2), flexible=0):
+    """Granted or not, and the epoch the asked voter is in."""
+
+    error_code: int = int16()
+    topics: list[VoteResponseTopic] = array(VoteResponseTopic)
+    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, tag=0)
+
+
+class LeaderEndpoint(Struct):
+    """One listener of the leader that sends the request."""
+
+    name: str = string()
+    host: str = string()
+    port: int = uint16()
+
+
+class BeginQuorumEpochPartition(Struct):
+    """One partition's new leader; officially PartitionData."""
+
+    partition_index: int = int32()
+    voter_directory_id: Uuid = uuid_()
+    leader_id: int = int32()
+    leader_epoch: int = int32()
+
+
+class BeginQuorumEpochTopic(Struct):
+    """One topic of a BeginQuorumEpochRequest; officially TopicData."""
+
+    topic_name: str = string()
+    partitions: list[BeginQuorumEpochPartition] = array(BeginQuorumEpochPartition)
+
+
+class BeginQuorumEpochRequest(
+    Message, api_key=ApiKey.BEGIN_QUORUM_EPOCH, versions=(1, 1), flexible=1
+):
+    """The elected leader tells a voter, so that it need not wait for its time-out to fetch."""
+
+    cluster_id: str | None = string(nullable=0, default=None)
+    voter_id: int = int32(default=-1)
+    topics: list[BeginQuorumEpochTopic] = array(BeginQuorumEpochTopic)
+    leader_endpoints: list[LeaderEndpoint] = array(LeaderEndpoint)
+
+
+class QuorumEpochPartition(Struct):
+    """What a voter answers to an epoch begun or ended; officially PartitionData."""
+
+    partition_index: int = int32()
+    error_code: int = int16()
+    leader_id: int = int32()
+    leader_epoch: int = int32()
+
+
+class QuorumEpochTopic(Struct):
+    """One topic of such an answer; officially TopicData."""
+
+    topic_name: str = string()
+    partitions: list[QuorumEpochPartition] = array(QuorumEpochPartition)
+
+
+class BeginQuorumEpochResponse(
+    Message, api_key=ApiKey.BEGIN_QUORUM_EPOCH, versions=(1, 1), flexible=1
+):
+    """The epoch the voter is in, which may be a newer one."""
+
+    error_code: int = int16()
+    topics: list[QuorumEpochTopic] = array(QuorumEpochTopic)
+    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, tag=0)
+
+
+class ReplicaInfo(Struct):
+    """A voter that is asked to stand for election."""
+
+    candidate_id: int = int32()
+    candidate_directory_id: Uuid = uuid_()
+
+
+class EndQuorumEpochPartition(Struct):
+    """One partition's leader that resigns; officially PartitionData.
+
+    `preferred_candidates` are sorted, the furthest log first: later ones wait longer.
+    """
+
+    partition_index: int = int32()
+    leader_id: int = int32()
+    leader_epoch: int = int32()
+    preferred_candidates: list[ReplicaInfo] = array(ReplicaInfo)
+
+
+class EndQuorumEpochTopic(Struct):
+    """One topic of an EndQuorumEpochRequest; officially TopicData."""
+
+    topic_name: str = string()
+    partitions: list[EndQuorumEpochPartition] = array(EndQuorumEpochPartition)
+
+
+class EndQuorumEpochRequest(Message, api_key=ApiKey.END_QUORUM_EPOCH, versions=(1, 1), flexible=1):
+    """The leader resigns: elect another at once, do not wait for a time-out."""
+
+    cluster_id: str | None = string(nullable=0, default=None)
+    topics: list[EndQuorumEpochTopic] = array(EndQuorumEpochTopic)
+    leader_endpoints: list[LeaderEndpoint] = array(LeaderEndpoint)
+
+
+class EndQuorumEpochResponse(Message, api_key=ApiKey.END_QUORUM_EPOCH, versions=(1, 1), flexible=1):
+    """The epoch the voter is in."""
+
+    error_code: int = int16()
+    topics: list[QuorumEpochTopic] = array(QuorumEpochTopic)
+    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, tag=0)
+
+
+class SnapshotOfPartition(Struct):
+    """A snapshot by the end offset it stands for and that offset's epoch; officially SnapshotId."""
+
+    end_offset: int = int64()
+    epoch: int = int32()
+
+
+class FetchSnapshotPartition(Struct):
+    """From which byte on to read which snapshot; officially PartitionSnapshot."""
+
+    partition: int = int32()
+    current_leader_epoch: int = int32()
+    snapshot_id: SnapshotOfPartition = struct(SnapshotOfPartition)
+    position: int = int64()
+    replica_directory_id: Uuid = uuid_(tag=0)
+
+
+class FetchSnapshotTopic(Struct):
+    """One topic of a FetchSnapshotRequest; officially TopicSnapshot."""
+
+    name: str = string()
+    partitions: list[FetchSnapshotPartition] = array(FetchSnapshotPartition)
+
+
+class FetchSnapshotRequest(Message, api_key=ApiKey.FETCH_SNAPSHOT, versions=(1, 1), flexible=0):
+    """The next bytes of a snapshot, asked for because the log no longer begins where needed."""
+
+    cluster_id: str | None = string(nullable=0, tag=0, default=None)
+    replica_id: int = int32(default=-1)
+    max_bytes: int = int32(default=0x7FFFFFFF)
+    topics: list[FetchSnapshotTopic] = array(FetchSnapshotTopic)
+
+
+class SnapshotLeader(Struct):
+    """The leader to turn to instead; officially LeaderIdAndEpoch."""
+
+    leader_id: int = int32()
+    leader_epoch: int = int32()
+
+
+class SnapshotPartition(Struct):
+    """A piece of one snapshot; officially PartitionSnapshot.
+
+    `size` is that of the whole snapshot in bytes. A piece may begin and end inside a batch.
+    """
+
+    index: int = int32()
+    error_code: int = int16()
+    snapshot_id: SnapshotOfPartition = struct(SnapshotOfPartition)
+    current_leader: SnapshotLeader | None = struct(SnapshotLeader, tag=0)
+    size: int = int64()
+    position: int = int64()
+    unaligned_records: Records = records_(default=b"")
+
+
+class SnapshotTopic(Struct):
+    """One topic of a FetchSnapshotResponse; officially TopicSnapshot."""
+
+    name: str = string()
+    partitions: list[SnapshotPartition] = array(SnapshotPartition)
+
+
+class FetchSnapshotResponse(Message, api_key=ApiKey.FETCH_SNAPSHOT, versions=(1, 1), flexible=0):
+    """Bytes of the snapshots asked for."""
+
+    throttle_time_ms: int = int32(ignorable=True)
+    error_code: int = int16()
+    topics: list[SnapshotTopic] = array(SnapshotTopic)
+    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, tag=0)

@@ -1,0 +1,119 @@
+"""The voters of the metadata quorum: how far each has come, and how the set is changed (KIP-853).
+
+Floor: messages. Data only. A voter is an id and a directory together.
+"""
+
+from protocol.messages.api import ApiKey
+from protocol.types import Uuid
+from protocol.wire.schema import Message, Struct, array, int16, int32, int64, string, uint16, uuid_
+
+
+class DescribeQuorumRequestPartition(Struct):
+    """A partition by number; officially PartitionData."""
+
+    partition_index: int = int32()
+
+
+class DescribeQuorumRequestTopic(Struct):
+    """One topic of a DescribeQuorumRequest; officially TopicData."""
+
+    topic_name: str = string()
+    partitions: list[DescribeQuorumRequestPartition] = array(DescribeQuorumRequestPartition)
+
+
+class DescribeQuorumRequest(Message, api_key=ApiKey.DESCRIBE_QUORUM, versions=(0, 2), flexible=0):
+    """Who leads the metadata quorum, and how far everybody is."""
+
+    topics: list[DescribeQuorumRequestTopic] = array(DescribeQuorumRequestTopic)
+
+
+class ReplicaState(Struct):
+    """One voter's or observer's progress, times in Unix milliseconds; -1 where not known."""
+
+    replica_id: int = int32()
+    replica_directory_id: Uuid = uuid_(since=2)
+    log_end_offset: int = int64()
+    last_fetch_timestamp: int = int64(since=1, default=-1, ignorable=True)
+    last_caught_up_timestamp: int = int64(since=1, default=-1, ignorable=True)
+
+
+class DescribeQuorumPartition(Struct):
+    """One partition's quorum; officially PartitionData."""
+
+    partition_index: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(since=2, nullable=2, default=None, ignorable=True)
+    leader_id: int = int32()
+    leader_epoch: int = int32()
+    high_watermark: int = int64()
+    current_voters: list[ReplicaState] = array(ReplicaState)
+    observers: list[ReplicaState] = array(ReplicaState)
+
+
+class DescribeQuorumTopic(Struct):
+    """One topic of a DescribeQuorumResponse; officially TopicData."""
+
+    topic_name: str = string()
+    partitions: list[DescribeQuorumPartition] = array(DescribeQuorumPartition)
+
+
+class QuorumListener(Struct):
+    """One address of a node; officially Listener."""
+
+    name: str = string()
+    host: str = string()
+    port: int = uint16()
+
+
+class QuorumNode(Struct):
+    """A node's addresses; officially Node."""
+
+    node_id: int = int32()
+    listeners: list[QuorumListener] = array(QuorumListener)
+
+
+class DescribeQuorumResponse(Message, api_key=ApiKey.DESCRIBE_QUORUM, versions=(0, 2), flexible=0):
+    """The leader's view of its quorum."""
+
+    error_code: int = int16()
+    error_message: str | None = string(since=2, nullable=2, default=None, ignorable=True)
+    topics: list[DescribeQuorumTopic] = array(DescribeQuorumTopic)
+    nodes: list[QuorumNode] = array(QuorumNode, since=2)
+
+
+class AddRaftVoterRequest(Message, api_key=ApiKey.ADD_RAFT_VOTER, versions=(0, 0), flexible=0):
+    """Make an observer that has caught up a voter; answered when the change is committed."""
+
+    cluster_id: str | None = string(nullable=0)
+    timeout_ms: int = int32()
+    voter_id: int = int32()
+    voter_directory_id: Uuid = uuid_()
+    listeners: list[QuorumListener] = array(QuorumListener)
+
+
+class AddRaftVoterResponse(Message, api_key=ApiKey.ADD_RAFT_VOTER, versions=(0, 0), flexible=0):
+    """Whether it is a voter."""
+
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(nullable=0, default=None, ignorable=True)
+
+
+class RemoveRaftVoterRequest(
+    Message, api_key=ApiKey.REMOVE_RAFT_VOTER, versions=(0, 0), flexible=0
+):
+    """Take a voter out of the set, as after the loss of its disk."""
+
+    cluster_id: str | None = string(nullable=0)
+    voter_id: int = int32()
+    voter_directory_id: Uuid = uuid_()
+
+
+class RemoveRaftVoterResponse(
+    Message, api_key=ApiKey.REMOVE_RAFT_VOTER, versions=(0, 0), flexible=0
+):
+    """Whether it is a voter no more."""
+
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(nullable=0, default=None, ignorable=True)
