@@ -6,8 +6,8 @@ in the session of each follower, and the first mark since the request was parked
 one turn of writes wakes a follower once.
 
 Two sets of marks. *Due*: there may be records, or an error to tell; it wakes. *Moved*: only the
-high watermark has, which rides along with the next answer: woken by it, each follower would be
-answered twice for every write (KAFKA-9731).
+high watermark or the log's start has, which rides along with the next answer: woken by it, each
+follower would be answered twice for every write (KAFKA-9731).
 
 `hear` judges what a fetch says of one partition before it is believed: the epoch before the role,
 the start of the log, where the logs part, and only then is the follower's end taken for progress.
@@ -164,7 +164,7 @@ class FollowerSession:
         return wakes
 
     def moved(self, partition: PartitionId) -> None:
-        """The high watermark has moved: to be told with the next answer."""
+        """The high watermark or the log's start has moved: to be told with the next answer."""
         if partition in self.partitions:
             self._moved[partition] = None
 
