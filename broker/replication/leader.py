@@ -143,6 +143,7 @@ class LeaderLedger:
         if seen.partition_epoch > self.isr.partition_epoch:
             self._settle(seen, now_ms)
         self._judge_joiners(now_ms)
+        self._recount()
 
     def _newcomer(self, node_id: int, seen: Assignment) -> Progress:
         # Who is in sync by the log had everything when the epoch began, whatever it says later.
@@ -204,7 +205,8 @@ class LeaderLedger:
             # An idle partition is named in no fetch. Who has everything has it up to this moment.
             if progress.counted_end >= self.counted_end:
                 progress.caught_up_at(now_ms)
-        self._judge_joiners(now_ms)
+        if self._judge_joiners(now_ms):
+            self._recount()
         if not self.isr.may_propose(now_ms):
             return None
         committed = self.isr.committed
@@ -287,12 +289,16 @@ class LeaderLedger:
         # acknowledged may lie anywhere below the start of this one.
         return progress.counted_end >= self.epoch_start_offset
 
-    def _judge_joiners(self, now_ms: int) -> None:
+    def _judge_joiners(self, now_ms: int) -> bool:
+        """Look anew at whom the high watermark waits for; whether that has changed."""
+        has_changed = False
         for node_id, progress in self.progress.items():
-            progress.is_awaited = node_id not in self.isr.committed and self._is_joiner(
+            is_awaited = node_id not in self.isr.committed and self._is_joiner(
                 node_id, progress, now_ms
             )
-        self._recount()
+            has_changed |= is_awaited != progress.is_awaited
+            progress.is_awaited = is_awaited
+        return has_changed
 
     def _recount(self) -> None:
         """Whoever counts may have changed: gather them, and look at the high watermark."""
