@@ -46,6 +46,9 @@ class Scene:
         self.journal: list[str] = []
         self.waiters: list[Noted] = []
 
+    def deadline_ms(self) -> int | None:
+        return self.line.next_deadline_ms
+
     def wait(
         self,
         name: str,
@@ -133,7 +136,7 @@ def test_the_earliest_deadline_since_the_line_was_empty() -> None:
     scene.line.advanced(5)
     # Whoever had that deadline has gone: the next look finds nobody, and then there is none.
     scene.line.expire(500)
-    assert (scene.line.next_deadline_ms, len(scene.line)) == (None, 1)
+    assert (scene.deadline_ms(), len(scene.line)) == (None, 1)
     scene.line.advanced(7)
     scene.wait("e", 9, deadline_ms=900)
     assert scene.line.next_deadline_ms == 900

@@ -56,12 +56,10 @@ def test_followers_are_unknown_in_a_new_epoch() -> None:
 def test_nothing_is_committed_below_the_minimum() -> None:
     scene = Scene(replace(ASSIGNED, in_sync_replicas=(ME,)))
     scene.state.counted(10)
-    assert scene.state.is_under_min_isr
-    assert scene.state.high_watermark == 0
+    assert (scene.state.is_under_min_isr, scene.state.high_watermark) == (True, 0)
     scene.log_says(in_sync_replicas=(ME, ONE))
     scene.fetched(ONE, 10)
-    assert not scene.state.is_under_min_isr
-    assert scene.state.high_watermark == 10
+    assert (scene.state.is_under_min_isr, scene.state.high_watermark) == (False, 10)
 
 
 def test_the_minimum_is_no_more_than_there_are_replicas() -> None:
