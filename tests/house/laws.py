@@ -40,6 +40,7 @@ PROTOCOL_FLOORS = {"": 0, "wire": 1, "messages": 2, "client": 3}
 GROUND_MODULES = {
     "broker": {
         "clock",
+        "commitments",
         "timers",
         "purgatory",
         "config",
@@ -56,7 +57,15 @@ GROUND_MODULES = {
 HEAVY = {"pydantic", "numpy"}
 
 PURE = {
-    "broker": {"replication", "quorum", "controller", "coordinators", "timers", "purgatory"},
+    "broker": {
+        "commitments",
+        "controller",
+        "coordinators",
+        "purgatory",
+        "quorum",
+        "replication",
+        "timers",
+    },
     "protocol": {"wire", "messages"},
     "collector": {"tailer", "lines", "fingerprint", "schedule", "delivery", "checkpoints"},
     "sinks": {
