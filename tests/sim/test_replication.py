@@ -12,7 +12,7 @@ from tests.house import tree
 from tests.sim.replication.cluster import Cluster
 from tests.sim.replication.faults import menu
 
-CHAOS_MS = 4_000
+CHAOS_MS = 3_500
 SEEDS = 300
 SEEDS_SLOW = 20_000
 BLOCK = 100
