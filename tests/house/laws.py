@@ -52,6 +52,7 @@ GROUND_MODULES = {
         "world",
         "alarm",
         "budget",
+        "commitments",
         "timers",
         "purgatory",
         "config",
@@ -77,6 +78,7 @@ PURE = {
         "world",
         "alarm",
         "budget",
+        "commitments",
         "timers",
         "purgatory",
     },
@@ -113,9 +115,6 @@ PURE = {
     },
     "appliance": {"supervisor/core"},
 }
-PURE_TO_COME = {"broker/quorum"}
-"""Cores that the list of pure ones names before they are there."""
-
 IMPURE_MODULES = {
     "asyncio",
     "http",

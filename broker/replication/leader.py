@@ -1,0 +1,324 @@
+"""A leader's ledger in one leader epoch: its followers, who is in sync, and what is committed.
+
+Floor: replication. Pure. Created when the epoch begins and dropped when it ends, so nothing that
+followers said earlier survives in it.
+
+The high watermark is the least counted end of the leader itself, of the maximal in-sync replicas,
+and of followers that are about to join. It stands still while fewer replicas are in sync than the
+topic demands (KIP-966: so an eligible leader replica holds all of it), and never falls.
+
+Times are lived milliseconds: monotonic ones less the gaps in which this process did not run, so
+that a leader does not blame its followers for its own sleep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from broker.replication.isr import Isr, IsrProposal
+from broker.replication.progress import NO_BROKER_EPOCH, Progress
+from protocol.errors import ErrorCode
+
+REPLICA_LAG_TIME_MAX_MS = 5_000
+"""`replica.lag.time.max.ms`: every write with acks=all waits for a frozen follower that long."""
+
+REJOIN_DWELL_MS = 5_000
+"""Who was taken out for its lag stays out that long, lest the in-sync replicas flap."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """One partition as the replayed metadata log has it."""
+
+    offset: int
+    """The end of the metadata log that this was read from, exclusive."""
+    leader: int
+    """NO_NODE when there is none."""
+    leader_epoch: int
+    partition_epoch: int
+    replicas: tuple[int, ...]
+    in_sync_replicas: tuple[int, ...]
+    min_in_sync_replicas: int
+    """The topic's setting, whatever the number of replicas."""
+    is_recovering: bool = False
+    """The leader was elected uncleanly and has not reported back: nobody may join."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnds:
+    """Where a replica's log begins and ends at the moment of an assignment."""
+
+    log_start_offset: int
+    high_watermark: int
+    """Of the checkpoint: a floor."""
+    counted_end: int
+    log_end_offset: int
+
+
+class LeaderLedger:
+    """What the leader of one epoch knows. `high_watermark` is read after every call."""
+
+    __slots__ = (
+        "_brokers",
+        "_counting",
+        "_is_recovering",
+        "_lag_time_max_ms",
+        "_min_in_sync",
+        "_node_id",
+        "_numbers",
+        "_shrunk",
+        "_started_ms",
+        "broker_epoch",
+        "counted_end",
+        "epoch",
+        "epoch_start_offset",
+        "high_watermark",
+        "isr",
+        "log_start_offset",
+        "progress",
+        "replicas",
+    )
+
+    def __init__(
+        self,
+        node_id: int,
+        broker_epoch: int,
+        seen: Assignment,
+        ends: LogEnds,
+        high_watermark: int,
+        brokers: Mapping[int, int],
+        lag_time_max_ms: int,
+        numbers: Iterator[int],
+        now_ms: int,
+    ) -> None:
+        """`numbers` names proposals; none twice, also not by the ledger of a later epoch."""
+        self.broker_epoch = broker_epoch
+        self.epoch = seen.leader_epoch
+        self.epoch_start_offset = ends.log_end_offset
+        self.high_watermark = high_watermark
+        """At first a floor: the leader before may have committed more."""
+        self.counted_end = ends.counted_end
+        self.log_start_offset = ends.log_start_offset
+        self.replicas: tuple[int, ...] = ()
+        self.progress: dict[int, Progress] = {}
+        self.isr = Isr(seen.in_sync_replicas, seen.partition_epoch)
+        self._node_id = node_id
+        self._brokers = brokers
+        self._lag_time_max_ms = lag_time_max_ms
+        self._started_ms = now_ms
+        self._min_in_sync = 0
+        self._is_recovering = False
+        self._numbers = numbers
+        self._shrunk: tuple[int, ...] = ()
+        """Whom proposals under this partition epoch take out for their lag."""
+        self._counting: tuple[Progress, ...] = ()
+        """The followers whose counted ends bound the high watermark."""
+        self.assigned(seen, now_ms)
+
+    @property
+    def is_under_min_isr(self) -> bool:
+        """Whether too few replicas are in sync for anything to be committed."""
+        return len(self.isr.committed) < self._min_in_sync
+
+    @property
+    def low_watermark(self) -> int:
+        """The least start of the logs of all live replicas; NO_OFFSET while one is not known."""
+        low = self.log_start_offset
+        for node_id, progress in self.progress.items():
+            if node_id in self._brokers:
+                low = min(low, progress.start_offset)
+        return low
+
+    def assigned(self, seen: Assignment, now_ms: int) -> None:
+        """Follow the log within the epoch: other replicas, other members, another minimum."""
+        self.replicas = seen.replicas
+        self._min_in_sync = min(len(seen.replicas), seen.min_in_sync_replicas)
+        self._is_recovering = seen.is_recovering
+        before = self.progress
+        self.progress = {}
+        for node_id in seen.replicas:
+            if node_id != self._node_id:
+                self.progress[node_id] = before.get(node_id) or self._newcomer(node_id, seen)
+        if seen.partition_epoch > self.isr.partition_epoch:
+            self._settle(seen, now_ms)
+        self._judge_joiners(now_ms)
+        self._recount()
+
+    def _newcomer(self, node_id: int, seen: Assignment) -> Progress:
+        # Who is in sync by the log had everything when the epoch began, whatever it says later.
+        return Progress(self._started_ms if node_id in seen.in_sync_replicas else None)
+
+    def _settle(self, seen: Assignment, now_ms: int) -> None:
+        former = self.isr.committed
+        self.isr.settle(seen.in_sync_replicas, seen.partition_epoch)
+        for node_id, progress in self.progress.items():
+            is_member = node_id in seen.in_sync_replicas
+            if is_member and node_id not in former:
+                progress.caught_up_at(now_ms)
+            elif not is_member and node_id in self._shrunk:
+                progress.joins_after_ms = now_ms + REJOIN_DWELL_MS
+        self._shrunk = ()
+
+    def eligible(self, brokers: Mapping[int, int]) -> None:
+        """Which brokers may be in sync, with their epochs: unfenced and not stopping."""
+        self._brokers = brokers
+        for node_id, progress in self.progress.items():
+            progress.is_awaited = progress.is_awaited and self._is_eligible(node_id)
+        self._recount()
+
+    def counted(self, end_offset: int) -> None:
+        """The leader's own log counts up to here: it is synced, or written where that suffices."""
+        self.counted_end = end_offset
+        self._advance()
+
+    def trimmed(self, log_start_offset: int) -> None:
+        """The leader's own log begins here."""
+        self.log_start_offset = log_start_offset
+
+    def fetched(
+        self, node_id: int, broker_epoch: int, counted_end: int, start_offset: int, now_ms: int
+    ) -> None:
+        """A follower holds everything below `counted_end`, whose log has been compared with ours.
+
+        One that is no replica is not heard: the log will say more, or it has been removed.
+        """
+        progress = self.progress.get(node_id)
+        if progress is None:
+            return
+        if not progress.fetched(broker_epoch, counted_end, start_offset, self.counted_end, now_ms):
+            return
+        if node_id not in self.isr.committed and progress.is_awaited != self._is_joiner(
+            node_id, progress, now_ms
+        ):
+            progress.is_awaited = not progress.is_awaited
+            self._recount()
+        else:
+            self._advance()
+
+    def proposal(self, now_ms: int) -> IsrProposal | None:
+        """What to ask of the controller, if anything. Called at every tick, and after a fetch.
+
+        Members that lag are taken out first; then whoever may join is let in.
+        """
+        for progress in self.progress.values():
+            # An idle partition is named in no fetch. Who has everything has it up to this moment.
+            if progress.counted_end >= self.counted_end:
+                progress.caught_up_at(now_ms)
+        if self._judge_joiners(now_ms):
+            self._recount()
+        if not self.isr.may_propose(now_ms):
+            return None
+        committed = self.isr.committed
+        if self._is_recovering:
+            return self._propose(committed, now_ms)
+        lagging = self._lagging(now_ms)
+        if lagging:
+            self._shrunk += lagging
+            return self._propose(tuple(m for m in committed if m not in lagging), now_ms)
+        joiners = tuple(
+            m for m in self.progress if m not in committed and self._may_join(m, now_ms)
+        )
+        if joiners or self.isr.needs_void:
+            return self._propose(tuple(sorted((*committed, *joiners))), now_ms)
+        return None
+
+    def answered(self, number: int, code: ErrorCode) -> None:
+        """The answer to a proposal; REQUEST_TIMED_OUT or the like where there was none."""
+        self.isr.answered(number, code)
+        self._recount()
+
+    def _propose(self, members: tuple[int, ...], now_ms: int) -> IsrProposal:
+        number = next(self._numbers)
+        self.isr.proposed(number, members, now_ms)
+        self._recount()
+        return IsrProposal(
+            number=number,
+            leader_epoch=self.epoch,
+            partition_epoch=self.isr.partition_epoch,
+            in_sync_replicas=tuple((member, self._broker_epoch_of(member)) for member in members),
+        )
+
+    def _broker_epoch_of(self, node_id: int) -> int:
+        if node_id == self._node_id:
+            return self.broker_epoch
+        progress = self.progress.get(node_id)
+        return NO_BROKER_EPOCH if progress is None else progress.broker_epoch
+
+    def _lagging(self, now_ms: int) -> tuple[int, ...]:
+        lagging = []
+        for member in self.isr.committed:
+            progress = self.progress.get(member)
+            if progress is not None and not progress.is_caught_up(now_ms, self._lag_time_max_ms):
+                lagging.append(member)
+        return tuple(lagging)
+
+    def _is_eligible(self, node_id: int) -> bool:
+        """Unfenced, not stopping, and the incarnation that fetches is the registered one."""
+        return self._brokers.get(node_id) == self.progress[node_id].broker_epoch
+
+    def _is_joiner(self, node_id: int, progress: Progress, now_ms: int) -> bool:
+        """Whether the high watermark waits for a follower that is not in sync.
+
+        Under load it would otherwise run ahead of every follower, and nobody could ever join.
+        """
+        return (
+            progress.has_fetched
+            and not self._is_recovering
+            and now_ms >= progress.joins_after_ms
+            and progress.is_caught_up(now_ms, self._lag_time_max_ms)
+            and self._is_eligible(node_id)
+        )
+
+    def _may_join(self, node_id: int, now_ms: int) -> bool:
+        """Whether a follower may be proposed: it holds all that is, or may be, committed."""
+        progress = self.progress[node_id]
+        return (
+            progress.has_fetched
+            and now_ms >= progress.joins_after_ms
+            and self._is_eligible(node_id)
+            and self._holds_committed(progress)
+            and self._holds_earlier_epochs(progress)
+        )
+
+    def _holds_committed(self, progress: Progress) -> bool:
+        return progress.counted_end >= self.high_watermark
+
+    def _holds_earlier_epochs(self, progress: Progress) -> bool:
+        # The high watermark taken over from the last epoch is a floor: what that leader has
+        # acknowledged may lie anywhere below the start of this one.
+        return progress.counted_end >= self.epoch_start_offset
+
+    def _judge_joiners(self, now_ms: int) -> bool:
+        """Look anew at whom the high watermark waits for; whether that has changed."""
+        has_changed = False
+        for node_id, progress in self.progress.items():
+            is_awaited = node_id not in self.isr.committed and self._is_joiner(
+                node_id, progress, now_ms
+            )
+            has_changed |= is_awaited != progress.is_awaited
+            progress.is_awaited = is_awaited
+        return has_changed
+
+    def _recount(self) -> None:
+        """Whoever counts may have changed: gather them, and look at the high watermark."""
+        members = self._waited_for()
+        self._counting = tuple(
+            progress
+            for node_id, progress in self.progress.items()
+            if node_id in members or progress.is_awaited
+        )
+        self._advance()
+
+    def _waited_for(self) -> tuple[int, ...]:
+        return self.isr.maximal
+
+    def _advance(self) -> None:
+        if self.is_under_min_isr:
+            return
+        end = self.counted_end
+        for progress in self._counting:
+            if progress.counted_end < end:
+                end = progress.counted_end
+        if end > self.high_watermark:
+            self.high_watermark = end

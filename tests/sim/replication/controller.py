@@ -1,0 +1,205 @@
+"""A controller that never fails, with the rules of KIP-966 written out: who is in sync, who is
+eligible to lead, who leads. The broker's own controller takes its place in a later step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from broker.replication.leader import Assignment
+from protocol.errors import ErrorCode
+from protocol.types import NO_NODE
+
+SESSION_MS = 1_500
+NO_EPOCH = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One partition in the controller's image."""
+
+    replicas: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[int, ...]
+    elr: tuple[int, ...]
+    min_isr: int
+
+    def assignment(self, offset: int) -> Assignment:
+        return Assignment(
+            offset=offset,
+            leader=self.leader,
+            leader_epoch=self.leader_epoch,
+            partition_epoch=self.partition_epoch,
+            replicas=self.replicas,
+            in_sync_replicas=self.isr,
+            min_in_sync_replicas=self.min_isr,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One atomic change of the metadata log."""
+
+    end_offset: int
+    parts: tuple[tuple[int, Part], ...]
+    brokers: dict[int, int]
+    """All unfenced brokers with their epochs, as of this batch."""
+
+
+@dataclass(slots=True)
+class Registered:
+    """One broker's registration."""
+
+    incarnation: int
+    broker_epoch: int
+    is_fenced: bool
+    heard_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AlterPartition:
+    """A leader's proposal."""
+
+    node_id: int
+    partition: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[tuple[int, int], ...]
+
+
+class Controller:
+    """Decides, appends, and tells everybody. `on_commit` is called with every batch."""
+
+    def __init__(self, on_commit: Callable[[Batch], None]) -> None:
+        self.log: list[Batch] = []
+        self.parts: dict[int, Part] = {}
+        self.brokers: dict[int, Registered] = {}
+        self._on_commit = on_commit
+
+    @property
+    def end_offset(self) -> int:
+        return self.log[-1].end_offset if self.log else 0
+
+    def create(self, partition: int, replicas: tuple[int, ...], min_isr: int) -> None:
+        self._commit({partition: Part(replicas, replicas[0], 0, 0, replicas, (), min_isr)})
+
+    def register(self, node_id: int, incarnation: int, now_ms: int) -> int:
+        """A new incarnation is fenced, out of every ISR, and leads nothing in its old epoch."""
+        known = self.brokers.get(node_id)
+        if known is not None and known.incarnation == incarnation:
+            return known.broker_epoch
+        self.brokers[node_id] = Registered(incarnation, self.end_offset, True, now_ms)
+        epoch = self.end_offset
+        self._commit(self._without(node_id))
+        return epoch
+
+    def heartbeat(self, node_id: int, broker_epoch: int, replayed: int, now_ms: int) -> None:
+        broker = self.brokers.get(node_id)
+        if broker is None or broker.broker_epoch != broker_epoch:
+            return
+        broker.heard_ms = now_ms
+        if broker.is_fenced and replayed > broker_epoch:
+            broker.is_fenced = False
+            changed = {
+                index: self._elected(part)
+                for index, part in self.parts.items()
+                if part.leader == NO_NODE
+            }
+            self._commit({i: p for i, p in changed.items() if p != self.parts[i]})
+
+    def tick(self, now_ms: int) -> None:
+        for node_id, broker in self.brokers.items():
+            if not broker.is_fenced and now_ms - broker.heard_ms > SESSION_MS:
+                self.fence(node_id)
+
+    def fence(self, node_id: int) -> None:
+        self.brokers[node_id].is_fenced = True
+        self._commit(self._without(node_id))
+
+    def prefer(self, partition: int, node_id: int) -> None:
+        """Move the leadership to another member of the ISR that is alive."""
+        part = self.parts[partition]
+        if node_id in part.isr and node_id != part.leader and self._is_alive(node_id):
+            self._commit({partition: self._led_by(part, node_id)})
+
+    def set_min_isr(self, partition: int, min_isr: int) -> None:
+        """ELR is cleared in the same batch where enough are in sync by the new number."""
+        part = replace(self.parts[partition], min_isr=min_isr)
+        self._commit({partition: self._with_isr(part, part.isr, ())})
+
+    def alter(self, asked: AlterPartition) -> ErrorCode:
+        """The checks in Kafka's order. The same ISR again is a change: it uses up the epoch."""
+        part = self.parts[asked.partition]
+        members = tuple(node_id for node_id, _ in asked.isr)
+        if asked.leader_epoch < part.leader_epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        if asked.leader_epoch > part.leader_epoch or asked.partition_epoch > part.partition_epoch:
+            return ErrorCode.NOT_CONTROLLER
+        if asked.node_id != part.leader:
+            return ErrorCode.INVALID_REQUEST
+        if asked.partition_epoch < part.partition_epoch:
+            return ErrorCode.INVALID_UPDATE_VERSION
+        if asked.node_id not in members or not set(members) <= set(part.replicas):
+            return ErrorCode.INVALID_REQUEST
+        for node_id, epoch in asked.isr:
+            if not self._is_alive(node_id) or epoch not in (
+                NO_EPOCH,
+                self.brokers[node_id].broker_epoch,
+            ):
+                return ErrorCode.INELIGIBLE_REPLICA
+        left = tuple(member for member in part.isr if member not in members)
+        self._commit({asked.partition: self._with_isr(part, members, left)})
+        return ErrorCode.NONE
+
+    def _without(self, node_id: int) -> dict[int, Part]:
+        changed = {}
+        for index, part in self.parts.items():
+            found = part
+            if node_id in part.isr:
+                left = tuple(member for member in part.isr if member != node_id)
+                found = self._with_isr(part, left, (node_id,))
+            if found.leader == node_id:
+                found = self._elected(found)
+            if found != part:
+                changed[index] = replace(found, partition_epoch=part.partition_epoch + 1)
+        return changed
+
+    def _with_isr(self, part: Part, isr: tuple[int, ...], left: tuple[int, ...]) -> Part:
+        """Who leaves may lead later only if too few stay for anything to be committed."""
+        elr: tuple[int, ...] = ()
+        if len(isr) < min(part.min_isr, len(part.replicas)):
+            elr = tuple(sorted({*part.elr, *left} - set(isr)))
+        return replace(
+            part, isr=tuple(sorted(isr)), elr=elr, partition_epoch=part.partition_epoch + 1
+        )
+
+    def _elected(self, part: Part) -> Part:
+        """The first one alive, of the ISR, else of the ELR, else nobody."""
+        for candidates in (part.isr, part.elr):
+            for node_id in part.replicas:
+                if node_id in candidates and self._is_alive(node_id):
+                    return self._led_by(part, node_id)
+        return replace(
+            part,
+            leader=NO_NODE,
+            leader_epoch=part.leader_epoch + (part.leader != NO_NODE),
+            partition_epoch=part.partition_epoch + (part.leader != NO_NODE),
+        )
+
+    def _led_by(self, part: Part, node_id: int) -> Part:
+        isr = part.isr if node_id in part.isr else (node_id,)
+        led = replace(part, leader=node_id, leader_epoch=part.leader_epoch + 1)
+        return self._with_isr(led, isr, ())
+
+    def _is_alive(self, node_id: int) -> bool:
+        broker = self.brokers.get(node_id)
+        return broker is not None and not broker.is_fenced
+
+    def _commit(self, parts: dict[int, Part]) -> None:
+        self.parts.update(parts)
+        alive = {n: b.broker_epoch for n, b in self.brokers.items() if not b.is_fenced}
+        batch = Batch(self.end_offset + 1 + len(parts), tuple(parts.items()), alive)
+        self.log.append(batch)
+        self._on_commit(batch)

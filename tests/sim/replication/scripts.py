@@ -1,0 +1,430 @@
+"""Famous bugs of replicated logs, each a schedule that would show it (KIPs and issues by name).
+
+A script drives three brokers by hand; invariants hold after every event as in the runs by chance,
+and at its end everything heals. Most of them are what a guard's removal is caught by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.replication.leader import REPLICA_LAG_TIME_MAX_MS
+from broker.replication.partition import Leader
+from protocol.errors import ErrorCode
+from tests.sim.replication.broker import REQUEST_TIMEOUT_MS, Broker, Write
+from tests.sim.replication.cluster import NODES, Cluster
+from tests.sim.replication.controller import SESSION_MS
+from tests.sim.replication.events import CONTROLLER
+
+P = 0
+LONG_MS = 60_000
+SOON_MS = 100
+
+
+class Play:
+    """One partition on three brokers, all in sync, led by node 1."""
+
+    def __init__(self) -> None:
+        self.cluster = Cluster(seed=1, partition_count=1)
+        self.until(lambda: not self.cluster.missing())
+        self.lead(1)
+
+    def node(self, node_id: int) -> Broker:
+        return self.cluster.brokers[node_id]
+
+    def until(self, is_so: Callable[[], bool], within_ms: int = 15_000) -> None:
+        """Let time pass until it is so."""
+        events = self.cluster.events
+        deadline_ms = events.now_ms + within_ms
+        while not is_so():
+            assert events.now_ms < deadline_ms, f"not so within {within_ms} ms"
+            self.cluster.run_for(1)
+
+    def wait(self, for_ms: int) -> None:
+        self.cluster.run_for(for_ms)
+
+    def lead(self, node_id: int) -> None:
+        """The controller moves the leadership; the new leader hears of it."""
+        self.cluster.controller.prefer(P, node_id)
+        self.until(lambda: self.leads(node_id))
+
+    def leads(self, node_id: int) -> bool:
+        state = self.node(node_id).states.get(P)
+        epoch = self.cluster.controller.parts[P].leader_epoch
+        return state is not None and state.role == Leader(epoch)
+
+    def write(self, node_id: int, count: int = 1) -> list[Write]:
+        found = []
+        for _ in range(count):
+            write = self.cluster.write(P, node_id)
+            assert write is not None, f"{node_id} takes no writes"
+            found.append(write)
+        return found
+
+    def acknowledged(self, node_id: int, count: int = 1) -> None:
+        """Writes that everybody in sync holds."""
+        writes = self.write(node_id, count)
+        self.until(lambda: all(write.end == "acknowledged" for write in writes))
+
+    def ends(self) -> list[int]:
+        return [self.node(node_id).logs[P].durable_end for node_id in NODES]
+
+    def cut(self, source: int, target: int, for_ms: int = LONG_MS) -> None:
+        self.cluster.network.cut(source, target, self.cluster.events.now_ms + for_ms)
+
+    def part(self, one: int, other: int) -> None:
+        """Neither hears the other."""
+        self.cut(one, other)
+        self.cut(other, one)
+
+    def join(self, one: int, other: int) -> None:
+        """What was held back arrives, in its order."""
+        self.cluster.network.restore(one, other)
+        self.cluster.network.restore(other, one)
+
+    def heal(self) -> None:
+        self.cluster.heal()
+
+
+def kip_101_a_follower_restarts_before_it_knows_the_high_watermark() -> None:
+    """Cut to its high watermark it would lose what was acknowledged, and then lead."""
+    play = Play()
+    play.acknowledged(1, 3)
+    play.wait(SOON_MS * 10)
+    play.acknowledged(1)
+    follower = play.node(2)
+    assert follower.states[P].high_watermark < follower.logs[P].log_end_offset
+    follower.kill()
+    follower.start()
+    play.node(1).lose_power()
+    play.node(3).lose_power()
+    play.heal()
+
+
+def kip_279_two_logs_part_twice() -> None:
+    """A follower whose epochs 1, 3 meet a leader with 1, 2: one cut is not enough."""
+    play = Play()
+    play.acknowledged(1, 8)
+    play.wait(SOON_MS * 10)
+    play.part(1, 3)
+    play.write(1, 2)
+    play.until(lambda: play.ends() == [10, 10, 8])
+    play.part(2, 3)
+    play.part(1, 2)
+    play.lead(3)
+    play.write(3, 7)
+    play.lead(2)
+    play.write(2, 10)
+    play.wait(SOON_MS)
+    assert play.ends() == [10, 20, 15]
+    play.lead(3)
+    play.heal()
+
+
+def kip_320_a_fetch_of_an_earlier_epoch_arrives_late() -> None:
+    """What it claims has been cut at its sender; only its epoch tells."""
+    play = Play()
+    play.acknowledged(1, 8)
+    play.wait(SOON_MS * 10)
+    play.part(1, 3)
+    play.write(1, 2)
+    # Node 2 takes both records; its next request, which says so, is under way for long.
+    play.until(lambda: play.node(2).logs[P].log_end_offset == 10)
+    play.cut(2, 1)
+    play.until(lambda: play.ends()[:2] == [10, 10])
+    play.wait(SOON_MS // 10)
+    play.lead(3)
+    play.until(lambda: play.ends()[1] == 8)
+    play.lead(1)
+    play.join(1, 3)
+    play.until(lambda: play.ends()[2] == 10)
+    play.wait(SOON_MS)
+    assert play.node(1).states[P].high_watermark == 8
+    play.cluster.network.restore(2, 1)
+    play.wait(SOON_MS)
+    play.heal()
+
+
+def kip_966_the_last_replica_standing_commits_nothing() -> None:
+    """Alone it would commit what the eligible replicas do not hold, and they are elected."""
+    play = Play()
+    play.acknowledged(1, 3)
+    play.write(1, 2)
+    for node_id in (2, 3):
+        play.node(node_id).kill()
+    play.until(lambda: play.node(1).states[P].in_sync_replicas == (1,))
+    assert play.node(1).states[P].is_under_min_isr
+    assert play.cluster.write(P, 1) is None
+    play.wait(SOON_MS)
+    committed = play.node(1).states[P].high_watermark
+    play.node(1).lose_power()
+    play.node(2).start()
+    play.until(lambda: play.leads(2))
+    assert play.node(2).logs[P].durable_end >= committed
+    play.heal()
+
+
+def a_zombie_leader_acknowledges_nothing() -> None:
+    """Cut off from all, it goes on taking writes; nobody fetches in its epoch."""
+    play = Play()
+    play.acknowledged(1, 3)
+    for other in (CONTROLLER, 2, 3):
+        play.part(1, other)
+    play.until(lambda: play.leads(2), SESSION_MS * 2)
+    writes = play.write(1, 3)
+    play.acknowledged(2, 2)
+    play.wait(REPLICA_LAG_TIME_MAX_MS * 2)
+    assert all(write.end == ErrorCode.REQUEST_TIMED_OUT.name for write in writes)
+    play.heal()
+    assert play.cluster.history.committed[P][-1].leader_epoch > writes[0].entry.leader_epoch
+
+
+def kafka_15021_a_shrink_counts_when_the_controller_has_confirmed_it() -> None:
+    """Till then the slow member may be elected."""
+    play = Play()
+    play.acknowledged(1, 3)
+    play.cut(1, CONTROLLER)
+    play.part(1, 3)
+    play.part(2, 3)
+    waits = play.write(1, 2)
+    play.wait(SOON_MS * 10)
+    assert not [write for write in waits if write.end == "acknowledged"]
+    assert play.node(1).states[P].high_watermark == 3
+    play.lead(3)
+    play.heal()
+
+
+def an_unclear_answer_keeps_the_maximal_isr() -> None:
+    """The controller lets node 3 in, and the leader does not hear of it for long."""
+    play = Play()
+    play.acknowledged(1, 3)
+    play.node(3).kill()
+    play.until(lambda: play.node(1).states[P].in_sync_replicas == (1, 2))
+    play.acknowledged(1, 3)
+    play.node(3).start()
+    play.until(lambda: 3 in play.cluster.controller.parts[P].isr)
+    # Committed; neither the answer nor the log reaches the leader, nor node 3 anybody but it.
+    assert play.node(1).states[P].in_sync_replicas == (1, 2)
+    assert play.node(1).states[P].maximal_in_sync_replicas == (1, 2, 3)
+    play.cut(CONTROLLER, 1, REPLICA_LAG_TIME_MAX_MS * 2)
+    play.part(1, 3)
+    play.write(1, 2)
+    play.wait(REPLICA_LAG_TIME_MAX_MS * 2 - SOON_MS)
+    assert play.ends()[2] == 6
+    assert play.node(1).states[P].high_watermark == 6
+    play.heal()
+
+
+def a_late_answer_is_not_taken_for_a_later_one() -> None:
+    """The same records twice, asked for twice: only one of the answers is to the open request."""
+    play = Play()
+    play.acknowledged(1, 3)
+    play.wait(SOON_MS * 10)
+    # The answer takes longer than node 3 waits; what it asks then takes as long to arrive.
+    play.cut(1, 3, REQUEST_TIMEOUT_MS + SOON_MS)
+    play.cluster.network.lag(3, 1, REQUEST_TIMEOUT_MS)
+    play.write(1, 2)
+    play.wait(REQUEST_TIMEOUT_MS * 4)
+    play.heal()
+
+
+def what_a_follower_said_in_an_earlier_epoch_is_forgotten() -> None:
+    """It has been cut since, by another leader; the old one comes back and remembers it."""
+    play = Play()
+    play.acknowledged(1, 8)
+    play.wait(SOON_MS * 10)
+    play.part(1, 3)
+    play.write(1, 2)
+    play.until(lambda: play.ends() == [10, 10, 8])
+    play.wait(SOON_MS)
+    play.part(1, 2)
+    play.lead(3)
+    play.until(lambda: play.ends()[1] == 8)
+    play.lead(1)
+    play.join(1, 3)
+    play.until(lambda: play.ends()[2] == 10)
+    play.wait(SOON_MS)
+    assert play.node(1).states[P].high_watermark == 8
+    play.heal()
+
+
+def what_the_leader_has_deleted_cannot_be_compared() -> None:
+    """A log that parts below the leader's start and ends at it looks like one that does not."""
+    play = Play()
+    play.acknowledged(1, 8)
+    play.wait(SOON_MS * 10)
+    play.part(1, 2)
+    play.part(1, 3)
+    play.write(1, 2)
+    play.lead(2)
+    play.write(2, 5)
+    play.until(lambda: play.node(2).states[P].high_watermark == 13)
+    play.node(2).trim(P, 10)
+    assert play.ends()[0] == 10
+    play.heal()
+
+
+def a_new_leader_lets_nobody_in_below_its_epoch_start() -> None:
+    """It knows a floor; its predecessor may have committed all that it holds."""
+    play = Play()
+    play.acknowledged(1, 3)
+    play.node(3).kill()
+    play.until(lambda: play.node(1).states[P].in_sync_replicas == (1, 2))
+    # The leader's disk is slow, so node 2 has it all before any of it is committed.
+    play.node(1).sync_ms = (SOON_MS, SOON_MS)
+    play.acknowledged(1, 9)
+    assert play.node(2).states[P].high_watermark == 3
+    play.part(1, 2)
+    play.lead(2)
+    play.node(3).sync_ms = (SESSION_MS // 2, SESSION_MS // 2)
+    play.node(3).start()
+    play.until(lambda: play.ends()[2] == 12)
+    play.heal()
+
+
+def a_power_cut_takes_what_only_the_leader_has_not_synced() -> None:
+    """Its followers' disks are quicker; its own end counts when it is durable, not before."""
+    play = Play()
+    play.acknowledged(1, 3)
+    leader = play.node(1)
+    leader.sync_ms = (SOON_MS, SOON_MS)
+    play.write(1)
+    play.wait(1)
+    play.write(1, 3)
+    play.until(lambda: play.ends()[1:] == [7, 7])
+    play.wait(SOON_MS)
+    leader.lose_power()
+    play.heal()
+
+
+def what_is_older_than_the_own_registration_is_not_believed() -> None:
+    """The metadata log tells a node that it once led alone; it has another memory since."""
+    play = Play()
+    play.cluster.controller.set_min_isr(P, 1)
+    for node_id in (2, 3):
+        play.node(node_id).kill()
+    play.until(lambda: play.node(1).states[P].in_sync_replicas == (1,))
+    play.acknowledged(1, 2)
+    for node_id in (2, 3):
+        play.node(node_id).start()
+    play.until(lambda: play.node(1).states[P].in_sync_replicas == NODES)
+    for node_id in (2, 3):
+        play.part(1, node_id)
+    play.write(1, 2)
+    play.wait(SOON_MS)
+    play.node(1).kill()
+    play.node(1).start()
+    play.wait(SOON_MS)
+    play.heal()
+
+
+def kip_903_another_incarnation_does_not_join_by_its_predecessor_s_fetch() -> None:
+    """The leader proposes the broker epoch that fetched; the controller knows a newer one."""
+    play = Play()
+    play.acknowledged(1, 3)
+    play.cut(CONTROLLER, 1, SESSION_MS * 2)
+    play.node(3).kill()
+    play.wait(SOON_MS)
+    play.node(3).start()
+    play.wait(SESSION_MS)
+    assert 3 not in play.cluster.controller.parts[P].isr
+    play.heal()
+
+
+def kip_207_a_new_leader_tells_no_earlier_end() -> None:
+    """Its high watermark is a floor until its epoch's start is committed."""
+    play = Play()
+    play.acknowledged(1, 5)
+    play.node(1).latest(P)
+    assert play.cluster.history.told_end[P] == 5
+    play.part(2, 3)
+    play.lead(2)
+    assert play.node(2).states[P].high_watermark < 5
+    play.node(2).latest(P)
+    play.join(2, 3)
+    play.until(lambda: not play.node(2).states[P].is_high_watermark_floor)
+    play.node(2).latest(P)
+    assert play.cluster.history.told_end[P] == 5
+    play.heal()
+
+
+def trap_8_a_follower_joins_under_load() -> None:
+    """The high watermark waits for it, or it would always be one fetch behind."""
+    play = Play()
+    play.node(3).kill()
+    play.until(lambda: play.node(1).states[P].in_sync_replicas == (1, 2))
+    play.acknowledged(1, 30)
+    play.node(3).start()
+    # Node 3 hears the leader a little later than node 2 does, and there is always something new.
+    play.cluster.network.lag(1, 3, 10)
+    deadline_ms = play.cluster.events.now_ms + 5_000
+    while 3 not in play.cluster.controller.parts[P].isr:
+        assert play.cluster.events.now_ms < deadline_ms, "nobody joins under load"
+        play.write(1)
+        play.wait(1)
+    play.heal()
+
+
+def flapping_a_slow_follower_leaves_once_and_dwells() -> None:
+    """Slow for long, it does not cost a round of changes each time it catches up."""
+    play = Play()
+    play.acknowledged(1, 3)
+    play.part(1, 3)
+    play.write(1)
+    play.until(lambda: play.node(1).states[P].in_sync_replicas == (1, 2))
+    before = len(play.cluster.controller.log)
+    play.join(1, 3)
+    play.until(lambda: play.ends()[2] == 4)
+    play.wait(REPLICA_LAG_TIME_MAX_MS - REQUEST_TIMEOUT_MS * 3)
+    assert len(play.cluster.controller.log) == before
+    play.until(lambda: play.node(1).states[P].in_sync_replicas == NODES)
+    play.heal()
+
+
+def trap_15_deleted_records_are_not_fetched_for() -> None:
+    """A follower below its leader's start drops all; one above its end cuts nothing."""
+    play = Play()
+    play.acknowledged(1, 3)
+    play.node(3).kill()
+    play.until(lambda: play.node(1).states[P].in_sync_replicas == (1, 2))
+    play.acknowledged(1, 9)
+    play.node(1).trim(P, 10)
+    play.node(3).start()
+    play.heal()
+    assert play.node(3).logs[P].log_start_offset == 10
+
+
+def trap_18_records_are_deleted_when_all_live_replicas_have_followed() -> None:
+    """The low watermark passes the start when both followers have told theirs."""
+    play = Play()
+    play.acknowledged(1, 9)
+    play.wait(SOON_MS * 10)
+    play.node(1).trim(P, 5)
+    state = play.node(1).states[P]
+    assert state.low_watermark == 0
+    play.until(lambda: state.low_watermark == 5)
+    assert [play.node(node_id).logs[P].log_start_offset for node_id in NODES] == [5, 5, 5]
+    play.heal()
+
+
+SCRIPTS: tuple[Callable[[], None], ...] = (
+    kip_101_a_follower_restarts_before_it_knows_the_high_watermark,
+    kip_279_two_logs_part_twice,
+    kip_320_a_fetch_of_an_earlier_epoch_arrives_late,
+    kip_966_the_last_replica_standing_commits_nothing,
+    a_zombie_leader_acknowledges_nothing,
+    kafka_15021_a_shrink_counts_when_the_controller_has_confirmed_it,
+    an_unclear_answer_keeps_the_maximal_isr,
+    a_late_answer_is_not_taken_for_a_later_one,
+    what_a_follower_said_in_an_earlier_epoch_is_forgotten,
+    what_the_leader_has_deleted_cannot_be_compared,
+    a_new_leader_lets_nobody_in_below_its_epoch_start,
+    a_power_cut_takes_what_only_the_leader_has_not_synced,
+    what_is_older_than_the_own_registration_is_not_believed,
+    kip_903_another_incarnation_does_not_join_by_its_predecessor_s_fetch,
+    kip_207_a_new_leader_tells_no_earlier_end,
+    trap_8_a_follower_joins_under_load,
+    flapping_a_slow_follower_leaves_once_and_dwells,
+    trap_15_deleted_records_are_not_fetched_for,
+    trap_18_records_are_deleted_when_all_live_replicas_have_followed,
+)

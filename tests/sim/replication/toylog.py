@@ -1,0 +1,108 @@
+"""A log of small records in memory, with a part that would survive a power cut and one that would
+not. Its leader epochs are the broker's own."""
+
+from __future__ import annotations
+
+from random import Random
+from struct import Struct
+from typing import NamedTuple
+
+from broker.storage.leader_epochs import LeaderEpochs
+
+_RECORD = Struct(">iq")
+
+
+class Entry(NamedTuple):
+    """One record: the epoch it was written in, and a value that no other record has."""
+
+    leader_epoch: int
+    value: int
+
+
+def pack(entries: list[Entry]) -> bytes:
+    """How records travel in a Fetch answer."""
+    return b"".join(_RECORD.pack(*entry) for entry in entries)
+
+
+def unpack(data: bytes | memoryview) -> list[Entry]:
+    return [Entry(*one) for one in _RECORD.iter_unpack(data)]
+
+
+class ToyLog:
+    """`log_start_offset <= durable_end <= log_end_offset`."""
+
+    def __init__(self) -> None:
+        self.log_start_offset = 0
+        self.durable_end = 0
+        self.entries: list[Entry] = []
+        self.leader_epochs = LeaderEpochs()
+        self.cuts = 0
+        """Truncations so far: a sync that began before the last one says nothing."""
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.log_start_offset + len(self.entries)
+
+    @property
+    def latest(self) -> int:
+        """The epoch of the last record, also after the epochs were made anew."""
+        return self.leader_epochs.latest
+
+    def end_offset_for(
+        self, leader_epoch: int, log_end_offset: int, current_epoch: int
+    ) -> tuple[int, int]:
+        return self.leader_epochs.end_offset_for(leader_epoch, log_end_offset, current_epoch)
+
+    def entry(self, offset: int) -> Entry:
+        return self.entries[offset - self.log_start_offset]
+
+    def append(self, entry: Entry) -> int:
+        """Returns the record's offset."""
+        offset = self.log_end_offset
+        assert entry.leader_epoch >= self.leader_epochs.latest, "epochs never fall in a log"
+        self.leader_epochs.assign(entry.leader_epoch, offset)
+        self.entries.append(entry)
+        return offset
+
+    def read(self, offset: int, count_max: int) -> list[Entry]:
+        first = offset - self.log_start_offset
+        return self.entries[first : first + count_max]
+
+    def synced(self, end_offset: int, cuts: int) -> None:
+        """A sync that began with that end, and after that many cuts, is done."""
+        if cuts == self.cuts:
+            self.durable_end = max(self.durable_end, min(end_offset, self.log_end_offset))
+
+    def truncate_to(self, end_offset: int) -> None:
+        self.cuts += 1
+        if end_offset < self.log_start_offset:
+            self.reset_to(end_offset)
+            return
+        del self.entries[end_offset - self.log_start_offset :]
+        self.durable_end = min(self.durable_end, end_offset)
+        self.leader_epochs.truncate_from_end(end_offset)
+
+    def reset_to(self, offset: int) -> None:
+        """Drop everything and begin there."""
+        self.cuts += 1
+        self.entries.clear()
+        self.log_start_offset = self.durable_end = offset
+        self.leader_epochs = LeaderEpochs()
+
+    def trim(self, log_start_offset: int) -> None:
+        """Delete what lies below the offset."""
+        if log_start_offset > self.log_start_offset:
+            del self.entries[: log_start_offset - self.log_start_offset]
+            self.log_start_offset = log_start_offset
+            self.durable_end = max(self.durable_end, log_start_offset)
+            self.leader_epochs.truncate_from_start(log_start_offset)
+
+    def lose_power(self, chance: Random) -> None:
+        """Some of what was not synced is on the disk all the same, from the front."""
+        kept = chance.randint(self.durable_end, self.log_end_offset)
+        self.truncate_to(kept)
+        self.durable_end = kept
+
+    def recover(self) -> None:
+        """A start reads everything there is, and syncs it before it counts."""
+        self.durable_end = self.log_end_offset

@@ -1,0 +1,65 @@
+"""S1: replication's cores on three simulated brokers, by chance, under a perfect controller."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.house import tree
+from tests.sim.replication.cluster import Cluster
+from tests.sim.replication.faults import menu
+
+CHAOS_MS = 3_500
+SEEDS = 300
+SEEDS_SLOW = 20_000
+BLOCK = 100
+
+
+def run(seed: int, *, is_traced: bool = False) -> Cluster:
+    """One run; what it raises names its seed, by which it happens again."""
+    cluster = Cluster(seed, is_traced=is_traced)
+    try:
+        cluster.chaos(CHAOS_MS, menu)
+        cluster.heal()
+    except Exception as error:
+        error.add_note(f"seed {seed}, at {cluster.events.now_ms} ms; replay: run({seed})")
+        raise
+    return cluster
+
+
+def test_nothing_committed_is_lost_and_all_heals() -> None:
+    acknowledged = sum(run(seed).acknowledged_count for seed in range(SEEDS))
+    assert acknowledged > SEEDS * 10, "faults leave room for work"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(SEEDS, SEEDS_SLOW, BLOCK))
+def test_nothing_is_lost_in_the_long_run(block: int) -> None:
+    for seed in range(block, min(block + BLOCK, SEEDS_SLOW)):
+        run(seed)
+
+
+PROGRAM = """
+from tests.sim.test_replication import run
+print([run(seed, is_traced=True).digest() for seed in (3, 19)])
+"""
+
+
+def test_a_seed_is_the_same_run_whatever_the_hash_seed() -> None:
+    traces = []
+    for hash_seed in ("1", "2"):
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM],
+            cwd=tree.ROOT,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        traces.append(done.stdout)
+    assert traces[0] == traces[1]
+    assert len(traces[0]) > 60
