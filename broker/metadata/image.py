@@ -11,22 +11,36 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import TypeVar
 
 from broker.metadata.names import normalised
 from broker.metadata.records import (
     BROKER_RESOURCE,
+    FENCED,
+    IN_CONTROLLED_SHUTDOWN,
     LEADER_UNCHANGED,
+    RECOVERED,
+    RECOVERY_UNCHANGED,
     TOPIC_RESOURCE,
+    UNFENCED,
+    BrokerRegistrationChangeRecord,
     ConfigRecord,
+    FeatureLevelRecord,
+    FenceBrokerRecord,
     MetadataRecord,
+    NoOpRecord,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
     RemoveTopicRecord,
     TopicRecord,
+    UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
 )
 from protocol.types import Uuid
+
+T = TypeVar("T")
 
 NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 
@@ -42,7 +56,10 @@ class ImpossibleRecord(Exception):
 
 @dataclass(frozen=True, slots=True)
 class BrokerImage:
-    """One broker as registered: `listeners` maps a listener's name to its advertised address."""
+    """One broker as registered: `listeners` maps a listener's name to its advertised address.
+
+    `directory_ids`: where its logs lie; none where a version registered it that did not say.
+    """
 
     node_id: int
     incarnation_id: Uuid
@@ -50,17 +67,63 @@ class BrokerImage:
     listeners: Mapping[str, tuple[str, int]]
     rack: str | None
     is_fenced: bool
+    is_stopping: bool = False
+    """In controlled shutdown: it leads and is in sync nowhere any more."""
+    directory_ids: tuple[Uuid, ...] = ()
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it may lead and be in sync."""
+        return not (self.is_fenced or self.is_stopping)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionImage:
-    """One partition: who holds it, who leads it, and under which epochs."""
+    """One partition: who holds it, who leads it, and under which epochs.
+
+    `eligible_leader_replicas` hold all that was ever committed, and may lead without being in sync:
+    they left while the in-sync replicas were too few for a commit (KIP-966). `last_known_elr` were
+    such, until their disks became doubtful; they only help a person who must choose.
+    """
 
     replicas: tuple[int, ...]
     in_sync_replicas: tuple[int, ...]
     leader: int
     leader_epoch: int
     partition_epoch: int
+    eligible_leader_replicas: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
+    leader_recovery_state: int = RECOVERED
+    removing_replicas: tuple[int, ...] = ()
+    adding_replicas: tuple[int, ...] = ()
+    directories: tuple[Uuid, ...] = ()
+    """In the order of `replicas`, or none at all."""
+
+    def changed(self, record: PartitionChangeRecord) -> PartitionImage:
+        """The partition after a change, whatever its record leaves out unchanged."""
+        is_elected = record.leader != LEADER_UNCHANGED
+        recovery = record.leader_recovery_state
+        return PartitionImage(
+            replicas=_or(record.replicas, self.replicas),
+            in_sync_replicas=_or(record.isr, self.in_sync_replicas),
+            leader=record.leader if is_elected else self.leader,
+            leader_epoch=self.leader_epoch + is_elected,
+            partition_epoch=self.partition_epoch + 1,
+            eligible_leader_replicas=_or(
+                record.eligible_leader_replicas, self.eligible_leader_replicas
+            ),
+            last_known_elr=_or(record.last_known_elr, self.last_known_elr),
+            leader_recovery_state=(
+                self.leader_recovery_state if recovery == RECOVERY_UNCHANGED else recovery
+            ),
+            removing_replicas=_or(record.removing_replicas, self.removing_replicas),
+            adding_replicas=_or(record.adding_replicas, self.adding_replicas),
+            directories=_or(record.directories, self.directories),
+        )
+
+
+def _or(changed: list[T] | None, unchanged: tuple[T, ...]) -> tuple[T, ...]:
+    return unchanged if changed is None else tuple(changed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +151,8 @@ class MetadataImage:
     """Normalised name -> the topics that have it: one, but an older log may hold several."""
     configs: Mapping[tuple[int, str], Mapping[str, str]] = field(default_factory=dict)
     next_producer_id: int = 0
+    features: Mapping[str, int] = field(default_factory=dict)
+    """Levels by feature; one that is not here has level 0."""
 
     def topic_by_id(self, topic_id: Uuid) -> TopicImage | None:
         name = self.topic_names.get(topic_id)
@@ -125,6 +190,7 @@ class MetadataDelta:
         self._normalised_names = dict(base.normalised_names)
         self._configs = dict(base.configs)
         self._next_producer_id = base.next_producer_id
+        self._features = dict(base.features)
         self._partitions: dict[Uuid, list[PartitionImage]] = {}
 
     def replay_all(self, records: Iterable[MetadataRecord]) -> MetadataDelta:
@@ -148,14 +214,20 @@ class MetadataDelta:
             case ConfigRecord():
                 self._set_config(record)
             case RegisterBrokerRecord():
-                self._brokers[record.broker_id] = BrokerImage(
-                    record.broker_id,
-                    record.incarnation_id,
-                    record.broker_epoch,
-                    {one.name: (one.host, one.port) for one in record.end_points},
-                    record.rack,
-                    record.fenced,
-                )
+                self._brokers[record.broker_id] = _registered(record)
+            case UnregisterBrokerRecord():
+                self._registered_as(record.broker_id, record.broker_epoch)
+                del self._brokers[record.broker_id]
+            case FenceBrokerRecord():
+                self._change_broker(record.broker_id, record.broker_epoch, is_fenced=True)
+            case UnfenceBrokerRecord():
+                self._change_broker(record.broker_id, record.broker_epoch, is_fenced=False)
+            case BrokerRegistrationChangeRecord():
+                self._change_registration(record)
+            case FeatureLevelRecord():
+                self._set_feature(record)
+            case NoOpRecord():
+                pass
             case ProducerIdsRecord():
                 self._next_producer_id = record.next_producer_id
 
@@ -173,7 +245,37 @@ class MetadataDelta:
             normalised_names=self._normalised_names,
             configs=self._configs,
             next_producer_id=self._next_producer_id,
+            features=self._features,
         )
+
+    def _registered_as(self, broker_id: int, broker_epoch: int) -> BrokerImage:
+        broker = self._brokers.get(broker_id)
+        if broker is None or broker.broker_epoch != broker_epoch:
+            known = "none" if broker is None else f"epoch {broker.broker_epoch}"
+            raise ImpossibleRecord(
+                f"broker {broker_id} is registered under {known}, not under epoch {broker_epoch}"
+            )
+        return broker
+
+    def _change_broker(self, broker_id: int, broker_epoch: int, **changes: bool) -> None:
+        broker = self._registered_as(broker_id, broker_epoch)
+        self._brokers[broker_id] = replace(broker, **changes)  # type: ignore[arg-type]
+
+    def _change_registration(self, record: BrokerRegistrationChangeRecord) -> None:
+        broker = self._registered_as(record.broker_id, record.broker_epoch)
+        fences = {FENCED: True, UNFENCED: False}
+        self._brokers[record.broker_id] = replace(
+            broker,
+            is_fenced=fences.get(record.fenced, broker.is_fenced),
+            is_stopping=broker.is_stopping
+            or record.in_controlled_shutdown == IN_CONTROLLED_SHUTDOWN,
+            directory_ids=tuple(record.log_dirs) or broker.directory_ids,
+        )
+
+    def _set_feature(self, record: FeatureLevelRecord) -> None:
+        self._features.pop(record.name, None)
+        if record.feature_level:
+            self._features[record.name] = record.feature_level
 
     def _add_topic(self, record: TopicRecord) -> None:
         name, topic_id = record.name, record.topic_id
@@ -219,6 +321,12 @@ class MetadataDelta:
                 leader=record.leader,
                 leader_epoch=record.leader_epoch,
                 partition_epoch=record.partition_epoch,
+                eligible_leader_replicas=tuple(record.eligible_leader_replicas or ()),
+                last_known_elr=tuple(record.last_known_elr or ()),
+                leader_recovery_state=record.leader_recovery_state,
+                removing_replicas=tuple(record.removing_replicas),
+                adding_replicas=tuple(record.adding_replicas),
+                directories=tuple(record.directories),
             )
         )
 
@@ -227,15 +335,7 @@ class MetadataDelta:
             name = self._topic_names[record.topic_id]
             raise ImpossibleRecord(f"topic '{name}' has no partition {record.partition_id}")
         partitions = self._partitions_of(record.topic_id)
-        old = partitions[record.partition_id]
-        is_elected = record.leader != LEADER_UNCHANGED
-        partitions[record.partition_id] = PartitionImage(
-            replicas=old.replicas if record.replicas is None else tuple(record.replicas),
-            in_sync_replicas=old.in_sync_replicas if record.isr is None else tuple(record.isr),
-            leader=record.leader if is_elected else old.leader,
-            leader_epoch=old.leader_epoch + is_elected,
-            partition_epoch=old.partition_epoch + 1,
-        )
+        partitions[record.partition_id] = partitions[record.partition_id].changed(record)
 
     def _remove_topic(self, record: RemoveTopicRecord) -> None:
         name = self._name_of(record.topic_id)
@@ -270,3 +370,16 @@ class MetadataDelta:
             self.touched.add(record.resource_name)
         elif record.resource_type == BROKER_RESOURCE:
             self.changes_nodes = True
+
+
+def _registered(record: RegisterBrokerRecord) -> BrokerImage:
+    return BrokerImage(
+        record.broker_id,
+        record.incarnation_id,
+        record.broker_epoch,
+        {one.name: (one.host, one.port) for one in record.end_points},
+        record.rack,
+        record.fenced,
+        record.in_controlled_shutdown,
+        tuple(record.log_dirs),
+    )

@@ -3,10 +3,13 @@
 Floor: metadata. Pure. A record's value is frame version 1, the record's type and its version as
 unsigned varints, then the body; keys are null. Types and fields are those of Kafka's metadata
 records, so its dump tool can read our log. A type we do not know stops the start: an image with a
-hole in it would be worse than none.
+hole in it would be worse than none. A record is written in the oldest version that carries what it
+holds, so that what needs nothing newer stays readable to those who know nothing newer.
 """
 
 from __future__ import annotations
+
+from typing import get_args
 
 from protocol.errors import WireError
 from protocol.types import NO_NODE, Uuid
@@ -33,6 +36,16 @@ BROKER_RESOURCE = 4
 LEADER_UNCHANGED = -2
 """In a PartitionChangeRecord: the leader stays; a real id, even the same, starts a new epoch."""
 
+RECOVERY_UNCHANGED, RECOVERED, RECOVERING = -1, 0, 1
+"""Leader recovery states. RECOVERING: the leader came from an unclean election and has not taken
+over yet, so nobody may join it in sync."""
+
+UNFENCED, FENCING_UNCHANGED, FENCED = -1, 0, 1
+"""In a BrokerRegistrationChangeRecord: what becomes of the fence."""
+
+IN_CONTROLLED_SHUTDOWN = 1
+"""In a BrokerRegistrationChangeRecord: the broker is stopping; there is no way back."""
+
 
 class BrokerEndpoint(Struct):
     """Where a broker is reached under one listener name; `host` and `port` are the advertised."""
@@ -51,10 +64,14 @@ class BrokerFeature(Struct):
     max_supported_version: int = int16()
 
 
-class RegisterBrokerRecord(Message, api_key=0, versions=(1, 1), flexible=0):
-    """A broker process has begun its life; `broker_epoch` is the offset of this record."""
+class RegisterBrokerRecord(Message, api_key=0, versions=(1, 3), flexible=0):
+    """A broker process has begun its life; `broker_epoch` is the offset of this record.
+
+    `log_dirs` are the ids of its directories; none where a version wrote it that did not say.
+    """
 
     broker_id: int = int32()
+    is_migrating_zk_broker: bool = boolean(since=2)
     incarnation_id: Uuid = uuid_()
     broker_epoch: int = int64()
     end_points: list[BrokerEndpoint] = array(BrokerEndpoint)
@@ -62,6 +79,14 @@ class RegisterBrokerRecord(Message, api_key=0, versions=(1, 1), flexible=0):
     rack: str | None = string(nullable=0, default=None)
     fenced: bool = boolean(default=True)
     in_controlled_shutdown: bool = boolean(since=1)
+    log_dirs: list[Uuid] = array(uuid_, since=3, tag=0)
+
+
+class UnregisterBrokerRecord(Message, api_key=1, versions=(0, 0), flexible=0):
+    """A broker will not come back; what it registered is forgotten."""
+
+    broker_id: int = int32()
+    broker_epoch: int = int64()
 
 
 class TopicRecord(Message, api_key=2, versions=(0, 0), flexible=0):
@@ -71,8 +96,11 @@ class TopicRecord(Message, api_key=2, versions=(0, 0), flexible=0):
     topic_id: Uuid = uuid_()
 
 
-class PartitionRecord(Message, api_key=3, versions=(0, 0), flexible=0):
-    """A partition exists."""
+class PartitionRecord(Message, api_key=3, versions=(0, 2), flexible=0):
+    """A partition exists.
+
+    `directories` are in the order of `replicas`; none where the record does not say.
+    """
 
     partition_id: int = int32(default=-1)
     topic_id: Uuid = uuid_()
@@ -84,6 +112,11 @@ class PartitionRecord(Message, api_key=3, versions=(0, 0), flexible=0):
     leader_recovery_state: int = int8(tag=0)
     leader_epoch: int = int32(default=-1)
     partition_epoch: int = int32(default=-1)
+    directories: list[Uuid] = array(uuid_, since=1)
+    eligible_leader_replicas: list[int] | None = array(
+        int32, since=2, nullable=2, tag=1, default=None
+    )
+    last_known_elr: list[int] | None = array(int32, since=2, nullable=2, tag=2, default=None)
 
 
 class ConfigRecord(Message, api_key=4, versions=(0, 0), flexible=0):
@@ -95,20 +128,49 @@ class ConfigRecord(Message, api_key=4, versions=(0, 0), flexible=0):
     value: str | None = string(nullable=0)
 
 
-class PartitionChangeRecord(Message, api_key=5, versions=(0, 0), flexible=0):
-    """What has changed in a partition; each one raises its partition epoch."""
+class PartitionChangeRecord(Message, api_key=5, versions=(0, 2), flexible=0):
+    """What has changed in a partition, None for what has not; each raises its partition epoch."""
 
     partition_id: int = int32(default=-1)
     topic_id: Uuid = uuid_()
     isr: list[int] | None = array(int32, nullable=0, tag=0, default=None)
     leader: int = int32(tag=1, default=LEADER_UNCHANGED)
     replicas: list[int] | None = array(int32, nullable=0, tag=2, default=None)
+    removing_replicas: list[int] | None = array(int32, nullable=0, tag=3, default=None)
+    adding_replicas: list[int] | None = array(int32, nullable=0, tag=4, default=None)
+    leader_recovery_state: int = int8(tag=5, default=RECOVERY_UNCHANGED)
+    eligible_leader_replicas: list[int] | None = array(
+        int32, since=2, nullable=2, tag=6, default=None
+    )
+    last_known_elr: list[int] | None = array(int32, since=2, nullable=2, tag=7, default=None)
+    directories: list[Uuid] | None = array(uuid_, since=1, nullable=1, tag=8, default=None)
+
+
+class FenceBrokerRecord(Message, api_key=7, versions=(0, 0), flexible=0):
+    """A broker is not to be reckoned with until it is unfenced; officially id and epoch."""
+
+    broker_id: int = int32()
+    broker_epoch: int = int64()
+
+
+class UnfenceBrokerRecord(Message, api_key=8, versions=(0, 0), flexible=0):
+    """A broker has caught up with its own registration and may serve; officially id and epoch."""
+
+    broker_id: int = int32()
+    broker_epoch: int = int64()
 
 
 class RemoveTopicRecord(Message, api_key=9, versions=(0, 0), flexible=0):
     """A topic with all its partitions and settings is gone."""
 
     topic_id: Uuid = uuid_()
+
+
+class FeatureLevelRecord(Message, api_key=12, versions=(0, 0), flexible=0):
+    """From here on the cluster has this level of a feature; 0 takes the feature away."""
+
+    name: str = string()
+    feature_level: int = int16()
 
 
 class ProducerIdsRecord(Message, api_key=15, versions=(0, 0), flexible=0):
@@ -119,28 +181,37 @@ class ProducerIdsRecord(Message, api_key=15, versions=(0, 0), flexible=0):
     next_producer_id: int = int64()
 
 
+class BrokerRegistrationChangeRecord(Message, api_key=17, versions=(0, 2), flexible=0):
+    """What has changed of a registration; `log_dirs` empty where they have not."""
+
+    broker_id: int = int32()
+    broker_epoch: int = int64()
+    fenced: int = int8(tag=0, default=FENCING_UNCHANGED)
+    in_controlled_shutdown: int = int8(since=1, tag=1)
+    log_dirs: list[Uuid] = array(uuid_, since=2, tag=2)
+
+
+class NoOpRecord(Message, api_key=20, versions=(0, 0), flexible=0):
+    """Nothing has changed: that it is committed is what it says."""
+
+
 MetadataRecord = (
     RegisterBrokerRecord
+    | UnregisterBrokerRecord
     | TopicRecord
     | PartitionRecord
     | ConfigRecord
     | PartitionChangeRecord
+    | FenceBrokerRecord
+    | UnfenceBrokerRecord
     | RemoveTopicRecord
+    | FeatureLevelRecord
     | ProducerIdsRecord
+    | BrokerRegistrationChangeRecord
+    | NoOpRecord
 )
 
-_CLASSES: dict[int, type[Message]] = {
-    cls.api_key: cls
-    for cls in (
-        RegisterBrokerRecord,
-        TopicRecord,
-        PartitionRecord,
-        ConfigRecord,
-        PartitionChangeRecord,
-        RemoveTopicRecord,
-        ProducerIdsRecord,
-    )
-}
+_CLASSES: dict[int, type[Message]] = {cls.api_key: cls for cls in get_args(MetadataRecord)}
 
 
 class UnknownMetadataRecord(Exception):
@@ -148,10 +219,20 @@ class UnknownMetadataRecord(Exception):
 
 
 def encode_record(record: MetadataRecord) -> bytes:
-    """The value under which a record stands in the log, in the newest version we write."""
-    version = record.valid_versions[-1]
+    """The value under which a record stands in the log, in the oldest version that carries it."""
+    version = _version_of(record)
     head = (encode_uvarint(number) for number in (FRAME_VERSION, record.api_key, version))
     return b"".join(head) + record.encode(version)
+
+
+def _version_of(record: Message) -> int:
+    """The first version that has every field in which the record is not as by default."""
+    needed = (
+        field.since
+        for field in record.fields
+        if field.since and getattr(record, field.name) != field.new_default()
+    )
+    return max(record.valid_versions[0], max(needed, default=0))
 
 
 def decode_record(value: Buffer | None) -> MetadataRecord:

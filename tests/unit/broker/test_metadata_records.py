@@ -1,0 +1,216 @@
+"""Records of the metadata log: what an earlier version wrote, and what only a cluster writes."""
+
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from broker.metadata.image import ImpossibleRecord, MetadataDelta, MetadataImage
+from broker.metadata.records import (
+    FENCED,
+    IN_CONTROLLED_SHUTDOWN,
+    RECOVERED,
+    RECOVERING,
+    UNFENCED,
+    BrokerRegistrationChangeRecord,
+    FeatureLevelRecord,
+    FenceBrokerRecord,
+    MetadataRecord,
+    NoOpRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    TopicRecord,
+    UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
+    decode_record,
+    encode_record,
+)
+from protocol.types import Uuid
+from protocol.wire.records import HEADER_BYTES, iterate_records, read_header
+
+FIXTURE = Path(__file__).parents[2] / "fixtures" / "broker-0.1.0.tar.xz"
+LOG = "__cluster_metadata-0/00000000000000000000.log"
+TOPIC_ID, DISK, OTHER_DISK = Uuid(int=0xA), Uuid(int=0xB), Uuid(int=0xC)
+VERSION_AT = 2
+"""Behind the frame's version and a type below 128."""
+
+
+def values_of_today() -> list[bytes]:
+    with tarfile.open(FIXTURE) as archive:
+        member = archive.extractfile(LOG)
+        assert member is not None
+        log = member.read()
+    values = []
+    position = 0
+    # Zeros behind the last batch are room for the next ones.
+    while any(log[position : position + HEADER_BYTES]):
+        end = position + read_header(log, position).size_bytes
+        batch = log[position:end]
+        values += [bytes(one.value) for one in iterate_records(batch) if one.value is not None]
+        position = end
+    return values
+
+
+def replayed(*records: MetadataRecord) -> MetadataImage:
+    return MetadataDelta(MetadataImage()).replay_all(records).image()
+
+
+REGISTERED = RegisterBrokerRecord(broker_id=1, incarnation_id=Uuid(int=1), broker_epoch=5)
+
+
+def test_what_version_0_1_0_wrote_is_written_again_to_the_byte() -> None:
+    values = values_of_today()
+    records = [decode_record(value) for value in values]
+    assert [encode_record(record) for record in records] == values
+    assert {type(record).__name__ for record in records} >= {
+        "RegisterBrokerRecord",
+        "TopicRecord",
+        "PartitionRecord",
+        "ConfigRecord",
+        "ProducerIdsRecord",
+        "RemoveTopicRecord",
+    }
+
+
+@pytest.mark.parametrize(
+    ("record", "version"),
+    [
+        (REGISTERED, 1),
+        (RegisterBrokerRecord(broker_id=1, log_dirs=[DISK]), 3),
+        (PartitionRecord(topic_id=TOPIC_ID, replicas=[1], isr=[1]), 0),
+        (PartitionRecord(topic_id=TOPIC_ID, replicas=[1], directories=[DISK]), 1),
+        (PartitionRecord(topic_id=TOPIC_ID, eligible_leader_replicas=[]), 2),
+        (PartitionChangeRecord(topic_id=TOPIC_ID, isr=[1], leader=1), 0),
+        (PartitionChangeRecord(topic_id=TOPIC_ID, adding_replicas=[], removing_replicas=[3]), 0),
+        (PartitionChangeRecord(topic_id=TOPIC_ID, leader_recovery_state=RECOVERED), 0),
+        (PartitionChangeRecord(topic_id=TOPIC_ID, directories=[DISK]), 1),
+        (PartitionChangeRecord(topic_id=TOPIC_ID, eligible_leader_replicas=[]), 2),
+        (PartitionChangeRecord(topic_id=TOPIC_ID, last_known_elr=[2]), 2),
+        (BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=5, fenced=UNFENCED), 0),
+        (BrokerRegistrationChangeRecord(in_controlled_shutdown=IN_CONTROLLED_SHUTDOWN), 1),
+        (BrokerRegistrationChangeRecord(log_dirs=[DISK]), 2),
+        (UnregisterBrokerRecord(broker_id=1, broker_epoch=5), 0),
+        (FenceBrokerRecord(broker_id=1, broker_epoch=5), 0),
+        (UnfenceBrokerRecord(broker_id=1, broker_epoch=5), 0),
+        (FeatureLevelRecord(name="metadata.version", feature_level=1), 0),
+        (NoOpRecord(), 0),
+    ],
+)
+def test_a_record_takes_the_oldest_version_that_carries_it(
+    record: MetadataRecord, version: int
+) -> None:
+    value = encode_record(record)
+    assert value[VERSION_AT] == version
+    assert decode_record(value) == record
+
+
+def test_a_change_stands_in_the_log_as_kafka_writes_it() -> None:
+    """KIP-966's fields have tags 6 and 7, directories 8 though an older version has them."""
+    record = PartitionChangeRecord(
+        partition_id=2,
+        topic_id=TOPIC_ID,
+        isr=[1],
+        eligible_leader_replicas=[2, 3],
+        last_known_elr=[],
+        directories=[DISK],
+    )
+    assert encode_record(record).hex(" ") == " ".join(
+        [
+            "01 05 02",  # frame, type, version
+            "00 00 00 02",
+            "00 " * 15 + "0a",
+            "04",  # tagged fields
+            "00 05 02 00 00 00 01",
+            "06 09 03 00 00 00 02 00 00 00 03",
+            "07 01 01",
+            "08 11 02 " + "00 " * 15 + "0b",
+        ]
+    )
+
+
+def test_a_fence_goes_up_and_down_and_a_stop_has_no_way_back() -> None:
+    def broker(*records: MetadataRecord) -> tuple[bool, bool, bool]:
+        one = replayed(REGISTERED, *records).brokers[1]
+        return one.is_fenced, one.is_stopping, one.is_active
+
+    unfence = UnfenceBrokerRecord(broker_id=1, broker_epoch=5)
+    stop = BrokerRegistrationChangeRecord(
+        broker_id=1, broker_epoch=5, in_controlled_shutdown=IN_CONTROLLED_SHUTDOWN
+    )
+    fence = BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=5, fenced=FENCED)
+    assert broker() == (True, False, False)
+    assert broker(unfence) == (False, False, True)
+    assert broker(unfence, FenceBrokerRecord(broker_id=1, broker_epoch=5)) == (True, False, False)
+    assert broker(unfence, stop) == (False, True, False)
+    assert broker(unfence, stop, fence) == (True, True, False)
+
+
+def test_a_change_of_directories_replaces_them_and_silence_keeps_them() -> None:
+    first = RegisterBrokerRecord(broker_id=1, broker_epoch=5, log_dirs=[DISK])
+    other = BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=5, log_dirs=[OTHER_DISK])
+    silent = BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=5, fenced=UNFENCED)
+    assert replayed(first, silent).brokers[1].directory_ids == (DISK,)
+    assert replayed(first, other).brokers[1].directory_ids == (OTHER_DISK,)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        FenceBrokerRecord(broker_id=1, broker_epoch=4),
+        UnfenceBrokerRecord(broker_id=2, broker_epoch=5),
+        BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=6),
+        UnregisterBrokerRecord(broker_id=1, broker_epoch=4),
+    ],
+)
+def test_a_change_of_another_registration_is_impossible(record: MetadataRecord) -> None:
+    delta = MetadataDelta(MetadataImage()).replay_all([REGISTERED])
+    with pytest.raises(ImpossibleRecord, match="not under epoch"):
+        delta.replay(record)
+
+
+def test_a_broker_that_is_unregistered_is_forgotten() -> None:
+    assert replayed(REGISTERED, UnregisterBrokerRecord(broker_id=1, broker_epoch=5)).brokers == {}
+
+
+def test_features_have_levels_and_level_0_is_none() -> None:
+    one = FeatureLevelRecord(name="metadata.version", feature_level=1)
+    two = FeatureLevelRecord(name="metadata.version", feature_level=2)
+    none = FeatureLevelRecord(name="metadata.version", feature_level=0)
+    assert replayed(one, two).features == {"metadata.version": 2}
+    assert replayed(one, none).features == {}
+
+
+def test_a_partition_change_leaves_alone_what_it_does_not_name() -> None:
+    made = PartitionRecord(
+        partition_id=0,
+        topic_id=TOPIC_ID,
+        replicas=[1, 2],
+        isr=[1],
+        leader=1,
+        leader_epoch=3,
+        partition_epoch=7,
+        leader_recovery_state=RECOVERING,
+        removing_replicas=[2],
+        directories=[DISK, OTHER_DISK],
+        eligible_leader_replicas=[2],
+        last_known_elr=[1],
+    )
+    start = (TopicRecord(name="logs", topic_id=TOPIC_ID), made)
+    before = replayed(*start).topics["logs"].partitions[0]
+    nothing = PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID)
+    untouched = replayed(*start, nothing).topics["logs"].partitions[0]
+    assert untouched.partition_epoch == 8
+    assert untouched.changed(nothing).partition_epoch == 9
+    kept = ("replicas", "in_sync_replicas", "leader", "leader_epoch", "directories",
+            "eligible_leader_replicas", "last_known_elr", "leader_recovery_state")  # fmt: skip
+    assert [getattr(untouched, name) for name in kept] == [getattr(before, name) for name in kept]
+    emptied = before.changed(
+        PartitionChangeRecord(
+            isr=[1, 2], eligible_leader_replicas=[], last_known_elr=[],
+            leader_recovery_state=RECOVERED, removing_replicas=[], adding_replicas=[3],
+        )
+    )  # fmt: skip
+    assert emptied.in_sync_replicas == (1, 2)
+    assert emptied.eligible_leader_replicas == emptied.last_known_elr == ()
+    assert (emptied.leader_recovery_state, emptied.adding_replicas) == (RECOVERED, (3,))
