@@ -1,0 +1,166 @@
+"""AlterPartition: a leader proposes who is in sync, the controller judges it (KIP-497, KIP-903).
+
+Floor: controller. Pure. The checks come in Kafka's order, for a leader acts on the code: only
+INELIGIBLE_REPLICA tells it that its proposal was judged by the present state and refused. So what
+is newer than this controller's log is never judged by it: NOT_CONTROLLER. And a proposal that
+changes nothing is written like any other, since the partition epoch it uses up is what makes older
+copies of proposals void (decision 0029).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from broker.config import BrokerConfig
+from broker.controller.leadership import Wanted, change, min_in_sync_replicas
+from broker.controller.outcome import Outcome
+from broker.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from broker.metadata.records import RECOVERED, RECOVERING, MetadataRecord
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.membership import (
+    AlterPartitionRequest,
+    AlterPartitionRequestPartition,
+    AlterPartitionResponse,
+    AlterPartitionResponsePartition,
+    AlterPartitionResponseTopic,
+    BrokerState,
+)
+
+UNKNOWN_BROKER_EPOCH = -1
+"""In a proposal: the leader has not seen the member fetch yet."""
+
+
+def check_broker_epoch(node_id: int, broker_epoch: int, image: MetadataImage) -> BrokerImage:
+    """The registration a request was made under, or STALE_BROKER_EPOCH.
+
+    NOT_CONTROLLER for an epoch that this controller's log does not have yet: another one's does.
+    """
+    broker = image.brokers.get(node_id)
+    if broker is not None and broker.broker_epoch == broker_epoch:
+        return broker
+    newest = image.end_offset - 1 if broker is None else broker.broker_epoch
+    if broker_epoch > newest:
+        raise ApiError(
+            ErrorCode.NOT_CONTROLLER,
+            f"broker {node_id} was registered under epoch {broker_epoch} by a later controller",
+        )
+    raise ApiError(
+        ErrorCode.STALE_BROKER_EPOCH,
+        f"broker {node_id} is not registered under epoch {broker_epoch}",
+    )
+
+
+def alter_partition(
+    request: AlterPartitionRequest, image: MetadataImage, config: BrokerConfig
+) -> Outcome[AlterPartitionResponse]:
+    """AlterPartition, each partition by itself; raises what `check_broker_epoch` raises."""
+    check_broker_epoch(request.broker_id, request.broker_epoch, image)
+    records: list[MetadataRecord] = []
+    topics = []
+    # A partition that is named twice has another partition epoch the second time.
+    changed: dict[tuple[str, int], PartitionImage] = {}
+    for asked in request.topics:
+        topic = image.topic_by_id(asked.topic_id)
+        answers = []
+        for one in asked.partitions:
+            index = one.partition_index
+            try:
+                partition = _partition(topic, one, changed)
+                _check(one, request.broker_id, partition)
+                _check_members(one, partition, image)
+            except ApiError as error:
+                answers.append(_refused(index, error.code))
+                continue
+            assert topic is not None
+            wanted = Wanted(
+                tuple(member.broker_id for member in one.new_isr_with_epochs),
+                is_recovered=one.leader_recovery_state == RECOVERED,
+            )
+            min_isr = min_in_sync_replicas(topic, image, config)
+            record = change(asked.topic_id, index, partition, wanted, image.brokers, min_isr)
+            records.append(record)
+            changed[topic.name, index] = partition.changed(record)
+            answers.append(_granted(index, changed[topic.name, index]))
+        topics.append(AlterPartitionResponseTopic(topic_id=asked.topic_id, partitions=answers))
+    return Outcome(records, AlterPartitionResponse(topics=topics))
+
+
+def _partition(
+    topic: TopicImage | None,
+    asked: AlterPartitionRequestPartition,
+    changed: Mapping[tuple[str, int], PartitionImage],
+) -> PartitionImage:
+    index = asked.partition_index
+    if topic is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
+    if not 0 <= index < len(topic.partitions):
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return changed.get((topic.name, index), topic.partitions[index])
+
+
+def _check(asked: AlterPartitionRequestPartition, sender: int, partition: PartitionImage) -> None:
+    """Refuse what was not proposed by this leader, of this epoch, from this state."""
+    if (
+        asked.leader_epoch > partition.leader_epoch
+        or asked.partition_epoch > partition.partition_epoch
+    ):
+        raise ApiError(ErrorCode.NOT_CONTROLLER)
+    if asked.leader_epoch < partition.leader_epoch:
+        raise ApiError(ErrorCode.FENCED_LEADER_EPOCH)
+    if sender != partition.leader:
+        raise ApiError(ErrorCode.INVALID_REQUEST)
+    if asked.partition_epoch < partition.partition_epoch:
+        raise ApiError(ErrorCode.INVALID_UPDATE_VERSION)
+    members = [member.broker_id for member in asked.new_isr_with_epochs]
+    if len(set(members)) != len(members) or not set(members) <= set(partition.replicas):
+        raise ApiError(ErrorCode.INVALID_REQUEST)
+    if partition.leader not in members:
+        raise ApiError(ErrorCode.INVALID_REQUEST)
+    if asked.leader_recovery_state not in (RECOVERED, RECOVERING):
+        raise ApiError(ErrorCode.INVALID_REQUEST)
+    if asked.leader_recovery_state == RECOVERING and (
+        # Others may join only a leader that has taken over, and that happens once.
+        len(members) > 1 or partition.leader_recovery_state == RECOVERED
+    ):
+        raise ApiError(ErrorCode.INVALID_REQUEST)
+
+
+def _check_members(
+    asked: AlterPartitionRequestPartition, partition: PartitionImage, image: MetadataImage
+) -> None:
+    """Refuse a member that is not in service, or not as the incarnation that has fetched."""
+    for member in asked.new_isr_with_epochs:
+        broker = image.brokers.get(member.broker_id)
+        newest = image.end_offset - 1 if broker is None else broker.broker_epoch
+        if member.broker_epoch > newest:
+            raise ApiError(ErrorCode.NOT_CONTROLLER)
+    for member in asked.new_isr_with_epochs:
+        if not _is_eligible(member, partition, image.brokers.get(member.broker_id)):
+            raise ApiError(ErrorCode.INELIGIBLE_REPLICA)
+
+
+def _is_eligible(
+    member: BrokerState, partition: PartitionImage, broker: BrokerImage | None
+) -> bool:
+    if broker is None or not broker.is_active:
+        return False
+    if member.broker_epoch == UNKNOWN_BROKER_EPOCH:
+        # One that is in sync already is of this incarnation: a new one would have left the set,
+        # and the partition epoch of this proposal would be an older one.
+        return member.broker_id in partition.in_sync_replicas
+    return member.broker_epoch == broker.broker_epoch
+
+
+def _refused(index: int, code: ErrorCode) -> AlterPartitionResponsePartition:
+    return AlterPartitionResponsePartition(partition_index=index, error_code=code)
+
+
+def _granted(index: int, partition: PartitionImage) -> AlterPartitionResponsePartition:
+    return AlterPartitionResponsePartition(
+        partition_index=index,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        isr=list(partition.in_sync_replicas),
+        leader_recovery_state=partition.leader_recovery_state,
+        partition_epoch=partition.partition_epoch,
+    )

@@ -1,0 +1,306 @@
+"""Who may lead a partition, and what its in-sync and eligible replicas become: the one place.
+
+Floor: controller. Pure. Whatever changes a partition's in-sync replicas or its leader, be it a
+fence, a registration, a proposal of a leader or an order of a person, says so in a `Wanted` and has
+the record made here, so that no change forgets a rule:
+
+- Only who is unfenced, not stopping, a replica, and on the disk that holds the replica may lead.
+- First the in-sync replicas are asked, in the order of assignment, then the eligible ones. Both
+  hold everything that was ever acknowledged. Others lead only where a person names them.
+- Eligible replicas (ELR, KIP-966) are those that left while fewer than `min.insync.replicas`
+  remained: from then on nothing was committed without them. As soon as enough are in sync again,
+  something may be, so nobody is eligible any longer.
+- A leader epoch never has two histories: whoever leads anew does so under a new one, also if it is
+  the same broker after a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from broker.config import BrokerConfig
+from broker.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from broker.metadata.records import (
+    LEADER_UNCHANGED,
+    RECOVERED,
+    RECOVERING,
+    TOPIC_RESOURCE,
+    MetadataRecord,
+    PartitionChangeRecord,
+)
+from protocol.errors import ApiError, ErrorCode
+from protocol.types import NO_NODE, Uuid
+
+Brokers = Mapping[int, BrokerImage]
+
+PREFERRED_UNFENCED_MS = 60_000
+"""A preferred leader gets its leadership back only when it has been up for this long."""
+
+PREFERRED_INTERVAL_MS = 60_000
+"""At least between two returns of one partition's leadership."""
+
+PREFERRED_LAG_MAX = 1_000
+"""Records by which a preferred leader may be behind: it must catch up before anything commits."""
+
+
+class Election(Enum):
+    """Why a leader is looked for."""
+
+    CLEAN = "clean"
+    """Who leads and may goes on; else the first who may."""
+    PREFERRED = "preferred"
+    """The first of the assignment if it is in sync; else as CLEAN."""
+    UNCLEAN = "unclean"
+    """As CLEAN; where nobody is eligible, the replica that a person has chosen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A change of one partition, before the rules have been asked.
+
+    None leaves the in-sync replicas as they are; their order does not matter. `distrusted`: their
+    disks may lack what was acknowledged to have been there, so they are neither in sync nor
+    eligible after it. `moved`: node id to the directory, empty so far, that gets its replica; such
+    a node belongs to the distrusted, and not even a person should choose it. `chosen`: for UNCLEAN.
+    """
+
+    in_sync_replicas: Sequence[int] | None = None
+    distrusted: frozenset[int] = frozenset()
+    election: Election = Election.CLEAN
+    moved: Mapping[int, Uuid] = field(default_factory=dict)
+    chosen: int = NO_NODE
+    is_recovered: bool = False
+    """The leader has taken over after an unclean election."""
+
+
+@dataclass(frozen=True, slots=True)
+class Elected:
+    """The result of an election; NO_NODE where nobody may lead."""
+
+    leader: int
+    is_unclean: bool = False
+
+
+def may_lead(partition: PartitionImage, node_id: int, brokers: Brokers) -> bool:
+    """Whether a broker is a replica, in service, and on the disk that the replica lies on."""
+    broker = brokers.get(node_id)
+    if broker is None or not broker.is_active or node_id not in partition.replicas:
+        return False
+    directory = directory_of(partition, node_id)
+    return directory is None or not broker.directory_ids or directory in broker.directory_ids
+
+
+def directory_of(partition: PartitionImage, node_id: int) -> Uuid | None:
+    """Where a replica lies; None where an older version did not record it."""
+    if not partition.directories:
+        return None
+    return partition.directories[partition.replicas.index(node_id)]
+
+
+def elect(
+    partition: PartitionImage, brokers: Brokers, election: Election, chosen: int = NO_NODE
+) -> Elected:
+    """The leader that a partition gets, given who is in sync and who eligible.
+
+    `chosen` counts only for an UNCLEAN election, and only where a clean one finds nobody.
+    """
+    able = [node_id for node_id in partition.replicas if may_lead(partition, node_id, brokers)]
+    in_sync = [node_id for node_id in able if node_id in partition.in_sync_replicas]
+    eligible = [node_id for node_id in able if node_id in partition.eligible_leader_replicas]
+    if election is Election.PREFERRED and in_sync[:1] == list(partition.replicas[:1]):
+        return Elected(in_sync[0])
+    if partition.leader in in_sync:
+        return Elected(partition.leader)
+    for node_id in (*in_sync, *eligible):
+        return Elected(node_id)
+    if election is Election.UNCLEAN and chosen in able:
+        return Elected(chosen, is_unclean=True)
+    return Elected(NO_NODE)
+
+
+def min_in_sync_replicas(topic: TopicImage, image: MetadataImage, config: BrokerConfig) -> int:
+    """The topic's `min.insync.replicas`; each partition can have at most as many as replicas."""
+    settings = image.settings(TOPIC_RESOURCE, topic.name)
+    return config.log_config(settings).min_insync_replicas
+
+
+def change(
+    topic_id: Uuid,
+    number: int,
+    partition: PartitionImage,
+    wanted: Wanted,
+    brokers: Brokers,
+    min_isr: int,
+) -> PartitionChangeRecord:
+    """The record that makes `wanted` true, with all that follows from it.
+
+    It may change nothing but the partition epoch: who must not write such a record asks `differs`.
+    `min_isr` is the topic's; the partition's is at most its number of replicas.
+    """
+    after = _settled(partition, wanted, min_isr)
+    elected = elect(after, brokers, wanted.election, wanted.chosen)
+    in_sync, eligible = after.in_sync_replicas, after.eligible_leader_replicas
+    known = after.last_known_elr
+    if elected.is_unclean:
+        # What the others hold is no longer a part of what the new leader holds.
+        in_sync, eligible, known = (elected.leader,), (), ()
+    elif elected.leader != NO_NODE and elected.leader not in in_sync:
+        in_sync = (*in_sync, elected.leader)
+        in_sync, eligible, known = _with_eligible(after, in_sync, frozenset(), min_isr)
+    record = PartitionChangeRecord(partition_id=number, topic_id=topic_id)
+    if wanted.in_sync_replicas is not None or in_sync != partition.in_sync_replicas:
+        record.isr = list(in_sync)
+    if eligible != partition.eligible_leader_replicas:
+        record.eligible_leader_replicas = list(eligible)
+    if known != partition.last_known_elr:
+        record.last_known_elr = list(known)
+    if after.directories != partition.directories:
+        record.directories = list(after.directories)
+    if elected.leader != partition.leader:
+        record.leader = elected.leader
+    if elected.is_unclean:
+        record.leader_recovery_state = RECOVERING
+    elif after.leader_recovery_state != partition.leader_recovery_state:
+        record.leader_recovery_state = after.leader_recovery_state
+    return record
+
+
+def differs(partition: PartitionImage, record: PartitionChangeRecord) -> bool:
+    """Whether a change is more than another partition epoch."""
+    after = partition.changed(record)
+    return record.leader != LEADER_UNCHANGED or after != partition.changed(PartitionChangeRecord())
+
+
+def _settled(partition: PartitionImage, wanted: Wanted, min_isr: int) -> PartitionImage:
+    """The partition with `wanted`, before anybody is elected."""
+    asked = partition.in_sync_replicas
+    if wanted.in_sync_replicas is not None:
+        asked = tuple(wanted.in_sync_replicas)
+    in_sync = tuple(node_id for node_id in asked if node_id not in wanted.distrusted)
+    in_sync, eligible, known = _with_eligible(partition, in_sync, wanted.distrusted, min_isr)
+    known = tuple(node_id for node_id in known if node_id not in wanted.moved)
+    directories = partition.directories
+    if directories and wanted.moved:
+        directories = tuple(
+            wanted.moved.get(node_id, directory)
+            for node_id, directory in zip(partition.replicas, directories, strict=True)
+        )
+    record = PartitionChangeRecord(
+        isr=list(in_sync),
+        eligible_leader_replicas=list(eligible),
+        last_known_elr=list(known),
+        directories=list(directories),
+    )
+    if wanted.is_recovered:
+        record.leader_recovery_state = RECOVERED
+    return partition.changed(record)
+
+
+def _with_eligible(
+    partition: PartitionImage,
+    in_sync: tuple[int, ...],
+    distrusted: frozenset[int],
+    min_isr: int,
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """In-sync, eligible and last known eligible replicas, once `in_sync` are in sync.
+
+    Who leaves is eligible only if fewer than the minimum remain: with enough of them, records are
+    committed that it lacks.
+    """
+    if len(in_sync) >= min(min_isr, len(partition.replicas)):
+        return in_sync, (), ()
+    left = [
+        node_id
+        for node_id in (*partition.eligible_leader_replicas, *partition.in_sync_replicas)
+        if node_id not in in_sync
+    ]
+    eligible = tuple(dict.fromkeys(node_id for node_id in left if node_id not in distrusted))
+    doubtful = (*partition.last_known_elr, *(one for one in left if one in distrusted))
+    known = dict.fromkeys(one for one in doubtful if one not in (*in_sync, *eligible))
+    return in_sync, eligible, tuple(known)
+
+
+def partitions_of(image: MetadataImage) -> Iterator[tuple[TopicImage, int, PartitionImage]]:
+    """All partitions with their topics and numbers, in the image's order."""
+    for topic in image.topics.values():
+        for number, partition in enumerate(topic.partitions):
+            yield topic, number, partition
+
+
+def lowered_min_isr(
+    image: MetadataImage, topic: TopicImage, min_isr: int
+) -> Sequence[MetadataRecord]:
+    """What belongs into the batch in which a topic's `min.insync.replicas` becomes `min_isr`.
+
+    From that record on fewer replicas commit, so who is eligible only because they were too few
+    must not stay it. Where they are too few for the new minimum as well, nothing commits, and the
+    eligible ones, who may be all there are, stay.
+    """
+    records = []
+    for number, partition in enumerate(topic.partitions):
+        record = change(topic.topic_id, number, partition, Wanted(), image.brokers, min_isr)
+        if differs(partition, record):
+            records.append(record)
+    return records
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """What is known of a partition's preferred leader, in lived ms and records."""
+
+    unfenced_for_ms: int
+    since_last_return_ms: int
+    lag: int
+
+
+def give_back(partition: PartitionImage, brokers: Brokers, ready: Readiness) -> bool:
+    """Whether leadership should return, without being asked to, to the first of the assignment.
+
+    Not to one that has just come up, is behind, or has been given it back a moment ago: each
+    return costs its clients a refusal, and a broker that comes and goes would cost them many.
+    """
+    preferred = elect(partition, brokers, Election.PREFERRED).leader
+    return (
+        preferred not in (NO_NODE, partition.leader)
+        and preferred == partition.replicas[0]
+        and ready.unfenced_for_ms >= PREFERRED_UNFENCED_MS
+        and ready.since_last_return_ms >= PREFERRED_INTERVAL_MS
+        and ready.lag <= PREFERRED_LAG_MAX
+    )
+
+
+def elect_by_order(
+    topic: TopicImage,
+    number: int,
+    image: MetadataImage,
+    election: Election,
+    min_isr: int,
+    chosen: int = NO_NODE,
+) -> PartitionChangeRecord:
+    """ElectLeaders for one partition: of a person, who waits for no readiness (KIP-460).
+
+    Raises PREFERRED_LEADER_NOT_AVAILABLE or ELIGIBLE_LEADERS_NOT_AVAILABLE where the wanted leader
+    may not lead, ELECTION_NOT_NEEDED where there is nothing to do.
+    """
+    partition = topic.partitions[number]
+    name = f"{topic.name}-{number}"
+    elected = elect(partition, image.brokers, election, chosen)
+    if election is Election.PREFERRED:
+        if partition.leader == partition.replicas[0]:
+            raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, f"{name} is led by its preferred leader")
+        if elected.leader != partition.replicas[0]:
+            raise ApiError(
+                ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+                f"broker {partition.replicas[0]}, which {name} prefers, is not in sync and in "
+                "service",
+            )
+    elif elected.leader == NO_NODE:
+        raise ApiError(
+            ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, f"no replica of {name} may lead it"
+        )
+    elif elected.leader == partition.leader:
+        raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, f"{name} has a leader: {partition.leader}")
+    wanted = Wanted(election=election, chosen=chosen)
+    return change(topic.topic_id, number, partition, wanted, image.brokers, min_isr)

@@ -1,0 +1,278 @@
+"""Who is alive, as the active controller sees it: sessions, closed connections, probes, heartbeats.
+
+Floor: controller. Pure, and soft: nothing of it is in the log, and each won epoch of the quorum
+begins one anew. All times are *lived* ms, in which a stall of the controller's own loop does not
+count, so that it takes nobody for dead because it was away itself; that, and reading all sockets
+before anything is judged, is the driver's.
+
+Dying is noticed in three ways. A closed connection alone fences nobody: it asks for a probe of the
+broker's registered address. Refused means that the process is gone: fenced at once. Otherwise the
+same incarnation has `RECONNECT_MS` to come back; a listener that still accepts, or a name that does
+not resolve, is no verdict, and the session decides. A session ends without heartbeats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from broker.config import BrokerConfig
+from broker.controller.alter_partition import check_broker_epoch
+from broker.controller.outcome import Outcome
+from broker.controller.registration import fence, leads_nothing, stop, unfence
+from broker.metadata.image import BrokerImage, MetadataImage
+from broker.metadata.records import MetadataRecord
+from protocol.messages.membership import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from protocol.types import NO_OFFSET, Uuid
+
+SESSION_TIMEOUT_MS = 9_000
+"""Kafka's `broker.session.timeout.ms`."""
+
+RECONNECT_MS = 500
+"""How long the connection to the controller may be closed, when its end is not explained."""
+
+
+class Verdict(Enum):
+    """What became of a connection to the registered address of a broker's BROKER listener."""
+
+    REFUSED = "refused"
+    ACCEPTED = "accepted"
+    SILENT = "silent"
+    UNREACHABLE = "unreachable"
+    UNRESOLVED = "unresolved"
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """An address to be tried; the verdict comes back with it. A probe is answered in any case."""
+
+    number: int
+    node_id: int
+    broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """A registration to be fenced: `registration.fence`, unless its epoch is another by then."""
+
+    node_id: int
+    broker_epoch: int
+
+
+@dataclass(slots=True)
+class Session:
+    """One incarnation. `link`: its open connection, by the driver's number, None without one."""
+
+    incarnation_id: Uuid
+    broker_epoch: int
+    ends_ms: int
+    unfenced_ms: int | None = None
+    link: int | None = None
+    doubted_ms: int | None = None
+    """When it counts as dead unless it has come back by then."""
+    closed_ms: int | None = None
+    """Since when it has no connection; None while it has one."""
+    probe: int | None = None
+    metadata_offset: int = NO_OFFSET
+    stop_offset: int | None = None
+    """What all others must have replayed before it may stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What a heartbeat leads to: the broker's standing once the records are in."""
+
+    records: Sequence[MetadataRecord]
+    is_fenced: bool
+    may_stop: bool = False
+
+
+class Liveness:
+    """The sessions of one controller, by node id."""
+
+    def __init__(self, own_id: int, session_timeout_ms: int = SESSION_TIMEOUT_MS) -> None:
+        """`own_id`: the controller's node, which is never probed."""
+        self._own_id = own_id
+        self._session_timeout_ms = session_timeout_ms
+        self._sessions: dict[int, Session] = {}
+        self._probes = 0
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When `dead` may have something to say; None without sessions."""
+        ends = [_deadline_ms(one) for one in self._sessions.values()]
+        return min(ends, default=None)
+
+    def took_over(self, image: MetadataImage, predecessor: int | None, now_ms: int) -> list[Probe]:
+        """A controller begins: everybody has a full session, and is probed, the predecessor first.
+
+        Nobody is judged by what went on before: no connection and no heartbeat was this one's.
+        """
+        for broker in image.brokers.values():
+            if not broker.is_fenced:
+                self.registered(broker, now_ms)
+                if broker.is_stopping:
+                    self._sessions[broker.node_id].stop_offset = image.end_offset - 1
+        others = [node_id for node_id in self._sessions if node_id != self._own_id]
+        others.sort(key=lambda node_id: (node_id != predecessor, node_id))
+        return [self._probe(node_id) for node_id in others]
+
+    def registered(self, broker: BrokerImage, now_ms: int) -> None:
+        """An incarnation has its epoch; a repeated registration leaves its session as it is."""
+        known = self._sessions.get(broker.node_id)
+        if known is not None and known.broker_epoch == broker.broker_epoch:
+            return
+        self._sessions[broker.node_id] = Session(
+            broker.incarnation_id,
+            broker.broker_epoch,
+            ends_ms=now_ms + self._session_timeout_ms,
+            unfenced_ms=None if broker.is_fenced else now_ms,
+            closed_ms=now_ms,
+        )
+
+    def connected(self, node_id: int, incarnation_id: Uuid, link: int) -> None:
+        """A broker has said on a connection which incarnation it is; a heartbeat says it too."""
+        session = self._sessions.get(node_id)
+        if session is not None and session.incarnation_id == incarnation_id:
+            session.link = link
+            session.closed_ms = session.doubted_ms = session.probe = None
+
+    def closed(self, node_id: int, link: int, now_ms: int) -> Probe | None:
+        """A connection has ended without a goodbye; None if it was not the session's last one."""
+        session = self._sessions.get(node_id)
+        if session is None or session.link != link:
+            return None
+        session.link = None
+        session.closed_ms = now_ms
+        session.doubted_ms = now_ms + RECONNECT_MS
+        return self._probe(node_id)
+
+    def probed(self, probe: Probe, verdict: Verdict, now_ms: int) -> Dead | None:
+        """The verdict about an address; without effect if the broker has come back meanwhile."""
+        session = self._sessions.get(probe.node_id)
+        if session is None or session.probe != probe.number:
+            return None
+        session.probe = None
+        if verdict is Verdict.REFUSED:
+            return self._dead(probe.node_id)
+        if verdict in (Verdict.ACCEPTED, Verdict.UNRESOLVED):
+            session.doubted_ms = None
+        elif session.doubted_ms is None:
+            # Of a takeover's probe: the broker may not even have heard of this controller yet.
+            session.doubted_ms = now_ms + RECONNECT_MS
+        return None
+
+    def dead(self, now_ms: int) -> list[Dead]:
+        """Whose time is up. Their sessions are gone: the caller fences those `to_be_fenced`."""
+        lapsed = [
+            node_id
+            for node_id, session in self._sessions.items()
+            if now_ms >= _deadline_ms(session)
+        ]
+        return [self._dead(node_id) for node_id in sorted(lapsed)]
+
+    def is_live(self, node_id: int, now_ms: int) -> bool:
+        """Whether the registered incarnation may still run, so that another must not take its id.
+
+        One whose connection has been closed for `RECONNECT_MS` does not hold the id: it will be
+        refused by its epoch should it come back.
+        """
+        session = self._sessions.get(node_id)
+        if session is None or now_ms >= session.ends_ms:
+            return False
+        return session.closed_ms is None or now_ms < session.closed_ms + RECONNECT_MS
+
+    def unfenced_for_ms(self, node_id: int, now_ms: int) -> int:
+        """How long a broker has been in service, as far as this controller knows."""
+        session = self._sessions.get(node_id)
+        if session is None or session.unfenced_ms is None:
+            return 0
+        return now_ms - session.unfenced_ms
+
+    def heartbeat(
+        self,
+        request: BrokerHeartbeatRequest,
+        image: MetadataImage,
+        config: BrokerConfig,
+        link: int,
+        now_ms: int,
+    ) -> Outcome[BrokerHeartbeatResponse]:
+        """BrokerHeartbeat: the session goes on, and the broker learns what it may do.
+
+        Raises what `check_broker_epoch` raises; an epoch of another life renews nothing.
+        """
+        broker = check_broker_epoch(request.broker_id, request.broker_epoch, image)
+        self.registered(broker, now_ms)
+        session = self._sessions[broker.node_id]
+        self.connected(broker.node_id, broker.incarnation_id, link)
+        session.ends_ms = now_ms + self._session_timeout_ms
+        session.metadata_offset = max(session.metadata_offset, request.current_metadata_offset)
+        is_caught_up = session.metadata_offset >= broker.broker_epoch
+        if request.want_shut_down or broker.is_stopping:
+            step = self._stopping(broker, session, image, config)
+        elif broker.is_fenced and is_caught_up and not request.want_fence:
+            step = _Step(unfence(broker.node_id, image, config), is_fenced=False)
+        elif not broker.is_fenced and request.want_fence:
+            step = _Step(fence(broker.node_id, image, config), is_fenced=True)
+        else:
+            step = _Step((), broker.is_fenced)
+        if step.is_fenced:
+            session.unfenced_ms = None
+        elif session.unfenced_ms is None:
+            session.unfenced_ms = now_ms
+        response = BrokerHeartbeatResponse(
+            is_caught_up=is_caught_up, is_fenced=step.is_fenced, should_shut_down=step.may_stop
+        )
+        return Outcome(step.records, response)
+
+    def _stopping(
+        self, broker: BrokerImage, session: Session, image: MetadataImage, config: BrokerConfig
+    ) -> _Step:
+        """A broker may go when it leads nothing and everybody else has heard of that."""
+        node_id = broker.node_id
+        if broker.is_fenced:
+            return _Step((), is_fenced=True, may_stop=True)
+        if not broker.is_stopping:
+            records = stop(node_id, image, config)
+            session.stop_offset = image.end_offset + len(records) - 1
+            return _Step(records, is_fenced=False)
+        if session.stop_offset is None:
+            session.stop_offset = image.end_offset - 1
+        if leads_nothing(node_id, image) and self._have_passed(session.stop_offset, node_id):
+            return _Step(fence(node_id, image, config), is_fenced=True, may_stop=True)
+        return _Step((), is_fenced=False)
+
+    def _have_passed(self, offset: int, but: int) -> bool:
+        """Whether all other brokers in service have replayed the record at an offset."""
+        return all(
+            session.metadata_offset >= offset
+            for node_id, session in self._sessions.items()
+            if node_id != but and session.unfenced_ms is not None
+        )
+
+    def _probe(self, node_id: int) -> Probe:
+        self._probes += 1
+        session = self._sessions[node_id]
+        session.probe = self._probes
+        return Probe(self._probes, node_id, session.broker_epoch)
+
+    def _dead(self, node_id: int) -> Dead:
+        return Dead(node_id, self._sessions.pop(node_id).broker_epoch)
+
+
+def _deadline_ms(session: Session) -> int:
+    if session.doubted_ms is None:
+        return session.ends_ms
+    return min(session.ends_ms, session.doubted_ms)
+
+
+def to_be_fenced(dead: Iterable[Dead], image: MetadataImage) -> list[Dead]:
+    """The dead without those that the image has fenced already, or under another epoch."""
+    return [
+        one
+        for one in dead
+        if (broker := image.brokers.get(one.node_id)) is not None
+        and broker.broker_epoch == one.broker_epoch
+        and not broker.is_fenced
+    ]

@@ -1,0 +1,260 @@
+"""Who belongs to the cluster, and what becomes of partitions as brokers come, stall, stop and go.
+
+Floor: controller. Pure. Each function gives one batch: the broker's standing and everything that
+follows from it for partitions are committed together or not at all. A broker is registered fenced,
+out of every in-sync set, and under an epoch of its own; what it led has a leader epoch of its own
+from then on, so that two histories never share one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from broker.config import BrokerConfig
+from broker.controller.leadership import (
+    Brokers,
+    Wanted,
+    change,
+    differs,
+    directory_of,
+    min_in_sync_replicas,
+    partitions_of,
+)
+from broker.controller.outcome import Outcome
+from broker.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from broker.metadata.records import (
+    IN_CONTROLLED_SHUTDOWN,
+    TOPIC_RESOURCE,
+    BrokerEndpoint,
+    BrokerFeature,
+    BrokerRegistrationChangeRecord,
+    FenceBrokerRecord,
+    MetadataRecord,
+    PartitionChangeRecord,
+    RegisterBrokerRecord,
+    UnfenceBrokerRecord,
+)
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.membership import BrokerRegistrationRequest, BrokerRegistrationResponse
+from protocol.types import NO_NODE, Uuid, uuid_to_base64
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a registration is judged by besides the image.
+
+    `is_live`: whether the incarnation that is registered under the id may still be running.
+    `voter_directory`: the directory under which the voter set has the node, None if it is no voter.
+    """
+
+    cluster_id: str
+    is_live: bool
+    voter_directory: Uuid | None
+
+
+def register(
+    request: BrokerRegistrationRequest,
+    image: MetadataImage,
+    config: BrokerConfig,
+    standing: Standing,
+) -> Outcome[BrokerRegistrationResponse]:
+    """BrokerRegistration. The same incarnation again gets the epoch it has, and changes nothing.
+
+    Raises INCONSISTENT_CLUSTER_ID, DUPLICATE_BROKER_REGISTRATION while another incarnation may
+    live or holds one of the directories, INVALID_REQUEST for directories that no broker can have.
+    """
+    known = image.brokers.get(request.broker_id)
+    _refuse_foreign(request, standing)
+    if known is not None and known.incarnation_id == request.incarnation_id:
+        return Outcome([], BrokerRegistrationResponse(broker_epoch=known.broker_epoch))
+    _refuse_directories(request, image, standing)
+    if known is not None and standing.is_live:
+        raise ApiError(
+            ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+            f"broker {request.broker_id} is running as incarnation "
+            f"{uuid_to_base64(known.incarnation_id)} at {_addresses(known)}; incarnation "
+            f"{uuid_to_base64(request.incarnation_id)} at {_wanted_addresses(request)} must have "
+            "an id of its own, or wait until the other has ended",
+        )
+    # The offset of the batch's first record.
+    broker_epoch = image.end_offset
+    record = _record(request, broker_epoch)
+    brokers = {**image.brokers, request.broker_id: _image_of(request, broker_epoch)}
+    records: list[MetadataRecord] = [record]
+    for topic, number, partition in partitions_of(image):
+        if request.broker_id in partition.replicas:
+            wanted = _after_restart(request, known, partition, _is_flushed(topic, image, config))
+            min_isr = min_in_sync_replicas(topic, image, config)
+            changed = change(topic.topic_id, number, partition, wanted, brokers, min_isr)
+            if differs(partition, changed):
+                records.append(changed)
+    return Outcome(records, BrokerRegistrationResponse(broker_epoch=broker_epoch))
+
+
+def fence(node_id: int, image: MetadataImage, config: BrokerConfig) -> Sequence[MetadataRecord]:
+    """A broker is taken for dead: it leads nothing and is in sync nowhere. Always safe."""
+    broker = image.brokers[node_id]
+    brokers = {**image.brokers, node_id: replace(broker, is_fenced=True)}
+    record = FenceBrokerRecord(broker_id=node_id, broker_epoch=broker.broker_epoch)
+    return [record, *_without(node_id, image, brokers, config)]
+
+
+def stop(node_id: int, image: MetadataImage, config: BrokerConfig) -> Sequence[MetadataRecord]:
+    """A broker wants to stop: its leaderships move, and it leaves every in-sync set."""
+    broker = image.brokers[node_id]
+    brokers = {**image.brokers, node_id: replace(broker, is_stopping=True)}
+    record = BrokerRegistrationChangeRecord(
+        broker_id=node_id,
+        broker_epoch=broker.broker_epoch,
+        in_controlled_shutdown=IN_CONTROLLED_SHUTDOWN,
+    )
+    return [record, *_without(node_id, image, brokers, config)]
+
+
+def unfence(node_id: int, image: MetadataImage, config: BrokerConfig) -> Sequence[MetadataRecord]:
+    """A broker has replayed its own registration: it may serve, and leads what nobody leads."""
+    broker = image.brokers[node_id]
+    brokers = {**image.brokers, node_id: replace(broker, is_fenced=False)}
+    records: list[MetadataRecord] = [
+        UnfenceBrokerRecord(broker_id=node_id, broker_epoch=broker.broker_epoch)
+    ]
+    for topic, number, partition in partitions_of(image):
+        if partition.leader == NO_NODE and node_id in partition.replicas:
+            min_isr = min_in_sync_replicas(topic, image, config)
+            changed = change(topic.topic_id, number, partition, Wanted(), brokers, min_isr)
+            if differs(partition, changed):
+                records.append(changed)
+    return records
+
+
+def leads_nothing(node_id: int, image: MetadataImage) -> bool:
+    """Whether a broker that is stopping may go as far as leaderships are concerned."""
+    return all(partition.leader != node_id for _, _, partition in partitions_of(image))
+
+
+def _without(
+    node_id: int, image: MetadataImage, brokers: Brokers, config: BrokerConfig
+) -> Iterator[PartitionChangeRecord]:
+    for topic, number, partition in partitions_of(image):
+        if node_id in partition.in_sync_replicas or partition.leader == node_id:
+            wanted = Wanted(in_sync_replicas=_others(partition, node_id))
+            min_isr = min_in_sync_replicas(topic, image, config)
+            yield change(topic.topic_id, number, partition, wanted, brokers, min_isr)
+
+
+def _others(partition: PartitionImage, node_id: int) -> tuple[int, ...]:
+    return tuple(one for one in partition.in_sync_replicas if one != node_id)
+
+
+def _after_restart(
+    request: BrokerRegistrationRequest,
+    known: BrokerImage | None,
+    partition: PartitionImage,
+    is_flushed: bool,
+) -> Wanted:
+    """What a new incarnation's disk is believed of one partition."""
+    node_id = request.broker_id
+    directory = directory_of(partition, node_id)
+    before = () if known is None else known.directory_ids
+    lay_in = before if directory is None else (directory,)
+    in_sync = _others(partition, node_id)
+    if not set(lay_in) <= set(request.log_dirs):
+        return Wanted(in_sync, frozenset({node_id}), moved={node_id: request.log_dirs[0]})
+    has_lost_nothing = known is not None and request.previous_broker_epoch == known.broker_epoch
+    is_known = known is not None or directory is not None
+    is_trusted = is_known and (is_flushed or has_lost_nothing)
+    distrusted = frozenset[int]() if is_trusted else frozenset({node_id})
+    return Wanted(in_sync, distrusted)
+
+
+def _is_flushed(topic: TopicImage, image: MetadataImage, config: BrokerConfig) -> bool:
+    settings = image.settings(TOPIC_RESOURCE, topic.name)
+    return config.log_config(settings).is_flushed_before_ack
+
+
+def _refuse_foreign(request: BrokerRegistrationRequest, standing: Standing) -> None:
+    if request.cluster_id != standing.cluster_id:
+        raise ApiError(
+            ErrorCode.INCONSISTENT_CLUSTER_ID,
+            f"broker {request.broker_id} at {_wanted_addresses(request)} belongs to cluster "
+            f"{request.cluster_id}, this is cluster {standing.cluster_id}",
+        )
+
+
+def _refuse_directories(
+    request: BrokerRegistrationRequest, image: MetadataImage, standing: Standing
+) -> None:
+    """A folder that is copied, emptied or exchanged must not pass for the one that it was."""
+    if not request.log_dirs or len(set(request.log_dirs)) != len(request.log_dirs):
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"broker {request.broker_id} names {len(request.log_dirs)} directories; expected at "
+            "least one, and each once",
+        )
+    here = _wanted_addresses(request)
+    for other in image.brokers.values():
+        both = [one for one in request.log_dirs if one in other.directory_ids]
+        if both and other.node_id != request.broker_id:
+            raise ApiError(
+                ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+                f"directory {uuid_to_base64(both[0])} belongs to broker {other.node_id} at "
+                f"{_addresses(other)}; broker {request.broker_id} at {here} has a copy of it and "
+                "must start with a folder of its own",
+            )
+    wanted = standing.voter_directory
+    if wanted is not None and wanted not in request.log_dirs:
+        raise ApiError(
+            ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+            f"broker {request.broker_id} is a voter with directory {uuid_to_base64(wanted)}, but "
+            f"at {here} it has directory {uuid_to_base64(request.log_dirs[0])}: its folder was "
+            "emptied or exchanged. Bring the old one back, or take the voter out and add it anew",
+        )
+
+
+def _record(request: BrokerRegistrationRequest, broker_epoch: int) -> RegisterBrokerRecord:
+    return RegisterBrokerRecord(
+        broker_id=request.broker_id,
+        incarnation_id=request.incarnation_id,
+        broker_epoch=broker_epoch,
+        end_points=[
+            BrokerEndpoint(
+                name=one.name,
+                host=one.host,
+                port=one.port,
+                security_protocol=one.security_protocol,
+            )
+            for one in request.listeners
+        ],
+        features=[
+            BrokerFeature(
+                name=one.name,
+                min_supported_version=one.min_supported_version,
+                max_supported_version=one.max_supported_version,
+            )
+            for one in request.features
+        ],
+        rack=request.rack,
+        fenced=True,
+        log_dirs=list(request.log_dirs),
+    )
+
+
+def _image_of(request: BrokerRegistrationRequest, broker_epoch: int) -> BrokerImage:
+    return BrokerImage(
+        request.broker_id,
+        request.incarnation_id,
+        broker_epoch,
+        {one.name: (one.host, one.port) for one in request.listeners},
+        request.rack,
+        is_fenced=True,
+        directory_ids=tuple(request.log_dirs),
+    )
+
+
+def _addresses(broker: BrokerImage) -> str:
+    return ", ".join(f"{name}://{host}:{port}" for name, (host, port) in broker.listeners.items())
+
+
+def _wanted_addresses(request: BrokerRegistrationRequest) -> str:
+    return ", ".join(f"{one.name}://{one.host}:{one.port}" for one in request.listeners)

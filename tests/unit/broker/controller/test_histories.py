@@ -1,0 +1,306 @@
+"""Random lives of one partition, against a model of what its disks hold; and with rules left out.
+
+The model commits a record whenever enough replicas are in sync, on all of them, on those who may
+be in sync without the leader knowing (decision 0029), and on nobody else.
+Replay a seed by `history(SEED)`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from broker.controller import alter_partition as altering
+from broker.controller import leadership, registration
+from broker.controller.alter_partition import alter_partition
+from broker.controller.leadership import Election, Wanted, elect_by_order
+from broker.controller.registration import Standing, fence, register, stop, unfence
+from broker.metadata.image import MetadataImage, PartitionImage
+from broker.metadata.records import TOPIC_RESOURCE, ConfigRecord, MetadataRecord
+from protocol.errors import ApiError
+from protocol.messages.membership import (
+    AlterPartitionRequest,
+    AlterPartitionRequestPartition,
+    AlterPartitionRequestTopic,
+    BrokerState,
+)
+from protocol.types import NO_NODE, Uuid
+from tests.unit.broker.controller.kit import (
+    CLUSTER,
+    CONFIG,
+    NODES,
+    TOPIC_ID,
+    after,
+    image_of,
+    one_of,
+    partition,
+)
+from tests.unit.broker.controller.kit import (
+    registration as request_of,
+)
+
+SEEDS = range(60)
+STEPS = 80
+ANYTHING = Standing(CLUSTER, is_live=False, voter_directory=None)
+
+
+class Model:
+    """The metadata image, and how many records each broker's disk holds."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.chance = chance
+        self.is_flushed = chance.random() < 0.6
+        self.min_isr = chance.choice([1, 2, 2, 3])
+        settings = {} if self.is_flushed else {"flush.messages": "1000"}
+        self.image: MetadataImage = image_of(partition(), min_isr=self.min_isr, settings=settings)
+        self.held = dict.fromkeys(NODES, 0)
+        self.committed = 0
+        self.led: dict[int, int] = {}
+        """Node id to the leader epoch in which its last life led."""
+        self.lives = dict.fromkeys(NODES, 0)
+        self.disks = 0x9000
+        self.epochs_seen: dict[int, int] = {}
+        self.delayed: list[AlterPartitionRequest] = []
+
+    @property
+    def partition(self) -> PartitionImage:
+        return one_of(self.image)
+
+    def replay(self, records: Any) -> None:
+        before = self.partition
+        self.image = after(self.image, records)
+        one = self.partition
+        assert one.leader == before.leader or one.leader_epoch > before.leader_epoch
+        self.check()
+
+    def check(self) -> None:
+        one = self.partition
+        in_sync, eligible = set(one.in_sync_replicas), set(one.eligible_leader_replicas)
+        assert not in_sync & eligible
+        assert not eligible or len(in_sync) < self.min_isr
+        for node_id in in_sync | eligible:
+            assert self.held[node_id] >= self.committed, f"{node_id} lacks what was acknowledged"
+        for node_id in in_sync:
+            assert self.image.brokers[node_id].is_active
+        if one.leader != NO_NODE:
+            assert one.leader in in_sync
+            assert self.epochs_seen.setdefault(one.leader_epoch, one.leader) == one.leader
+            assert one.leader_epoch > self.led.get(one.leader, -1), "two histories in one epoch"
+
+    def write(self) -> None:
+        """The leader appends; it commits if all in sync and enough of them."""
+        one = self.partition
+        if one.leader == NO_NODE or len(one.in_sync_replicas) < self.min_isr:
+            return
+        joining = self.joining()
+        epochs = {one.node_id: one.broker_epoch for one in self.image.brokers.values()}
+        if any(epochs[one.broker_id] != one.broker_epoch for one in joining):
+            # A joiner of a former life fetches no more, and a copy of the proposal is under way.
+            return
+        self.committed += 1
+        for node_id in (*one.in_sync_replicas, *(one.broker_id for one in joining)):
+            self.held[node_id] = self.committed
+        self.check()
+
+    def joining(self) -> list[BrokerState]:
+        """Whom the leader must count because a proposal under way may let them in."""
+        one = self.partition
+        return [
+            member
+            for request in self.delayed
+            for asked in request.topics[0].partitions
+            if asked.leader_epoch == one.leader_epoch
+            and asked.partition_epoch == one.partition_epoch
+            for member in asked.new_isr_with_epochs
+        ]
+
+    def fence(self) -> None:
+        node_id = self.chance.choice(NODES)
+        broker = self.image.brokers[node_id]
+        if broker.is_active:
+            self.replay(self.chance.choice([fence, stop])(node_id, self.image, CONFIG))
+
+    def unfence(self) -> None:
+        node_id = self.chance.choice(NODES)
+        broker = self.image.brokers[node_id]
+        if broker.is_fenced and not broker.is_stopping:
+            self.replay(unfence(node_id, self.image, CONFIG))
+
+    def restart(self) -> None:
+        """A new life: after a clean stop, a crash, or with an empty disk."""
+        node_id = self.chance.choice(NODES)
+        known = self.image.brokers[node_id]
+        request = request_of(node_id, directories=known.directory_ids)
+        self.lives[node_id] += 1
+        request.incarnation_id = Uuid(int=(1 << 32) + (self.lives[node_id] << 8) + node_id)
+        how = self.chance.random()
+        if how < 0.15:
+            self.disks += 1
+            request.log_dirs = [Uuid(int=self.disks)]
+            self.held[node_id] = 0
+        elif how < 0.5:
+            request.previous_broker_epoch = known.broker_epoch
+        elif not self.is_flushed:
+            self.held[node_id] = self.chance.randint(0, self.held[node_id])
+        if self.partition.leader == node_id:
+            self.led[node_id] = self.partition.leader_epoch
+        self.replay(register(request, self.image, CONFIG, ANYTHING).records)
+
+    def propose(self) -> None:
+        """The leader proposes a set; members catch up first. It arrives now, or later too."""
+        one = self.partition
+        if one.leader == NO_NODE:
+            return
+        others = [node_id for node_id in one.replicas if node_id != one.leader]
+        members = [one.leader, *self.chance.sample(others, self.chance.randint(0, 2))]
+        request = AlterPartitionRequest(
+            broker_id=one.leader,
+            broker_epoch=self.image.brokers[one.leader].broker_epoch,
+            topics=[
+                AlterPartitionRequestTopic(
+                    topic_id=TOPIC_ID,
+                    partitions=[
+                        AlterPartitionRequestPartition(
+                            partition_index=0,
+                            leader_epoch=one.leader_epoch,
+                            partition_epoch=one.partition_epoch,
+                            new_isr_with_epochs=[
+                                BrokerState(
+                                    broker_id=node_id,
+                                    broker_epoch=self.image.brokers[node_id].broker_epoch,
+                                )
+                                for node_id in members
+                            ],
+                        )
+                    ],
+                )
+            ],
+        )
+        for node_id in members:
+            self.held[node_id] = max(self.held[node_id], self.committed)
+        self.delayed.append(request)
+        if self.chance.random() < 0.7:
+            self.deliver(request)
+
+    def deliver_late(self) -> None:
+        if self.delayed:
+            self.deliver(self.chance.choice(self.delayed))
+
+    def deliver(self, request: AlterPartitionRequest) -> None:
+        with suppress(ApiError):
+            self.replay(alter_partition(request, self.image, CONFIG).records)
+
+    def set_min_isr(self) -> None:
+        self.min_isr = self.chance.choice([1, 2, 3])
+        record = ConfigRecord(
+            resource_type=TOPIC_RESOURCE,
+            resource_name="logs",
+            name="min.insync.replicas",
+            value=str(self.min_isr),
+        )
+        topic = self.image.topics["logs"]
+        self.replay([record, *leadership.lowered_min_isr(self.image, topic, self.min_isr)])
+
+    def choose(self) -> None:
+        """A person orders an unclean election; what the new leader lacks is given up."""
+        chosen = self.chance.choice(NODES)
+        topic = self.image.topics["logs"]
+        try:
+            record = elect_by_order(topic, 0, self.image, Election.UNCLEAN, self.min_isr, chosen)
+        except ApiError:
+            return
+        if self.partition.changed(record).leader_recovery_state:
+            self.committed = min(self.committed, self.held[chosen])
+            self.held = {one: min(held, self.committed) for one, held in self.held.items()}
+        self.replay([record])
+
+
+def history(seed: int) -> Model:
+    chance = random.Random(seed)
+    model = Model(chance)
+    steps: list[Callable[[], None]] = [
+        *[model.write] * 8, *[model.propose] * 3, *[model.unfence] * 5, *[model.restart] * 2,
+        model.fence, *[model.deliver_late] * 2, model.set_min_isr,
+    ]  # fmt: skip
+    for _ in range(STEPS):
+        if chance.random() < 0.02:
+            model.choose()
+        chance.choice(steps)()
+    return model
+
+
+def test_whoever_may_lead_holds_all_that_was_acknowledged() -> None:
+    committed = moves = 0
+    for seed in SEEDS:
+        try:
+            model = history(seed)
+        except AssertionError as error:
+            raise AssertionError(f"history({seed})") from error
+        committed += model.committed
+        moves += model.partition.leader_epoch
+    # The histories are worth something: records are committed and leaders change in them.
+    assert committed > 5 * len(SEEDS)
+    assert moves > 10 * len(SEEDS)
+
+
+def everybody_who_left_is_eligible(
+    one: PartitionImage, in_sync: tuple[int, ...], distrusted: frozenset[int], min_isr: int
+) -> Any:
+    left = {*one.eligible_leader_replicas, *one.in_sync_replicas} - set(in_sync) - distrusted
+    return in_sync, tuple(sorted(left)), ()
+
+
+def any_life(member: BrokerState, one: PartitionImage, broker: Any) -> bool:
+    return broker is not None and broker.broker_epoch == member.broker_epoch
+
+
+def a_restart_changes_nothing(*_: Any) -> Wanted:
+    return Wanted()
+
+
+def every_disk_is_trusted(request: Any, known: Any, one: PartitionImage, *_: Any) -> Wanted:
+    others = [node_id for node_id in one.in_sync_replicas if node_id != request.broker_id]
+    return Wanted(others)
+
+
+def no_clearing(*_: Any) -> list[MetadataRecord]:
+    return []
+
+
+def anybody(one: PartitionImage, node_id: int, brokers: Any) -> bool:
+    return node_id in brokers
+
+
+def no_epochs(asked: AlterPartitionRequestPartition, sender: int, one: PartitionImage) -> None:
+    asked.partition_epoch, asked.leader_epoch = one.partition_epoch, one.leader_epoch
+    if sender != one.leader:
+        raise ApiError(altering.ErrorCode.INVALID_REQUEST)
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "instead"),
+    [
+        pytest.param(altering, "_check", no_epochs, id="11, 12 partition and leader epoch"),
+        pytest.param(altering, "_is_eligible", any_life, id="14 fenced not into the ISR"),
+        pytest.param(registration, "_after_restart", a_restart_changes_nothing, id="16 new life"),
+        pytest.param(registration, "_after_restart", every_disk_is_trusted, id="19 disk"),
+        pytest.param(
+            leadership, "_with_eligible", everybody_who_left_is_eligible, id="18 ELR below min"
+        ),
+        pytest.param(
+            leadership, "lowered_min_isr", no_clearing, id="20 ELR when min ISR is lowered"
+        ),
+        pytest.param(leadership, "may_lead", anybody, id="KAFKA-19522 fenced leader"),
+    ],
+)
+def test_without_a_rule_some_history_goes_wrong(
+    place: Any, name: str, instead: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(place, name, instead)
+    with pytest.raises(AssertionError):
+        for seed in SEEDS:
+            history(seed)

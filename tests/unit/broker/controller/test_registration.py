@@ -1,0 +1,219 @@
+"""A broker comes, is fenced, stops and goes, and what becomes of its partitions with it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from broker.controller.registration import (
+    Standing,
+    fence,
+    leads_nothing,
+    register,
+    stop,
+    unfence,
+)
+from broker.metadata.image import MetadataImage
+from broker.metadata.records import MetadataRecord, RegisterBrokerRecord
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.membership import BrokerRegistrationRequest
+from protocol.types import NO_NODE, Uuid, uuid_to_base64
+from tests.unit.broker.controller.kit import (
+    CLUSTER,
+    CONFIG,
+    NODES,
+    ONE,
+    THREE,
+    TWO,
+    after,
+    disk,
+    image_of,
+    incarnation,
+    one_of,
+    partition,
+    registration,
+)
+
+DEAD = Standing(CLUSTER, is_live=False, voter_directory=None)
+LIVE = replace(DEAD, is_live=True)
+OTHER_DISK = Uuid(int=0xEE)
+
+
+def registered(
+    request: BrokerRegistrationRequest, image: MetadataImage, standing: Standing = DEAD
+) -> MetadataImage:
+    return after(image, register(request, image, CONFIG, standing).records)
+
+
+def refused(
+    request: BrokerRegistrationRequest, image: MetadataImage, standing: Standing = DEAD
+) -> ApiError:
+    with pytest.raises(ApiError) as error:
+        register(request, image, CONFIG, standing)
+    return error.value
+
+
+def sets(image: MetadataImage, number: int = 0) -> tuple[Sequence[int], ...]:
+    one = one_of(image, number)
+    return one.in_sync_replicas, one.eligible_leader_replicas, one.last_known_elr
+
+
+def test_a_registration_is_fenced_and_its_epoch_is_its_offset() -> None:
+    image = image_of(partition())
+    outcome = register(registration(ONE), image, CONFIG, DEAD)
+    assert outcome.reply.broker_epoch == image.end_offset
+    first = outcome.records[0]
+    assert isinstance(first, RegisterBrokerRecord)
+    assert first.broker_epoch == image.end_offset
+    broker = after(image, outcome.records).brokers[ONE]
+    assert (broker.is_fenced, broker.incarnation_id) == (True, incarnation(ONE, 1))
+    assert broker.directory_ids == (disk(ONE),)
+
+
+def test_the_same_incarnation_again_gets_its_epoch_and_changes_nothing() -> None:
+    """Also while it is live: an answer that was lost must not refuse it."""
+    image = registered(registration(ONE), image_of(partition()))
+    again = register(registration(ONE), image, CONFIG, LIVE)
+    assert again.records == []
+    assert again.reply.broker_epoch == image.brokers[ONE].broker_epoch
+
+
+def test_another_incarnation_is_refused_while_the_first_may_live() -> None:
+    error = refused(registration(ONE), image_of(partition()), LIVE)
+    assert error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    for side in (incarnation(ONE), incarnation(ONE, 1)):
+        assert uuid_to_base64(side) in error.message
+    assert "BROKER://broker-1:9094" in error.message
+
+
+def test_a_foreign_cluster_is_refused_with_both_named() -> None:
+    error = refused(registration(ONE, cluster_id="other"), image_of(partition()))
+    assert error.code is ErrorCode.INCONSISTENT_CLUSTER_ID
+    assert "other" in error.message and CLUSTER in error.message
+
+
+def test_a_copied_directory_is_refused_with_both_named() -> None:
+    error = refused(registration(4, directories=[disk(TWO)]), image_of(partition()))
+    assert error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    for side in (uuid_to_base64(disk(TWO)), "broker 2", "broker 4", "broker-4:9094"):
+        assert side in error.message
+
+
+def test_a_voter_with_an_emptied_directory_is_refused_with_both_named() -> None:
+    standing = replace(DEAD, voter_directory=disk(ONE))
+    error = refused(registration(ONE, directories=[OTHER_DISK]), image_of(partition()), standing)
+    assert error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    assert uuid_to_base64(disk(ONE)) in error.message
+    assert uuid_to_base64(OTHER_DISK) in error.message
+    assert registered(registration(ONE), image_of(partition()), standing).brokers[ONE].is_fenced
+
+
+@pytest.mark.parametrize("directories", [[], [OTHER_DISK, OTHER_DISK]])
+def test_a_broker_has_directories_and_each_once(directories: list[Uuid]) -> None:
+    error = refused(registration(ONE, directories=directories), image_of(partition()))
+    assert error.code is ErrorCode.INVALID_REQUEST
+
+
+def test_what_a_new_life_led_is_led_by_another_in_a_new_epoch() -> None:
+    later = registered(registration(ONE), image_of(partition()))
+    assert (one_of(later).leader, one_of(later).leader_epoch) == (TWO, 6)
+    assert sets(later) == ((TWO, THREE), (), ())
+
+
+def test_what_a_new_life_led_alone_it_leads_again_in_a_later_epoch() -> None:
+    alone = partition(isr=(ONE,), replicas=(ONE,))
+    later = registered(registration(ONE), image_of(alone))
+    assert (one_of(later).leader, one_of(later).leader_epoch) == (NO_NODE, 6)
+    assert sets(later) == ((), (ONE,), ())
+    again = after(later, unfence(ONE, later, CONFIG))
+    assert (one_of(again).leader, one_of(again).leader_epoch) == (ONE, 7)
+    assert sets(again) == ((ONE,), (), ())
+
+
+def test_the_first_broker_of_an_empty_cluster_registers() -> None:
+    image = registered(registration(ONE), MetadataImage())
+    assert image.brokers[ONE].broker_epoch == 0
+
+
+INTERVAL = {"flush.messages": "1000"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "previous_broker_epoch", "directories", "expected"),
+    [
+        pytest.param({}, -1, [disk(ONE)], ((), (ONE,), ()), id="synced before it was counted"),
+        pytest.param(INTERVAL, 0, [disk(ONE)], ((), (ONE,), ()), id="a clean stop"),
+        pytest.param(INTERVAL, -1, [disk(ONE)], ((), (), (ONE,)), id="an unclean one"),
+        pytest.param(INTERVAL, 7, [disk(ONE)], ((), (), (ONE,)), id="clean, but another life's"),
+        pytest.param({}, 0, [OTHER_DISK], ((), (), ()), id="another disk"),
+    ],
+)
+def test_what_a_returning_disk_is_believed(
+    settings: dict[str, str],
+    previous_broker_epoch: int,
+    directories: list[Uuid],
+    expected: tuple[Sequence[int], ...],
+) -> None:
+    request = registration(
+        ONE, previous_broker_epoch=previous_broker_epoch, directories=directories
+    )
+    for before in (partition(isr=(ONE,)), partition(isr=(), elr=(ONE,), leader=NO_NODE)):
+        later = registered(request, image_of(before, settings=settings))
+        assert sets(later) == expected
+        assert one_of(later).directories[0] == directories[0]
+
+
+def test_an_older_version_that_recorded_no_directories_is_trusted() -> None:
+    image = image_of(replace(partition(isr=(ONE,), replicas=(ONE,)), directories=()))
+    unrecorded = replace(image.brokers[ONE], directory_ids=())
+    image = replace(image, brokers={**image.brokers, ONE: unrecorded})
+    assert sets(registered(registration(ONE), image)) == ((), (ONE,), ())
+
+
+def test_a_registration_touches_no_partition_of_others() -> None:
+    image = image_of(partition(isr=(TWO,), leader=TWO, replicas=(TWO, THREE)))
+    assert one_of(registered(registration(ONE), image)) == one_of(image)
+
+
+def test_a_fenced_broker_leads_nothing_and_is_in_sync_nowhere() -> None:
+    image = image_of(partition(), partition(leader=TWO), partition(isr=(ONE,)))
+    later = after(image, fence(ONE, image, CONFIG))
+    assert later.brokers[ONE].is_fenced
+    assert [one_of(later, number).leader for number in range(3)] == [TWO, TWO, NO_NODE]
+    assert [one_of(later, number).leader_epoch for number in range(3)] == [6, 5, 6]
+    assert sets(later, 0) == ((TWO, THREE), (), ())
+    assert sets(later, 2) == ((), (ONE,), ())
+
+
+def test_a_stopping_broker_hands_over_and_stays_unfenced() -> None:
+    image = image_of(partition())
+    assert not leads_nothing(ONE, image)
+    later = after(image, stop(ONE, image, CONFIG))
+    assert (later.brokers[ONE].is_fenced, later.brokers[ONE].is_stopping) == (False, True)
+    assert one_of(later).leader == TWO
+    assert sets(later) == ((TWO, THREE), (), ())
+    assert leads_nothing(ONE, later)
+
+
+def test_an_unfenced_broker_leads_only_what_it_may() -> None:
+    image = image_of(
+        partition(isr=(), elr=(ONE,), leader=NO_NODE),
+        partition(isr=(), elr=(TWO,), leader=NO_NODE),
+        partition(isr=(), known=(ONE,), leader=NO_NODE),
+        active=(THREE,),
+    )
+    later = after(image, unfence(ONE, image, CONFIG))
+    assert not later.brokers[ONE].is_fenced
+    assert [one_of(later, number).leader for number in range(3)] == [ONE, NO_NODE, NO_NODE]
+
+
+@pytest.mark.parametrize("standing", [fence, stop])
+def test_the_brokers_own_record_comes_first(standing: object) -> None:
+    """A broker ignores what is older than its registration, so nothing of it may come before."""
+    image = image_of(partition())
+    assert callable(standing)
+    records: Sequence[MetadataRecord] = standing(ONE, image, CONFIG)
+    kinds = [type(record).__name__ for record in records]
+    assert kinds[0] in ("FenceBrokerRecord", "BrokerRegistrationChangeRecord")
+    assert kinds[1:] == ["PartitionChangeRecord"]
+    assert NODES == (ONE, TWO, THREE)
