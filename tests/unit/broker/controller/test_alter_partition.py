@@ -135,7 +135,7 @@ def test_unknown_topics_and_partitions() -> None:
         assert code(order) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-FOLLOWER = {"sender": TWO, "broker_epoch": 1}
+FOLLOWER: dict[str, Any] = {"sender": TWO, "broker_epoch": 1}
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_a_member_without_a_known_epoch_may_stay_but_not_join() -> None:
 
 def test_others_join_only_a_leader_that_has_taken_over() -> None:
     image = image_of(partition(isr=(ONE,), recovery=RECOVERING))
-    recovering = {"leader_recovery_state": RECOVERING}
+    recovering: dict[str, Any] = {"leader_recovery_state": RECOVERING}
     assert code(request(asked(ONE, TWO, **recovering)), image) == ErrorCode.INVALID_REQUEST
     assert code(request(asked(ONE, **recovering)), image) == ErrorCode.NONE
     later, (one,) = answer(request(asked(ONE, TWO)), image)
