@@ -219,9 +219,9 @@ class MetadataDelta:
                 self._registered_as(record.broker_id, record.broker_epoch)
                 del self._brokers[record.broker_id]
             case FenceBrokerRecord():
-                self._change_broker(record.broker_id, record.broker_epoch, is_fenced=True)
+                self._set_fence(record.broker_id, record.broker_epoch, is_fenced=True)
             case UnfenceBrokerRecord():
-                self._change_broker(record.broker_id, record.broker_epoch, is_fenced=False)
+                self._set_fence(record.broker_id, record.broker_epoch, is_fenced=False)
             case BrokerRegistrationChangeRecord():
                 self._change_registration(record)
             case FeatureLevelRecord():
@@ -257,9 +257,9 @@ class MetadataDelta:
             )
         return broker
 
-    def _change_broker(self, broker_id: int, broker_epoch: int, **changes: bool) -> None:
+    def _set_fence(self, broker_id: int, broker_epoch: int, is_fenced: bool) -> None:
         broker = self._registered_as(broker_id, broker_epoch)
-        self._brokers[broker_id] = replace(broker, **changes)  # type: ignore[arg-type]
+        self._brokers[broker_id] = replace(broker, is_fenced=is_fenced)
 
     def _change_registration(self, record: BrokerRegistrationChangeRecord) -> None:
         broker = self._registered_as(record.broker_id, record.broker_epoch)

@@ -46,7 +46,7 @@ from tests.unit.broker.controller.kit import (
     registration as request_of,
 )
 
-SEEDS = range(60)
+SEEDS = range(40)
 STEPS = 80
 ANYTHING = Standing(CLUSTER, is_live=False, voter_directory=None)
 
