@@ -24,7 +24,6 @@ from broker.storage.errors import CorruptionError, DiskError
 from broker.storage.log import Log
 from broker.storage.outcomes import LogRead
 from protocol.errors import ApiError, ErrorCode, WireError
-from protocol.log import fields
 from protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -176,7 +175,7 @@ class Reading:
             self._has_error = True
             answer.error_code = self._code(error.code)
         except (DiskError, CorruptionError, WireError) as error:
-            logger.warning("fetch failed", extra=fields(topic=topic, error=error))
+            self._ports.metrics.warnings.warn(logger, "fetch failed", topic=topic, error=error)
             self._has_error = True
             answer.error_code = self._code(ErrorCode.KAFKA_STORAGE_ERROR)
         return answer
