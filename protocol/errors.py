@@ -235,6 +235,8 @@ class ErrorCode(IntEnum):
     UNRELEASED_INSTANCE_ID = 111, "", "the group instance id is still in use"
     UNSUPPORTED_ASSIGNOR = 112, "", "the assignor is not supported by the group"
     STALE_MEMBER_EPOCH = 113, "", "the member's epoch is stale"
+    MISMATCHED_ENDPOINT_TYPE = 114, "", "the request was meant for another type of endpoint"
+    UNSUPPORTED_ENDPOINT_TYPE = 115, "", "the endpoint type is not known"
     TRANSACTION_ABORTABLE = 120, "", "the transaction must be aborted; the producer may go on"
     INVALID_VOTER_KEY = 125, "", "the voter is not this node, or not the directory on its disk"
 

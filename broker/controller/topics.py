@@ -242,8 +242,7 @@ def _stated_settings(topic: CreatableTopic, budget: Budget) -> dict[str, str]:
     for entry in topic.configs:
         if entry.value is None:
             raise ApiError(ErrorCode.INVALID_CONFIG, f"{entry.name} has no value")
-        if entry.name in settings:
-            raise ApiError(ErrorCode.INVALID_CONFIG, f"{entry.name} is set twice")
+        # As in Kafka, the last of two values holds.
         settings[entry.name] = entry.value
     faults = check_topic_settings(settings, suggests=budget.suggestions > 0)
     if faults:

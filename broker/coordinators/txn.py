@@ -22,6 +22,15 @@ from protocol.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from protocol.wire.records import BatchHeader, Marker
 
 
+def refuse_timeout(timeout_ms: int, timeout_ms_max: int) -> None:
+    """INVALID_TRANSACTION_TIMEOUT outside of what this broker allows."""
+    if not 0 < timeout_ms <= timeout_ms_max:
+        raise ApiError(
+            ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+            f"transaction.timeout.ms is {timeout_ms}; 1 to {timeout_ms_max} are allowed",
+        )
+
+
 class TxnShard:
     """The transactional ids whose facts lie in one partition of the transactions topic."""
 
@@ -81,14 +90,6 @@ class TxnShard:
 
     # A producer begins.
 
-    def refuse_timeout(self, timeout_ms: int) -> None:
-        """INVALID_TRANSACTION_TIMEOUT outside of what this broker allows."""
-        if not 0 < timeout_ms <= self._timeout_ms_max:
-            raise ApiError(
-                ErrorCode.INVALID_TRANSACTION_TIMEOUT,
-                f"transaction.timeout.ms is {timeout_ms}; 1 to {self._timeout_ms_max} are allowed",
-            )
-
     def wants_producer_id(self, transactional_id: str, expected: Expected) -> bool:
         """Whether `init_producer_id` will need a producer id that nobody has had."""
         known = self.transactions.get(transactional_id)
@@ -110,7 +111,7 @@ class TxnShard:
         PREPARE_ABORT, and the producer is to be told CONCURRENT_TRANSACTIONS: its next try raises
         the epoch again. `new_producer_id` is used only if `wants_producer_id`.
         """
-        self.refuse_timeout(timeout_ms)
+        refuse_timeout(timeout_ms, self._timeout_ms_max)
         self._refuse_pending(transactional_id)
         known = self.transactions.get(transactional_id)
         if known is None:

@@ -24,7 +24,6 @@ from broker.storage.errors import CorruptionError, DiskError
 from broker.storage.log import Log
 from broker.storage.outcomes import LogRead
 from protocol.errors import ApiError, ErrorCode, WireError
-from protocol.log import fields
 from protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -60,8 +59,9 @@ class ReadingPorts:
 class Reading:
     """One look at everything a fetch asks for."""
 
-    __slots__ = ("_call", "_found", "_has_error", "_left_bytes", "_ports", "_session",
-                 "_size_bytes", "partitions", "request", "response")  # fmt: skip
+    __slots__ = ("_call", "_found", "_has_error", "_is_behind", "_left_bytes", "_ports",
+                 "_readable_bytes", "_session", "_size_bytes", "partitions", "request",
+                 "response")  # fmt: skip
 
     def __init__(
         self, ports: ReadingPorts, call: Call, request: FetchRequest, session: FetchSession | None
@@ -74,6 +74,8 @@ class Reading:
         self._call = call
         self._session = session
         self._size_bytes = 0
+        self._readable_bytes = 0
+        self._is_behind = False
         self._found: list[tuple[Partition, int]] = []
         self._left_bytes = min(request.max_bytes, ports.settings.config.fetch_max_bytes)
         self._has_error = False
@@ -141,8 +143,19 @@ class Reading:
         return self.response
 
     def is_enough(self) -> bool:
-        """Whether the answer may leave before the fetch's time is up."""
-        return self._size_bytes >= self.request.min_bytes or self._has_error or not self.partitions
+        """Whether the answer may leave before the fetch's time is up.
+
+        An answer is of whole batches of one segment a partition, so it may have fewer bytes than
+        are wanted though there are enough. As in Kafka, what is readable counts, up to the size
+        asked for, and a reader that is still in a closed segment does not wait at all.
+        """
+        wanted_bytes = min(self.request.min_bytes, self.request.max_bytes)
+        return (
+            max(self._size_bytes, self._readable_bytes) >= wanted_bytes
+            or self._is_behind
+            or self._has_error
+            or not self.partitions
+        )
 
     def _read(self, topic: str, asked: FetchPartition) -> PartitionData:
         answer = PartitionData(
@@ -162,7 +175,7 @@ class Reading:
             self._has_error = True
             answer.error_code = self._code(error.code)
         except (DiskError, CorruptionError, WireError) as error:
-            logger.warning("fetch failed", extra=fields(topic=topic, error=error))
+            self._ports.metrics.warnings.warn(logger, "fetch failed", topic=topic, error=error)
             self._has_error = True
             answer.error_code = self._code(ErrorCode.KAFKA_STORAGE_ERROR)
         return answer
@@ -184,6 +197,8 @@ class Reading:
                 partition.readable_end(self.request.isolation_level),
                 min_one_batch=self._size_bytes == 0,
             )
+            self._readable_bytes += min(found.readable_bytes, asked.partition_max_bytes)
+            self._is_behind |= found.ends_with_segment
             if found.region is not None:
                 answer.records = found.region
                 self._size_bytes += found.size_bytes

@@ -50,6 +50,7 @@ BATCHED_SINCE = 4
 TOPIC_IDS_SINCE = 12
 LISTENERS_SINCE = 6
 BROKER_ENDPOINTS = 1
+CONTROLLER_ENDPOINTS = 2
 
 # Without an authoriser everybody may do everything: the bits of Kafka's operations per resource.
 TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
@@ -209,7 +210,9 @@ class ClusterHandlers:
         """The brokers as the client's listener knows them."""
         if request.endpoint_type != BROKER_ENDPOINTS:
             raise ApiError(
-                ErrorCode.INVALID_REQUEST,
+                ErrorCode.MISMATCHED_ENDPOINT_TYPE
+                if request.endpoint_type == CONTROLLER_ENDPOINTS
+                else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
                 f"endpoint type {request.endpoint_type} is not served here",
             )
         response = DescribeClusterResponse(

@@ -137,8 +137,9 @@ class TransactionHandlers:
                 refused,
             )
 
+        # Before it is asked where the coordinator is, for no other one would allow it either.
+        self._transactions.refuse_timeout(request.transaction_timeout_ms)
         shard = self._transactions.shard(transactional_id)
-        shard.refuse_timeout(request.transaction_timeout_ms)
         if shard.wants_producer_id(transactional_id, expected):
             self._producer_ids.take(decide, refused)
         else:

@@ -134,6 +134,8 @@ class TransactionAdminHandlers:
         answers = []
         for transactional_id in dict.fromkeys(request.transactional_ids):
             try:
+                if not transactional_id:
+                    raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
                 shard = self._transactions.shard(transactional_id)
                 answers.append(_described(shard.described(transactional_id)))
             except ApiError as error:

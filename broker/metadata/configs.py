@@ -14,8 +14,9 @@ from enum import IntEnum
 from broker.config import BROKER_ROWS, TOPIC_ROWS, BrokerConfig
 from broker.metadata.image import MetadataImage
 from broker.metadata.names import check_topic_name
+from broker.metadata.own_entries import own_values
 from broker.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE
-from broker.settings import Setting, Synonym, Value, scaled, text
+from broker.settings import Kind, Setting, Synonym, Value, scaled, text
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.configs import (
     DescribeConfigsRequest,
@@ -52,10 +53,17 @@ def topic_layers(row: Setting, overrides: Mapping[str, str], config: BrokerConfi
     """Every value there is for one topic setting, strongest first."""
     layers = []
     if row.key in overrides:
-        layers.append(Layer(row.key, overrides[row.key], Source.DYNAMIC_TOPIC))
+        layers.append(_own_layer(row, overrides[row.key]))
     layers.extend(_node_layers([synonym.key for synonym in row.synonyms], config))
     layers.append(_default_layer(row))
     return layers
+
+
+def _own_layer(row: Setting, stored: str) -> Layer:
+    """What a topic sets itself: stored as the client sent it, shown without blanks, as in Kafka."""
+    is_list = row.kind is Kind.LIST
+    value = ",".join(part.strip() for part in stored.split(",")) if is_list else stored.strip()
+    return Layer(row.key, value, Source.DYNAMIC_TOPIC)
 
 
 def _node_layers(keys: Collection[str], config: BrokerConfig) -> Iterator[Layer]:
@@ -170,6 +178,8 @@ def _describe(
                 _entry(row, layers, layers[0].value, request, is_read_only=is_read_only)
                 for row, layers, is_read_only in entries
             ]
+            if resource.resource_name:
+                result.configs.extend(_own_entries(config, wanted, request))
         else:
             raise ApiError(
                 ErrorCode.INVALID_REQUEST,
@@ -193,8 +203,8 @@ def _topic_entry(
     own = overrides.get(row.key)
     if own is None:
         return inherited.entry
-    layers = [Layer(row.key, own, Source.DYNAMIC_TOPIC), *inherited.layers]
-    return _entry(row, layers, own, request)
+    layers = [_own_layer(row, own), *inherited.layers]
+    return _entry(row, layers, layers[0].value, request)
 
 
 def _broker_entries(
@@ -215,6 +225,20 @@ def _broker_entries(
             if row.key in for_all
         )
     return ((row, _broker_layers(row, config), not row.is_dynamic) for row in rows)
+
+
+def _own_entries(
+    config: BrokerConfig, wanted: Collection[str] | None, request: DescribeConfigsRequest
+) -> Iterator[DescribeConfigsResourceResult]:
+    """What the node is, for tools that look it up under Kafka's keys."""
+    for row, value in own_values(config):
+        if wanted is not None and row.key not in wanted:
+            continue
+        if value is not None:
+            layer = Layer(row.key, value, Source.STATIC_BROKER)
+            yield _entry(row, [layer], value, request, is_read_only=True)
+        else:
+            yield _entry(row, [], None, request, is_read_only=True)
 
 
 def _broker_layers(row: Setting, config: BrokerConfig) -> list[Layer]:
@@ -238,7 +262,7 @@ _FACTORS = {
 def _entry(
     row: Setting,
     layers: list[Layer],
-    value: str,
+    value: str | None,
     request: DescribeConfigsRequest,
     *,
     is_read_only: bool = False,
@@ -251,7 +275,7 @@ def _entry(
         name=row.key,
         value=value,
         read_only=is_read_only,
-        config_source=layers[0].source,
+        config_source=layers[0].source if layers else Source.DEFAULT,
         is_sensitive=False,
         synonyms=synonyms,
         config_type=row.kind,

@@ -10,23 +10,23 @@ import logging
 from collections.abc import Callable, Mapping
 
 from broker.metrics.times import PHASES, ApiTimes, Times
+from broker.metrics.warnings import Warnings
 from broker.storage.errors import DiskError
+from broker.world import Clock
 from protocol.log import fields
 from protocol.messages.api import ApiKey
 from protocol.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-DISK_WARNING_INTERVAL = 1_000
-"""A full disk fails every write: the first of so many is logged."""
-
 
 class Metrics:
     """Counts since the start of the process."""
 
-    def __init__(self, now_ns: Callable[[], int]) -> None:
+    def __init__(self, now_ns: Callable[[], int], clock: Clock) -> None:
         """`now_ns`: a clock for durations."""
         self._now_ns = now_ns
+        self.warnings = Warnings(clock)
         self.apis: dict[ApiKey, ApiTimes] = {}
         self.flushes = Times()
         self.loop_lateness = Times()
@@ -69,8 +69,7 @@ class Metrics:
 
     def write_failed(self, topic_partition: TopicPartition, error: DiskError, now_ms: int) -> None:
         """The disk has refused a write; producers were told to retry."""
-        if self.write_failures % DISK_WARNING_INTERVAL == 0:
-            logger.warning("write refused", extra=fields(partition=topic_partition, error=error))
+        self.warnings.warn(logger, "write refused", partition=topic_partition, error=error)
         self.write_failures += 1
         self.last_write_failure = (now_ms, str(error))
 
@@ -134,6 +133,7 @@ class Metrics:
             "loop_lags_total": self.loop_lags,
             "connections_total": self.connections_total,
             "connections_refused_total": self.connections_refused,
+            "warnings_left_out_total": self.warnings.left_out_count,
         }
         plain: tuple[tuple[str, Mapping[str, int]], ...] = (
             ("counter", counters),

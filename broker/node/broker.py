@@ -64,7 +64,7 @@ class Broker:
         self._world = world
         self._disk = disk
         self.settings = InForce(config)
-        self.metrics = Metrics(world.turn_ns)
+        self.metrics = Metrics(world.turn_ns, world.clock)
         self.sessions = Sessions(self.settings)
         self.receptions: dict[str, Reception] = {}
         self._listening: dict[str, Listening] = {
@@ -153,7 +153,7 @@ class Broker:
         ports = ShardPorts(
             world.clock, world.soon, lambda: metadata.image, replicas, self.write_failed
         )
-        groups = GroupCoordinator(ports, settings, alarm, world.chance)
+        groups = GroupCoordinator(ports, settings, alarm, world.chance, metrics.warnings)
         markers = Markers(ports, groups)
         transactions = TxnCoordinator(ports, settings, markers)
         self.parts = Parts(
@@ -199,6 +199,8 @@ class Broker:
             self.settings, self._world, self.alarm, self.metrics, parts.replicas, self.worker
         )
         house.repeat(SESSION_SWEEP_MS, lambda: self.sessions.sweep(clock.monotonic_ms()))
+        warnings = self.metrics.warnings
+        house.repeat(SESSION_SWEEP_MS, lambda: warnings.close_due(clock.monotonic_ms()))
         house.repeat(RETRY_MS, self._retry)
         house.repeat(
             config.offsets_retention_check_interval_ms,
@@ -231,6 +233,7 @@ class Broker:
                 self.short,
                 parts.produces.settle,
                 metrics.connection_came,
+                metrics.warnings,
             )
         for listening in self._listening.values():
             listening.open()
@@ -342,6 +345,7 @@ class Broker:
         self.alarm.stop()
         for session in list(self.sessions.open):
             session.close("the broker stops", is_logged=False)
+        self.metrics.warnings.close_all()
         is_synced = self.worker.stop() and self.flusher.stop()
         if not is_synced:
             # Their reports cannot be heard any more, and the marker would vouch for all data.

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from broker.budget import TurnBudget
 from broker.config import InForce
+from broker.metrics.warnings import Warnings
 from broker.sessions.call import Asking
 from broker.sessions.pipeline import Slot
 from broker.world import Clock, Soon
@@ -90,6 +91,7 @@ class Reception:
     """Writes what the requests of a read have staged."""
     noted: Callable[[str], None]
     """Counts a new session; the text is why it is refused, or empty."""
+    warnings: Warnings
 
     def admit(self, session: Any) -> str:
         """Take a new session in; else the reason why not."""

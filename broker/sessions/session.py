@@ -102,7 +102,7 @@ class Session:
         self.last_active_ms = self.reception.clock.monotonic_ms()
         refusal = self.reception.admit(self)
         if refusal:
-            logger.warning("connection refused", extra=fields(peer=self.peer, reason=refusal))
+            self._warn("connection refused", refusal)
             self.is_closed = True
             link.close()
 
@@ -364,13 +364,16 @@ class Session:
         parked.drop()
         self._is_mute = True
 
+    def _warn(self, kind: str, reason: str) -> None:
+        self.reception.warnings.warn(logger, kind, peer=self.peer, reason=reason)
+
     def close(self, reason: str, *, is_logged: bool = True) -> None:
         """End the connection from our side."""
         if self.is_closed:
             return
         self.is_closed = True
         if is_logged:
-            logger.warning("connection closed", extra=fields(peer=self.peer, reason=reason))
+            self._warn("connection closed", reason)
         self.link.close()
         if self.parked_fetch is not None:
             self.parked_fetch.forget()

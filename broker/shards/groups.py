@@ -20,6 +20,7 @@ from broker.coordinators.group_terms import Answer, GroupLimits, Moment, Store
 from broker.coordinators.offsets import Doomed, GroupShard
 from broker.coordinators.outcome import CoordinatorRecord, Outcome, fitting
 from broker.metadata.image import OFFSETS_TOPIC
+from broker.metrics.warnings import Warnings
 from broker.shards.shard_driver import (
     CoordinatorDriver,
     LoadedShard,
@@ -36,8 +37,16 @@ logger = logging.getLogger(__name__)
 class GroupCoordinator(CoordinatorDriver[GroupShard]):
     """All groups of this broker."""
 
-    def __init__(self, ports: ShardPorts, settings: InForce, alarm: Alarm, chance: Random) -> None:
+    def __init__(
+        self,
+        ports: ShardPorts,
+        settings: InForce,
+        alarm: Alarm,
+        chance: Random,
+        warnings: Warnings,
+    ) -> None:
         self._alarm = alarm
+        self._warnings = warnings
         config = settings.config
         limits = GroupLimits(
             config.group_initial_rebalance_delay_ms,
@@ -136,9 +145,11 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
             self.perform(loaded)
 
         def refused(error: ApiError) -> None:
-            logger.warning(
+            self._warnings.warn(
+                logger,
                 "a group's generation could not be stored",
-                extra=fields(group=store.group.group_id, error=error),
+                group=store.group.group_id,
+                error=error,
             )
             # Larger than a batch may be: trying again would not help.
             is_hopeless = error.code is ErrorCode.INVALID_COMMIT_OFFSET_SIZE

@@ -14,7 +14,7 @@ from functools import partial
 
 from broker.config import InForce
 from broker.coordinators.outcome import Outcome, fitting
-from broker.coordinators.txn import TxnShard
+from broker.coordinators.txn import TxnShard, refuse_timeout
 from broker.coordinators.txn_state import Transaction, TxnState
 from broker.metadata.image import TRANSACTIONS_TOPIC
 from broker.replicas.replica_manager import Partition
@@ -54,11 +54,12 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
     def __init__(self, ports: ShardPorts, settings: InForce, markers: Markers) -> None:
         self._markers = markers
         config = settings.config
+        self._timeout_ms_max = config.transaction_max_timeout_ms
         super().__init__(
             ports,
             TRANSACTIONS_TOPIC,
             lambda: TxnShard(
-                config.transaction_max_timeout_ms,
+                self._timeout_ms_max,
                 config.transactional_id_expiration_ms,
                 config.max_shard_transactional_ids,
             ),
@@ -77,6 +78,10 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         """As Kafka has it: the client looks its coordinator up again, and then tries again."""
         super().write_failed(partition, error, now_ms)
         return ApiError(ErrorCode.NOT_COORDINATOR, str(error))
+
+    def refuse_timeout(self, timeout_ms: int) -> None:
+        """INVALID_TRANSACTION_TIMEOUT, whichever broker coordinates the transactional id."""
+        refuse_timeout(timeout_ms, self._timeout_ms_max)
 
     def decide(
         self,

@@ -46,6 +46,10 @@ class LogRead:
     size_bytes: int
     limit_offset: int = 0
     """No batch of the region has an offset as high as this: it is where its segment ends."""
+    readable_bytes: int = 0
+    """What lies there in the same segment below the limit, whatever size was asked for."""
+    ends_with_segment: bool = False
+    """Whether the limit is in a later segment: waiting adds nothing to what lies here."""
 
 
 NOTHING = LogRead(None, 0)

@@ -23,6 +23,9 @@ BATCHES_KEPT = 5
 AWAITED_COUNT_MAX = 1_000
 """Producers whose refused first batch is remembered, in one partition."""
 
+NO_COORDINATOR_EPOCH = -1
+"""What Kafka has for a producer whose transactions no marker has ended yet."""
+
 NOTHING_AWAITED = (-2, -1)
 """An epoch that no producer has."""
 
@@ -214,10 +217,11 @@ class ProducerState:
         """Refuse the marker of a fenced producer or of a coordinator that has been replaced."""
         self.check_epoch(producer_id, producer_epoch)
         last = self.markers.get(producer_id)
-        if last is not None and coordinator_epoch < last.coordinator_epoch:
+        known_epoch = NO_COORDINATOR_EPOCH if last is None else last.coordinator_epoch
+        if coordinator_epoch < known_epoch:
             raise ApiError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-                f"coordinator epoch {coordinator_epoch} is older than {last.coordinator_epoch}",
+                f"coordinator epoch {coordinator_epoch} is older than {known_epoch}",
             )
 
     def update(

@@ -14,7 +14,7 @@ from broker.storage import txn_index
 from broker.storage.disk import Disk, DiskFile, FileRegion
 from broker.storage.dropped import unlink_if_there
 from broker.storage.errors import DiskError
-from broker.storage.outcomes import NOTHING, LogRead, Staged
+from broker.storage.outcomes import LogRead, Staged
 from broker.storage.segment import DELETED_SUFFIX, Segment, State
 from broker.storage.txn_index import AbortedEntry, AbortedTransaction
 
@@ -102,12 +102,17 @@ class Segments:
             if segment is not self.active:
                 self._keep_warm(segment)
         end = segment.locate(limit_offset)
-        if end - position > max_bytes:
+        readable_bytes = max(end - position, 0)
+        if readable_bytes > max_bytes:
             end = segment.whole_batches_end(position, max_bytes, min_one_batch=min_one_batch)
-        length = end - position
-        if length <= 0:
-            return NOTHING
-        return LogRead(FileRegion(segment.file, position, length), length, segment.next_offset)
+        length = max(end - position, 0)
+        return LogRead(
+            FileRegion(segment.file, position, length) if length else None,
+            length,
+            segment.next_offset,
+            readable_bytes,
+            segment is not self.active and limit_offset >= segment.next_offset,
+        )
 
     def at(self, offset: int) -> Segment:
         """The segment that holds the offset."""

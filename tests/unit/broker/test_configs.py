@@ -1,13 +1,15 @@
 """Settings: what holds, where it comes from, and how it changes."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from broker.config import TOPIC_ROWS, BrokerConfig
+from broker.config import TOPIC_ROWS, BrokerConfig, Listener
 from broker.controller.config_changes import Operation
 from broker.metadata import configs
-from broker.metadata.configs import describe_configs
+from broker.metadata.configs import Source, describe_configs
+from broker.settings import Kind
 from protocol.errors import ErrorCode
 from protocol.messages.configs import (
     AlterableConfig,
@@ -111,6 +113,49 @@ def test_the_broker_describes_itself_and_no_other(cluster: Cluster) -> None:
     assert found["log.roll.hours"].value == "168"
     assert entries(describe(cluster, name="", kind=BROKER)) == {}
     assert describe(cluster, name="2", kind=BROKER).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_the_broker_says_who_and_where_it_is(cluster: Cluster) -> None:
+    """Tools look these keys up; nobody can set them."""
+    one, other = (
+        Listener(host=host, port=port, advertised_host=name, advertised_port=port)
+        for host, port, name in (("0.0.0.0", 9092, "broker-1"), ("::1", 9192, "::1"))
+    )
+    cluster.config = replace(
+        cluster.config, node_id=7, log_dir="/data/b7", listeners={"HOST": one, "MILL": other}
+    )
+    result = describe(cluster, name="7", kind=BROKER, include_synonyms=True)
+    found = {
+        key: (entry.value, entry.config_source, entry.config_type)
+        for key, entry in entries(result).items()
+    }
+    assert found.items() >= {
+        "listeners": ("HOST://0.0.0.0:9092,MILL://[::1]:9192", Source.STATIC_BROKER, Kind.LIST),
+        "advertised.listeners": (
+            "HOST://broker-1:9092,MILL://[::1]:9192", Source.STATIC_BROKER, Kind.LIST,
+        ),
+        "log.dirs": ("/data/b7", Source.STATIC_BROKER, Kind.LIST),
+        "node.id": ("7", Source.STATIC_BROKER, Kind.INT),
+        "broker.id": ("7", Source.STATIC_BROKER, Kind.INT),
+        "process.roles": ("broker,controller", Source.STATIC_BROKER, Kind.LIST),
+        "broker.rack": (None, Source.DEFAULT, Kind.STRING),
+    }.items()  # fmt: skip
+    assert all(entries(result)[key].read_only for key in ("listeners", "broker.rack"))
+    asked = describe(cluster, name="7", kind=BROKER, keys=["node.id"])
+    assert list(entries(asked)) == ["node.id"]
+    code = alter(cluster, ("node.id", Operation.SET, "8"), name="1", kind=BROKER)
+    assert code is ErrorCode.INVALID_REQUEST
+
+
+def test_blanks_in_a_value_are_kept_and_not_shown(cluster: Cluster) -> None:
+    spaced = ("cleanup.policy", Operation.SET, " compact , delete ")
+    assert alter(cluster, spaced, ("retention.ms", Operation.SET, " 5 ")) is ErrorCode.NONE
+    found = entries(describe(cluster, include_synonyms=True))
+    policy = found["cleanup.policy"]
+    assert (policy.value, policy.synonyms[0].value) == ("compact,delete", "compact,delete")
+    assert found["retention.ms"].value == "5"
+    assert alter(cluster, ("cleanup.policy", Operation.SUBTRACT, "compact")) is ErrorCode.NONE
+    assert entries(describe(cluster))["cleanup.policy"].value == "delete"
 
 
 def test_topics_of_one_request_share_what_they_inherit_and_keep_what_is_their_own(

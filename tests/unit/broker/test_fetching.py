@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from broker.storage.log import Log
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.topics import DeleteTopicsRequest
@@ -12,6 +13,7 @@ from tests.harness.wire import batch_of, fetch_request, produce_request, read_va
 from tests.unit.broker.rig import Asked, Rig
 
 WAIT_MS = 10_000
+MAP_BYTES = 1 << 20
 
 
 @pytest.fixture
@@ -27,6 +29,15 @@ def park(rig: Rig, offset: int = 0, *, min_bytes: int = 1, listener: str = "HOST
     assert not asked.is_answered()
     assert asked.session.parked_fetch is not None
     return asked
+
+
+def clean(rig: Rig, log: Log) -> None:
+    """Clean once, as far as can be."""
+    job = log.plan_cleaning(rig.clock.now_ms(), MAP_BYTES)
+    assert job is not None
+    while not rig.broker.parts.replicas.logs.clean(log, job):
+        pass
+    log.cleaned(job, rig.clock.now_ms())
 
 
 def values_of(asked: Asked) -> list[bytes | None]:
@@ -47,6 +58,43 @@ def test_a_fetch_that_wants_more_goes_on_waiting(rig: Rig) -> None:
         assert not asked.is_answered()
         rig.ask(produce_request("t", batch_of([b"%d" % number * 50])), 9)
     assert len(values_of(asked)) == 3
+
+
+@pytest.mark.parametrize("is_cleaned", [False, True])
+def test_a_reader_in_a_closed_segment_does_not_wait(*, is_cleaned: bool) -> None:
+    """One answer never has more than the rest of a segment, however much lies behind it."""
+    rig = Rig(log_cleaner_min_cleanable_ratio=0)
+    rig.create("t", segment_bytes="300", cleanup_policy="compact" if is_cleaned else "delete")
+    for number in range(12):
+        # Of a cleaned log there stay a first and the last records, and gaps between them.
+        batch = batch_of([bytes(100)], key=b"%d" % min(number % 5, 3))
+        rig.ask(produce_request("t", batch), 9)
+    log = rig.broker.parts.replicas.find("t", 0).log
+    if is_cleaned:
+        clean(rig, log)
+    offset, answers = 0, 0
+    while offset < log.segments.active.base_offset:
+        asked = rig.send(fetch_request("t", offset, max_wait_ms=WAIT_MS, min_bytes=10_000), 12)
+        records = asked.answer.responses[0].partitions[0].records
+        offset = max(header.last_offset for header, _ in iterate_batches(records)) + 1
+        answers += 1
+    assert answers > 2
+    last = rig.send(fetch_request("t", offset, max_wait_ms=WAIT_MS, min_bytes=10_000), 12)
+    assert not last.is_answered()
+
+
+def test_bytes_that_do_not_fit_as_whole_batches_count_too(rig: Rig) -> None:
+    for _ in range(3):
+        rig.ask(produce_request("t", batch_of([bytes(1_000)])), 9)
+    # One whole batch fits into the partition's share, and it will always be one.
+    request = fetch_request("t", max_wait_ms=WAIT_MS, min_bytes=1_500, partition_max_bytes=2_000)
+    assert len(values_of(rig.send(request, 12))) == 1
+    # More than is wanted at most is never waited for.
+    request = fetch_request("t", max_wait_ms=WAIT_MS, min_bytes=9_000, max_bytes=1_500)
+    assert len(values_of(rig.send(request, 12))) == 1
+    # What a partition may not give does not count, whatever lies there.
+    request = fetch_request("t", max_wait_ms=WAIT_MS, min_bytes=2_500, partition_max_bytes=2_000)
+    assert not rig.send(request, 12).is_answered()
 
 
 def test_time_ends_the_wait_with_what_there_is(rig: Rig) -> None:

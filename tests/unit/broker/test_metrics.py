@@ -22,6 +22,7 @@ from protocol.messages.group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.producer_ids import InitProducerIdRequest
 from protocol.wire.records import NewRecord, build_batch
+from tests.sim.clock import SimClock
 from tests.unit.broker.rig import Rig
 from tests.unit.storage.kit import NOW
 
@@ -186,7 +187,7 @@ def apis(status: BrokerStatus) -> Any:
 
 
 def test_nothing_is_shown_of_what_was_never_asked() -> None:
-    assert "request_seconds_bucket" not in Metrics(lambda: 0).text({})
+    assert "request_seconds_bucket" not in Metrics(lambda: 0, SimClock(0, 0)).text({})
 
 
 def test_a_loop_that_was_held_is_noticed_whatever_else_was_due(rig: Rig) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from broker.budget import TurnBudget
 from broker.config import InForce
+from broker.metrics.warnings import Warnings
 from broker.real.connection import SocketLink
 from broker.sessions.call import Asking, Call
 from broker.sessions.pipeline import Slot
@@ -110,6 +111,7 @@ class World:
             NO_SHORT_WAY,
             lambda: self.settle(),
             lambda refusal: None,
+            Warnings(SimpleNamespace(monotonic_ms=lambda: self.now_ms)),
         )
         self.session, self.link = self.another()
         self.link.connection_made(self.transport)  # type: ignore[arg-type]  # all it asks of

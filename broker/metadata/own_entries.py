@@ -1,0 +1,64 @@
+"""What a node is, as DescribeConfigs shows it under Kafka's keys: its id, places and listeners.
+
+Floor: metadata. Pure. Nobody can set these keys in `cluster.settings` or at run time: they come
+from other parts of the configuration file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.config import BrokerConfig
+from broker.settings import Kind, Setting
+
+OwnValue = str | None
+
+PROCESS_ROLES = "broker,controller"
+
+
+def own_values(config: BrokerConfig) -> list[tuple[Setting, OwnValue]]:
+    """Each key with its value; None is what Kafka says of a key that nobody has set."""
+    return [(row, value_of(config)) for row, value_of in _OWN]
+
+
+def _listeners(config: BrokerConfig) -> str:
+    return ",".join(_url(name, one.host, one.port) for name, one in config.listeners.items())
+
+
+def _advertised_listeners(config: BrokerConfig) -> str:
+    return ",".join(
+        _url(name, one.advertised_host, one.advertised_port)
+        for name, one in config.listeners.items()
+    )
+
+
+def _url(name: str, host: str, port: int) -> str:
+    # An IPv6 address has colons of its own.
+    return f"{name}://[{host}]:{port}" if ":" in host else f"{name}://{host}:{port}"
+
+
+def _row(key: str, kind: Kind, why: str) -> Setting:
+    return Setting(key, kind, "", "", why, None, None, (), ())
+
+
+_OWN: tuple[tuple[Setting, Callable[[BrokerConfig], OwnValue]], ...] = (
+    (
+        _row("advertised.listeners", Kind.LIST, "where clients of each listener are sent"),
+        _advertised_listeners,
+    ),
+    (
+        _row("broker.id", Kind.INT, "the number of this node, under its older name"),
+        lambda config: str(config.node_id),
+    ),
+    (_row("broker.rack", Kind.STRING, "where the node stands"), lambda _: None),
+    (_row("listeners", Kind.LIST, "where the node listens"), _listeners),
+    (_row("log.dirs", Kind.LIST, "the folder of all partitions"), lambda config: config.log_dir),
+    (
+        _row("node.id", Kind.INT, "the number of this node in its cluster"),
+        lambda config: str(config.node_id),
+    ),
+    (
+        _row("process.roles", Kind.LIST, "what this process does in its cluster"),
+        lambda _: PROCESS_ROLES,
+    ),
+)
