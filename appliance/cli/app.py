@@ -12,9 +12,11 @@ from appliance.cli import (
     context,
     data_commands,
     doctor,
+    log_command,
     mill_commands,
     part_commands,
     room_commands,
+    status_command,
 )
 from appliance.cli.output import CommandError, Exit, say
 from appliance.config.faults import ConfigFaults
@@ -39,8 +41,10 @@ for command in (
     mill_commands.up,
     mill_commands.down,
     mill_commands.restart,
-    mill_commands.status,
-    mill_commands.logs,
+    mill_commands.start,
+    mill_commands.stop,
+    status_command.status,
+    log_command.logs,
     doctor.doctor,
     data_commands.demo,
     data_commands.show,

@@ -19,8 +19,8 @@ import typer
 from appliance import checks, growth, lifecycle
 from appliance.checks import Check, Level
 from appliance.cli import context
-from appliance.cli.mill_commands import part_rows
 from appliance.cli.output import Exit, print_json, print_table
+from appliance.cli.status_command import part_rows
 from appliance.config.faults import ConfigFaults
 from appliance.home import Home
 from appliance.servers import find_program
