@@ -18,15 +18,19 @@ HIDDEN = "(not shown)"
 @app.command()
 def check(
     quick: Annotated[
-        bool, typer.Option("--quick", help="Without asking Spark about SQL expressions.")
+        bool, typer.Option("--quick", help="Without asking Spark and the database.")
     ] = False,
 ) -> None:
     """Check the configuration; every fault at once, exit code 2 when there is one."""
     mill, loaded = context.load_mill()
+    for note in loaded.notes:
+        say(f"{mill.home.config_file}: {note}")
     if not quick:
+        from appliance.definitions import check_definitions
         from appliance.stream_check import check_expressions
 
         check_expressions(mill, loaded.document)
+        check_definitions(mill, loaded.document)
     say(f"{mill.home.config_file}: no faults")
 
 
