@@ -21,6 +21,10 @@ def logs(
     since: Annotated[str | None, typer.Option("--since", help="Not older than, like 10m.")] = None,
 ) -> None:
     """The parts' logs, oldest first."""
+    if context.in_containers():
+        words = ["docker compose logs", *(["-f"] if follow else []), *([part] if part else [])]
+        text = f"a part in a container logs to its container: `{' '.join(words)}`"
+        raise CommandError(text, Exit.USAGE)
     files = log_files(context.home(), part)
     newest_ms = None
     if since is not None:

@@ -15,13 +15,12 @@ from appliance.changes import Differences, differences
 from appliance.checks import Check, Level
 from appliance.cli import context
 from appliance.cli.log_command import follow_logs, log_files
-from appliance.cli.output import CommandError, Exit, out, say
+from appliance.cli.output import CommandError, Exit, say
 from appliance.config.load import Loaded, load
 from appliance.home import Home
 from appliance.lifecycle import Progress
 from appliance.settings import Mill
 from appliance.supervisor import control
-from protocol.status import VERSION
 
 UP_TIMEOUT_S = 300.0
 DOWN_TIMEOUT_S = 150.0
@@ -260,8 +259,3 @@ def stop(part: PartArgument, timeout: TimeoutOption = DOWN_TIMEOUT_S) -> None:
 def _no_such_part(home: Home, part: str) -> CommandError:
     known = ", ".join(entry["part"] for entry in lifecycle.snapshot(home)["parts"])
     return CommandError(f"no part {part!r}; there are {known}", Exit.NOT_FOUND)
-
-
-def version() -> None:
-    """The mill's version."""
-    out(VERSION)
