@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from appliance.dump import indexes
-from appliance.dump.scan import Finding, Rules, Scan, scan_log
+from appliance.dump.scan import Finding, Rules, Scan, Transactions, scan_log
 from broker.storage import checkpoint
 from protocol.types import TopicPartition
 
@@ -111,6 +111,7 @@ class _Check:
         self._report = Report()
         self._rules = Rules(is_compacted(folder), self._epochs() if is_whole else ())
         self._scans: dict[int, Scan] = {}
+        self._transactions = Transactions()
 
     def run(self) -> Report:
         """Log files first, in their order; then what is held against them."""
@@ -118,8 +119,12 @@ class _Check:
         for path in self._files:
             if base_offset_of(path) is not None:
                 by_suffix[path.suffix].append(path)
+        first = base_offset_of(by_suffix[LOG][0]) if by_suffix[LOG] else None
+        # Cleaning takes the beginnings of transactions away.
+        is_told = self._is_whole and not self._rules.is_compacted
+        self._transactions.is_known = is_told and first == 0
         for path in by_suffix[LOG]:
-            self._scan(path)
+            self._scan(path, self._transactions if is_told else None)
         if self._is_whole:
             self._check_order()
             self._check_reach()
@@ -145,12 +150,12 @@ class _Check:
         self._told(len(data))
         return data
 
-    def _scan(self, path: Path) -> Scan | None:
+    def _scan(self, path: Path, transactions: Transactions | None) -> Scan | None:
         base_offset = base_offset_of(path)
         assert base_offset is not None, "only segment files are scanned"
         try:
             with mapped(path) as buffer:
-                scan, findings = scan_log(str(path), base_offset, buffer, self._rules)
+                scan, findings = scan_log(str(path), base_offset, buffer, self._rules, transactions)
                 self._told(len(buffer))
                 self._report.size_bytes += len(buffer)
         except OSError as error:

@@ -105,16 +105,22 @@ def check_txn_index(file: str, data: bytes, scan: Scan) -> Iterator[Finding]:
         yield Finding(file, None, str(error))
         return
     for place, entry in enumerate(entries):
-        producer_id = scan.aborted.get(entry.last_offset)
+        marker = scan.aborted.get(entry.last_offset)
         at = place * txn_index.ENTRY_BYTES
-        if producer_id is None:
+        if marker is None:
             yield Finding(file, at, f"offset {entry.last_offset} is no abort marker")
-        elif producer_id != entry.producer_id:
-            what = f"the marker at offset {entry.last_offset} is of producer {producer_id}"
-            yield Finding(file, at, f"{what}, not {entry.producer_id}")
+            continue
+        for what, told, known in (
+            ("the producer", entry.producer_id, marker.producer_id),
+            ("the first offset", entry.first_offset, marker.first_offset),
+            ("the last stable offset", entry.last_stable_offset, marker.last_stable_offset),
+        ):
+            if known not in (None, told):
+                where = f"of the transaction that ends at {entry.last_offset}"
+                yield Finding(file, at, f"{what} {where} is {told} here, {known} in the log")
     if scan.is_readable:
-        known = {entry.last_offset for entry in entries}
-        for offset in sorted(scan.aborted.keys() - known):
+        indexed = {entry.last_offset for entry in entries}
+        for offset in sorted(scan.aborted.keys() - indexed):
             yield Finding(file, None, f"the abort marker at offset {offset} has no entry")
 
 

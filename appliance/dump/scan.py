@@ -79,6 +79,33 @@ class Batches:
         return len(self._buffer) - self.end
 
 
+@dataclass(frozen=True, slots=True)
+class Aborted:
+    """A transaction as its abort marker leaves it; None where an older file would have to tell."""
+
+    producer_id: int
+    first_offset: int | None
+    last_stable_offset: int | None
+
+
+@dataclass(slots=True)
+class Transactions:
+    """The transactions that are open while a log is walked from file to file.
+
+    `is_known`: the walk began where the log does, so that none can have begun before it.
+    """
+
+    is_known: bool = False
+    open: dict[int, int] = field(default_factory=dict)
+
+    def end(self, producer_id: int, offset: int) -> Aborted:
+        """The marker at an offset ends what this producer has open."""
+        first = self.open.pop(producer_id, None)
+        if not self.is_known:
+            return Aborted(producer_id, None, None)
+        return Aborted(producer_id, first, min(self.open.values(), default=offset + 1))
+
+
 @dataclass(slots=True)
 class Scan:
     """What checks of other files need to know of one log file."""
@@ -92,8 +119,8 @@ class Scan:
     max_timestamps: "array[int]" = field(default_factory=lambda: array("q"))
     producers: dict[int, tuple[int, int]] = field(default_factory=dict)
     """The last sequence and offset of each producer's last batch in this file."""
-    aborted: dict[int, int] = field(default_factory=dict)
-    """Offsets of abort markers, each with its producer."""
+    aborted: dict[int, "Aborted"] = field(default_factory=dict)
+    """What ended at which abort marker, by the marker's offset."""
 
     @property
     def max_timestamp(self) -> int:
@@ -113,9 +140,17 @@ class Rules:
 
 
 def scan_log(
-    file: str, base_offset: int, buffer: memoryview, rules: Rules
+    file: str,
+    base_offset: int,
+    buffer: memoryview,
+    rules: Rules,
+    transactions: Transactions | None = None,
 ) -> tuple[Scan, list[Finding]]:
-    """Walk one log file; `base_offset` is the one in its name."""
+    """Walk one log file; `base_offset` is the one in its name.
+
+    `transactions` are those that the files before it have left open, and are carried on.
+    """
+    transactions = Transactions() if transactions is None else transactions
     scan = Scan(file, base_offset, base_offset)
     findings: list[Finding] = []
     batches = Batches(buffer)
@@ -131,7 +166,7 @@ def scan_log(
         scan.max_timestamps.append(header.max_timestamp)
         scan.end_offset = max(scan.end_offset, header.last_offset + 1)
         if batch.is_valid:
-            _note_producer(scan, batch)
+            _note_producer(scan, batch, transactions)
     if batches.fault is not None:
         scan.is_readable = False
         left = batches.left_bytes
@@ -169,14 +204,19 @@ def _epoch_at(epochs: Sequence[tuple[int, int]], offset: int) -> int | None:
     return found
 
 
-def _note_producer(scan: Scan, batch: FoundBatch) -> None:
+def _note_producer(scan: Scan, batch: FoundBatch, transactions: Transactions) -> None:
     header = batch.header
     if header.producer_id < 0:
         return
     if header.is_control:
         for record in iterate_records(batch.data):
             marker = read_marker(record)
-            if marker is not None and not marker.is_commit:
-                scan.aborted[record.offset] = header.producer_id
-    elif header.base_sequence >= 0:
+            if marker is not None:
+                ended = transactions.end(header.producer_id, record.offset)
+                if not marker.is_commit:
+                    scan.aborted[record.offset] = ended
+        return
+    if header.is_transactional:
+        transactions.open.setdefault(header.producer_id, header.base_offset)
+    if header.base_sequence >= 0:
         scan.producers[header.producer_id] = (header.last_sequence, header.last_offset)
