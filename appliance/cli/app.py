@@ -22,6 +22,8 @@ app = typer.Typer(
     cls=Tree,
     help="Drop log files into a folder; read exact, live counts in Redis and MySQL.",
     no_args_is_help=True,
+    # `completion` prints a script that is quicker than typer's own.
+    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

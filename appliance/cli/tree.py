@@ -75,7 +75,27 @@ COMMANDS: dict[str, Entry] = {
     "lag": Entry(
         "lag_command", "lag", "How far every reader lags, from the monitor's latest snapshot."
     ),
-    "config": Entry("config_commands", "app", "The configuration file."),
+    "topic": Entry("topic_commands", "app", "Topics of the cluster."),
+    "group": Entry("group_commands", "app", "Groups of readers, and how far they are."),
+    "produce": Entry(
+        "produce_command",
+        "produce",
+        "Send lines as records; ends when each is stored, and with code 1 if any is not.",
+    ),
+    "consume": Entry(
+        "consume_command",
+        "consume",
+        "Print the records of topics; without -g it leaves no group behind.",
+    ),
+    "dump-log": Entry(
+        "dump_command",
+        "dump_log",
+        "Check log files and what lies beside them; exit code 3 when anything is damaged.",
+    ),
+    "broker": Entry("broker_commands", "app", "Brokers of the cluster."),
+    "config": Entry(
+        "config_commands", "app", "The configuration file, and the cluster's settings."
+    ),
     "collector": Entry("collector_commands", "app", "The collector and its files."),
     "stream": Entry("stream_commands", "app", "The stream and its metrics."),
     "run": Entry(
@@ -87,6 +107,9 @@ COMMANDS: dict[str, Entry] = {
         "part_commands",
         "init",
         "Make ids and secrets that are missing; changes nothing that exists.",
+    ),
+    "completion": Entry(
+        "completion_command", "completion", "Print what lets a shell complete these commands."
     ),
     "version": Entry("version_command", "version", "The mill's version."),
     "supervise": Entry("part_commands", "supervise", "", is_hidden=True),
@@ -115,8 +138,14 @@ class Tree(TyperGroup):
         if args and args[0] not in COMMANDS:
             for name, entry in COMMANDS.items():
                 if not entry.is_hidden:
-                    self.commands.setdefault(name, _placeholder(name))
+                    self.commands.setdefault(name, _placeholder(name, entry))
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """Names for a shell, out of the table: no command is loaded for it."""
+        for name, entry in COMMANDS.items():
+            self.commands[name] = _placeholder(name, entry)
+        return super().shell_complete(ctx, incomplete)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """The list of `--help`, out of the table above."""
@@ -130,9 +159,11 @@ class Tree(TyperGroup):
             formatter.write_dl(rows)
 
 
-def _placeholder(name: str) -> Any:
-    """Something with a name, for what only asks for names."""
-    return typer.main.get_command(_app_of(lambda: None, name))
+def _placeholder(name: str, entry: Entry) -> Any:
+    """Something with a name and a line of help, for what asks for no more."""
+    command = typer.main.get_command(_app_of(lambda: None, name))
+    command.help, command.hidden = entry.help, entry.is_hidden
+    return command
 
 
 def _made(name: str, entry: Entry) -> Any:

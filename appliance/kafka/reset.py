@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from appliance.cli.output import CommandError, Exit
 from appliance.kafka.groups import DEAD, EMPTY, Group
+from appliance.kafka.moments import moment_ms
 from protocol.client.admin_types import OffsetAt
 from protocol.client.cluster import Cluster
 from protocol.client.group import OffsetAndMetadata, commit_offsets, fetch_offsets
@@ -205,3 +206,15 @@ def read_plan(
             expected = "expected topic,partition,offset or group,topic,partition,offset"
             raise CommandError(f"{text}, {expected}", Exit.USAGE) from error
     return found
+
+
+def target_of(text: str) -> Target:
+    """`start`, `end`, `current`, an offset, `+N`, `-N`, `1h` or a time. Raises CommandError."""
+    words = {"start": To.EARLIEST, "end": To.LATEST, "current": To.CURRENT}
+    if text in words:
+        return Target(words[text])
+    if text.isdecimal():
+        return Target(To.OFFSET, int(text))
+    if text[:1] in "+-" and text[1:].isdecimal():
+        return Target(To.SHIFT, int(text))
+    return Target(To.TIME, moment_ms(text.removeprefix("-")))
