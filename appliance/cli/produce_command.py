@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -60,7 +60,7 @@ def produce(
     if compression not in CODECS:
         text = f"-z {compression}: expected one of {', '.join(CODECS)}"
         raise CommandError(text, Exit.USAGE)
-    settings: dict[str, object] = {
+    settings: dict[str, Any] = {
         "required_acks": ACKS[acks],
         "idempotent": acks == "all",
         "compression": compression,

@@ -150,7 +150,8 @@ def metadata(record: Record) -> Decoded:
 
 def plain(record: Record) -> Decoded:
     """Key and payload as text, whatever they are."""
-    return tuple(  # type: ignore[return-value]
-        None if part is None else bytes(part).decode(errors="replace")
-        for part in (record.key, record.value)
-    )
+    return _as_text(record.key), _as_text(record.value)
+
+
+def _as_text(part: bytes | None) -> str | None:
+    return None if part is None else bytes(part).decode(errors="replace")

@@ -2,8 +2,8 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -69,7 +69,6 @@ class Wanted:
     count_max: int | None = None
     idle_ms: int | None = None
     ends: bool = False
-    settings: Mapping[str, int | str] = field(default_factory=dict)
 
 
 class ReadRecord(NamedTuple):
@@ -114,7 +113,6 @@ async def read(cluster: Cluster, wanted: Wanted, hand_out: Callable[[ReadRecord]
         offset_reset=resets,
         isolation_level=wanted.isolation_level,
         max_poll_records=RECORDS_PER_POLL,
-        **wanted.settings,  # type: ignore[arg-type]
     )
     reading = _Reading(Consumer(cluster, settings), cluster, wanted, hand_out)
     async with reading.consumer:

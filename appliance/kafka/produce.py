@@ -66,7 +66,7 @@ async def send(
     topic: str,
     records: AsyncIterator[Outgoing],
     *,
-    settings: dict[str, object],
+    settings: dict[str, Any],
     tally: Tally,
     pace: Pace | None = None,
     per_transaction: int | None = None,
@@ -77,7 +77,7 @@ async def send(
     `settings` are the producer's. With a transactional id all is one transaction, or many of
     `per_transaction` records; what breaks off in one is aborted.
     """
-    producer = Producer(cluster, **settings)  # type: ignore[arg-type]
+    producer = Producer(cluster, **settings)
     is_transactional = settings.get("transactional_id") is not None
     await producer.start()
     began_s = time.monotonic()

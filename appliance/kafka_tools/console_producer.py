@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from appliance.cli.output import CommandError, Exit
 from appliance.kafka.lines import LineFault, LineFormat, parse_line
@@ -111,7 +112,7 @@ def _prompt() -> None:
         sys.stderr.flush()
 
 
-def _settings(options: argparse.Namespace, properties: dict[str, str]) -> dict[str, object]:
+def _settings(options: argparse.Namespace, properties: dict[str, str]) -> dict[str, Any]:
     """The producer's settings: options first, then properties, then Kafka's defaults."""
     acks_text = options.request_required_acks or properties.get("acks", "-1")
     codec = options.compression_codec or properties.get("compression.type", "none")
@@ -127,7 +128,7 @@ def _settings(options: argparse.Namespace, properties: dict[str, str]) -> dict[s
             raise UsageFault(f"{name} is {text}, expected a number")
         return int(text) if given is None else given
 
-    settings: dict[str, object] = {
+    settings: dict[str, Any] = {
         "required_acks": acks,
         "idempotent": acks == -1 and properties.get("enable.idempotence", "true") == "true",
         "compression": codec,
