@@ -30,12 +30,16 @@ def log_lines(
 
 
 def left_line(buffer: memoryview, file: str) -> str | None:
-    """What Kafka says of bytes behind the last batch; None where there are none."""
+    """What Kafka says of bytes behind the last batch; None where there are none, or only zeros.
+
+    A log that is being written may be longer than its batches, at which Kafka's tool gives up.
+    """
     batches = Batches(buffer)
     for _ in batches:
         pass
-    left = batches.left_bytes
-    return f"Found {left} invalid bytes at the end of {file}" if left else None
+    if batches.fault is None:
+        return None
+    return f"Found {batches.left_bytes} invalid bytes at the end of {file}"
 
 
 def batch_line(batch: FoundBatch) -> str:

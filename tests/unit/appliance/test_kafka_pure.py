@@ -6,6 +6,7 @@ import pytest
 
 from appliance.cli.consume_command import beginning_of, json_of, pieces_of
 from appliance.cli.output import CommandError, Exit
+from appliance.dump.lines import left_line
 from appliance.kafka.configs import parse_settings
 from appliance.kafka.consume import Begin, Beginning, Origins, ReadRecord
 from appliance.kafka.groups import Group, GroupRow
@@ -25,6 +26,7 @@ from protocol.client.fetch_core import BatchOrigin, FetchedBatch
 from protocol.client.topic_details import PartitionDetails
 from protocol.types import TopicPartition
 from protocol.wire.record import Record
+from tests.unit.storage.kit import batch
 
 TP = TopicPartition("t", 0)
 
@@ -276,3 +278,9 @@ def test_java_properties(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert read_properties(None) == {}
     with pytest.raises(UsageFault):
         properties_of(["a"])
+
+
+def test_zeros_behind_the_last_batch_are_not_told_as_damage() -> None:
+    whole = bytes(batch(b"v"))
+    assert left_line(memoryview(whole + bytes(100)), "f") is None
+    assert left_line(memoryview(whole + b"x" * 7), "f") == "Found 7 invalid bytes at the end of f"
