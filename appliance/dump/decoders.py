@@ -13,7 +13,6 @@ from struct import error as StructError
 from typing import Any
 from uuid import UUID
 
-from broker.controller.records import UnknownMetadataRecord, decode_record
 from broker.coordinators.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -21,6 +20,7 @@ from broker.coordinators.group_records import (
     OffsetCommitValue,
 )
 from broker.coordinators.txn_records import TransactionLogKey, TransactionLogValue
+from broker.metadata.records import UnknownMetadataRecord, decode_record
 from protocol.errors import WireError
 from protocol.messages.consumer_protocol import (
     ConsumerProtocolAssignment,

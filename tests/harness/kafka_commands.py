@@ -43,7 +43,6 @@ class Case:
 
 GONE = (1, 4)
 WORDS = "the broker's own words, where Kafka prints Java's exception"
-REFUSED = "the message alone, where Kafka prints a stack trace; then the options"
 
 CASES = (
     Case("topics", "--create --topic new{n} --partitions 2 --config retention.ms=60000"),
@@ -94,7 +93,7 @@ CASES = (
         "--topic transactions --from-beginning --max-messages 1 --isolation-level read_committed",
     ),
     Case("console-consumer", "--topic logs --group read{n} --from-beginning --max-messages 6"),
-    Case("consumer-groups", "--list --state empty", "groups that Kafka's console consumer leaves"),
+    Case("consumer-groups", "--list --state empty"),
     Case("consumer-groups", "--describe --group readers"),
     Case("consumer-groups", "--describe --group readers --verbose"),
     Case("consumer-groups", "--describe --group readers --members"),
