@@ -172,7 +172,7 @@ def test_a_tick_leaves_selection_focus_and_open_tables_alone(
       document.querySelector('details').open = true;
       document.querySelector('.scroll a').focus();
       // A text that the tick does not change: the number of a verdict is another one each time.
-      const text = document.querySelector('h2').firstChild;
+      const text = document.querySelector('footer');
       getSelection().selectAllChildren(text);
       window.node = text;
     })()""")  # fmt: skip
