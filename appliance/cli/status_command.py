@@ -28,12 +28,13 @@ def status(
     """How every part is; exit code 3 when the mill is not wholly healthy."""
     while True:
         rows, errors = part_rows()
+        told = errors + notices()
         if watch and is_terminal() and not as_json:
             sys.stdout.write("\x1b[H\x1b[2J")
         if as_json:
-            print_json("parts/1", rows, errors)
+            print_json("parts/1", rows, told)
         else:
-            _print_status(rows, errors)
+            _print_status(rows, told)
         if not watch:
             break
         time.sleep(2.0)
@@ -62,8 +63,20 @@ def part_rows() -> tuple[list[dict[str, Any]], list[str]]:
         for entry in found["parts"]
     ]
     errors = ["the mill is being stopped"] if found["stopping"] else []
-    errors += [text for key in ("config_problem", "config_notice") if (text := found.get(key))]
+    if problem := found.get("config_problem"):
+        errors.append(problem)
     return rows, errors
+
+
+def notices() -> list[str]:
+    """What a person should know of a mill that is well: metrics that a saved file took away."""
+    if context.placement().in_containers:
+        return []
+    try:
+        notice = lifecycle.snapshot(context.home()).get("config_notice")
+    except NoSupervisor:
+        return []
+    return [notice] if notice else []
 
 
 def _container_rows() -> list[dict[str, Any]]:
