@@ -175,7 +175,7 @@ def test_a_fault_made_while_it_runs_stops_nothing(mill: TempMill) -> None:
         "redis is back",
     )
     # Said by `up` itself, or by the supervisor where that has read the file already.
-    assert "`./millrace restart` applies it" in mill.up().err
+    assert "`./millrace up --apply`" in mill.up().err
 
 
 def test_the_data_of_another_cluster_is_refused(mill: TempMill) -> None:
