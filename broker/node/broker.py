@@ -1,7 +1,7 @@
 """One broker, put together: the only place that constructs its parts.
 
 Floor: node. `start` goes from the data folder to open listeners, `stop` the way back; the
-process around it is `lifecycle`.
+process around it is `real/process`.
 """
 
 from __future__ import annotations

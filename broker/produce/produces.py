@@ -212,7 +212,7 @@ class Produces:
     def append_quick(
         self, lane: Lane, batch: memoryview, header: BatchHeader
     ) -> tuple[Partition, Appended] | None:
-        """Stage one batch for `quick_produce`; None, or an error, before anything has changed."""
+        """Stage one batch for the short way; None, or an error, before anything has changed."""
         partition = self._replicas.get(lane.topic, lane.index)
         if partition is None or partition.is_internal:
             return None

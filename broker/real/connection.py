@@ -23,9 +23,6 @@ from protocol.wire.frame import FrameBuffer
 
 logger = logging.getLogger(__name__)
 
-FAULT = "a fault of the broker"
-"""What is logged of a connection that ends by one; the fault itself is logged with its trace."""
-
 
 class SocketLink(asyncio.BufferedProtocol):
     """One accepted connection, from its first byte to its end."""

@@ -3,7 +3,7 @@
 Floor: real. A future per job would cost more than a small fdatasync; here a job is a tuple in a
 queue and its result one `call_soon_threadsafe`. Jobs share nothing with the loop but what they
 were given. What the disk refuses is reported, and to `on_final` instead when it is final; any other
-exception is a fault of ours and ends the process (`lifecycle` sees to that).
+exception is a fault of ours and ends the process (`process` sees to that).
 """
 
 from __future__ import annotations
