@@ -1,7 +1,7 @@
 """What our `kafka-*` commands and Kafka's own are both asked, and how far they agree.
 
 `tests/interop/test_commands_beside_kafka.py` asks both on one broker; the table in
-`docs/kafka-commands.md` is made of the same list, so that it says nothing that was not tried.
+`docs/kafka-commands.md` is made of the same list, and says which calls the test has shown.
 """
 
 from dataclasses import dataclass
