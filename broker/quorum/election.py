@@ -143,20 +143,12 @@ class Ballot:
         return len(self.granted) + len(self._pending) < self._voters.majority
 
 
-class Prospective:
-    """Asks whether it would be voted for. The epoch stays, and nothing is promised."""
+class _Asking:
+    """Has asked the other voters, and waits for what they say, until its time is up."""
 
     grants_pre_votes = True
-
-    def __init__(self, replica: Replica, leader_id: int, now_ms: int) -> None:
-        self._replica = replica
-        self.leader_id = leader_id
-        self.deadline_ms = now_ms + replica.timing.election_timeout_ms
-
-    def begin(self, now_ms: int) -> Move | None:
-        self._ballot = Ballot(self._replica, is_pre_vote=True)
-        self._ballot.grant(self._replica.me)
-        return self._outcome()
+    deadline_ms: int
+    _ballot: Ballot
 
     def tick(self, now_ms: int) -> Move | None:
         return self._give_up() if now_ms >= self.deadline_ms else None
@@ -168,6 +160,31 @@ class Prospective:
 
     def failed(self, request_id: int, now_ms: int) -> Move | None:
         self._ballot.note(request_id, is_granted=False)
+        return self._outcome()
+
+    def leave(self, leader_id: int) -> None:
+        pass
+
+    def _outcome(self) -> Move | None:
+        """What follows from the votes so far."""
+        raise NotImplementedError
+
+    def _give_up(self) -> Move:
+        """There will be no majority, or not in time."""
+        raise NotImplementedError
+
+
+class Prospective(_Asking):
+    """Asks whether it would be voted for. The epoch stays, and nothing is promised."""
+
+    def __init__(self, replica: Replica, leader_id: int, now_ms: int) -> None:
+        self._replica = replica
+        self.leader_id = leader_id
+        self.deadline_ms = now_ms + replica.timing.election_timeout_ms
+
+    def begin(self, now_ms: int) -> Move | None:
+        self._ballot = Ballot(self._replica, is_pre_vote=True)
+        self._ballot.grant(self._replica.me)
         return self._outcome()
 
     def _outcome(self) -> Move | None:
@@ -182,15 +199,11 @@ class Prospective:
             return ToFollower(self.leader_id, replica.epoch, wait_ms)
         return ToUnattached(replica.epoch, wait_ms)
 
-    def leave(self, leader_id: int) -> None:
-        pass
 
-
-class Candidate:
+class Candidate(_Asking):
     """Has voted for itself in a new epoch. Its time begins when that vote is durable."""
 
     leader_id = NO_NODE
-    grants_pre_votes = True
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
@@ -211,18 +224,6 @@ class Candidate:
             self.deadline_ms = now_ms + replica.timing.election_timeout_ms
         return self._outcome()
 
-    def tick(self, now_ms: int) -> Move | None:
-        return self._give_up() if now_ms >= self.deadline_ms else None
-
-    def answered(self, request_id: int, answer: Answer, now_ms: int) -> Move | None:
-        granted = isinstance(answer, VoteAnswer) and answer.vote_granted
-        self._ballot.note(request_id, is_granted=granted)
-        return self._outcome()
-
-    def failed(self, request_id: int, now_ms: int) -> Move | None:
-        self._ballot.note(request_id, is_granted=False)
-        return self._outcome()
-
     def _outcome(self) -> Move | None:
         if self._ballot.is_won and self._replica.me in self._ballot.granted:
             return ToLeader(self._ballot.granted)
@@ -231,9 +232,6 @@ class Candidate:
 
     def _give_up(self) -> Move:
         return ToUnattached(self._replica.epoch, self._replica.retry_wait_ms())
-
-    def leave(self, leader_id: int) -> None:
-        pass
 
 
 class Resigned:
