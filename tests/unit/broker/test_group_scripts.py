@@ -17,7 +17,6 @@ A client needs no line of its own unless it differs from the usual one. With MIL
 scripts are written anew with what comes of them today; read the difference as you would read prose.
 """
 
-import os
 from pathlib import Path
 
 import pytest
@@ -25,10 +24,10 @@ import pytest
 from broker.coordinators.group_records import decode_group_value
 from broker.coordinators.group_terms import JoinAnswer, Store
 from protocol.errors import ErrorCode
+from tests.harness.plays import INDENT, hold_to_script
 from tests.unit.broker.group_scene import Asked, Client, Scene, subscription
 
 SCRIPTS = sorted((Path(__file__).parents[2] / "scripts").glob("*.txt"))
-INDENT = "    "
 
 
 class Player:
@@ -150,27 +149,9 @@ class Player:
         return [text + (", as it was" if reply.skip_assignment else "")]
 
 
-def played(text: str) -> str:
-    """A script with what comes of it today."""
-    player = Player()
-    lines: list[str] = []
-    for line in text.splitlines():
-        if line.startswith(INDENT):
-            continue
-        lines.append(line)
-        if line and not line.startswith("#"):
-            lines += player.play(line)
-    return "\n".join(lines) + "\n"
-
-
 @pytest.mark.parametrize("script", SCRIPTS, ids=[path.stem for path in SCRIPTS])
 def test_a_script_goes_as_it_is_written(script: Path) -> None:
-    expected = script.read_text()
-    found = played(expected)
-    if os.environ.get("MILLRACE_BLESS") == "1":
-        script.write_text(found)
-    else:
-        assert found.splitlines() == expected.splitlines()
+    hold_to_script(script, Player())
 
 
 def test_there_are_scripts() -> None:

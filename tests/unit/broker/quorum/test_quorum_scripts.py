@@ -25,7 +25,6 @@ difference as you would read prose.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from random import Random
 
@@ -33,11 +32,11 @@ import pytest
 
 from broker.quorum.events import Resign
 from protocol.wire.records import read_header
+from tests.harness.plays import INDENT, hold_to_script
 from tests.sim.quorum_node import image_of
 from tests.sim.quorum_stage import Stage
 
 SCRIPTS = sorted((Path(__file__).parents[3] / "scripts" / "quorum").glob("*.txt"))
-INDENT = "    "
 
 
 class KeepNothing(Random):
@@ -143,24 +142,6 @@ class Player:
         return f"from {log.start_offset} " + " ".join(told)
 
 
-def played(text: str) -> str:
-    """A script with what comes of it today."""
-    player = Player()
-    lines: list[str] = []
-    for line in text.splitlines():
-        if line.startswith(INDENT):
-            continue
-        lines.append(line)
-        if line and not line.startswith("#"):
-            lines += player.play(line)
-    return "\n".join(lines) + "\n"
-
-
 @pytest.mark.parametrize("script", SCRIPTS, ids=[path.stem for path in SCRIPTS])
 def test_a_script_goes_as_it_is_written(script: Path) -> None:
-    expected = script.read_text()
-    found = played(expected)
-    if os.environ.get("MILLRACE_BLESS") == "1":
-        script.write_text(found)
-    else:
-        assert found.splitlines() == expected.splitlines()
+    hold_to_script(script, Player())

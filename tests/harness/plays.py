@@ -1,0 +1,34 @@
+"""Scripts in the manner of a play: commands, and indented below each what comes of it.
+
+`MILLRACE_BLESS=1` writes what comes of them today in place of what stands there; the difference is
+then read as prose.
+"""
+
+import os
+from pathlib import Path
+from typing import Protocol
+
+INDENT = "    "
+
+
+class Player(Protocol):
+    """Who knows the commands of a kind of play."""
+
+    def play(self, line: str) -> list[str]:
+        """Do what a line says; the indented lines that tell what came of it."""
+
+
+def hold_to_script(script: Path, player: Player) -> None:
+    """Play a script from its start, and fail where it comes out otherwise than it is written."""
+    expected = script.read_text()
+    lines: list[str] = []
+    for line in expected.splitlines():
+        if line.startswith(INDENT):
+            continue
+        lines.append(line)
+        if line and not line.startswith("#"):
+            lines += player.play(line)
+    if os.environ.get("MILLRACE_BLESS") == "1":
+        script.write_text("\n".join(lines) + "\n")
+    else:
+        assert lines == expected.splitlines()
