@@ -71,7 +71,7 @@ def test_a_line_that_does_not_parse_is_counted_kept_and_shown(
     assert [line for (line,) in kept] == [line.rstrip(b"\n") for line in (*garbage, never)]
 
     def row() -> str:
-        rows = re.findall(r"<tr>.*?</tr>", reading.page("/stream"), re.DOTALL)
+        rows: list[str] = re.findall(r"<tr>.*?</tr>", reading.page("/stream"), re.DOTALL)
         return next(one for one in rows if "access/bad.log" in one and "format:combined" in one)
 
     wait_until(lambda: ">3<" in row(), COUNTED_S, "the page's row")

@@ -18,17 +18,23 @@ class Player(Protocol):
         """Do what a line says; the indented lines that tell what came of it."""
 
 
-def hold_to_script(script: Path, player: Player) -> None:
-    """Play a script from its start, and fail where it comes out otherwise than it is written."""
-    expected = script.read_text()
+def played(text: str, player: Player) -> str:
+    """A script with what comes of it today."""
     lines: list[str] = []
-    for line in expected.splitlines():
+    for line in text.splitlines():
         if line.startswith(INDENT):
             continue
         lines.append(line)
         if line and not line.startswith("#"):
             lines += player.play(line)
+    return "\n".join(lines) + "\n"
+
+
+def hold_to_script(script: Path, player: Player) -> None:
+    """Play a script from its start, and fail where it comes out otherwise than it is written."""
+    expected = script.read_text()
+    found = played(expected, player)
     if os.environ.get("MILLRACE_BLESS") == "1":
-        script.write_text("\n".join(lines) + "\n")
+        script.write_text(found)
     else:
-        assert lines == expected.splitlines()
+        assert found.splitlines() == expected.splitlines()

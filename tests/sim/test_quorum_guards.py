@@ -22,8 +22,9 @@ from broker.quorum.roles import Move, ToCandidate
 from broker.quorum.voters import ReplicaKey, VoterSet
 from protocol.errors import ErrorCode
 from protocol.wire.records import iterate_batches
+from tests.harness.plays import played
+from tests.sim.quorum_player import QuorumPlayer
 from tests.sim.quorum_world import Mix, World
-from tests.unit.broker.quorum.test_quorum_scripts import played
 
 Patch = pytest.MonkeyPatch
 
@@ -176,29 +177,29 @@ SCRIPTS = Path(__file__).parents[1] / "scripts" / "quorum"
 
 def test_guard_25_is_missed_in_figure_8(monkeypatch: Patch) -> None:
     script = (SCRIPTS / "own_epoch.txt").read_text()
-    assert played(script) == script
+    assert played(script, QuorumPlayer()) == script
     without_own_epoch(monkeypatch)
     with pytest.raises(AssertionError, match="two batches are committed at 1"):
-        played(script)
+        played(script, QuorumPlayer())
 
 
 def test_guard_46_is_missed_by_a_leader_that_nobody_reaches(monkeypatch: Patch) -> None:
     script = (SCRIPTS / "leader_silent.txt").read_text()
-    assert "1: Resigned in epoch 1" in played(script)
+    assert "1: Resigned in epoch 1" in played(script, QuorumPlayer())
     without_check_quorum(monkeypatch)
-    assert "1: Resigned in epoch 1" not in played(script)
+    assert "1: Resigned in epoch 1" not in played(script, QuorumPlayer())
 
 
 def test_guard_47_is_missed_when_a_voter_returns(monkeypatch: Patch) -> None:
     script = (SCRIPTS / "pre_vote.txt").read_text()
-    assert "in epoch 2" not in played(script)
+    assert "in epoch 2" not in played(script, QuorumPlayer())
     without_pre_vote(monkeypatch)
-    assert "3: Candidate in epoch 2" in played(script)
+    assert "3: Candidate in epoch 2" in played(script, QuorumPlayer())
 
 
 def test_guard_22_shows_in_its_play_as_well(monkeypatch: Patch) -> None:
     script = (SCRIPTS / "vote_on_disk.txt").read_text()
-    assert played(script) == script
+    assert played(script, QuorumPlayer()) == script
     without_vote_barrier(monkeypatch)
     with pytest.raises(AssertionError, match="votes for"):
-        played(script)
+        played(script, QuorumPlayer())
