@@ -55,6 +55,7 @@ from stream.sources import (
 )
 from stream.state import QUERY_ENDED, StreamState
 from stream.suspects import Suspects
+from stream.threads import Keeper
 from stream.writers import BatchWriter
 
 EXIT_STOPPED = 0
@@ -88,6 +89,7 @@ class StreamJob:
         self._settings = settings
         self._state = state
         self._stop = stop
+        self._keeper = Keeper(state, stop)
         self._course = Course(settings, state)
         self._checkpoint = Checkpoint(settings.data_dir / "checkpoint")
         self._committer = Committer(settings.bootstrap_servers, settings.part)
@@ -99,6 +101,7 @@ class StreamJob:
         state.watch_sinks(
             lambda: self._course.now.sinks.states,
             lambda: self._course.now.sinks.scrubbed_total,
+            lambda: self._course.now.sinks.untended,
         )
 
     def run(self) -> int:
@@ -136,10 +139,10 @@ class StreamJob:
             os.close(lock)
 
     def _run_queries(self, session: SparkSession) -> int:
-        self._committer.start()
+        self._committer.start(self._keeper)
         self._listener.register(session)
         self._warm_up(session)
-        self._course.start()
+        self._course.start(self._keeper)
         self._start_beside(session)
         pause_s = RETRY_S[0]
         try:
@@ -191,7 +194,7 @@ class StreamJob:
                 self._state,
                 self._stop,
             )
-            archive.start(session)
+            archive.start(session, self._keeper)
         recounter = Recounter(
             self._course,
             settings.bootstrap_servers,
@@ -200,7 +203,7 @@ class StreamJob:
             self._state,
             self._stop,
         )
-        recounter.start(session)
+        recounter.start(session, self._keeper)
 
     def _warm_up(self, session: SparkSession) -> None:
         """Fold some lines that count nowhere, so that the first real batch finds warm code."""

@@ -24,6 +24,7 @@ from protocol.types import TopicPartition
 from stream.checkpoint import Offsets
 from stream.config import CONSUMER_GROUP
 from stream.state import StreamState
+from stream.threads import Keeper
 
 # Commits are at least this far apart; the last one of a burst is always made.
 COMMIT_INTERVAL_S = 0.25
@@ -42,11 +43,11 @@ class Committer:
         self._lock = threading.Lock()
         self._filled = threading.Event()
         self._is_closed = False
-        self._thread = threading.Thread(target=self._run, name="committer", daemon=True)
+        self._thread: threading.Thread | None = None
 
-    def start(self) -> None:
+    def start(self, keeper: Keeper) -> None:
         """Begin to commit what `offer` brings."""
-        self._thread.start()
+        self._thread = keeper.keep("committer", self._run)
 
     def offer(self, offsets: Offsets, metadata: str) -> None:
         """Commit these soon, unless newer ones come first."""
@@ -59,7 +60,8 @@ class Committer:
         """Commit what is left, then end."""
         self._is_closed = True
         self._filled.set()
-        self._thread.join(timeout_s)
+        if self._thread is not None:
+            self._thread.join(timeout_s)
 
     def _run(self) -> None:
         asyncio.run(self._commit_for_ever())

@@ -36,6 +36,7 @@ from stream.halving import places
 from stream.quarantine import Part, size_of
 from stream.sources import kafka_options, read_ranges
 from stream.state import StreamState, clock_ms
+from stream.threads import Keeper
 
 LOOK_EVERY_S = 1.0
 OFFSETS_AT_ONCE = 20_000
@@ -79,13 +80,14 @@ class Recounter:
         self._stop = stop
         self._own: _OwnPlan | None = None
 
-    def start(self, session: SparkSession) -> None:
+    def start(self, session: SparkSession, keeper: Keeper) -> None:
         """Begin to look for recounts that somebody asked for."""
         own = session.newSession()
         java_classes.register(own)
-        threading.Thread(target=self._run, args=(own,), name="recount", daemon=True).start()
+        keeper.keep("recount", partial(self.work, own))
 
-    def _run(self, session: SparkSession) -> None:
+    def work(self, session: SparkSession) -> None:
+        """Count what is wanted, until the driver stops or the JVM is gone."""
         pause_s = LOOK_EVERY_S
         while not self._stop.wait(pause_s):
             pause_s = LOOK_EVERY_S

@@ -25,6 +25,9 @@ POISON = "poison"
 QUERY_ENDED = "query-ended"
 _LASTING = frozenset({POISON, QUERY_ENDED})
 
+# A thread that ended is told for so long: one that ends again and again, at all times.
+ENDED_TOLD_MS = 600_000
+
 
 def clock_ms() -> int:
     """Epoch milliseconds."""
@@ -90,6 +93,7 @@ class _Facts:
     unparsed: dict[tuple[str, str, str], int] = field(default_factory=dict)
     poison_total: int = 0
     poison: deque[PoisonLine] = field(default_factory=lambda: deque(maxlen=POISON_LISTED))
+    ended: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def lasting(self) -> dict[str, str]:
         """The problems that only a counted batch ends."""
@@ -107,14 +111,19 @@ class StreamState:
         self._facts = _Facts()
         self._sinks: Callable[[], Mapping[str, str]] = dict
         self._scrubbed_total: Callable[[], int] = int
+        self._untended: Callable[[], str | None] = lambda: None
         self._started_at_ms = clock_ms()
 
     def watch_sinks(
-        self, states: Callable[[], Mapping[str, str]], scrubbed_total: Callable[[], int]
+        self,
+        states: Callable[[], Mapping[str, str]],
+        scrubbed_total: Callable[[], int],
+        untended: Callable[[], str | None],
     ) -> None:
-        """Where to ask how the sinks are, and how many shown windows were mended."""
+        """Where to ask how the sinks are, how many shown windows were mended, and why not more."""
         self._sinks = states
         self._scrubbed_total = scrubbed_total
+        self._untended = untended
 
     def configured(self, metrics: Sequence[str]) -> None:
         """These metrics are counted, as the configuration asks for."""
@@ -157,6 +166,11 @@ class StreamState:
         with self._lock:
             self._facts.phase = Phase.WAITING
             self._facts.problems = {**self._facts.lasting(), code: text}
+
+    def thread_ended(self, name: str, why: str) -> None:
+        """A thread that works beside the batches has ended of a fault; it is begun again."""
+        with self._lock:
+            self._facts.ended[name] = (why, clock_ms())
 
     def halving(self, text: str) -> None:
         """A batch is searched for lines that cannot be counted; ends with the batch."""
@@ -250,10 +264,18 @@ class StreamState:
 
     def snapshot(self) -> PartStatus:
         """The status as served."""
-        sinks = dict(self._sinks())
+        sinks, untended, now_ms = dict(self._sinks()), self._untended(), clock_ms()
         with self._lock:
             facts = self._facts
             problems = [Problem(code, text) for code, text in facts.problems.items()]
+            problems += [
+                Problem("thread-ended", f"the thread {name!r} ended, and was begun again: {why}")
+                for name, (why, at_ms) in facts.ended.items()
+                if now_ms - at_ms < ENDED_TOLD_MS
+            ]
+            if untended is not None:
+                text = f"nothing is purged and Redis is not compared, counting goes on: {untended}"
+                problems.append(Problem("sinks-untended", text))
             if facts.refusal is not None:
                 text = (
                     f"the changed configuration is refused, the one before goes on: {facts.refusal}"
@@ -276,7 +298,7 @@ class StreamState:
                 state=state,
                 ready=ready,
                 started_at_ms=self._started_at_ms,
-                now_ms=clock_ms(),
+                now_ms=now_ms,
                 problems=tuple(problems),
                 details=self._details(facts, sinks),
             )
