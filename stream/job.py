@@ -10,9 +10,7 @@ healthy successor.
 import fcntl
 import logging
 import os
-import subprocess
 import threading
-import time
 import uuid
 from collections.abc import Callable
 from functools import partial
@@ -20,7 +18,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from py4j.protocol import Py4JError
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -38,9 +35,11 @@ from stream.failures import error_words
 from stream.folders import root_of
 from stream.folding import Folding
 from stream.halving import StopRequested, places
+from stream.in_hand import Hand
 from stream.memory import lines_per_batch, machine_bytes
+from stream.overseer import JvmGone, Overseer
 from stream.progress import Committer, ProgressListener
-from stream.quarantine import BLAME_BELIEVED, BLAME_ENDED, PartSize, blame_of, size_of
+from stream.quarantine import BLAME_ENDED, PartSize
 from stream.recount import Recounter
 from stream.session import empty_scratch, start_session
 from stream.sharing import Sharing
@@ -66,7 +65,6 @@ EXIT_FENCED = 75
 RETRY_S = (0.5, 5.0)
 WATCH_S = 0.1
 STOP_BATCH_S = 20.0
-JVM_EXIT_S = 5.0
 WARM_UP_ROUNDS = 3
 
 T = TypeVar("T")
@@ -76,10 +74,6 @@ logger = logging.getLogger(__name__)
 
 class AlreadyRunning(Exception):
     """Another stream of this data folder is alive."""
-
-
-class JvmGone(Exception):
-    """The JVM does not answer any more."""
 
 
 class StreamJob:
@@ -97,6 +91,8 @@ class StreamJob:
         self._suspects = Suspects(settings.data_dir / "suspects.json")
         self._part_size = PartSize()
         self._sharing = Sharing(lines_per_batch(settings.section, machine_bytes()))
+        self._recount_hand = Hand()
+        self._overseer = Overseer(self._recount_hand, lambda _: None)
         self._opened: str | None = None
         state.watch_sinks(
             lambda: self._course.now.sinks.states,
@@ -202,7 +198,10 @@ class StreamJob:
             archive,
             self._state,
             self._stop,
+            hand=self._recount_hand,
+            may_count=lambda: not self._suspects.blame,
         )
+        self._overseer = Overseer(self._recount_hand, recounter.give_up)
         recounter.start(session, self._keeper)
 
     def _warm_up(self, session: SparkSession) -> None:
@@ -344,7 +343,7 @@ class StreamJob:
                     if change is not None and isinstance(failure, StopRequested | None):
                         return change
                     return failure or RuntimeError("the query ended by itself")
-                self._end_jvm_that_stands_still(writer)
+                self._overseer.end_jvm_that_stands_still(writer)
                 if change is None:
                     change = self._course.wanted(session)
                     if change is not None:
@@ -358,35 +357,9 @@ class StreamJob:
         except (Py4JError, OSError) as error:
             # A stop of the whole mill ends the JVM, too: no line is to blame for that.
             if not self._stop.is_set():
-                self._note_death(writer, blame_of(jvm_exit_code()))
+                self._overseer.note_end(writer)
             raise JvmGone(error_words(error)) from error
         return writer.failure if isinstance(writer.failure, Fenced) else None
-
-    def _end_jvm_that_stands_still(self, writer: BatchWriter) -> None:
-        """Kill a JVM that counts one batch for too long; raises JvmGone when it did.
-
-        A task that is busy within a regular expression hears of no cancellation.
-        """
-        in_hand = writer.in_hand
-        if in_hand is None or time.monotonic() < in_hand.until_s:
-            return
-        # A single line may have met a bad moment; to stand still over many takes a reason.
-        is_one = size_of(in_hand.part) == 1
-        self._note_death(writer, BLAME_ENDED if is_one else BLAME_BELIEVED)
-        gateway = SparkContext._gateway
-        assert gateway is not None
-        gateway.proc.kill()
-        raise JvmGone("it stood still, and was killed")
-
-    def _note_death(self, writer: BatchWriter, blame: int) -> None:
-        """Keep for the next start what the JVM ended over."""
-        try:
-            part = writer.note_death(blame)
-        except OSError as error:
-            logger.error("cannot note what ended Java", extra=fields(why=error))
-            return
-        if part is not None:
-            logger.error("Java ended while counting", extra=fields(offsets=places(part)))
 
     def _say_suspects(self) -> None:
         """Say so, from the start on, where a batch has ended the JVM before."""
@@ -396,15 +369,6 @@ class StreamJob:
                 f"Java has ended while it counted {places(suspects[-1])}:"
                 " a line that ends it is looked for, and set aside"
             )
-
-
-def jvm_exit_code() -> int | None:
-    """How the JVM exited, as `subprocess` says it; None where it has not, though it is silent."""
-    gateway = SparkContext._gateway
-    try:
-        return None if gateway is None else int(gateway.proc.wait(JVM_EXIT_S))
-    except subprocess.TimeoutExpired:
-        return None
 
 
 def take_lock(path: Path) -> int:
