@@ -44,6 +44,7 @@ from stream.recount import Recounter
 from stream.session import empty_scratch, start_session
 from stream.sharing import Sharing
 from stream.sources import (
+    Divider,
     TopicOffsets,
     ask_readable,
     ask_topics,
@@ -233,7 +234,7 @@ class StreamJob:
             first_offsets=lambda: self._ask_topics().starts,
         )
         query: StreamingQuery = (
-            read_kafka(session, options, self._sharing)
+            read_kafka(session, options, Divider(self._sharing, self._state.topics_end_at))
             .writeStream.foreachBatch(writer)
             .option("checkpointLocation", self._checkpoint.location)
             .trigger(processingTime=f"{parse_duration_ms(now.section.trigger)} milliseconds")
@@ -265,6 +266,7 @@ class StreamJob:
             forgotten = forgotten_by(standing.committed, ledger)
             if forgotten is None:
                 self._wait_for_lines(standing.committed, held)
+                self._state.begins_at({**held.starts, **standing.committed})
                 self._listener.begins_at(standing.committed, f"{standing.query_id} start")
                 return standing.query_id, None if standing.last_batch is not None else (
                     starting_offsets(held.partitions(), ledger)
@@ -276,6 +278,7 @@ class StreamJob:
         mine = {key: end for key, end in ledger.items() if key in held.ends}
         self._wait_for_lines(mine, held)
         self._checkpoint.begin(query_id)
+        self._state.begins_at({**held.starts, **mine})
         self._listener.begins_at(mine, f"{query_id} start")
         return query_id, starting_offsets(held.partitions(), ledger)
 

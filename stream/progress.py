@@ -127,7 +127,6 @@ class ProgressListener:
         """A batch is over, and Spark has committed it."""
         progress = json.loads(event.progress().json())
         self._state.progressed(progress)
-        self._state.topics_end_at(latest_offsets(progress))
         self._last = (end_offsets(progress), f"{progress['id']} {progress['batchId']}")
         self._committer.offer(*self._last)
 
@@ -148,18 +147,9 @@ class ProgressListener:
 
 def end_offsets(progress: Mapping[str, Any]) -> Offsets:
     """Where the reported batch ended; empty where the report does not say."""
-    return _offsets(progress, "endOffset")
-
-
-def latest_offsets(progress: Mapping[str, Any]) -> Offsets:
-    """Where the topics ended when the reported batch was planned."""
-    return _offsets(progress, "latestOffset")
-
-
-def _offsets(progress: Mapping[str, Any], name: str) -> Offsets:
     found: Offsets = {}
     for source in progress.get("sources", ()):
-        ends = source.get(name)
+        ends = source.get("endOffset")
         ends = json.loads(ends) if isinstance(ends, str) else ends
         for topic, partitions in (ends or {}).items():
             for partition, offset in partitions.items():

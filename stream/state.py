@@ -87,7 +87,7 @@ class _Facts:
     lines_reported: int = 0
     last_batch_at_ms: int | None = None
     event_time_ms: int | None = None
-    offsets: dict[str, int] = field(default_factory=dict)
+    counted: dict[tuple[str, int], int] = field(default_factory=dict)
     latest: Mapping[tuple[str, int], int] | None = None
     durations_ms: dict[str, int] = field(default_factory=dict)
     unparsed: dict[tuple[str, str, str], int] = field(default_factory=dict)
@@ -211,7 +211,7 @@ class StreamState:
             facts.phase, facts.was_ready = Phase.RUNNING, True
             facts.problems.clear()
             facts.batch_id, facts.rows_last, facts.sinks_ms = batch_id, rows, sinks_ms
-            facts.offsets = {f"{one.topic}-{one.partition}": one.end for one in ranges}
+            facts.counted |= {(one.topic, one.partition): one.end for one in ranges}
             facts.last_batch_at_ms = clock_ms()
             facts.batches_total += 1
             if replayed:
@@ -227,6 +227,11 @@ class StreamState:
                 group = (row.topic, row.file, row.reason)
                 if group in facts.unparsed or len(facts.unparsed) < UNPARSED_LISTED:
                     facts.unparsed[group] = facts.unparsed.get(group, 0) + row.count
+
+    def begins_at(self, counted: Mapping[tuple[str, int], int]) -> None:
+        """Up to where every partition is counted before a query's first batch."""
+        with self._lock:
+            self._facts.counted = dict(counted)
 
     def topics_end_at(self, latest: Mapping[tuple[str, int], int]) -> None:
         """Where the topics ended just now."""
@@ -245,16 +250,17 @@ class StreamState:
             self._facts.rows_per_second = lines * 1000 / max(1, self._facts.batch_ms)
 
     def lines_behind(self, ranges: Sequence[OffsetRange]) -> int | None:
-        """How many offsets wait behind these, as far as is known; None before anything is.
+        """How many offsets of all topics wait once these are counted; None before that is known.
 
-        A batch takes all there is unless it is limited, so this may be too low by what has been
-        written since the topics were last asked, never too high.
+        The topics' ends are those of when the batch was planned. A partition of which nothing is
+        known waits as a whole.
         """
         with self._lock:
-            latest = self._facts.latest
+            latest, counted = self._facts.latest, dict(self._facts.counted)
         if latest is None:
             return None
-        return sum(max(0, latest.get((one.topic, one.partition), 0) - one.end) for one in ranges)
+        counted |= {(one.topic, one.partition): one.end for one in ranges}
+        return sum(max(0, end - counted.get(place, 0)) for place, end in latest.items())
 
     def idle(self) -> None:
         """There is nothing to read."""
@@ -331,7 +337,7 @@ class StreamState:
                 }
                 for one in facts.poison
             ],
-            "offsets": dict(facts.offsets),
+            "offsets": {f"{topic}-{part}": end for (topic, part), end in facts.counted.items()},
             "last_batch_at_ms": facts.last_batch_at_ms,
             "event_time_ms": facts.event_time_ms,
             "metrics": list(self._metrics),
