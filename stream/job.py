@@ -131,6 +131,8 @@ class StreamJob:
             logger.error("the JVM is gone: %s", error)
             return EXIT_CRASHED
         finally:
+            # What still waits for a server, be it with a batch in hand, waits for nothing more.
+            self._stop.set()
             self._state.stopped()
             self._course.close()
             os.close(lock)
