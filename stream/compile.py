@@ -107,6 +107,14 @@ class FoldPlan:
     entries: Mapping[tuple[str, str], Entry]
 
 
+def valid_text(sql: str) -> str:
+    """A value as text, with U+FFFD for octets that are no UTF-8, as Python replaces them.
+
+    Java's own way to read such octets differs, and one text would become two keys.
+    """
+    return f"make_valid_utf8(CAST(({sql}) AS STRING))"
+
+
 class _Columns:
     """Columns of one step; equal expressions are one column."""
 
@@ -193,7 +201,7 @@ def _value_sql(
     that an expression computed is inexact by nature and is taken to 12 places, but not to zero.
     """
     if measure == "unique":
-        return ValueKind.TEXT, f"CAST(({own}) AS STRING)"
+        return ValueKind.TEXT, valid_text(own)
     if measure == "share":
         return ValueKind.WHOLE, f"CAST(CAST(({own}) AS INT) AS BIGINT)"
     if measure != "percentile" and declared in _WHOLE_TYPES:
@@ -273,8 +281,8 @@ def _lines_query(
     is_of = {f"{p.name}.is": f"topic = {quote_text(p.topic)}" for p in parsed}
     yield (
         "WITH lines AS (SELECT topic, partition, offset, timestamp AS arrival,"
-        " CAST(key AS STRING) AS file, value,"
-        f" make_valid_utf8(CAST(value AS STRING)) AS line{_columns(is_of)} FROM {LINES_VIEW}),"
+        f" {valid_text('key')} AS file, value,"
+        f" {valid_text('value')} AS line{_columns(is_of)} FROM {LINES_VIEW}),"
     )
     before = "lines"
     for number, steps in enumerate(zip_longest(*(p.steps for p in parsed), fillvalue={}), 1):

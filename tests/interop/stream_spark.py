@@ -56,7 +56,7 @@ def spark() -> SparkSession:
 def frame(
     lines: Iterable[Line],
     topic: str = "logs.t",
-    file: str | None = "t/t.log",
+    file: str | bytes | None = "t/t.log",
     start: int = 0,
     partition: int = 0,
 ) -> DataFrame:
@@ -79,7 +79,9 @@ def _rows(
 ) -> list[tuple[Any, ...]]:
     return [
         (
-            bytearray(file.encode()) if file is not None else None,
+            bytearray(file.encode() if isinstance(file, str) else file)
+            if file is not None
+            else None,
             bytearray(line.encode() if isinstance(line, str) else line)
             if line is not None
             else None,
