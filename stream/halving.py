@@ -72,11 +72,18 @@ class Halving:
     """Counts batches of one query."""
 
     def __init__(
-        self, state: StreamState, stop: threading.Event, suspects: Suspects, size: PartSize
+        self,
+        state: StreamState,
+        stop: threading.Event,
+        suspects: Suspects,
+        size: PartSize,
+        is_held: Callable[[], bool],
     ) -> None:
+        """`is_held` says that the batch is to be given up, for another query is to count it."""
         self.hand = Hand()
         self._state = state
         self._stop = stop
+        self._is_held = is_held
         self._suspects = suspects
         self._size = size
 
@@ -143,7 +150,7 @@ class Halving:
         return Counted(ranges, joined([search.counts, set_aside(poison)]), poison)
 
     def _try_part(self, part: Part, parts: Parts) -> Counts | Failure:
-        if self._stop.is_set():
+        if self._stop.is_set() or self._is_held():
             raise StopRequested
         patience_s = SEARCH_HANG_S + size_of(part) / HANG_OFFSETS_PER_S
         return self._try(part, lambda: parts.count(part), patience_s)

@@ -5,10 +5,11 @@ when it is counted, or when Java answered that it cannot be. What is in hand whi
 what it may have ended over; what is in hand for too long is what it stands still over.
 """
 
+import threading
 import time
 from dataclasses import dataclass
 
-from stream.quarantine import Part
+from stream.quarantine import Part, size_of
 
 # A batch may take so long to be counted, and a second more for each HANG_OFFSETS_PER_S of its
 # offsets, before Java is taken to stand still. Nothing that counts is as slow by far; the usual
@@ -44,14 +45,26 @@ class Hand:
     def __init__(self) -> None:
         self.holds: InHand | None = None
         self._met_error: tuple[Part, float] | None = None
+        # The thread that watches may hurry what the counting thread lets go of.
+        self._lock = threading.Lock()
 
     def take(self, part: Part, patience_s: float) -> None:
         """The JVM begins to count this."""
-        self.holds = InHand(part, time.monotonic() + patience_s)
+        with self._lock:
+            self.holds = InHand(part, time.monotonic() + patience_s)
+
+    def hurry(self) -> None:
+        """Somebody waits for the JVM: it gets no more time than a part of a search has."""
+        with self._lock:
+            if self.holds is not None:
+                part = self.holds.part
+                until_s = time.monotonic() + SEARCH_HANG_S + size_of(part) / HANG_OFFSETS_PER_S
+                self.holds = InHand(part, min(self.holds.until_s, until_s))
 
     def let_go(self) -> None:
         """It is counted, or cannot be."""
-        self.holds = None
+        with self._lock:
+            self.holds = None
 
     def met_error(self, part: Part) -> None:
         """Counting this met an Error of Java's, by which the JVM may end."""

@@ -87,7 +87,7 @@ class BatchWriter:
         self._state = state
         self._stop = stop
         self._suspects = suspects
-        self._halving = Halving(state, stop, suspects, size)
+        self._halving = Halving(state, stop, suspects, size, lambda: self._is_held)
         self._sharing = sharing
         self._options = options
         self._first_offsets = first_offsets
@@ -110,8 +110,13 @@ class BatchWriter:
             self._idle.set()
 
     def hold(self) -> None:
-        """Begin no other batch: the query is to end, so that another one counts it."""
+        """Begin no other batch: the query is to end, so that another one counts it.
+
+        A batch that is searched for lines at fault is given up; one that is being counted has a
+        while to be done.
+        """
         self._is_held = True
+        self._halving.hand.hurry()
 
     @property
     def is_idle(self) -> bool:

@@ -15,7 +15,7 @@ from stream import in_hand as in_hand_module
 from stream.checkpoint import EARLIEST
 from stream.counts import Counts, PartitionCount
 from stream.halving import Counted, Halving, StopRequested, without_line
-from stream.in_hand import HANG_S, SEARCH_HANG_S
+from stream.in_hand import HANG_S, SEARCH_HANG_S, Hand
 from stream.quarantine import BLAME_BELIEVED, BLAME_ENDED, Part, PartSize, size_of
 from stream.state import StreamState
 from stream.suspects import Suspects
@@ -40,7 +40,10 @@ class Rig:
         self.stop = threading.Event()
         self.suspects = Suspects(folder / "suspects.json")
         self.size = PartSize()
-        self.halving = Halving(self.state, self.stop, self.suspects, self.size)
+        self.is_held = False
+        self.halving = Halving(
+            self.state, self.stop, self.suspects, self.size, lambda: self.is_held
+        )
         self.tried: list[Part] = []
         self.patience_s: list[float] = []
         self.said: list[str] = []
@@ -263,6 +266,39 @@ def test_a_stop_ends_a_search(tmp_path: Path) -> None:
     rig.refuse = stop_then_refuse
     with pytest.raises(StopRequested):
         rig.run()
+
+
+def test_a_search_is_given_up_for_a_query_that_counts_something_else(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, guilty(17))
+
+    def hold_then_refuse(part: Part) -> None:
+        rig.is_held = len(rig.tried) == 4
+        guilty(17)(part)
+
+    rig.refuse = hold_then_refuse
+    with pytest.raises(StopRequested):
+        rig.run()
+    assert len(rig.tried) == 4
+
+
+def test_what_somebody_waits_for_has_less_time() -> None:
+    hand = Hand()
+    hand.hurry()
+    part = (OffsetRange("t", 0, 0, 5_000),)
+    hand.take(part, HANG_S)
+    hand.hurry()
+    assert SEARCH_HANG_S + 4 < left_s(hand, part) <= SEARCH_HANG_S + 5
+    hand.take(part, 1.0)
+    hand.hurry()
+    assert left_s(hand, part) <= 1.0
+    hand.let_go()
+    hand.hurry()
+    assert hand.holds is None
+
+
+def left_s(hand: Hand, part: Part) -> float:
+    assert hand.holds is not None and hand.holds.part == part
+    return hand.holds.until_s - time.monotonic()
 
 
 def test_an_error_does_not_quote_the_whole_line() -> None:
