@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import zip_longest
 
-from stream.attempt import attempt
+from stream.attempt import attempt, attempt_of_user
 from stream.config import StreamSection
 from stream.expression import (
     bare_column,
@@ -267,7 +267,8 @@ def _reading(
 
 def _measure(parsed: ParsedInput, sql: str, measured: _Columns) -> str:
     """A filter or value of one input as a column of its own, evaluated once a line."""
-    return quote_name(measured.named(f"{parsed.name}.measured", _within(parsed.name, sql)))
+    column = _of_input(parsed.name, attempt_of_user(sql))
+    return quote_name(measured.named(f"{parsed.name}.measured", column))
 
 
 def _lines_query(
@@ -320,7 +321,12 @@ def _lines_query(
 
 def _within(name: str, sql: str) -> str:
     """An expression over one input's columns: NULL for other inputs' lines and where it raises."""
-    return f"IF({quote_name(f'{name}.is')}, {attempt(sql)}, NULL)"
+    return _of_input(name, attempt(sql))
+
+
+def _of_input(name: str, sql: str) -> str:
+    """An expression that is evaluated for lines of one input only; NULL for others."""
+    return f"IF({quote_name(f'{name}.is')}, {sql}, NULL)"
 
 
 def _by_input(branches: Mapping[str, str]) -> str:
