@@ -75,7 +75,7 @@ def frame_for_tasks(lines: Iterable[Line], tasks: int) -> DataFrame:
 
 
 def _rows(
-    lines: Iterable[Line], topic: str, file: str | None, start: int, partition: int
+    lines: Iterable[Line], topic: str, file: str | bytes | None, start: int, partition: int
 ) -> list[tuple[Any, ...]]:
     return [
         (
