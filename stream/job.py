@@ -133,6 +133,7 @@ class StreamJob:
         finally:
             # What still waits for a server, be it with a batch in hand, waits for nothing more.
             self._stop.set()
+            self._committer.close(STOP_BATCH_S)
             self._state.stopped()
             self._course.close()
             os.close(lock)
@@ -144,41 +145,38 @@ class StreamJob:
         self._course.start(self._keeper)
         self._start_beside(session)
         pause_s = RETRY_S[0]
-        try:
-            while not self._stop.is_set():
-                try:
-                    writer, query = self._start_query(session)
-                except DefinitionChanged as error:
-                    if not self._course.go_back(str(error)):
-                        raise
-                    self._opened = None
-                    continue
-                self._course.settle()
-                failure = self._watch(session, query, writer)
-                if failure is None:
-                    return EXIT_STOPPED
-                if isinstance(failure, Counting):
-                    self._course.adopt(failure)
-                    self._opened = None
-                    continue
-                if isinstance(failure, Fenced):
-                    logger.error("a newer driver writes; this one ends", extra=fields(why=failure))
-                    return EXIT_FENCED
-                if isinstance(failure, LedgerMismatch | CheckpointFault):
-                    logger.warning("resuming from the ledger", extra=fields(why=failure))
-                    self._opened = None
-                    self._begin_anew(str(failure))
-                    continue
-                if writer.has_applied:
-                    pause_s = RETRY_S[0]
-                why = error_words(failure)
-                self._state.waiting(QUERY_ENDED, f"the query ended and is started again: {why}")
-                logger.warning("query ended; starting it again", extra=fields(why=why))
-                self._stop.wait(pause_s)
-                pause_s = min(pause_s * 2, RETRY_S[1])
-            return EXIT_STOPPED
-        finally:
-            self._committer.close(STOP_BATCH_S)
+        while not self._stop.is_set():
+            try:
+                writer, query = self._start_query(session)
+            except DefinitionChanged as error:
+                if not self._course.go_back(str(error)):
+                    raise
+                self._opened = None
+                continue
+            self._course.settle()
+            failure = self._watch(session, query, writer)
+            if failure is None:
+                return EXIT_STOPPED
+            if isinstance(failure, Counting):
+                self._course.adopt(failure)
+                self._opened = None
+                continue
+            if isinstance(failure, Fenced):
+                logger.error("a newer driver writes; this one ends", extra=fields(why=failure))
+                return EXIT_FENCED
+            if isinstance(failure, LedgerMismatch | CheckpointFault):
+                logger.warning("resuming from the ledger", extra=fields(why=failure))
+                self._opened = None
+                self._begin_anew(str(failure))
+                continue
+            if writer.has_applied:
+                pause_s = RETRY_S[0]
+            why = error_words(failure)
+            self._state.waiting(QUERY_ENDED, f"the query ended and is started again: {why}")
+            logger.warning("query ended; starting it again", extra=fields(why=why))
+            self._stop.wait(pause_s)
+            pause_s = min(pause_s * 2, RETRY_S[1])
+        return EXIT_STOPPED
 
     def _start_beside(self, session: SparkSession) -> None:
         """Start what works beside the query, on lines that it has counted or will count."""
