@@ -130,12 +130,7 @@ class MySqlSink:
 
         A link lost during COMMIT leaves the outcome open; the next try reads it off the guard.
         """
-        try:
-            return self._patiently(lambda: self._merge_once(batch))
-        except pymysql.err.ProgrammingError as error:
-            if mysql_link.error_code(error) != NO_SUCH_TABLE:
-                raise
-            raise LedgerMismatch(f"the database was emptied: {_say(error)}") from error
+        return self._patiently(lambda: self._merge_once(batch))
 
     def fill(self, metric: str, batch: Batch) -> Merged:
         """Add what a metric counts of offsets below its beginning, which moves down by them.
@@ -310,6 +305,8 @@ class MySqlSink:
                 away = mysql_link.is_away(error)
                 if away:
                     self.close()
+                if mysql_link.error_code(error) == NO_SUCH_TABLE:
+                    raise LedgerMismatch(f"the database was emptied: {_say(error)}") from error
                 if not away and not mysql_link.is_worth_retrying(error):
                     raise
                 if self._clock_s() + pause_s > deadline:

@@ -6,20 +6,15 @@ while no line arrives. One lock keeps it apart from merging, so a step of it alw
 two merges.
 """
 
-import logging
 import threading
 import time
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from typing import Any, TypeVar
 
-import pymysql
-import redis
-
 from sinks.config import SinksSettings
-from sinks.errors import Fenced, LedgerMismatch, SinkUnavailable
+from sinks.errors import SinkUnavailable
 from sinks.mysql_cellar import MySqlCellar
 from sinks.mysql_sink import MySqlSink
 from sinks.recounts import Recount, wanted
@@ -27,6 +22,7 @@ from sinks.redis_link import Progress, progress_of
 from sinks.redis_sink import RedisView
 from sinks.redis_truth import RedisTruth
 from sinks.rows import Batch, MetricDefinition
+from sinks.tending import start_tending
 from sinks.truth import Guard, Merged, Truth
 
 PATIENCE_S = 5.0
@@ -38,8 +34,6 @@ REFILL_AFTER_BATCH_S = 0.05
 REFILL_WHEN_IDLE_S = 0.2
 
 Result = TypeVar("Result")
-
-logger = logging.getLogger(__name__)
 
 
 def clock_ms() -> int:
@@ -58,7 +52,7 @@ class Sinks:
     """Applies batches exactly once to whatever sinks are switched on.
 
     With MySQL, Redis is a view that may fall behind and is brought up again; alone, Redis is the
-    truth. `states` says of each sink `ok`, `rebuilding` or `down: …`.
+    truth. `states` says of each sink `ok`, `rebuilding` or `down: …`; `untended` is as in `Tended`.
     """
 
     def __init__(
@@ -83,6 +77,7 @@ class Sinks:
         self._closed = threading.Event()
         self._tender: threading.Thread | None = None
         self.states: dict[str, str] = {}
+        self.untended: str | None = None
         if settings.mysql is not None:
             self._truth = self._mysql = MySqlSink(settings.mysql, patience_s=patience_s)
             self.states["mysql"] = "not asked yet"
@@ -140,22 +135,25 @@ class Sinks:
         return Outcome.REPLAYED if merged.replayed else Outcome.MERGED
 
     def recounts(self) -> list[Recount]:
-        """What is to be counted again; raises SinkUnavailable."""
+        """What is to be counted again; raises SinkUnavailable, also until this is opened."""
         if self._mysql is None:
             return []
-        with self._lock:
-            return self._mysql.work(wanted)
+        return self._noted(wanted)
 
     def note_recount(self, note: Callable[[Any], None]) -> None:
         """Write down how a recount goes, by a function of `recounts.py`."""
-        assert self._mysql is not None, "there are recounts in MySQL only"
-        with self._lock:
-            self._mysql.work(note)
+        self._noted(note)
 
     def note_archive(self, note: Callable[[Any], Result]) -> Result:
         """Ask or write what is archived, by a function of `archive_rows.py`."""
-        assert self._mysql is not None, "what is archived is noted in MySQL only"
+        return self._noted(note)
+
+    def _noted(self, note: Callable[[Any], Result]) -> Result:
+        assert self._mysql is not None, "this is noted in MySQL only"
         with self._lock:
+            if self._guard is None:
+                # Whoever opens the sinks makes the tables.
+                raise SinkUnavailable("mysql", "it is not opened yet")
             return self._mysql.work(note)
 
     def fill(self, metric: str, batch: Batch) -> None:
@@ -222,36 +220,7 @@ class Sinks:
 
     def _start_tending(self) -> None:
         if self._mysql is not None and self._tender is None:
-            self._tender = threading.Thread(
-                target=_keep_tending,
-                args=(weakref.ref(self), self._closed, self._tend_every_s),
-                name="sinks-tender",
-                daemon=True,
-            )
-            self._tender.start()
-
-    def tend_or_say(self) -> None:
-        """One round of `tend`; what goes wrong is said, and met again by the next batch."""
-        try:
-            self.tend()
-        except SinkUnavailable as error:
-            logger.debug("not tended: %s", error)
-        except (Fenced, LedgerMismatch) as error:
-            # The next batch meets the same and ends this driver; until then, hands off.
-            logger.info("no longer the writer: %s", error)
-            self._guard = None
-        except (pymysql.err.Error, redis.exceptions.RedisError) as error:
-            logger.warning("not tended: %s", error)
-
-
-def _keep_tending(of: "weakref.ref[Sinks]", closed: threading.Event, every_s: float) -> None:
-    """The tender's life: it ends with its driver, also with one that nobody closed."""
-    while not closed.wait(every_s):
-        sinks = of()
-        if sinks is None:
-            return
-        sinks.tend_or_say()
-        del sinks
+            self._tender = start_tending(self, self._closed, self._tend_every_s)
 
 
 class _Noting:

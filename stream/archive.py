@@ -24,7 +24,7 @@ from protocol.errors import ApiError
 from protocol.log import fields
 from protocol.units import parse_duration_ms
 from sinks import archive_rows
-from sinks.errors import SinkUnavailable
+from sinks.errors import LedgerMismatch, SinkUnavailable
 from sinks.rows import OffsetRange
 from stream.archived import Piece, PieceRange, Spans, next_ranges
 from stream.config import ArchiveSection
@@ -34,6 +34,7 @@ from stream.folders import Folder, open_folder
 from stream.shelf import Shelf
 from stream.sources import COLUMNS, COLUMNS_DDL, Readable, kafka_options, read_ranges
 from stream.state import ArchivedTopic, ArchiveFacts, StreamState, clock_ms
+from stream.threads import Keeper
 
 # One task writes a piece, so that the other core is there for live lines.
 OFFSETS_AT_ONCE = 100_000
@@ -90,11 +91,9 @@ class Archive:
         self._problems: dict[str, str] = {}
         self._noted: set[str] = set()
 
-    def start(self, session: SparkSession) -> None:
+    def start(self, session: SparkSession, keeper: Keeper) -> None:
         """Begin to archive."""
-        threading.Thread(
-            target=self._run, args=(session.newSession(),), name="archive", daemon=True
-        ).start()
+        keeper.keep("archive", partial(self._run, session.newSession()))
 
     def held(self, topics: Sequence[str]) -> dict[str, Mapping[int, Spans]]:
         """Which offsets the archive holds, by topic and partition; raises ArchiveAway."""
@@ -221,7 +220,7 @@ class Archive:
                 some = rows[first : first + ROWS_NOTED_AT_ONCE]
                 sinks.note_archive(partial(archive_rows.note, topic=topic, rows=some))
             self._noted.add(topic)
-        except (SinkUnavailable, pymysql.err.Error) as error:
+        except (SinkUnavailable, LedgerMismatch, pymysql.err.Error) as error:
             # The next look compares, and writes what is missing.
             self._noted.discard(topic)
             logger.debug("what is archived is not noted yet: %s", error)

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from protocol.log import fields
 from stream.config import ReloadSettings, StreamSection, Wish
+from stream.threads import Keeper
 
 LOOK_EVERY_S = 0.25
 
@@ -72,11 +73,10 @@ class Watch:
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self._found: Wish | Unreadable | None = None
-        self._thread = threading.Thread(target=self._look_again, name="changes", daemon=True)
 
-    def start(self) -> None:
+    def start(self, keeper: Keeper) -> None:
         """Begin to look; what the settings were made of is no change."""
-        self._thread.start()
+        keeper.keep("changes", self._look_again)
 
     def close(self) -> None:
         """Stop looking."""

@@ -25,6 +25,9 @@ from stream.sections import InputSection, MetricSection
 _TRIAL_CHARACTERS = 100_000
 _TRIALS = ("a", "a ", "1", '"', "\\", 'k="v\\"" ', "[x] ", "/a.b?c=d&")
 
+# What our matcher raises (`java/Steps.java`).
+_TOO_MANY_STEPS = "millrace.Steps$TooMany"
+
 _NUMERIC_MEASURES = ("sum", "min", "max", "mean", "percentile")
 
 
@@ -128,23 +131,26 @@ def _position(error: PySparkException) -> str:
 def _check_pattern(name: str, pattern: str) -> Iterator[Fault]:
     """Whether Java takes the pattern, and whether it survives long lines.
 
-    Evaluated through the bridge, which hands a stack overflow back as an error; inside a task it
-    would end the JVM.
+    Evaluated through the bridge, which hands a stack overflow back as an error. A line that is too
+    much for the pattern by its steps does not parse, which is no fault.
     """
     path = ("stream", "from", name, "pattern")
     jvm = SparkContext._jvm
     assert jvm is not None
     try:
-        compiled = jvm.java.util.regex.Pattern.compile(pattern)
+        jvm.java.util.regex.Pattern.compile(pattern)
     except (Py4JError, PySparkException) as error:
         yield Fault(path, _java_reason(error), "a regular expression of Java's")
         return
+    bounded = jvm.millrace.BoundedPattern(pattern)
     length = RECURSIVE_CHARACTERS_MAX if repeats_groups(pattern) else _TRIAL_CHARACTERS
     for piece in _TRIALS:
         line = piece * (length // len(piece))
         try:
-            compiled.matcher(line).find()
+            bounded.isFoundIn(line)
         except (Py4JError, PySparkException) as error:
+            if _TOO_MANY_STEPS in str(getattr(error, "java_exception", error)):
+                continue
             yield Fault(
                 path,
                 f"a pattern that fails on a line of {length} characters ({_java_reason(error)})",

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import zip_longest
 
-from stream.attempt import attempt
+from stream.attempt import attempt, attempt_of_user
 from stream.config import StreamSection
 from stream.expression import (
     bare_column,
@@ -107,6 +107,14 @@ class FoldPlan:
     entries: Mapping[tuple[str, str], Entry]
 
 
+def valid_text(sql: str) -> str:
+    """A value as text, with U+FFFD for octets that are no UTF-8, as Python replaces them.
+
+    Java's own way to read such octets differs, and one text would become two keys.
+    """
+    return f"make_valid_utf8(CAST(({sql}) AS STRING))"
+
+
 class _Columns:
     """Columns of one step; equal expressions are one column."""
 
@@ -193,7 +201,7 @@ def _value_sql(
     that an expression computed is inexact by nature and is taken to 12 places, but not to zero.
     """
     if measure == "unique":
-        return ValueKind.TEXT, f"CAST(({own}) AS STRING)"
+        return ValueKind.TEXT, valid_text(own)
     if measure == "share":
         return ValueKind.WHOLE, f"CAST(CAST(({own}) AS INT) AS BIGINT)"
     if measure != "percentile" and declared in _WHOLE_TYPES:
@@ -259,7 +267,8 @@ def _reading(
 
 def _measure(parsed: ParsedInput, sql: str, measured: _Columns) -> str:
     """A filter or value of one input as a column of its own, evaluated once a line."""
-    return quote_name(measured.named(f"{parsed.name}.measured", _within(parsed.name, sql)))
+    column = _of_input(parsed.name, attempt_of_user(sql))
+    return quote_name(measured.named(f"{parsed.name}.measured", column))
 
 
 def _lines_query(
@@ -273,8 +282,8 @@ def _lines_query(
     is_of = {f"{p.name}.is": f"topic = {quote_text(p.topic)}" for p in parsed}
     yield (
         "WITH lines AS (SELECT topic, partition, offset, timestamp AS arrival,"
-        " CAST(key AS STRING) AS file, value,"
-        f" make_valid_utf8(CAST(value AS STRING)) AS line{_columns(is_of)} FROM {LINES_VIEW}),"
+        f" {valid_text('key')} AS file, value,"
+        f" {valid_text('value')} AS line{_columns(is_of)} FROM {LINES_VIEW}),"
     )
     before = "lines"
     for number, steps in enumerate(zip_longest(*(p.steps for p in parsed), fillvalue={}), 1):
@@ -312,7 +321,12 @@ def _lines_query(
 
 def _within(name: str, sql: str) -> str:
     """An expression over one input's columns: NULL for other inputs' lines and where it raises."""
-    return f"IF({quote_name(f'{name}.is')}, {attempt(sql)}, NULL)"
+    return _of_input(name, attempt(sql))
+
+
+def _of_input(name: str, sql: str) -> str:
+    """An expression that is evaluated for lines of one input only; NULL for others."""
+    return f"IF({quote_name(f'{name}.is')}, {sql}, NULL)"
 
 
 def _by_input(branches: Mapping[str, str]) -> str:

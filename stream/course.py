@@ -18,6 +18,7 @@ from stream.check import Fault, check_section
 from stream.compile import FoldPlan, compile_plan
 from stream.config import StreamSection, StreamSettings, TopicSettings, Wish
 from stream.state import StreamState
+from stream.threads import Keeper
 
 logger = logging.getLogger(__name__)
 
@@ -57,10 +58,10 @@ class Course:
         if standing is not None:
             state.refused(standing.why)
 
-    def start(self) -> None:
+    def start(self, keeper: Keeper) -> None:
         """Begin to look for changes."""
         if self._watch is not None:
-            self._watch.start()
+            self._watch.start(keeper)
 
     def close(self) -> None:
         """Stop looking, and leave the sinks."""

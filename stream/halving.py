@@ -1,14 +1,13 @@
 """Counts one batch, if need be part by part: performs what `quarantine.py` decides.
 
 Floor: no Spark of its own; how a part is counted and read is handed in (`Parts`). Runs on the
-thread of the batch. The job's own thread looks at `in_hand`, to note what the JVM ended over, and
-to end a JVM that stands still.
+thread of the batch. The job's own thread looks at `hand`, to note what the JVM ended over, and to
+end a JVM that stands still.
 """
 
 import logging
 import re
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -18,6 +17,7 @@ from sinks.rows import OffsetRange
 from stream.checkpoint import EARLIEST
 from stream.counts import Counts
 from stream.failures import Origin, is_java_error, judge, words_of
+from stream.in_hand import HANG_OFFSETS_PER_S, HANG_S, SEARCH_HANG_S, Hand
 from stream.quarantine import (
     BLAME_BELIEVED,
     DEADLY,
@@ -33,20 +33,6 @@ from stream.quarantine import (
 )
 from stream.state import StreamState
 from stream.suspects import Suspects
-
-# A batch may take so long to be counted, and a second more for each HANG_OFFSETS_PER_S of its
-# offsets, before Java is taken to stand still. Nothing that counts is as slow by far; the usual
-# reason is a regular expression that tries all ways to match a long line, which would take years,
-# and which Java cannot be told to give up. A machine that was busy with other things for minutes
-# must not cost a batch.
-HANG_S = 300.0
-# Parts of a batch that is searched already take moments.
-SEARCH_HANG_S = 60.0
-HANG_OFFSETS_PER_S = 1_000
-
-# A Java that ends of an Error of a task tells of the task first, and ends while other parts are
-# counted: for so long its end is the fault of the part that met the Error.
-ERROR_S = 30.0
 
 PLACES_NAMED = 3
 
@@ -74,14 +60,6 @@ class Parts(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class InHand:
-    """What is being counted, and the monotonic time at which Java is taken to stand still."""
-
-    part: Part
-    until_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class Counted:
     """A counted batch; `ranges` have every start known where the batch had to be cut."""
 
@@ -91,26 +69,23 @@ class Counted:
 
 
 class Halving:
-    """Counts batches of one query. `in_hand` is None while nothing is being counted."""
+    """Counts batches of one query."""
 
     def __init__(
-        self, state: StreamState, stop: threading.Event, suspects: Suspects, size: PartSize
+        self,
+        state: StreamState,
+        stop: threading.Event,
+        suspects: Suspects,
+        size: PartSize,
+        is_held: Callable[[], bool],
     ) -> None:
-        self.in_hand: InHand | None = None
-        self._met_error: tuple[Part, float] | None = None
+        """`is_held` says that the batch is to be given up, for another query is to count it."""
+        self.hand = Hand()
         self._state = state
         self._stop = stop
+        self._is_held = is_held
         self._suspects = suspects
         self._size = size
-
-    @property
-    def to_blame(self) -> Part | None:
-        """What the JVM ended over, if it has ended by now; None where no batch is to blame."""
-        if self._met_error is not None:
-            part, until_s = self._met_error
-            if time.monotonic() < until_s:
-                return part
-        return None if self.in_hand is None else self.in_hand.part
 
     def count(
         self, ranges: Sequence[OffsetRange], whole: Callable[[], Counts], parts: Parts
@@ -175,7 +150,7 @@ class Halving:
         return Counted(ranges, joined([search.counts, set_aside(poison)]), poison)
 
     def _try_part(self, part: Part, parts: Parts) -> Counts | Failure:
-        if self._stop.is_set():
+        if self._stop.is_set() or self._is_held():
             raise StopRequested
         patience_s = SEARCH_HANG_S + size_of(part) / HANG_OFFSETS_PER_S
         return self._try(part, lambda: parts.count(part), patience_s)
@@ -184,7 +159,7 @@ class Halving:
         """Count, and once more where the failure is not surely one of the data."""
         before: str | None = None
         while True:
-            self.in_hand = InHand(part, time.monotonic() + patience_s)
+            self.hand.take(part, patience_s)
             try:
                 counts = count()
             except Exception as error:
@@ -192,9 +167,9 @@ class Halving:
                 if origin is Origin.JVM:
                     # It stays in hand: the job's thread will find the JVM gone.
                     raise
-                self.in_hand = None
+                self.hand.let_go()
                 if is_java_error(causes):
-                    self._met_error = (part, time.monotonic() + ERROR_S)
+                    self.hand.met_error(part)
                 if self._stop.is_set() or origin is Origin.ELSEWHERE:
                     raise
                 words = words_of(causes)
@@ -208,7 +183,7 @@ class Halving:
                     raise
                 before = same
             else:
-                self.in_hand = None
+                self.hand.let_go()
                 return counts
 
     def _set_aside(self, one: OffsetRange, why: Failure, parts: Parts) -> PoisonLine:

@@ -10,9 +10,7 @@ healthy successor.
 import fcntl
 import logging
 import os
-import subprocess
 import threading
-import time
 import uuid
 from collections.abc import Callable
 from functools import partial
@@ -20,7 +18,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from py4j.protocol import Py4JError
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -38,13 +35,16 @@ from stream.failures import error_words
 from stream.folders import root_of
 from stream.folding import Folding
 from stream.halving import StopRequested, places
+from stream.in_hand import Hand
 from stream.memory import lines_per_batch, machine_bytes
+from stream.overseer import JvmGone, Overseer
 from stream.progress import Committer, ProgressListener
-from stream.quarantine import BLAME_BELIEVED, BLAME_ENDED, PartSize, blame_of, size_of
+from stream.quarantine import BLAME_ENDED, PartSize
 from stream.recount import Recounter
 from stream.session import empty_scratch, start_session
 from stream.sharing import Sharing
 from stream.sources import (
+    Divider,
     TopicOffsets,
     ask_readable,
     ask_topics,
@@ -55,6 +55,7 @@ from stream.sources import (
 )
 from stream.state import QUERY_ENDED, StreamState
 from stream.suspects import Suspects
+from stream.threads import Keeper
 from stream.writers import BatchWriter
 
 EXIT_STOPPED = 0
@@ -65,7 +66,6 @@ EXIT_FENCED = 75
 RETRY_S = (0.5, 5.0)
 WATCH_S = 0.1
 STOP_BATCH_S = 20.0
-JVM_EXIT_S = 5.0
 WARM_UP_ROUNDS = 3
 
 T = TypeVar("T")
@@ -77,10 +77,6 @@ class AlreadyRunning(Exception):
     """Another stream of this data folder is alive."""
 
 
-class JvmGone(Exception):
-    """The JVM does not answer any more."""
-
-
 class StreamJob:
     """One driver, from start to end."""
 
@@ -88,6 +84,7 @@ class StreamJob:
         self._settings = settings
         self._state = state
         self._stop = stop
+        self._keeper = Keeper(state, stop)
         self._course = Course(settings, state)
         self._checkpoint = Checkpoint(settings.data_dir / "checkpoint")
         self._committer = Committer(settings.bootstrap_servers, settings.part)
@@ -95,10 +92,13 @@ class StreamJob:
         self._suspects = Suspects(settings.data_dir / "suspects.json")
         self._part_size = PartSize()
         self._sharing = Sharing(lines_per_batch(settings.section, machine_bytes()))
+        self._recount_hand = Hand()
+        self._overseer = Overseer(self._recount_hand, lambda _: None)
         self._opened: str | None = None
         state.watch_sinks(
             lambda: self._course.now.sinks.states,
             lambda: self._course.now.sinks.scrubbed_total,
+            lambda: self._course.now.sinks.untended,
         )
 
     def run(self) -> int:
@@ -131,52 +131,52 @@ class StreamJob:
             logger.error("the JVM is gone: %s", error)
             return EXIT_CRASHED
         finally:
+            # What still waits for a server, be it with a batch in hand, waits for nothing more.
+            self._stop.set()
+            self._committer.close(STOP_BATCH_S)
             self._state.stopped()
             self._course.close()
             os.close(lock)
 
     def _run_queries(self, session: SparkSession) -> int:
-        self._committer.start()
+        self._committer.start(self._keeper)
         self._listener.register(session)
         self._warm_up(session)
-        self._course.start()
+        self._course.start(self._keeper)
         self._start_beside(session)
         pause_s = RETRY_S[0]
-        try:
-            while not self._stop.is_set():
-                try:
-                    writer, query = self._start_query(session)
-                except DefinitionChanged as error:
-                    if not self._course.go_back(str(error)):
-                        raise
-                    self._opened = None
-                    continue
-                self._course.settle()
-                failure = self._watch(session, query, writer)
-                if failure is None:
-                    return EXIT_STOPPED
-                if isinstance(failure, Counting):
-                    self._course.adopt(failure)
-                    self._opened = None
-                    continue
-                if isinstance(failure, Fenced):
-                    logger.error("a newer driver writes; this one ends", extra=fields(why=failure))
-                    return EXIT_FENCED
-                if isinstance(failure, LedgerMismatch | CheckpointFault):
-                    logger.warning("resuming from the ledger", extra=fields(why=failure))
-                    self._opened = None
-                    self._begin_anew(str(failure))
-                    continue
-                if writer.has_applied:
-                    pause_s = RETRY_S[0]
-                why = error_words(failure)
-                self._state.waiting(QUERY_ENDED, f"the query ended and is started again: {why}")
-                logger.warning("query ended; starting it again", extra=fields(why=why))
-                self._stop.wait(pause_s)
-                pause_s = min(pause_s * 2, RETRY_S[1])
-            return EXIT_STOPPED
-        finally:
-            self._committer.close(STOP_BATCH_S)
+        while not self._stop.is_set():
+            try:
+                writer, query = self._start_query(session)
+            except DefinitionChanged as error:
+                if not self._course.go_back(str(error)):
+                    raise
+                self._opened = None
+                continue
+            self._course.settle()
+            failure = self._watch(session, query, writer)
+            if failure is None:
+                return EXIT_STOPPED
+            if isinstance(failure, Counting):
+                self._course.adopt(failure)
+                self._opened = None
+                continue
+            if isinstance(failure, Fenced):
+                logger.error("a newer driver writes; this one ends", extra=fields(why=failure))
+                return EXIT_FENCED
+            if isinstance(failure, LedgerMismatch | CheckpointFault):
+                logger.warning("resuming from the ledger", extra=fields(why=failure))
+                self._opened = None
+                self._begin_anew(str(failure))
+                continue
+            if writer.has_applied:
+                pause_s = RETRY_S[0]
+            why = error_words(failure)
+            self._state.waiting(QUERY_ENDED, f"the query ended and is started again: {why}")
+            logger.warning("query ended; starting it again", extra=fields(why=why))
+            self._stop.wait(pause_s)
+            pause_s = min(pause_s * 2, RETRY_S[1])
+        return EXIT_STOPPED
 
     def _start_beside(self, session: SparkSession) -> None:
         """Start what works beside the query, on lines that it has counted or will count."""
@@ -191,7 +191,7 @@ class StreamJob:
                 self._state,
                 self._stop,
             )
-            archive.start(session)
+            archive.start(session, self._keeper)
         recounter = Recounter(
             self._course,
             settings.bootstrap_servers,
@@ -199,8 +199,11 @@ class StreamJob:
             archive,
             self._state,
             self._stop,
+            hand=self._recount_hand,
+            may_count=lambda: not self._suspects.blame,
         )
-        recounter.start(session)
+        self._overseer = Overseer(self._recount_hand, recounter.give_up)
+        recounter.start(session, self._keeper)
 
     def _warm_up(self, session: SparkSession) -> None:
         """Fold some lines that count nowhere, so that the first real batch finds warm code."""
@@ -231,7 +234,7 @@ class StreamJob:
             first_offsets=lambda: self._ask_topics().starts,
         )
         query: StreamingQuery = (
-            read_kafka(session, options, self._sharing)
+            read_kafka(session, options, Divider(self._sharing, self._state.topics_end_at))
             .writeStream.foreachBatch(writer)
             .option("checkpointLocation", self._checkpoint.location)
             .trigger(processingTime=f"{parse_duration_ms(now.section.trigger)} milliseconds")
@@ -263,6 +266,7 @@ class StreamJob:
             forgotten = forgotten_by(standing.committed, ledger)
             if forgotten is None:
                 self._wait_for_lines(standing.committed, held)
+                self._state.begins_at({**held.starts, **standing.committed})
                 self._listener.begins_at(standing.committed, f"{standing.query_id} start")
                 return standing.query_id, None if standing.last_batch is not None else (
                     starting_offsets(held.partitions(), ledger)
@@ -274,6 +278,7 @@ class StreamJob:
         mine = {key: end for key, end in ledger.items() if key in held.ends}
         self._wait_for_lines(mine, held)
         self._checkpoint.begin(query_id)
+        self._state.begins_at({**held.starts, **mine})
         self._listener.begins_at(mine, f"{query_id} start")
         return query_id, starting_offsets(held.partitions(), ledger)
 
@@ -341,7 +346,7 @@ class StreamJob:
                     if change is not None and isinstance(failure, StopRequested | None):
                         return change
                     return failure or RuntimeError("the query ended by itself")
-                self._end_jvm_that_stands_still(writer)
+                self._overseer.end_jvm_that_stands_still(writer)
                 if change is None:
                     change = self._course.wanted(session)
                     if change is not None:
@@ -355,35 +360,9 @@ class StreamJob:
         except (Py4JError, OSError) as error:
             # A stop of the whole mill ends the JVM, too: no line is to blame for that.
             if not self._stop.is_set():
-                self._note_death(writer, blame_of(jvm_exit_code()))
+                self._overseer.note_end(writer)
             raise JvmGone(error_words(error)) from error
         return writer.failure if isinstance(writer.failure, Fenced) else None
-
-    def _end_jvm_that_stands_still(self, writer: BatchWriter) -> None:
-        """Kill a JVM that counts one batch for too long; raises JvmGone when it did.
-
-        A task that is busy within a regular expression hears of no cancellation.
-        """
-        in_hand = writer.in_hand
-        if in_hand is None or time.monotonic() < in_hand.until_s:
-            return
-        # A single line may have met a bad moment; to stand still over many takes a reason.
-        is_one = size_of(in_hand.part) == 1
-        self._note_death(writer, BLAME_ENDED if is_one else BLAME_BELIEVED)
-        gateway = SparkContext._gateway
-        assert gateway is not None
-        gateway.proc.kill()
-        raise JvmGone("it stood still, and was killed")
-
-    def _note_death(self, writer: BatchWriter, blame: int) -> None:
-        """Keep for the next start what the JVM ended over."""
-        try:
-            part = writer.note_death(blame)
-        except OSError as error:
-            logger.error("cannot note what ended Java", extra=fields(why=error))
-            return
-        if part is not None:
-            logger.error("Java ended while counting", extra=fields(offsets=places(part)))
 
     def _say_suspects(self) -> None:
         """Say so, from the start on, where a batch has ended the JVM before."""
@@ -393,15 +372,6 @@ class StreamJob:
                 f"Java has ended while it counted {places(suspects[-1])}:"
                 " a line that ends it is looked for, and set aside"
             )
-
-
-def jvm_exit_code() -> int | None:
-    """How the JVM exited, as `subprocess` says it; None where it has not, though it is silent."""
-    gateway = SparkContext._gateway
-    try:
-        return None if gateway is None else int(gateway.proc.wait(JVM_EXIT_S))
-    except subprocess.TimeoutExpired:
-        return None
 
 
 def take_lock(path: Path) -> int:

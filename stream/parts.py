@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from sinks.rows import OffsetRange
 from sinks.unparsed import SAMPLE_BYTES_MAX
 from stream.checkpoint import Offsets
-from stream.compile import FoldPlan
+from stream.compile import FoldPlan, valid_text
 from stream.counts import NO_FILE, Counts
 from stream.folding import Folding
 from stream.quarantine import Part, size_of
@@ -47,7 +47,7 @@ class SparkParts:
         """The file and the first bytes of the record at a single offset, not judged."""
         found = (
             read_ranges(self._session, self._options, [one])
-            .selectExpr("CAST(key AS STRING)", f"substring(value, 1, {SAMPLE_BYTES_MAX})")
+            .selectExpr(valid_text("key"), f"substring(value, 1, {SAMPLE_BYTES_MAX})")
             .collect()
         )
         file, line = found[0] if found else (None, None)

@@ -24,6 +24,7 @@ from protocol.types import TopicPartition
 from stream.checkpoint import Offsets
 from stream.config import CONSUMER_GROUP
 from stream.state import StreamState
+from stream.threads import Keeper
 
 # Commits are at least this far apart; the last one of a burst is always made.
 COMMIT_INTERVAL_S = 0.25
@@ -42,11 +43,11 @@ class Committer:
         self._lock = threading.Lock()
         self._filled = threading.Event()
         self._is_closed = False
-        self._thread = threading.Thread(target=self._run, name="committer", daemon=True)
+        self._thread: threading.Thread | None = None
 
-    def start(self) -> None:
+    def start(self, keeper: Keeper) -> None:
         """Begin to commit what `offer` brings."""
-        self._thread.start()
+        self._thread = keeper.keep("committer", self._run)
 
     def offer(self, offsets: Offsets, metadata: str) -> None:
         """Commit these soon, unless newer ones come first."""
@@ -59,7 +60,8 @@ class Committer:
         """Commit what is left, then end."""
         self._is_closed = True
         self._filled.set()
-        self._thread.join(timeout_s)
+        if self._thread is not None:
+            self._thread.join(timeout_s)
 
     def _run(self) -> None:
         asyncio.run(self._commit_for_ever())
@@ -125,7 +127,6 @@ class ProgressListener:
         """A batch is over, and Spark has committed it."""
         progress = json.loads(event.progress().json())
         self._state.progressed(progress)
-        self._state.topics_end_at(latest_offsets(progress))
         self._last = (end_offsets(progress), f"{progress['id']} {progress['batchId']}")
         self._committer.offer(*self._last)
 
@@ -146,18 +147,9 @@ class ProgressListener:
 
 def end_offsets(progress: Mapping[str, Any]) -> Offsets:
     """Where the reported batch ended; empty where the report does not say."""
-    return _offsets(progress, "endOffset")
-
-
-def latest_offsets(progress: Mapping[str, Any]) -> Offsets:
-    """Where the topics ended when the reported batch was planned."""
-    return _offsets(progress, "latestOffset")
-
-
-def _offsets(progress: Mapping[str, Any], name: str) -> Offsets:
     found: Offsets = {}
     for source in progress.get("sources", ()):
-        ends = source.get(name)
+        ends = source.get("endOffset")
         ends = json.loads(ends) if isinstance(ends, str) else ends
         for topic, partitions in (ends or {}).items():
             for partition, offset in partitions.items():

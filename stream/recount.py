@@ -30,12 +30,14 @@ from stream.checkpoint import Offsets
 from stream.compile import EXPRESSION_NULL, FoldPlan, compile_plan
 from stream.counts import Counts
 from stream.course import Counting, Course
-from stream.failures import Origin, error_words, judge
+from stream.failures import Origin, error_words, is_java_error, judge
 from stream.folding import Folding
 from stream.halving import places
+from stream.in_hand import HANG_OFFSETS_PER_S, HANG_S, Hand
 from stream.quarantine import Part, size_of
 from stream.sources import kafka_options, read_ranges
 from stream.state import StreamState, clock_ms
+from stream.threads import Keeper
 
 LOOK_EVERY_S = 1.0
 OFFSETS_AT_ONCE = 20_000
@@ -60,7 +62,11 @@ class _OwnPlan:
 
 
 class Recounter:
-    """The thread; `first_offsets` asks the broker for what it holds first of each partition."""
+    """The thread; `first_offsets` asks the broker for what it holds first of each partition.
+
+    `hand` shows what is being counted. A piece is begun only while it `may_count`: beside a batch
+    that may have ended the JVM, nobody could tell which of them did.
+    """
 
     def __init__(
         self,
@@ -70,8 +76,14 @@ class Recounter:
         archive: Archive | None,
         state: StreamState,
         stop: threading.Event,
+        *,
+        hand: Hand,
+        may_count: Callable[[], bool],
     ) -> None:
         self._archive = archive
+        self._hand = hand
+        self._may_count = may_count
+        self._metric: str | None = None
         self._course = course
         self._bootstrap_servers = bootstrap_servers
         self._first_offsets = first_offsets
@@ -79,13 +91,14 @@ class Recounter:
         self._stop = stop
         self._own: _OwnPlan | None = None
 
-    def start(self, session: SparkSession) -> None:
+    def start(self, session: SparkSession, keeper: Keeper) -> None:
         """Begin to look for recounts that somebody asked for."""
         own = session.newSession()
         java_classes.register(own)
-        threading.Thread(target=self._run, args=(own,), name="recount", daemon=True).start()
+        keeper.keep("recount", partial(self.work, own))
 
-    def _run(self, session: SparkSession) -> None:
+    def work(self, session: SparkSession) -> None:
+        """Count what is wanted, until the driver stops or the JVM is gone."""
         pause_s = LOOK_EVERY_S
         while not self._stop.wait(pause_s):
             pause_s = LOOK_EVERY_S
@@ -110,12 +123,26 @@ class Recounter:
         wanted = [one for one in found if one.problem is None and one.metric in now.names]
         for one in wanted:
             if one.tries >= TRIES_MAX:
-                why = f"given up after {one.tries} tries of {places(one.gaps)}"
-                logger.error("a recount is given up", extra=fields(metric=one.metric, why=why))
-                now.sinks.note_recount(partial(recounts.give_up, metric=one.metric, why=why))
-            else:
+                self._give_up(one.metric, f"{one.tries} tries of {places(one.gaps)}")
+            elif self._may_count():
                 self._count_piece(session, now, one)
-        return bool(wanted)
+        return bool(wanted) and self._may_count()
+
+    def give_up(self, why: str) -> None:
+        """Count no more of the metric that is in hand; for the thread that watches over the JVM."""
+        held = self._hand.holds
+        if held is not None and self._metric is not None:
+            try:
+                self._give_up(self._metric, f"{places(held.part)}: {why}")
+            except (SinkUnavailable, Fenced, LedgerMismatch) as error:
+                # The tries of the piece are counted, too, and come to an end.
+                logger.warning("cannot note that a recount is given up", extra=fields(why=error))
+
+    def _give_up(self, metric: str, after: str) -> None:
+        why = f"given up after {after}"
+        logger.error("a recount is given up", extra=fields(metric=metric, why=why))
+        note = partial(recounts.give_up, metric=metric, why=why)
+        self._course.now.sinks.note_recount(note)
 
     def _count_piece(self, session: SparkSession, now: Counting, one: Recount) -> None:
         held = self._first_offsets()
@@ -169,9 +196,20 @@ class Recounter:
     def _fold(self, lines: DataFrame, now: Counting, metric: str, piece: Part) -> Counts:
         if self._own is None or self._own.of is not now or self._own.metric != metric:
             self._own = _own_plan(now, metric)
-        counts = self._own.folding.fold(lines, size_of(piece))
-        # To PySpark the end of a JVM that sends rows looks like the end of the rows: ask it.
-        lines.sparkSession.sparkContext._jsc.sc().isStopped()
+        self._metric = metric
+        self._hand.take(piece, HANG_S + size_of(piece) / HANG_OFFSETS_PER_S)
+        try:
+            counts = self._own.folding.fold(lines, size_of(piece))
+            # To PySpark the end of a JVM that sends rows looks like the end of the rows: ask it.
+            lines.sparkSession.sparkContext._jsc.sc().isStopped()
+        except Exception as error:
+            origin, causes = judge(error)
+            if origin is not Origin.JVM:
+                self._hand.let_go()
+                if is_java_error(causes):
+                    self._hand.met_error(piece)
+            raise
+        self._hand.let_go()
         return counts
 
 

@@ -4,7 +4,7 @@ import asyncio
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -221,14 +221,20 @@ def kafka_options(
 
 
 class Divider:
-    """What the JVM asks how to divide a batch among the partitions (`java/SharedKafka.java`)."""
+    """What the JVM asks how to divide a batch among the partitions (`java/SharedKafka.java`).
 
-    def __init__(self, sharing: Sharing) -> None:
+    `hear_ends` is told where the topics end each time that a batch is planned.
+    """
+
+    def __init__(self, sharing: Sharing, hear_ends: Callable[[Offsets], None]) -> None:
         self._sharing = sharing
+        self._hear_ends = hear_ends
 
     def ends(self, starts: str, latest: str) -> str | None:
         """The ends of a batch; offsets as Spark's Kafka source writes them."""
-        ends = self._sharing.ends(decode_offsets(starts), decode_offsets(latest), time.monotonic())
+        topics_end = decode_offsets(latest)
+        self._hear_ends(topics_end)
+        ends = self._sharing.ends(decode_offsets(starts), topics_end, time.monotonic())
         return None if ends is None else encode_offsets(ends)
 
     class Java:
@@ -237,10 +243,10 @@ class Divider:
         implements = ("millrace.SharedKafka$Sharing",)
 
 
-def read_kafka(session: SparkSession, options: Mapping[str, str], sharing: Sharing) -> DataFrame:
+def read_kafka(session: SparkSession, options: Mapping[str, str], divider: Divider) -> DataFrame:
     """The stream of records, with the columns COLUMNS."""
     jvm: Any = session._jvm
-    jvm.millrace.SharedKafka.shareBy(Divider(sharing))
+    jvm.millrace.SharedKafka.shareBy(divider)
     lines = session.readStream.format("millrace.SharedKafka").options(**options).load()
     return lines.select(*COLUMNS)
 

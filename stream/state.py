@@ -25,6 +25,9 @@ POISON = "poison"
 QUERY_ENDED = "query-ended"
 _LASTING = frozenset({POISON, QUERY_ENDED})
 
+# A thread that ended is told for so long: one that ends again and again, at all times.
+ENDED_TOLD_MS = 600_000
+
 
 def clock_ms() -> int:
     """Epoch milliseconds."""
@@ -84,12 +87,13 @@ class _Facts:
     lines_reported: int = 0
     last_batch_at_ms: int | None = None
     event_time_ms: int | None = None
-    offsets: dict[str, int] = field(default_factory=dict)
+    counted: dict[tuple[str, int], int] = field(default_factory=dict)
     latest: Mapping[tuple[str, int], int] | None = None
     durations_ms: dict[str, int] = field(default_factory=dict)
     unparsed: dict[tuple[str, str, str], int] = field(default_factory=dict)
     poison_total: int = 0
     poison: deque[PoisonLine] = field(default_factory=lambda: deque(maxlen=POISON_LISTED))
+    ended: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def lasting(self) -> dict[str, str]:
         """The problems that only a counted batch ends."""
@@ -107,14 +111,19 @@ class StreamState:
         self._facts = _Facts()
         self._sinks: Callable[[], Mapping[str, str]] = dict
         self._scrubbed_total: Callable[[], int] = int
+        self._untended: Callable[[], str | None] = lambda: None
         self._started_at_ms = clock_ms()
 
     def watch_sinks(
-        self, states: Callable[[], Mapping[str, str]], scrubbed_total: Callable[[], int]
+        self,
+        states: Callable[[], Mapping[str, str]],
+        scrubbed_total: Callable[[], int],
+        untended: Callable[[], str | None],
     ) -> None:
-        """Where to ask how the sinks are, and how many shown windows were mended."""
+        """Where to ask how the sinks are, how many shown windows were mended, and why not more."""
         self._sinks = states
         self._scrubbed_total = scrubbed_total
+        self._untended = untended
 
     def configured(self, metrics: Sequence[str]) -> None:
         """These metrics are counted, as the configuration asks for."""
@@ -158,6 +167,11 @@ class StreamState:
             self._facts.phase = Phase.WAITING
             self._facts.problems = {**self._facts.lasting(), code: text}
 
+    def thread_ended(self, name: str, why: str) -> None:
+        """A thread that works beside the batches has ended of a fault; it is begun again."""
+        with self._lock:
+            self._facts.ended[name] = (why, clock_ms())
+
     def halving(self, text: str) -> None:
         """A batch is searched for lines that cannot be counted; ends with the batch."""
         with self._lock:
@@ -197,7 +211,7 @@ class StreamState:
             facts.phase, facts.was_ready = Phase.RUNNING, True
             facts.problems.clear()
             facts.batch_id, facts.rows_last, facts.sinks_ms = batch_id, rows, sinks_ms
-            facts.offsets = {f"{one.topic}-{one.partition}": one.end for one in ranges}
+            facts.counted |= {(one.topic, one.partition): one.end for one in ranges}
             facts.last_batch_at_ms = clock_ms()
             facts.batches_total += 1
             if replayed:
@@ -213,6 +227,11 @@ class StreamState:
                 group = (row.topic, row.file, row.reason)
                 if group in facts.unparsed or len(facts.unparsed) < UNPARSED_LISTED:
                     facts.unparsed[group] = facts.unparsed.get(group, 0) + row.count
+
+    def begins_at(self, counted: Mapping[tuple[str, int], int]) -> None:
+        """Up to where every partition is counted before a query's first batch."""
+        with self._lock:
+            self._facts.counted = dict(counted)
 
     def topics_end_at(self, latest: Mapping[tuple[str, int], int]) -> None:
         """Where the topics ended just now."""
@@ -231,16 +250,17 @@ class StreamState:
             self._facts.rows_per_second = lines * 1000 / max(1, self._facts.batch_ms)
 
     def lines_behind(self, ranges: Sequence[OffsetRange]) -> int | None:
-        """How many offsets wait behind these, as far as is known; None before anything is.
+        """How many offsets of all topics wait once these are counted; None before that is known.
 
-        A batch takes all there is unless it is limited, so this may be too low by what has been
-        written since the topics were last asked, never too high.
+        The topics' ends are those of when the batch was planned. A partition of which nothing is
+        known waits as a whole.
         """
         with self._lock:
-            latest = self._facts.latest
+            latest, counted = self._facts.latest, dict(self._facts.counted)
         if latest is None:
             return None
-        return sum(max(0, latest.get((one.topic, one.partition), 0) - one.end) for one in ranges)
+        counted |= {(one.topic, one.partition): one.end for one in ranges}
+        return sum(max(0, end - counted.get(place, 0)) for place, end in latest.items())
 
     def idle(self) -> None:
         """There is nothing to read."""
@@ -250,10 +270,18 @@ class StreamState:
 
     def snapshot(self) -> PartStatus:
         """The status as served."""
-        sinks = dict(self._sinks())
+        sinks, untended, now_ms = dict(self._sinks()), self._untended(), clock_ms()
         with self._lock:
             facts = self._facts
             problems = [Problem(code, text) for code, text in facts.problems.items()]
+            problems += [
+                Problem("thread-ended", f"the thread {name!r} ended, and was begun again: {why}")
+                for name, (why, at_ms) in facts.ended.items()
+                if now_ms - at_ms < ENDED_TOLD_MS
+            ]
+            if untended is not None:
+                text = f"nothing is purged and Redis is not compared, counting goes on: {untended}"
+                problems.append(Problem("sinks-untended", text))
             if facts.refusal is not None:
                 text = (
                     f"the changed configuration is refused, the one before goes on: {facts.refusal}"
@@ -276,7 +304,7 @@ class StreamState:
                 state=state,
                 ready=ready,
                 started_at_ms=self._started_at_ms,
-                now_ms=clock_ms(),
+                now_ms=now_ms,
                 problems=tuple(problems),
                 details=self._details(facts, sinks),
             )
@@ -309,7 +337,7 @@ class StreamState:
                 }
                 for one in facts.poison
             ],
-            "offsets": dict(facts.offsets),
+            "offsets": {f"{topic}-{part}": end for (topic, part), end in facts.counted.items()},
             "last_batch_at_ms": facts.last_batch_at_ms,
             "event_time_ms": facts.event_time_ms,
             "metrics": list(self._metrics),

@@ -24,7 +24,8 @@ from stream.checkpoint import EARLIEST, Checkpoint, Offsets
 from stream.compile import FoldPlan
 from stream.counts import Counts, PartitionCount
 from stream.folding import READ_HERE_LINES, Folding
-from stream.halving import Counted, Halving, InHand, StopRequested, with_starts
+from stream.halving import Counted, Halving, StopRequested, with_starts
+from stream.in_hand import InHand
 from stream.parts import SparkParts
 from stream.pieces import PIECE_OFFSETS_MIN, pieces_of
 from stream.quarantine import Part, PartSize
@@ -86,7 +87,7 @@ class BatchWriter:
         self._state = state
         self._stop = stop
         self._suspects = suspects
-        self._halving = Halving(state, stop, suspects, size)
+        self._halving = Halving(state, stop, suspects, size, lambda: self._is_held)
         self._sharing = sharing
         self._options = options
         self._first_offsets = first_offsets
@@ -109,8 +110,13 @@ class BatchWriter:
             self._idle.set()
 
     def hold(self) -> None:
-        """Begin no other batch: the query is to end, so that another one counts it."""
+        """Begin no other batch: the query is to end, so that another one counts it.
+
+        A batch that is searched for lines at fault is given up; one that is being counted has a
+        while to be done.
+        """
         self._is_held = True
+        self._halving.hand.hurry()
 
     @property
     def is_idle(self) -> bool:
@@ -124,11 +130,11 @@ class BatchWriter:
     @property
     def in_hand(self) -> InHand | None:
         """What the JVM is counting for this writer."""
-        return self._halving.in_hand
+        return self._halving.hand.holds
 
     def note_death(self, blame: int) -> Part | None:
         """The JVM is gone: note what it ended over, if anything, and return that."""
-        part = self._halving.to_blame
+        part = self._halving.hand.to_blame
         if part is not None:
             self._suspects.note(self._query_id, self._batch_id, part, blame)
         return part

@@ -11,11 +11,12 @@ import scala.collection.immutable.Nil$;
 import scala.collection.immutable.Seq;
 import scala.runtime.AbstractFunction1;
 
-/** Functions of ours for Spark's SQL; `stream/functions.py` says what they are. */
+/** Functions of ours for Spark's SQL; `stream/attempt.py` says what they are. */
 public final class Functions {
   /** Lets a registry know them. */
   public static void register(FunctionRegistry registry) {
-    add(registry, "millrace_try", new Attempt());
+    add(registry, "millrace_try", new Attempt(false));
+    add(registry, "millrace_try_of_user", new Attempt(true));
     DataType texts = DataTypes.createArrayType(DataTypes.StringType, false);
     add(registry, "millrace_common", new OfAccess("common", texts));
     add(registry, "millrace_combined", new OfAccess("combined", texts));
@@ -26,10 +27,16 @@ public final class Functions {
     registry.createOrReplaceTempFunction(name, builder, "built-in");
   }
 
-  /** Catalyst's TryEval, for which SQL has no name. */
+  /** Catalyst's TryEval, for which SQL has no name, over what ends on every line (`Exchange`). */
   private static final class Attempt extends AbstractFunction1 {
+    private final Exchange exchange;
+
+    Attempt(boolean isOfUser) {
+      exchange = new Exchange(isOfUser);
+    }
+
     public Object apply(Object arguments) {
-      return new TryEval((Expression) ((Seq) arguments).apply(0));
+      return new TryEval((Expression) exchange.apply(((Seq) arguments).apply(0)));
     }
   }
 

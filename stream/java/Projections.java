@@ -7,6 +7,7 @@ import scala.collection.immutable.Seq;
 /** The projections of a `Judge`, with the code that Spark makes of them; for one task at a time. */
 final class Projections {
   private final UnsafeProjection[] steps;
+  private final OneByOne[] oneByOne;
   /** The record, then what each step made of it. */
   private final InternalRow[] rows;
   private final Line known;
@@ -18,9 +19,11 @@ final class Projections {
    */
   Projections(Seq[] made, Seq[] columns, int[] rowOf, int[] placeOf, int[] judged) {
     steps = new UnsafeProjection[made.length];
+    oneByOne = new OneByOne[made.length];
     for (int step = 0; step < steps.length; step++) {
       steps[step] = UnsafeProjection.create(made[step], columns[step]);
       steps[step].initialize(0);
+      oneByOne[step] = new OneByOne(made[step], columns[step]);
     }
     rows = new InternalRow[1 + steps.length];
     known = new Line(rows, rowOf, placeOf);
@@ -37,7 +40,13 @@ final class Projections {
   InternalRow judge(InternalRow record) {
     rows[0] = record;
     for (int step = 0; step < steps.length; step++) {
-      rows[step + 1] = steps[step].apply(known);
+      try {
+        rows[step + 1] = steps[step].apply(known);
+      } catch (StackOverflowError error) {
+        rows[step + 1] = oneByOne[step].judge(known);
+      } catch (OutOfMemoryError error) {
+        rows[step + 1] = oneByOne[step].judge(known);
+      }
     }
     return judged;
   }

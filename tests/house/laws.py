@@ -165,6 +165,9 @@ BROAD_EXCEPT_FILES = {
     "protocol/status_http.py": "a fault of one status request must not end the part",
     "protocol/client/connection.py": "a fault of one connection fails that connection's requests",
     "stream/halving.py": "whatever a count raises is judged, and passed on unless of the data",
+    "stream/behind.py": "what the work raises is raised where it is waited for",
+    "stream/threads.py": "the top of a thread: whatever ended it is said, and it is begun again",
+    "sinks/tending.py": "the top of a thread: what ended a round is said, and the next is tried",
     "tests/harness/wait.py": "an exception counts as not yet",
 }
 

@@ -56,7 +56,7 @@ def spark() -> SparkSession:
 def frame(
     lines: Iterable[Line],
     topic: str = "logs.t",
-    file: str | None = "t/t.log",
+    file: str | bytes | None = "t/t.log",
     start: int = 0,
     partition: int = 0,
 ) -> DataFrame:
@@ -75,11 +75,13 @@ def frame_for_tasks(lines: Iterable[Line], tasks: int) -> DataFrame:
 
 
 def _rows(
-    lines: Iterable[Line], topic: str, file: str | None, start: int, partition: int
+    lines: Iterable[Line], topic: str, file: str | bytes | None, start: int, partition: int
 ) -> list[tuple[Any, ...]]:
     return [
         (
-            bytearray(file.encode()) if file is not None else None,
+            bytearray(file.encode() if isinstance(file, str) else file)
+            if file is not None
+            else None,
             bytearray(line.encode() if isinstance(line, str) else line)
             if line is not None
             else None,

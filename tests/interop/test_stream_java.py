@@ -9,10 +9,10 @@ from confluent_kafka import Producer
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame
 
-from stream.checkpoint import Checkpoint
+from stream.checkpoint import Checkpoint, Offsets
 from stream.config import StreamSection
 from stream.sharing import PACED_LINES_FIRST, Sharing
-from stream.sources import kafka_options, read_here, read_kafka, span_of
+from stream.sources import Divider, kafka_options, read_here, read_kafka, span_of
 from tests.harness.broker import BrokerProcess
 from tests.interop.stream_spark import has_connector, spark
 
@@ -28,6 +28,7 @@ SECTION = StreamSection.model_validate(
 @pytest.mark.skipif(not has_connector(), reason="set-up has not fetched Spark's Kafka connector")
 def test_batches_are_divided_as_the_driver_says_and_leave_nothing_out(tmp_path: Path) -> None:
     batches: list[dict[int, int]] = []
+    heard: list[Offsets] = []
     done = threading.Event()
 
     def note(frame: DataFrame, batch_id: int) -> None:
@@ -45,7 +46,7 @@ def test_batches_are_divided_as_the_driver_says_and_leave_nothing_out(tmp_path: 
         options = kafka_options(SECTION, broker.bootstrap, {"logs.t": {"0": 0, "1": 0}})
         checkpoint = Checkpoint(tmp_path / "a folder" / "checkpoint")
         query = (
-            read_kafka(spark(), options, Sharing(9_000))
+            read_kafka(spark(), options, Divider(Sharing(9_000), heard.append))
             .writeStream.foreachBatch(note)
             .option("checkpointLocation", checkpoint.location)
             .start()
@@ -59,6 +60,7 @@ def test_batches_are_divided_as_the_driver_says_and_leave_nothing_out(tmp_path: 
     )
     assert sum(batch.get(0, 0) for batch in batches) == OLD
     assert sum(batch.get(1, 0) for batch in batches) == LIVE
+    assert heard[0] == {("logs.t", 0): OLD, ("logs.t", 1): LIVE}, "what waits is known at once"
     standing = checkpoint.standing(["logs.t"])
     assert standing is not None
     assert checkpoint.ends(len(batches) - 1) == {("logs.t", 0): OLD, ("logs.t", 1): LIVE}
@@ -94,7 +96,7 @@ def test_the_driver_reads_what_a_frame_holds(tmp_path: Path) -> None:
                 producer.commit_transaction(30)
         options = kafka_options(SECTION, broker.bootstrap, {"logs.t": {"0": 0, "1": 0}})
         query = (
-            read_kafka(spark(), options, Sharing(30))
+            read_kafka(spark(), options, Divider(Sharing(30), lambda _: None))
             .writeStream.foreachBatch(note)
             .option("checkpointLocation", checkpoint.location)
             .start()

@@ -218,7 +218,8 @@ def test_an_answer_is_never_larger_than_the_node_allows_whatever_is_asked_for() 
 
 def test_pitfall_41_a_broker_registers_what_was_configured_not_where_it_listens() -> None:
     """No name is looked up or made up: librdkafka might try one by IPv6 first."""
-    bound = {"host": "0.0.0.0", "port": 9092}
+    # Port 0 is any that is free: a mill may be running beside the tests.
+    bound = {"host": "0.0.0.0", "port": 0}
     outside = bound | {"advertised_host": "192.0.2.7", "advertised_port": 19092}
     inside = bound | {"advertised_host": "broker-1", "advertised_port": 29092}
     config = broker_config(listeners={"HOST": outside, "MILL": inside})

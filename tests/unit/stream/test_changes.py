@@ -2,6 +2,7 @@
 
 import hashlib
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from stream.changes import (
     signature_of,
 )
 from stream.config import ReloadSettings, StreamSection, Wish
+from stream.state import StreamState
+from stream.threads import Keeper
 from tests.harness.wait import wait_until
 
 FIRST, SECOND = (1, 10, 100), (1, 11, 60)
@@ -89,7 +92,7 @@ def test_a_changed_file_is_asked_once(tmp_path: Path) -> None:
     file.write_text(Wish(section=section("m")).model_dump_json(by_alias=True))
     show = "import sys; sys.stdout.write(open(sys.argv[1]).read())"
     watch = Watch(ReloadSettings(file=file, command=(sys.executable, "-c", show, str(file))))
-    watch.start()
+    watch.start(Keeper(StreamState("stream", [], 100), threading.Event()))
     try:
         wish = Wish(section=section("m", "n"))
         file.write_text(wish.model_dump_json(by_alias=True))

@@ -11,9 +11,11 @@ from py4j.protocol import Py4JError
 from protocol.status import PartState
 from sinks.rows import OffsetRange
 from stream import halving as module
+from stream import in_hand as in_hand_module
 from stream.checkpoint import EARLIEST
 from stream.counts import Counts, PartitionCount
-from stream.halving import HANG_S, SEARCH_HANG_S, Counted, Halving, StopRequested, without_line
+from stream.halving import Counted, Halving, StopRequested, without_line
+from stream.in_hand import HANG_S, SEARCH_HANG_S, Hand
 from stream.quarantine import BLAME_BELIEVED, BLAME_ENDED, Part, PartSize, size_of
 from stream.state import StreamState
 from stream.suspects import Suspects
@@ -38,7 +40,10 @@ class Rig:
         self.stop = threading.Event()
         self.suspects = Suspects(folder / "suspects.json")
         self.size = PartSize()
-        self.halving = Halving(self.state, self.stop, self.suspects, self.size)
+        self.is_held = False
+        self.halving = Halving(
+            self.state, self.stop, self.suspects, self.size, lambda: self.is_held
+        )
         self.tried: list[Part] = []
         self.patience_s: list[float] = []
         self.said: list[str] = []
@@ -50,7 +55,7 @@ class Rig:
         return self.halving.count(batch, lambda: self.count(tuple(batch)), self)
 
     def count(self, part: Part) -> Counts:
-        in_hand = self.halving.in_hand
+        in_hand = self.halving.hand.holds
         assert in_hand is not None and in_hand.part == part
         self.patience_s.append(in_hand.until_s - time.monotonic())
         self.tried.append(part)
@@ -96,7 +101,7 @@ def test_a_batch_that_passes_is_counted_once(tmp_path: Path) -> None:
     rig = Rig(tmp_path, guilty())
     found = rig.run()
     assert (found.ranges, found.counts.lines, found.poison) == (RANGES, 32, ())
-    assert (len(rig.tried), rig.checks, rig.halving.in_hand) == (1, 0, None)
+    assert (len(rig.tried), rig.checks, rig.halving.hand.holds) == (1, 0, None)
     assert HANG_S - 1 < rig.patience_s[0] < HANG_S + 1
 
 
@@ -147,7 +152,7 @@ def test_what_fails_otherwise_each_time_is_no_line_s_fault(tmp_path: Path) -> No
     rig = Rig(tmp_path, refuse)
     with pytest.raises(Doubtful, match="this"):
         rig.run()
-    assert rig.halving.in_hand is None
+    assert rig.halving.hand.holds is None
 
 
 def test_where_good_lines_fail_too_no_line_is_looked_for(tmp_path: Path) -> None:
@@ -166,8 +171,8 @@ def test_a_jvm_that_is_gone_leaves_in_hand_what_it_counted(tmp_path: Path) -> No
     rig = Rig(tmp_path, refuse)
     with pytest.raises(Py4JError):
         rig.run()
-    assert rig.halving.in_hand is not None
-    assert rig.halving.in_hand.part == tuple(RANGES)
+    assert rig.halving.hand.holds is not None
+    assert rig.halving.hand.holds.part == tuple(RANGES)
 
 
 def test_a_jvm_that_ends_soon_after_an_error_ends_of_that(
@@ -178,20 +183,20 @@ def test_a_jvm_that_ends_soon_after_an_error_ends_of_that(
     blamed: list[Part | None] = []
 
     def refuse(part: Part) -> None:
-        blamed.append(rig.halving.to_blame)
+        blamed.append(rig.halving.hand.to_blame)
         if size_of(part) > 20:
             raise MemoryError
 
     rig = Rig(tmp_path, refuse)
     rig.run()
     assert set(blamed) == {tuple(RANGES)}
-    assert rig.halving.to_blame == tuple(RANGES)
-    monkeypatch.setattr(module, "ERROR_S", 0.0)
+    assert rig.halving.hand.to_blame == tuple(RANGES)
+    monkeypatch.setattr(in_hand_module, "ERROR_S", 0.0)
     rig.size.offsets_max = None
     blamed.clear()
     rig.run()
     assert blamed == rig.tried[-len(blamed) :]
-    assert rig.halving.to_blame is None
+    assert rig.halving.hand.to_blame is None
 
 
 def test_a_batch_that_ended_the_jvm_twice_is_searched_at_once(tmp_path: Path) -> None:
@@ -218,7 +223,7 @@ def test_lives_and_deaths_end_with_the_line(tmp_path: Path) -> None:
         try:
             found = rig.run(ranges)
         except Away:
-            in_hand = rig.halving.in_hand
+            in_hand = rig.halving.hand.holds
             assert in_hand is not None
             rig.suspects.note("q", 1, in_hand.part, BLAME_ENDED)
         else:
@@ -261,6 +266,39 @@ def test_a_stop_ends_a_search(tmp_path: Path) -> None:
     rig.refuse = stop_then_refuse
     with pytest.raises(StopRequested):
         rig.run()
+
+
+def test_a_search_is_given_up_for_a_query_that_counts_something_else(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, guilty(17))
+
+    def hold_then_refuse(part: Part) -> None:
+        rig.is_held = len(rig.tried) == 4
+        guilty(17)(part)
+
+    rig.refuse = hold_then_refuse
+    with pytest.raises(StopRequested):
+        rig.run()
+    assert len(rig.tried) == 4
+
+
+def test_what_somebody_waits_for_has_less_time() -> None:
+    hand = Hand()
+    hand.hurry()
+    part = (OffsetRange("t", 0, 0, 5_000),)
+    hand.take(part, HANG_S)
+    hand.hurry()
+    assert SEARCH_HANG_S + 4 < left_s(hand, part) <= SEARCH_HANG_S + 5
+    hand.take(part, 1.0)
+    hand.hurry()
+    assert left_s(hand, part) <= 1.0
+    hand.let_go()
+    hand.hurry()
+    assert hand.holds is None
+
+
+def left_s(hand: Hand, part: Part) -> float:
+    assert hand.holds is not None and hand.holds.part == part
+    return hand.holds.until_s - time.monotonic()
 
 
 def test_an_error_does_not_quote_the_whole_line() -> None:

@@ -1,5 +1,7 @@
 """How a large batch is cut, and work that is done one piece behind."""
 
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -82,3 +84,25 @@ def test_at_the_end_nothing_is_being_done_whatever_was_raised() -> None:
         began.set()
         raise KeyError
     assert done == [1]
+
+
+# As in the driver: the batch's thread is the bridge's, and the main thread ends beside it.
+EXITING = """
+import sys, threading
+from stream.behind import OneBehind
+
+def batch() -> None:
+    with OneBehind("sinks") as sinks:
+        sinks.do(lambda: (began.set(), threading.Event().wait()))
+        raise OSError("the JVM is gone")
+
+began = threading.Event()
+threading.Thread(target=batch, daemon=True).start()
+began.wait()
+sys.exit(7)
+"""
+
+
+def test_a_process_exits_while_something_is_being_done() -> None:
+    done = subprocess.run([sys.executable, "-c", EXITING], timeout=30, check=False)
+    assert done.returncode == 7

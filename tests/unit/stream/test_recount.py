@@ -1,9 +1,92 @@
-"""Which offsets a recount takes next."""
+"""Which offsets a recount takes next, and what its thread does when it can take none."""
 
+import threading
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sinks.errors import LedgerMismatch, SinkUnavailable
+from sinks.recounts import Recount
 from sinks.rows import OffsetRange
 from stream.archived import Spans
-from stream.recount import highest, next_piece, unreachable
+from stream.in_hand import Hand
+from stream.recount import TRIES_MAX, Recounter, highest, next_piece, unreachable
+from stream.state import StreamState
 from tests.harness.seed import seeded
+
+GAP = [OffsetRange("t", 0, 0, 9)]
+
+
+class Played:
+    """A recounter over sinks that are played; `looks` is what each look at them finds."""
+
+    def __init__(self, *looks: Any, may_count: bool = True) -> None:
+        self.stop = threading.Event()
+        self.hand = Hand()
+        self.state = StreamState("stream", [], 100)
+        self.noted: list[dict[str, Any]] = []
+        self.asked = 0
+        self._looks: Iterator[Any] = iter(looks)
+        now = SimpleNamespace(names=["m"], sinks=self)
+        course: Any = SimpleNamespace(now=now)
+        self.recounter = Recounter(
+            course, "none:1", self.first_offsets, None, self.state, self.stop,
+            hand=self.hand, may_count=lambda: may_count,
+        )  # fmt: skip
+
+    def first_offsets(self) -> dict[tuple[str, int], int]:
+        self.asked += 1
+        raise SinkUnavailable("mysql", "as far as this is played")
+
+    def recounts(self) -> list[Recount]:
+        found = next(self._looks, None)
+        if found is None:
+            self.stop.set()
+            return []
+        if isinstance(found, Exception):
+            raise found
+        return [found]
+
+    def note_recount(self, note: Callable[[Any], None]) -> None:
+        self.noted.append(note.keywords)  # type: ignore[attr-defined]  # a partial, as all are
+
+    def work(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("stream.recount.LOOK_EVERY_S", 0.001)
+        session: Any = None
+        self.recounter.work(session)
+
+
+def test_tables_that_are_not_there_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = Recount("m", GAP, 9, 0, None)
+    played = Played(
+        SinkUnavailable("mysql", "it is not opened yet"), LedgerMismatch("emptied"), wanted
+    )
+    played.work(monkeypatch)
+    assert played.asked == 1, "it has come to count"
+
+
+def test_beside_a_batch_that_may_have_ended_the_jvm_no_piece_is_begun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    played = Played(Recount("m", GAP, 9, 0, None), may_count=False)
+    played.work(monkeypatch)
+    assert (played.asked, played.noted) == (0, [])
+
+
+def test_what_was_tried_too_often_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    played = Played(Recount("m", GAP, 9, TRIES_MAX, None))
+    played.work(monkeypatch)
+    (noted,) = played.noted
+    assert noted["metric"] == "m"
+    assert noted["why"].startswith(f"given up after {TRIES_MAX} tries of t, partition 0")
+
+
+def test_with_nothing_in_hand_nothing_is_given_up() -> None:
+    played = Played()
+    played.recounter.give_up("counting stood still")
+    assert played.noted == []
 
 
 def test_the_last_offsets_of_every_gap_as_many_of_each() -> None:

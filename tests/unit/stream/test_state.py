@@ -138,12 +138,20 @@ def test_a_refused_configuration_is_said_until_one_is_accepted() -> None:
 
 def test_recounts_and_what_was_mended_are_listed() -> None:
     state = a_state()
-    state.watch_sinks(lambda: {"mysql": "ok"}, lambda: 3)
+    state.watch_sinks(lambda: {"mysql": "ok"}, lambda: 3, lambda: None)
     state.recounting([Recount("m", [OffsetRange("t", 0, 5, 9)], 4, 1, None)])
     details: dict[str, Any] = dict(state.snapshot().details)
     assert details["recounts"] == [{"metric": "m", "left": 4, "problem": None}]
     assert details["scrubbed_total"] == 3
     assert "millrace_stream_scrubbed_total 3" in state.prometheus()
+
+
+def test_sinks_that_are_not_tended_are_said_until_they_are() -> None:
+    state = a_state()
+    why: list[str | None] = ["KeyError: 'x'", None]
+    state.watch_sinks(dict, int, lambda: why.pop(0))
+    assert standing(state) == (PartState.DEGRADED, ["sinks-untended"])
+    assert standing(state) == (PartState.RUNNING, [])
 
 
 def test_the_archive_is_told_and_its_trouble_ends_nothing() -> None:

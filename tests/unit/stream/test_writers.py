@@ -5,8 +5,9 @@ import pytest
 from sinks.rows import OffsetRange
 from stream.checkpoint import EARLIEST
 from stream.counts import PartitionCount
-from stream.progress import end_offsets, latest_offsets
-from stream.sources import TopicOffsets, lost_lines
+from stream.progress import end_offsets
+from stream.sharing import Sharing
+from stream.sources import Divider, TopicOffsets, lost_lines
 from stream.state import StreamState
 from stream.writers import OffsetsDiffer, exact_ranges
 
@@ -62,11 +63,27 @@ def test_end_offsets_of_a_report() -> None:
     assert end_offsets({"sources": [{"endOffset": None}]}) == {}
 
 
-def test_what_waits_behind_a_batch_is_known() -> None:
+def test_what_waits_is_all_that_waits_also_while_a_batch_goes_to_the_sinks_in_pieces() -> None:
     state = StreamState("stream", ["m"], 100)
-    ranges = [OffsetRange("t", 0, 4, 9), OffsetRange("t", 1, 7, 7)]
-    assert state.lines_behind(ranges) is None
-    report = {"sources": [{"latestOffset": '{"t":{"0":20,"1":5}}'}]}
-    state.topics_end_at(latest_offsets(report))
-    assert state.lines_behind(ranges) == 11
-    assert state.lines_behind([OffsetRange("t", 0, 9, 25)]) == 0
+    first = [OffsetRange("t", 0, 4, 9), OffsetRange("t", 1, 7, 7)]
+    assert state.lines_behind(first) is None
+    state.begins_at({("t", 0): 4, ("t", 1): 7, ("t", 2): 100})
+    state.topics_end_at({("t", 0): 20, ("t", 1): 5, ("t", 2): 150, ("t", 3): 30})
+    assert state.lines_behind(first) == 11 + 0 + 50 + 30, "nothing is known of partition 3"
+    counted(state, first)
+    assert state.lines_behind([OffsetRange("t", 2, 100, 110)]) == 11 + 40 + 30
+    counted(state, [OffsetRange("t", 2, 100, 110)])
+    assert state.lines_behind([OffsetRange("t", 3, 25, 30)]) == 11 + 40
+    assert state.snapshot().details["offsets"] == {"t-0": 9, "t-1": 7, "t-2": 110}
+
+
+def counted(state: StreamState, ranges: list[OffsetRange]) -> None:
+    state.batch_applied(1, 1, 1, [], ranges, replayed=False, event_time_ms=None, sinks_ms=1)
+
+
+def test_where_the_topics_end_is_heard_when_a_batch_is_planned() -> None:
+    state = StreamState("stream", ["m"], 100)
+    state.begins_at({("t", 0): 4})
+    divider = Divider(Sharing(10), state.topics_end_at)
+    assert divider.ends('{"t":{"0":4}}', '{"t":{"0":435004}}') == '{"t": {"0": 14}}'
+    assert state.lines_behind([OffsetRange("t", 0, 4, 14)]) == 434_990
