@@ -47,6 +47,7 @@ COPY sinks sinks
 COPY stream stream
 COPY monitor monitor
 COPY appliance appliance
+COPY bin bin
 RUN python -m compileall -q . -x '\.venv'
 ENTRYPOINT ["python", "-m", "appliance"]
 

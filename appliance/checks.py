@@ -5,7 +5,7 @@ Used by `up`, which refuses to start on a failure, and by `doctor`, which tells 
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -126,10 +126,12 @@ def disk_space(home: Home) -> Iterator[Check]:
         yield Check(Level.FAILED, f"folder {folder}", "not writable", "check its owner")
 
 
-def ports(mill: Mill) -> Iterator[Check]:
+def ports(mill: Mill, *, leaving_out: Collection[int] = ()) -> Iterator[Check]:
     """Every port of a part that is to be started must be free."""
     for part in mill.parts:
         for setting, port in part.ports:
+            if port in leaving_out:
+                continue
             what = f"port {port} ({setting}, for {part.name})"
             if port_is_free(mill.placement.bind_host, port):
                 yield Check(Level.OK, what, "free")

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from appliance.errors import Failure
 from appliance.files import create_once
 from appliance.home import Home
 from protocol.types import random_uuid, uuid_to_base64
@@ -28,7 +29,7 @@ COPIES = {
 """Each part reads a file of its own: in containers the parts run as different users."""
 
 
-class InitError(Exception):
+class InitError(Failure):
     """Ids or secrets cannot be made; the text says why."""
 
 

@@ -123,28 +123,36 @@ def start(mill: Mill, digest: str) -> None:
 
 
 def wait_healthy(
-    home: Home, timeout_s: float, on_progress: Callable[[Progress], None] | None = None
+    home: Home,
+    timeout_s: float,
+    on_progress: Callable[[Progress], None] | None = None,
+    part: str | None = None,
 ) -> dict[str, Any]:
-    """Wait until every part is healthy and return the last snapshot.
+    """Wait until every part (or the one named) is healthy and return the last snapshot.
 
-    Raises StartFailed when a part has given up or keeps crashing, TimeoutError when time is up. The
-    mill is left as it is: what runs keeps running.
+    Raises StartFailed when a part has given up or keeps crashing meanwhile, TimeoutError when time
+    is up. The mill is left as it is: what runs keeps running.
     """
     deadline = time.monotonic() + timeout_s
+    crashes: dict[str, int] | None = None
     while True:
         try:
             found = snapshot(home)
         except control.NoSupervisor as error:
             raise StartFailed(f"the supervisor has ended: {error}") from error
-        waiting = [entry for entry in found["parts"] if entry["state"] != "healthy"]
+        entries = [entry for entry in found["parts"] if part in (None, entry["part"])]
+        if crashes is None:
+            # What crashed before this began says nothing about this start.
+            crashes = {entry["part"]: entry["restarts"] for entry in entries}
+        waiting = [entry for entry in entries if entry["state"] != "healthy"]
         if on_progress:
             names = ", ".join(entry["part"] for entry in waiting)
-            on_progress(Progress(len(found["parts"]) - len(waiting), len(found["parts"]), names))
+            on_progress(Progress(len(entries) - len(waiting), len(entries), names))
         if not waiting:
             return found
         for entry in waiting:
-            gave_up = entry["state"] == "failed"
-            if gave_up or (entry["restarts"] >= CRASHES_TO_GIVE_UP and entry["state"] != "waiting"):
+            since = entry["restarts"] - crashes.get(entry["part"], 0)
+            if entry["state"] == "failed" or since >= CRASHES_TO_GIVE_UP:
                 raise StartFailed(_failure_text(home, entry))
         if time.monotonic() >= deadline:
             reasons = "; ".join(f"{e['part']}: {e['reason'] or e['state']}" for e in waiting)
@@ -180,6 +188,20 @@ def stop(
     for stale in (home.pid_file, home.socket, *home.run.glob("*.json")):
         stale.unlink(missing_ok=True)
     return was_running or had_leftovers
+
+
+def stop_part(home: Home, part: str, timeout_s: float) -> None:
+    """Stop one part; it stays stopped until it is asked for. Raises KeyError for no such part."""
+    deadline = time.monotonic() + timeout_s
+    if not control.ask(home.socket, {"command": "stop-part", "part": part})["ok"]:
+        raise KeyError(part)
+    while True:
+        states = {entry["part"]: entry["state"] for entry in snapshot(home)["parts"]}
+        if states.get(part) == "stopped":
+            return
+        if time.monotonic() >= deadline:
+            raise StillStopping(f"{part} has not stopped within {timeout_s:.0f} s")
+        time.sleep(POLL_S)
 
 
 def _tell_stopping(home: Home, on_progress: Callable[[Progress], None] | None) -> None:

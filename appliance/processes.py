@@ -142,7 +142,13 @@ def holder_of(port: int) -> Holder:
 
 
 def _command_of(pid: int) -> str:
+    """The program and no more: what follows it may hold passwords."""
     try:
-        return " ".join(psutil.Process(pid).cmdline())[:120]
+        process = psutil.Process(pid)
+        words = process.cmdline()
+        # Of an interpreter's process the module or script says more than the interpreter.
+        if len(words) > 2 and words[1] == "-m":
+            return f"{process.name()} -m {words[2]}"
+        return process.name()
     except psutil.Error:
         return "ended meanwhile"

@@ -10,10 +10,16 @@ from appliance.init import InitError
 from appliance.settings import READER, Mill, sinks_settings
 
 TIMEOUT_S = 5.0
+_NO_SUCH_TABLE = (1146, 1356)
+"""The server's codes for a view that is not there, or whose tables are not."""
 
 
 class ReadingError(Exception):
     """Neither sink can be read; the text says why."""
+
+
+class NotCounted(ReadingError):
+    """The stream has not begun to count the metric."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +32,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A metric's values in one window. `start` is empty for totals."""
+    """A metric's values in one window, by key as Redis writes it; `start` is empty for totals."""
 
     metric: str
     size: str
@@ -53,6 +59,8 @@ def read_metric(mill: Mill, metric: str, size: str) -> Reading:
     if sinks["mysql"] is not None:
         try:
             return _from_mysql(sinks["mysql"], metric, size)
+        except NotCounted:
+            raise
         except ReadingError as error:
             reasons.append(str(error))
     raise ReadingError("; ".join(reasons))
@@ -111,6 +119,10 @@ def _from_mysql(settings: dict[str, Any], metric: str, size: str) -> Reading:
             rows = [dict(zip(heads, row, strict=True)) for row in cursor.fetchall()]
     except (pymysql.MySQLError, OSError) as error:
         code, text = (*error.args, "", "")[:2]
+        if code in _NO_SUCH_TABLE:
+            raise NotCounted(
+                f"the stream does not count {metric} yet; `./millrace status` says how it is"
+            ) from error
         raise ReadingError(f"MySQL: {text} ({code})") from error
     start = "" if size == "all" or newest is None else f"{newest:%Y%m%dT%H%M%SZ}"
     return Reading(metric, size, start, "MySQL", dict(_rows_as_values(heads, rows)))
@@ -120,9 +132,41 @@ def _rows_as_values(heads: list[str], rows: list[dict[str, Any]]) -> Iterator[tu
     """A view's rows: its key's columns stand between `start_at` and `count`."""
     first, last = heads.index("start_at") + 1, heads.index("count")
     for row in rows:
-        parts = ["(null)" if row[head] is None else str(row[head]) for head in heads[first:last]]
         shown = row.get("value")
-        yield "|".join(parts) or "*", _value(str(row["count"] if shown is None else shown))
+        key = _field([row[head] for head in heads[first:last]])
+        yield key, _value(_plain(row["count"] if shown is None else shown))
+
+
+def _field(parts: list[str | None]) -> str:
+    """A key's field in Redis, of what MySQL shows of it."""
+    from sinks.keys import OTHER_TEXT, redis_field
+
+    if parts and parts[0] == OTHER_TEXT and not any(parts[1:]):
+        return OTHER_TEXT
+    return redis_field(tuple(parts))
+
+
+def key_cells(field: str, columns: int) -> list[str]:
+    """A field of Redis as the key's columns; none for a metric without a key."""
+    if not columns:
+        return []
+    cells, escaped = [""], False
+    for character in field:
+        if escaped or character not in "\\|":
+            cells[-1] += character
+            escaped = False
+        elif character == "\\":
+            escaped = True
+        else:
+            cells.append("")
+    return (cells + [""] * columns)[:columns]
+
+
+def _plain(value: object) -> str:
+    """A number as Redis has it: without zeros that say nothing."""
+    from sinks.values import plain
+
+    return plain(value) if isinstance(value, Decimal) else str(value)
 
 
 def _value(text: str) -> Value:

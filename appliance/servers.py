@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 from appliance import parts
+from appliance.errors import Failure
 from appliance.files import PRIVATE, write_atomically
 from appliance.home import Home
 from appliance.init import read_secret
@@ -32,7 +33,7 @@ LOADERS_RULES = "off ~* &* +@all"
 SINK_RULES = "on ~mill:* &mill:* +@all -@admin -@dangerous +info"
 
 
-class ServerError(Exception):
+class ServerError(Failure):
     """A server cannot be started; the text says why and what helps."""
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from appliance.config.document import Document
 from appliance.config.faults import ConfigFaults, Path
+from appliance.errors import Failure
 from appliance.files import write_atomically
 from appliance.run import settings_descriptor
 from appliance.settings import Mill, encode_settings, stream_check_settings
@@ -21,7 +22,7 @@ TIMEOUT_S = 180.0
 STREAM_VERSION_FILES = ("stream/sections.py", "stream/config.py", "stream/metrics.py")
 
 
-class CheckFailed(Exception):
+class CheckFailed(Failure):
     """Spark could not be asked; the text says why."""
 
 

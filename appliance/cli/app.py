@@ -1,4 +1,4 @@
-"""The command tree, and the one place that turns errors into exit codes."""
+"""The command line's entry, and the one place that turns errors into exit codes."""
 
 import os
 import sys
@@ -7,20 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from appliance.cli import (
-    config_commands,
-    context,
-    data_commands,
-    doctor,
-    mill_commands,
-    part_commands,
-    room_commands,
-)
+from appliance.cli import context
 from appliance.cli.output import CommandError, Exit, say
+from appliance.cli.tree import Tree
 from appliance.config.faults import ConfigFaults
-from appliance.init import InitError
-from appliance.servers import ServerError
-from appliance.stream_check import CheckFailed
+from appliance.errors import Failure
 from appliance.supervisor.control import NoSupervisor
 
 # typer keeps its own copy of click; what all its complaints have in common is reached through one.
@@ -28,33 +19,23 @@ UsageError: Any = typer.BadParameter.__mro__[2]
 
 app = typer.Typer(
     name="millrace",
+    cls=Tree,
     help="Drop log files into a folder; read exact, live counts in Redis and MySQL.",
     no_args_is_help=True,
+    # `completion` prints a script that is quicker than typer's own.
+    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
-for command in (
-    mill_commands.up,
-    mill_commands.down,
-    mill_commands.restart,
-    mill_commands.status,
-    mill_commands.logs,
-    doctor.doctor,
-    data_commands.demo,
-    data_commands.show,
-    room_commands.lag,
-    part_commands.run,
-    part_commands.init,
-    mill_commands.version,
-):
-    app.command()(command)
-app.command(hidden=True)(part_commands.supervise)
-app.command(hidden=True)(part_commands.wish)
-app.add_typer(config_commands.app, name="config")
-app.add_typer(room_commands.collector, name="collector")
-app.add_typer(room_commands.stream, name="stream")
+
+def _version(is_asked: bool) -> None:
+    if is_asked:
+        from appliance.cli.version_command import version
+
+        version()
+        raise typer.Exit
 
 
 @app.callback()
@@ -63,6 +44,9 @@ def _before_every_command(
         Path | None,
         typer.Option("--config", help="The configuration file, if not configs/millrace.yaml."),
     ] = None,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
+    ] = False,
 ) -> None:
     context.use_config(config)
 
@@ -90,7 +74,7 @@ def main(arguments: list[str] | None = None) -> int:
     except NoSupervisor:
         say("millrace: the mill is not running; `make up` starts it")
         return Exit.UNREACHABLE
-    except (InitError, ServerError, CheckFailed) as error:
+    except Failure as error:
         say(f"millrace: {error}")
         return Exit.FAILED
     except KeyboardInterrupt:

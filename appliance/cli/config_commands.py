@@ -1,16 +1,26 @@
-"""`config check` and `config show`."""
+"""`config`: the file checked and shown, and the settings of the cluster's topics and brokers."""
 
 from typing import Annotated, Any
 
 import typer
-import yaml
 
 from appliance.cli import context
-from appliance.cli.output import out, print_json, say
+from appliance.cli.cluster import (
+    TIMEOUT_S,
+    BootstrapOption,
+    DryRunOption,
+    JsonOption,
+    Output,
+    OutputOption,
+    TimeoutOption,
+    emit,
+    settings_of,
+    with_cluster,
+)
+from appliance.cli.output import CommandError, Exit, out, print_json, say
 from appliance.config.faults import Path, key_text
-from appliance.config.findings import is_secret
 
-app = typer.Typer(no_args_is_help=True, help="The configuration file.")
+app = typer.Typer(no_args_is_help=True, help="The configuration file, and the cluster's settings.")
 
 HIDDEN = "(not shown)"
 
@@ -18,15 +28,19 @@ HIDDEN = "(not shown)"
 @app.command()
 def check(
     quick: Annotated[
-        bool, typer.Option("--quick", help="Without asking Spark about SQL expressions.")
+        bool, typer.Option("--quick", help="Without asking Spark and the database.")
     ] = False,
 ) -> None:
     """Check the configuration; every fault at once, exit code 2 when there is one."""
     mill, loaded = context.load_mill()
+    for note in loaded.notes:
+        say(f"{mill.home.config_file}: {note}")
     if not quick:
+        from appliance.definitions import check_definitions
         from appliance.stream_check import check_expressions
 
         check_expressions(mill, loaded.document)
+        check_definitions(mill, loaded.document)
     say(f"{mill.home.config_file}: no faults")
 
 
@@ -35,6 +49,8 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON envelope.")] = False,
 ) -> None:
     """The configuration as it takes effect, defaults included, without secrets."""
+    import yaml
+
     _, loaded = context.load_mill()
     full = loaded.config.model_dump(mode="json", by_alias=True)
     shown = without_secrets(full, (), dict(loaded.references))
@@ -50,8 +66,97 @@ def show_path() -> None:
     out(str(context.home().config_file))
 
 
+KindArgument = Annotated[str, typer.Argument(help="topic, broker, broker-logger or group.")]
+NameArgument = Annotated[str, typer.Argument(help="Its name or id; `default` for all brokers.")]
+
+
+@app.command()
+def get(
+    kind: KindArgument,
+    name: NameArgument,
+    keys: Annotated[list[str] | None, typer.Argument(help="Only these settings.")] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Defaults too, and what comes from elsewhere.")
+    ] = False,
+    bootstrap: BootstrapOption = None,
+    output: OutputOption = Output.TABLE,
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = TIMEOUT_S,
+) -> None:
+    """Settings of a topic, a broker or a group in the cluster, and where they come from."""
+    from appliance.kafka import configs
+
+    resource = _resource(kind, name)
+    wanted = set(keys or [])
+    found = with_cluster(
+        bootstrap,
+        timeout,
+        lambda cluster: configs.describe(cluster, resource, all_sources=everything or bool(wanted)),
+    )
+    rows = [
+        {
+            "name": entry.name,
+            "value": None if entry.is_sensitive else entry.value,
+            "source": configs.source_name(entry.source),
+            "read_only": entry.read_only,
+            "sensitive": entry.is_sensitive,
+        }
+        for entry in found.entries
+        if not wanted or entry.name in wanted
+    ]
+    if missing := sorted(wanted - {str(row["name"]) for row in rows}):
+        raise CommandError(f"{kind} {name} has no setting {missing[0]!r}", Exit.NOT_FOUND)
+    emit("settings/1", rows, output, as_json, heads=() if rows else ("name", "value"))
+
+
+@app.command("set")
+def set_settings(
+    kind: KindArgument,
+    name: NameArgument,
+    pairs: Annotated[list[str] | None, typer.Argument(help="key=value, Kafka's own keys.")] = None,
+    delete: Annotated[
+        list[str] | None, typer.Option("--delete", help="Take this setting back.")
+    ] = None,
+    dry_run: DryRunOption = False,
+    bootstrap: BootstrapOption = None,
+    timeout: TimeoutOption = TIMEOUT_S,
+) -> None:
+    """Change settings of a topic, a broker or a group in the cluster."""
+    from protocol.client.admin import Admin
+
+    changes: dict[str, str | None] = dict.fromkeys(delete or [])
+    changes.update(settings_of(pairs or []))
+    if not changes:
+        raise CommandError("nothing to change: key=value, or --delete key", Exit.USAGE)
+    resource = _resource(kind, name)
+    with_cluster(
+        bootstrap,
+        timeout,
+        lambda cluster: Admin(cluster).alter_configs({resource: changes}, validate_only=dry_run),
+    )
+    say(f"{kind} {name}: {'could be' if dry_run else 'is'} changed")
+
+
+def _resource(kind: str, name: str) -> Any:
+    from appliance.kafka.configs import DEFAULT_NAME
+    from protocol.client.admin_types import ConfigResource, ResourceType
+
+    known = {
+        "topic": ResourceType.TOPIC,
+        "broker": ResourceType.BROKER,
+        "broker-logger": ResourceType.BROKER_LOGGER,
+        "group": ResourceType.GROUP,
+    }
+    if kind not in known:
+        raise CommandError(f"found {kind!r}, expected one of {', '.join(known)}", Exit.USAGE)
+    is_default = kind == "broker" and name == "default"
+    return ConfigResource(known[kind], DEFAULT_NAME if is_default else name)
+
+
 def without_secrets(value: Any, path: Path, references: dict[Path, str]) -> Any:
     """The same values, with references as they were written and secrets hidden."""
+    from appliance.config.findings import is_secret
+
     if path in references:
         return references[path]
     if isinstance(value, dict):

@@ -2,11 +2,14 @@
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from appliance.config.load import Loaded, digest_of, load
 from appliance.home import Home, find_home
-from appliance.parts import Placement
-from appliance.settings import Mill
+
+if TYPE_CHECKING:
+    from appliance.config.load import Loaded
+    from appliance.parts import Placement
+    from appliance.settings import Mill
 
 _config_option: list[Path] = []
 """The value of `--config`, set once by the command line's entry."""
@@ -22,13 +25,23 @@ def home() -> Home:
     return find_home(config=_config_option[0] if _config_option else None)
 
 
-def placement() -> Placement:
+def in_containers() -> bool:
     """Whether parts are containers; their compose file says so."""
-    return Placement(in_containers=os.environ.get("MILLRACE_PUBLISHED") == "loopback")
+    return os.environ.get("MILLRACE_PUBLISHED") == "loopback"
 
 
-def load_mill(at: Home | None = None) -> tuple[Mill, Loaded]:
+def placement() -> "Placement":
+    """Where the parts are."""
+    from appliance.parts import Placement
+
+    return Placement(in_containers=in_containers())
+
+
+def load_mill(at: Home | None = None) -> tuple["Mill", "Loaded"]:
     """The configuration, checked. Raises ConfigFaults."""
+    from appliance.config.load import load
+    from appliance.settings import Mill
+
     at = at or home()
     loaded = load(at.config_file, at.folder)
     return Mill(at, loaded.config, placement()), loaded
@@ -36,4 +49,6 @@ def load_mill(at: Home | None = None) -> tuple[Mill, Loaded]:
 
 def config_digest(at: Home) -> str:
     """What tells one configuration from another: the file's bytes and the overrides."""
+    from appliance.config.load import digest_of
+
     return digest_of(at.config_file.read_bytes())

@@ -12,15 +12,15 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from appliance import checks, growth, lifecycle
 from appliance.checks import Check, Level
 from appliance.cli import context
-from appliance.cli.mill_commands import part_rows
 from appliance.cli.output import Exit, print_json, print_table
+from appliance.cli.status_command import part_rows
 from appliance.config.faults import ConfigFaults
 from appliance.home import Home
 from appliance.servers import find_program
@@ -60,7 +60,10 @@ def _configuration(home: Home) -> Iterator[Check]:
         return
     yield Check(Level.OK, "configuration", str(home.config_file))
     yield _spark_memory(mill)
-    if not mill.placement.in_containers:
+    if mill.placement.in_containers:
+        yield from _parts(*part_rows())
+        yield from growth.rows(mill)
+    else:
         yield from checks.programs(mill)
         yield from _server_versions()
         yield from checks.connector_jars(mill, check_sums=True)
@@ -75,14 +78,7 @@ def _mill_state(mill: Mill) -> Iterator[Check]:
     """Whether the mill runs, and how its parts are; its ports only when it does not."""
     if lifecycle.is_running(mill.home):
         yield Check(Level.OK, "mill", "runs; `./millrace status` shows its parts")
-        rows, errors = part_rows()
-        for error in errors:
-            yield Check(Level.WARNING, "mill", error)
-        for row in rows:
-            if row["state"] != "healthy":
-                found = f"{row['state']}: {row['reason']}" if row["reason"] else row["state"]
-                remedy = f"`./millrace logs {row['part']}` tells more"
-                yield Check(Level.WARNING, row["part"], found, remedy)
+        yield from _parts(*part_rows())
         return
     from appliance.supervisor.children import leftovers
 
@@ -93,6 +89,17 @@ def _mill_state(mill: Mill) -> Iterator[Check]:
     yield Check(Level.OK, "mill", "does not run")
     if not left:
         yield from checks.ports(mill)
+
+
+def _parts(rows: list[dict[str, Any]], errors: list[str]) -> Iterator[Check]:
+    """What is not well among the parts of a mill that runs."""
+    logs = "docker compose logs" if context.in_containers() else "./millrace logs"
+    for error in errors:
+        yield Check(Level.WARNING, "mill", error)
+    for row in rows:
+        if row["state"] != "healthy":
+            found = f"{row['state']}: {row['reason']}" if row["reason"] else row["state"]
+            yield Check(Level.WARNING, row["part"], found, f"`{logs} {row['part']}` tells more")
 
 
 def _published(mill: Mill) -> Iterator[Check]:
@@ -133,8 +140,10 @@ def _machine(home: Home) -> Iterator[Check]:
     good = sys.version_info >= PYTHON_MIN
     yield Check(Level.OK if good else Level.FAILED, "Python", version)
     yield Check(Level.OK, "system", f"{platform.system()} {platform.release()}")
-    yield from checks.disk_space(home)
-    yield flush_latency(home.data if home.data.exists() else home.folder)
+    if not context.in_containers():
+        # There each part has a volume of its own, which this one does not see.
+        yield from checks.disk_space(home)
+        yield flush_latency(home.data if home.data.exists() else home.folder)
     yield from _limits()
     yield from _memory()
     yield from _secret_modes(home)
@@ -143,12 +152,16 @@ def _machine(home: Home) -> Iterator[Check]:
 def flush_latency(folder: Path, samples: int = FLUSH_SAMPLES) -> Check:
     """How long the disk takes to make 4 KiB durable; every acknowledgement waits for it."""
     taken_ms = []
-    with tempfile.TemporaryFile(dir=folder) as file:
-        for _ in range(samples):
-            os.write(file.fileno(), b"\0" * 4096)
-            began = time.perf_counter()
-            os.fdatasync(file.fileno())
-            taken_ms.append((time.perf_counter() - began) * 1000)
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            for _ in range(samples):
+                os.write(file.fileno(), b"\0" * 4096)
+                began = time.perf_counter()
+                os.fdatasync(file.fileno())
+                taken_ms.append((time.perf_counter() - began) * 1000)
+    except OSError as error:
+        found = f"cannot be measured in {folder}: {error.strerror}"
+        return Check(Level.WARNING, "disk flush", found)
     cuts = statistics.quantiles(taken_ms, n=100, method="inclusive")
     text = f"p50 {cuts[49]:.1f} ms, p99 {cuts[98]:.1f} ms"
     if cuts[98] <= FLUSH_P99_MS:

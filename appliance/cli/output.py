@@ -80,12 +80,21 @@ def print_table(
     out(plain_table(heads, clean, right))
 
 
+PADDED_MAX = 60
+
+
 def plain_table(
     heads: Sequence[str], rows: Sequence[Sequence[str]], right: frozenset[int] = frozenset()
 ) -> str:
-    """Aligned text, two blanks between columns, nothing ever cut."""
+    """Aligned text, two blanks between columns, nothing ever cut.
+
+    A cell beyond `PADDED_MAX` characters moves what follows it in its own line, and no other line.
+    """
     lines = [heads, *rows]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
+    widths = [
+        max(len(line[column]) for line in lines if len(line[column]) <= PADDED_MAX)
+        for column in range(len(heads))
+    ]
     text = []
     for line in lines:
         cells = [

@@ -17,7 +17,10 @@ from protocol.errors import ApiError
 from protocol.units import parse_duration_ms
 
 FOLLOW_EVERY_S = 0.5
-RATE_OVER_S = 10.0
+LINE_EVERY_S = 5.0
+RATE_OVER_S = 60.0
+RATE_AFTER_S = 10.0
+"""A rate over less than this says nothing: the stream counts in steps of some seconds."""
 
 
 def recount(
@@ -41,7 +44,8 @@ def recount(
     topics = sorted({inputs[name].topic for name in known[metric].from_})
     asked = _ask(mill, metric, topics, _moment_ms(since))
     if asked is None:
-        say(f"{metric} has counted every line that is held")
+        what = "that is held" if since is None else f"that is held since {since}"
+        say(f"{metric} has counted every line {what}")
         return
     say(f"{metric}: {asked:,} lines to count; the stream goes on with them whoever watches")
     try:
@@ -52,22 +56,25 @@ def recount(
 
 
 def _moment_ms(since: str | None) -> int | None:
+    """When lines must have arrived to be counted, Unix milliseconds; None for all of them."""
     if since is None:
         return None
+    now_ms = round(time.time() * 1000)
+    expected = "expected a duration such as 7d, or a time such as 2026-08-01T10:00Z"
     try:
-        return round(time.time() * 1000) - parse_duration_ms(since)
+        moment_ms = now_ms - parse_duration_ms(since)
     except ValueError:
-        pass
-    try:
-        moment = datetime.fromisoformat(since)
-    except ValueError as error:
-        text = (
-            f"--from {since}: expected a duration such as 7d, or a time such as 2026-08-01T10:00Z"
-        )
-        raise CommandError(text, Exit.USAGE) from error
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1000)
+        try:
+            moment = datetime.fromisoformat(since)
+        except ValueError as error:
+            raise CommandError(f"--from {since}: {expected}", Exit.USAGE) from error
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        moment_ms = round(moment.timestamp() * 1000)
+    if moment_ms >= now_ms:
+        text = f"--from {since}: no line has arrived since then; {expected} that is past"
+        raise CommandError(text, Exit.USAGE)
+    return moment_ms
 
 
 def _ask(mill: Mill, metric: str, topics: list[str], moment_ms: int | None) -> int | None:
@@ -133,19 +140,44 @@ def _in_mysql(mill: Mill, work: Any) -> Any:
 
 
 def _follow(mill: Mill, metric: str, asked: int) -> None:
-    """Show progress on a terminal until it is done."""
+    """Show progress until it is done: in place on a terminal, else a line every few seconds."""
     seen = [(time.monotonic(), asked)]
+    told_s, least = seen[0][0], asked
     while (found := _left(mill, metric)) is not None:
         left, problem = found
         if problem is not None:
             raise CommandError(f"{metric}: {problem}; its log says more")
-        now_s = time.monotonic()
+        now_s, least = time.monotonic(), min(least, left)
         seen = [one for one in seen if now_s - one[0] <= RATE_OVER_S] + [(now_s, left)]
-        _show(metric, asked, left, rate_of(seen))
+        text = progress_text(metric, asked, seen)
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r\x1b[K{text}")
+            sys.stderr.flush()
+        elif now_s - told_s >= LINE_EVERY_S:
+            told_s = now_s
+            say(text)
         time.sleep(FOLLOW_EVERY_S)
     if sys.stderr.isatty():
         sys.stderr.write("\r\x1b[K")
+    if _has_left(mill, metric):
+        raise CommandError(
+            f"{metric} was taken out of the configuration: {asked - least:,} of {asked:,} lines"
+            " were counted, and no more will be",
+            Exit.CONDITION,
+        )
     say(f"{metric} has counted every line that was asked for")
+
+
+def _has_left(mill: Mill, metric: str) -> bool:
+    """Whether the stream counts the metric no longer, so that its recount ended with it."""
+    from sinks.mysql_ranges import read_ranges
+    from sinks.ranges import is_away
+
+    def ask(cursor: Any) -> bool:
+        cursor.execute("SELECT name FROM metrics WHERE name = %s", (metric,))
+        return cursor.fetchone() is None or is_away(metric, read_ranges(cursor))
+
+    return bool(_in_mysql(mill, ask))
 
 
 def rate_of(seen: list[tuple[float, int]]) -> float:
@@ -154,11 +186,12 @@ def rate_of(seen: list[tuple[float, int]]) -> float:
     return (before - after) / (end_s - begin_s) if end_s > begin_s else 0.0
 
 
-def _show(metric: str, asked: int, left: int, rate: float) -> None:
-    if not sys.stderr.isatty():
-        return
+def progress_text(metric: str, asked: int, seen: list[tuple[float, int]]) -> str:
+    """How far it is; with a rate and the time left once there is something to tell them by."""
+    (begin_s, _), (end_s, left) = seen[0], seen[-1]
+    text = f"{metric}: {max(0, asked - left):,} of {asked:,} lines"
+    if end_s - begin_s < RATE_AFTER_S:
+        return text
+    rate = rate_of(seen)
     eta = duration_text(left / rate * 1000) if rate > 0 else "unknown"
-    done = max(0, asked - left)
-    text = f"{metric}: {done:,} of {asked:,} lines, {rate:,.0f} a second, {eta} left"
-    sys.stderr.write(f"\r\x1b[K{text}")
-    sys.stderr.flush()
+    return f"{text}, {rate:,.0f} a second, {eta} left"

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection
 from appliance.config.document import Document
 from appliance.config.faults import did_you_mean, found_text
 from appliance.config.model import MillConfig
+from appliance.config.runnable import check_archive, check_metrics
 from broker.config import check_settings, check_topic_settings
 from monitor.config import split_address
 
@@ -17,7 +18,12 @@ BROKER_SPACING = 3
 
 
 def check_all(
-    config: MillConfig, document: Document, *, is_published: bool, wrong: Collection[str] = ()
+    config: MillConfig,
+    document: Document,
+    *,
+    home: str,
+    is_published: bool,
+    wrong: Collection[str] = (),
 ) -> None:
     """Append every fault that lies between sections.
 
@@ -32,11 +38,25 @@ def check_all(
         (_check_sources, {"cluster", "collector", "stream", "topics"}),
         (_check_ports, {"cluster", "monitor", "ports"}),
     ]
+    checks.append((check_metrics, {"stream"}))
+    if not {"collector", "stream"} & set(wrong):
+        check_archive(config, document, home)
     if not is_published:
         checks.append((_check_listen, {"monitor"}))
     for check, needed in checks:
         if not needed & set(wrong):
             check(config, document)
+
+
+def notes_on(config: MillConfig) -> tuple[str, ...]:
+    """What is no fault, and does not do what one might think."""
+    if config.cluster.bootstrap_servers is not None and config.cluster.settings:
+        names = ", ".join(config.cluster.settings)
+        return (
+            f"cluster.settings ({names}) are not used: cluster.bootstrap_servers names an existing"
+            " cluster, whose settings are changed there",
+        )
+    return ()
 
 
 def _check_brokers(config: MillConfig, document: Document) -> None:
@@ -52,13 +72,6 @@ def _check_brokers(config: MillConfig, document: Document) -> None:
 
 def _check_broker_settings(config: MillConfig, document: Document) -> None:
     if config.cluster.bootstrap_servers is not None:
-        if config.cluster.settings:
-            document.add(
-                ("cluster", "settings"),
-                "settings beside bootstrap_servers",
-                "none: the settings of an existing cluster are changed there",
-                key=True,
-            )
         return
     for key, value, expected in check_settings(config.cluster.settings):
         document.add(("cluster", "settings", key), found_text(value), expected)

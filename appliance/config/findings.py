@@ -16,6 +16,7 @@ from appliance.config.faults import Path, did_you_mean, found_text
 
 _FOUND_EXPECTED = re.compile(r"\s*found (?P<found>.*), expected (?P<expected>.*)\Z", re.DOTALL)
 _KEYED = re.compile(r"(?P<key>[A-Za-z_][\w.]*): found ")
+_TWICE = re.compile(r"metric '(?P<name>[^']*)' twice\Z")
 _SECRET_WORDS = ("password", "secret", "token")
 
 _EXPECTED = {
@@ -34,6 +35,18 @@ _EXPECTED = {
     "model_attributes_type": "a mapping",
     "none_required": "null",
 }
+
+
+_TEXTS = {
+    "trigger": "a duration such as 100ms",
+    "every": "a duration such as 10m",
+    "refresh": "a duration such as 2s",
+    "retain": "a duration such as 90d",
+    "heap": "a size such as 1GiB",
+    "windows": "a window such as 10s, 1m, 1h or all",
+    "keep": "a duration such as 30d, or forever",
+}
+"""Keys whose values are texts of a form of their own."""
 
 
 def is_secret(path: Path) -> bool:
@@ -55,6 +68,9 @@ def finding(error: ErrorDetails, root: type[BaseModel]) -> tuple[Path, str, str,
     shown = "a value that is not shown" if is_secret(path) else found_text(error["input"])
     if kind == "value_error":
         return _of_room(path, str(error["ctx"]["error"]), shown)
+    if kind == "string_type":
+        words = (_TEXTS[str(step)] for step in reversed(path) if step in _TEXTS)
+        return path, shown, next(words, _EXPECTED[kind]), False
     if kind in _EXPECTED:
         return path, shown, _EXPECTED[kind], False
     if kind == "literal_error":
@@ -73,6 +89,19 @@ def _of_room(path: Path, text: str, shown: str) -> tuple[Path, str, str, bool]:
     if match:
         return path, match["found"], match["expected"], False
     return path, shown, text, False
+
+
+def place_of_second(path: Path, found: str, given: object) -> Path:
+    """Where a name stands a second time in a list that was refused as a whole for it."""
+    match = _TWICE.match(found)
+    if match is None or not isinstance(given, list | tuple):
+        return path
+    places = [
+        index
+        for index, entry in enumerate(given)
+        if isinstance(entry, dict) and entry.get("name") == match["name"]
+    ]
+    return (*path, places[1], "name") if len(places) > 1 else path
 
 
 def keys_at(root: type[BaseModel], path: Path) -> set[str]:

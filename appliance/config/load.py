@@ -12,10 +12,10 @@ from pathlib import Path as FilePath
 
 from pydantic import ValidationError
 
-from appliance.config.cross import check_all
+from appliance.config.cross import check_all, notes_on
 from appliance.config.document import Document, read_document
 from appliance.config.faults import ConfigFaults, Fault, Path
-from appliance.config.findings import finding
+from appliance.config.findings import finding, place_of_second
 from appliance.config.inputs import apply_overrides, file_reader, substitute
 from appliance.config.model import MillConfig
 
@@ -28,6 +28,8 @@ class Loaded:
     document: Document
     references: Mapping[Path, str]
     """The original text of every value that held `${…}`."""
+    notes: tuple[str, ...] = ()
+    """What holds no fault and yet has no effect, in sentences."""
 
 
 def load(path: FilePath, home: FilePath, environ: Mapping[str, str] | None = None) -> Loaded:
@@ -63,16 +65,17 @@ def load_text(text: str, source: str, home: FilePath, environ: Mapping[str, str]
     except ValidationError as error:
         for details in error.errors(include_url=False):
             path, found, expected, is_key = finding(details, MillConfig)
+            path = place_of_second(path, found, details["input"])
             wrong.add(str(path[0]))
             if path in references:
                 found = f"what stands behind {references[path]}"
             document.add(path, found, expected, key=is_key)
         config = MillConfig.model_validate({k: v for k, v in given.items() if k not in wrong})
     is_published = environ.get("MILLRACE_PUBLISHED") == "loopback"
-    check_all(config, document, is_published=is_published, wrong=wrong)
+    check_all(config, document, home=str(home), is_published=is_published, wrong=wrong)
     if document.faults:
         raise ConfigFaults(document.faults)
-    return Loaded(config, document, references)
+    return Loaded(config, document, references, notes_on(config))
 
 
 def digest_of(data: bytes, environ: Mapping[str, str] | None = None) -> str:

@@ -15,7 +15,7 @@ again.
 """
 
 import random
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -121,6 +121,15 @@ class PartState:
     """When to start again (BACKING_OFF), to give up a start (STARTING), or to kill (STOPPING)."""
     starts_again: bool = False
     """A stop that a restart asked for: start at once when the process is gone."""
+    successor: Part | None = None
+    """What the part becomes when its process is gone; None while nobody asked for a change."""
+    is_leaving: bool = False
+    """Nobody asks for the part any more: it is forgotten when its process is gone."""
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether its process must end for another one, or for none."""
+        return self.is_leaving or self.successor is not None
 
 
 class Supervisor:
@@ -151,10 +160,14 @@ class Supervisor:
     def tick(self, now_ms: int) -> list[Effect]:
         """Do what is due."""
         effects: list[Effect] = []
-        for entry in self.parts.values():
+        for entry in list(self.parts.values()):
             self._tick_part(entry, now_ms, effects)
         if self.is_stopping:
-            self._advance_stop(now_ms, effects)
+            self._stop_lowest(list(self.parts.values()), now_ms, effects)
+            self._end_when_stopped(effects)
+        else:
+            changing = [entry for entry in self.parts.values() if entry.is_changing]
+            self._stop_lowest(changing, now_ms, effects)
         return effects
 
     def on_started(self, name: str, pid: int, now_ms: int) -> list[Effect]:
@@ -172,7 +185,10 @@ class Supervisor:
         entry.last_exit_code = code
         entry.probe_at_ms = entry.act_at_ms = entry.silent_since_ms = None
         ended = exit_text(code)
-        if was is State.STOPPING and not entry.starts_again:
+        if entry.is_changing and not self.is_stopping:
+            effects.append(Note(name, f"stopped for another configuration ({ended})"))
+            self._exchange(entry)
+        elif was is State.STOPPING and not entry.starts_again:
             entry.state, entry.reason = State.STOPPED, ""
             effects.append(Note(name, f"stopped ({ended})"))
         elif was is State.STOPPING:
@@ -194,7 +210,9 @@ class Supervisor:
 
     def on_probe(self, name: str, answer: Answer, reason: str, now_ms: int) -> list[Effect]:
         """A probe came back; answers that arrive after the process is gone change nothing."""
-        entry = self.parts[name]
+        entry = self.parts.get(name)
+        if entry is None:
+            return []
         entry.is_asked = False
         if entry.state not in (State.STARTING, State.HEALTHY, State.UNHEALTHY):
             return []
@@ -236,6 +254,48 @@ class Supervisor:
         effects.extend(self.tick(now_ms))
         return effects
 
+    def stop_part(self, name: str, now_ms: int) -> list[Effect]:
+        """Stop one part and leave it stopped until `restart` is asked for it."""
+        entry = self.parts[name]
+        if self.is_stopping:
+            return []
+        effects: list[Effect] = []
+        entry.starts_again = False
+        if entry.state not in LIVE:
+            entry.state, entry.act_at_ms, entry.reason = State.STOPPED, None, ""
+        elif entry.state is not State.STOPPING:
+            self._begin_stop(entry, now_ms, effects)
+        effects.extend(self.tick(now_ms))
+        return effects
+
+    def replace(self, parts: Iterable[Part], changed: Collection[str], now_ms: int) -> list[Effect]:
+        """Go over to these parts: the changed ones start anew, those not among them leave.
+
+        What is to end ends in the order of stopping, all of it before anything of it starts again.
+        Parts that are neither changed nor new go on untouched.
+        """
+        if self.is_stopping:
+            return []
+        wanted = {part.name: part for part in parts}
+        for name, entry in list(self.parts.items()):
+            entry.is_leaving = name not in wanted
+            entry.successor = wanted[name] if name in changed and name in wanted else None
+            if entry.is_changing and entry.state not in LIVE:
+                self._exchange(entry)
+        for name, part in wanted.items():
+            if name not in self.parts:
+                self.parts[name] = PartState(part)
+        return self.tick(now_ms)
+
+    def _exchange(self, entry: PartState) -> None:
+        """Make of a part without a process what it was asked to become."""
+        if entry.is_leaving:
+            del self.parts[entry.part.name]
+        elif entry.successor is not None:
+            self.parts[entry.part.name] = PartState(
+                entry.successor, restarts=entry.restarts, last_exit_code=entry.last_exit_code
+            )
+
     def _tick_part(self, entry: PartState, now_ms: int, effects: list[Effect]) -> None:
         due = entry.act_at_ms is not None and now_ms >= entry.act_at_ms
         name = entry.part.name
@@ -265,11 +325,12 @@ class Supervisor:
             effects.append(Ask(name))
 
     def _missing_for(self, entry: PartState) -> list[str]:
-        """The parts of lower rank that have not been healthy yet."""
+        """The parts of lower rank that have not been healthy yet, and those that must end first."""
         return [
             other.part.name
             for other in self.parts.values()
-            if other.part.start_rank < entry.part.start_rank and not other.was_healthy
+            if (other.part.start_rank < entry.part.start_rank and not other.was_healthy)
+            or (other.is_changing and not entry.was_healthy)
         ]
 
     def _start(self, entry: PartState, now_ms: int, effects: list[Effect]) -> None:
@@ -342,20 +403,24 @@ class Supervisor:
     def _kill(self, entry: PartState, effects: list[Effect]) -> None:
         effects.append(Terminate(entry.part.name, force=True))
 
-    def _advance_stop(self, now_ms: int, effects: list[Effect]) -> None:
-        """Stop the lowest rank that still runs; the next one follows when it is gone."""
-        running = [entry for entry in self.parts.values() if entry.state in LIVE]
-        if not running:
-            for entry in self.parts.values():
-                entry.state, entry.act_at_ms = State.STOPPED, None
-            if not self._is_over:
-                self._is_over = True
-                effects.append(AllStopped())
-            return
-        rank = min(entry.part.stop_rank for entry in running)
+    def _stop_lowest(
+        self, entries: Iterable[PartState], now_ms: int, effects: list[Effect]
+    ) -> None:
+        """Stop the lowest rank of these that still runs; the next one follows when it is gone."""
+        running = [entry for entry in entries if entry.state in LIVE]
+        rank = min((entry.part.stop_rank for entry in running), default=0)
         for entry in running:
             if entry.part.stop_rank == rank and entry.state is not State.STOPPING:
                 self._begin_stop(entry, now_ms, effects)
+
+    def _end_when_stopped(self, effects: list[Effect]) -> None:
+        if any(entry.state in LIVE for entry in self.parts.values()):
+            return
+        for entry in self.parts.values():
+            entry.state, entry.act_at_ms = State.STOPPED, None
+        if not self._is_over:
+            self._is_over = True
+            effects.append(AllStopped())
 
 
 def exit_text(code: int) -> str:

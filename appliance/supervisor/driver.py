@@ -17,7 +17,9 @@ from asyncio.subprocess import Process
 from collections.abc import Sequence
 from typing import Any
 
+from appliance.config.faults import ConfigFaults
 from appliance.home import Home
+from appliance.init import InitError
 from appliance.parts import Part
 from appliance.processes import record_of
 from appliance.supervisor import children, control
@@ -176,7 +178,10 @@ class Driver:
 
     async def _ask(self, name: str) -> None:
         process = self._processes.get(name)
-        answer, reason = await probe(self.core.parts[name].part, self.home)
+        entry = self.core.parts.get(name)
+        if entry is None:
+            return
+        answer, reason = await probe(entry.part, self.home)
         if process is None or self._processes.get(name) is not process:
             # The answer is about a process that is gone, or a stranger's on the same port.
             return
@@ -229,7 +234,7 @@ class Driver:
         try:
             async with asyncio.timeout(control.TIMEOUT_S):
                 request = json.loads(await reader.readuntil(b"\n"))
-                answer = self.answer(request)
+                answer = await self._answer(request)
                 writer.write(json.dumps(answer).encode() + b"\n")
                 await writer.drain()
         except (OSError, ValueError, TimeoutError, asyncio.IncompleteReadError):
@@ -237,18 +242,35 @@ class Driver:
         finally:
             writer.close()
 
-    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+    async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """What a request does, and what it is told."""
         command, name = request.get("command"), request.get("part")
         if command == "status":
             return self.snapshot()
+        if command == "look":
+            await asyncio.to_thread(self.following.read)
+            return self.snapshot()
+        if command == "apply":
+            return await self._apply()
         if command == "stop":
             self._enqueue(self.core.stop(self._now_ms()))
             return {"ok": True}
         if command == "restart" and name in self.core.parts:
             self._enqueue(self.core.restart(str(name), self._now_ms()))
             return {"ok": True}
+        if command == "stop-part" and name in self.core.parts:
+            self._enqueue(self.core.stop_part(str(name), self._now_ms()))
+            return {"ok": True}
         return {"ok": False, "error": f"not understood: {request!r}"}
+
+    async def _apply(self) -> dict[str, Any]:
+        """Take the edited file over, and have the parts that it concerns start anew."""
+        try:
+            found = await asyncio.to_thread(self.following.take_over)
+        except (ConfigFaults, InitError, OSError) as error:
+            return {"ok": False, "error": str(error)}
+        self._enqueue(self.core.replace(found.parts, found.changed, self._now_ms()))
+        return {"ok": True}
 
     def snapshot(self) -> dict[str, Any]:
         """Everything known about the parts, for `status`."""

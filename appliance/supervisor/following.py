@@ -5,12 +5,17 @@ Anything else, and a file with faults, leaves the copy as it is and is said.
 """
 
 import logging
+from dataclasses import dataclass
 
+from appliance.changes import differences
 from appliance.config.faults import ConfigFaults
 from appliance.config.load import digest_of, load
 from appliance.config.model import MillConfig
 from appliance.files import write_atomically
 from appliance.home import Home
+from appliance.init import initialise
+from appliance.parts import Part, Placement, broker_names
+from appliance.settings import Mill
 from protocol.log import fields
 from stream.changes import (
     LIVE_KEYS,
@@ -22,6 +27,14 @@ from stream.changes import (
 )
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """The parts that a configuration asks for, and which of them must start anew."""
+
+    parts: tuple[Part, ...]
+    changed: frozenset[str]
 
 
 class Following:
@@ -45,7 +58,7 @@ class Following:
             data = file.read_bytes()
             started = load(copy, self._home.folder).config
             keys = keys_for_a_restart(started, wanted)
-            if not keys:
+            if not keys and copy.read_bytes() != data:
                 write_atomically(copy, data)
         except ConfigFaults as error:
             first, others = error.faults[0], len(error.faults) - 1
@@ -56,10 +69,26 @@ class Following:
             self._say(f"{file} cannot be taken over: {error}")
             return
         if keys:
-            self._say(f"{', '.join(keys)} changed in {file}: `./millrace restart` applies it")
+            self._say(f"{', '.join(keys)} changed in {file}: `./millrace up --apply` applies it")
             return
         self.digest, self.problem = digest_of(data), None
         logger.info("the configuration has changed", extra=fields(digest=self.digest))
+
+    def take_over(self) -> Takeover:
+        """Make what the file says what holds, whatever parts it concerns; waits for the disk.
+
+        Raises ConfigFaults, InitError and OSError, and has then changed nothing that runs.
+        """
+        file, copy = self._home.edited_config, self._home.started_config
+        data = file.read_bytes()
+        wanted = Mill(self._home, load(file, self._home.folder).config, Placement())
+        started = Mill(self._home, load(copy, self._home.folder).config, Placement())
+        initialise(self._home, len(broker_names(wanted.config)))
+        found = differences(started, wanted)
+        write_atomically(copy, data)
+        self.digest, self.problem = digest_of(data), None
+        logger.info("the configuration is applied", extra=fields(digest=self.digest, what=found))
+        return Takeover(wanted.parts, frozenset(found.changed))
 
     def _say(self, problem: str) -> None:
         self.problem = problem

@@ -14,6 +14,7 @@ from protocol.client.admin_types import (
     ClusterDescription,
     ConfigEntry,
     ConfigResource,
+    ConfigSynonym,
     GroupDescription,
     ListedGroups,
     OffsetAt,
@@ -39,8 +40,10 @@ from protocol.messages.configs import (
     IncrementalAlterConfigsResponse,
 )
 from protocol.messages.topics import (
+    CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
+    CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,
@@ -120,6 +123,10 @@ class Admin:
                     name=spec.name,
                     num_partitions=spec.partitions or BROKER_DEFAULT,
                     replication_factor=spec.replication or BROKER_DEFAULT,
+                    assignments=[
+                        CreatableReplicaAssignment(partition_index=place, broker_ids=list(nodes))
+                        for place, nodes in enumerate(spec.assignments)
+                    ],
                     configs=[
                         CreatableTopicConfig(name=key, value=value)
                         for key, value in spec.settings.items()
@@ -155,12 +162,28 @@ class Admin:
         )
 
     async def create_partitions(
-        self, counts: Mapping[str, int], *, timeout_ms: int | None = None
+        self,
+        counts: Mapping[str, int],
+        assignments: Mapping[str, Sequence[Sequence[int]]] | None = None,
+        *,
+        timeout_ms: int | None = None,
     ) -> None:
-        """Let topics grow to so many partitions; raises ApiError for the first that is refused."""
+        """Let topics grow to so many partitions; raises ApiError for the first that is refused.
+
+        `assignments` are the nodes of each partition that is added.
+        """
+        chosen = assignments or {}
         request = CreatePartitionsRequest(
             topics=[
-                CreatePartitionsTopic(name=name, count=count, assignments=None)
+                CreatePartitionsTopic(
+                    name=name,
+                    count=count,
+                    assignments=[
+                        CreatePartitionsAssignment(broker_ids=list(nodes)) for nodes in chosen[name]
+                    ]
+                    if name in chosen
+                    else None,
+                )
                 for name, count in counts.items()
             ],
             timeout_ms=self.cluster.request_timeout_ms,
@@ -223,6 +246,7 @@ class Admin:
         resources: Collection[ConfigResource],
         names: Collection[str] | None = None,
         *,
+        with_synonyms: bool = False,
         timeout_ms: int | None = None,
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
         """The settings in effect (None: all); raises ApiError for the first resource refused."""
@@ -238,7 +262,8 @@ class Admin:
                             configuration_keys=None if names is None else list(names),
                         )
                         for resource in group
-                    ]
+                    ],
+                    include_synonyms=with_synonyms,
                 )
                 response: DescribeConfigsResponse = await self.cluster.request(
                     node_id, request, timeout_ms=left_ms
@@ -255,6 +280,10 @@ class Admin:
                             entry.config_source,
                             entry.read_only,
                             entry.is_sensitive,
+                            tuple(
+                                ConfigSynonym(one.name, one.value, one.source)
+                                for one in entry.synonyms
+                            ),
                         )
                         for entry in result.configs
                     }

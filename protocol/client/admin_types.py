@@ -3,7 +3,7 @@
 Floor: client. Data only.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -18,6 +18,22 @@ class ResourceType(IntEnum):
     TOPIC = 2
     BROKER = 4
     BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class ConfigSource(IntEnum):
+    """Where a setting comes from, strongest first but for the last."""
+
+    UNKNOWN = 0
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    DYNAMIC_CLIENT_METRICS_CONFIG = 7
+    DYNAMIC_GROUP_CONFIG = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,29 +55,46 @@ class ConfigResource:
 
 
 @dataclass(frozen=True, slots=True)
+class ConfigSynonym:
+    """A place where a setting could come from, and what stands there."""
+
+    name: str
+    value: str | None
+    source: int
+
+
+@dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """One setting in effect; `source` is Kafka's number for where it comes from (5: default)."""
+    """One setting in effect; `source` is a ConfigSource, or a newer broker's number.
+
+    `synonyms` are there if they were asked for, strongest first.
+    """
 
     name: str
     value: str | None
     source: int
     read_only: bool
     is_sensitive: bool
+    synonyms: tuple[ConfigSynonym, ...] = ()
 
     @property
     def is_default(self) -> bool:
         """Whether nobody has set it."""
-        return self.source == 5
+        return self.source == ConfigSource.DEFAULT_CONFIG
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """A topic to create; None leaves partitions or replicas to the cluster's defaults."""
+    """A topic to create; None leaves partitions or replicas to the cluster's defaults.
+
+    `assignments`, the nodes of each partition from 0 on, stand in place of both.
+    """
 
     name: str
     partitions: int | None = None
     replication: int | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
+    assignments: Sequence[Sequence[int]] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ partitions that go are handed out no more from the moment their listener is told
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
@@ -28,6 +28,7 @@ from protocol.client.consumer_settings import (
     RebalanceListener,
 )
 from protocol.client.errors import ClientError
+from protocol.client.fetch_core import FetchedBatch
 from protocol.client.fetcher import Fetcher, OutOfRange
 from protocol.client.group import OffsetAndMetadata
 from protocol.client.group_core import GroupCore
@@ -210,6 +211,13 @@ class Consumer:
         if not self._reader.is_open:
             raise StopAsyncIteration
         return await self._reader.one(())
+
+    def watch_batches(self, told: Callable[[Iterable[FetchedBatch]], None]) -> None:
+        """Have `told` see what is fetched before its records are handed out.
+
+        It learns by it what a record itself does not say, such as its leader's epoch.
+        """
+        self._reader.on_fetched = told
 
     # --- positions ----------------------------------------------------------------------------
 

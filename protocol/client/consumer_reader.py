@@ -12,6 +12,7 @@ from protocol.client.cluster import Cluster
 from protocol.client.consumer_offsets import ConsumerOffsets
 from protocol.client.consumer_settings import ConsumerRecord, ConsumerSettings, consumer_records
 from protocol.client.errors import ClientClosed
+from protocol.client.fetch_core import FetchedBatch
 from protocol.client.fetcher import Fetcher
 from protocol.client.group_steps import GroupMembership
 from protocol.client.record_buffer import RecordBuffer
@@ -39,6 +40,7 @@ class ConsumerReader:
         self.paused: set[TopicPartition] = set()
         self.leaving: frozenset[TopicPartition] = frozenset()
         self.read_under: GroupMembership | None = None
+        self.on_fetched: Callable[[Iterable[FetchedBatch]], None] | None = None
         self._cluster = cluster
         self._settings = settings
         self._fetcher = fetcher
@@ -110,7 +112,10 @@ class ConsumerReader:
             left_ms = max(0, deadline - self._cluster.now_ms())
             # A fetch that waits longer would hold up partitions that come meanwhile.
             wait_ms = min(left_ms, self._settings.fetch_max_wait_ms)
-            self._buffer.put(await self._fetcher.poll(wait_ms))
+            batches = await self._fetcher.poll(wait_ms)
+            self._buffer.put(batches)
+            if self.on_fetched is not None:
+                self.on_fetched(batches)
             if not left_ms:
                 return self._take(wanted, count_max)
 

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from protocol.errors import CorruptBatch, WireError
 from protocol.messages.fetch import AbortedTransaction, PartitionData
@@ -27,11 +28,20 @@ class IsolationLevel(IntEnum):
     READ_COMMITTED = 1
 
 
+class BatchOrigin(NamedTuple):
+    """Of a record batch up to `last_offset`: under which leader it was written, by whose clock."""
+
+    last_offset: int
+    leader_epoch: int
+    is_log_append_time: bool
+
+
 @dataclass(frozen=True, slots=True)
 class FetchedBatch:
     """New records of one partition, in order, with the bounds the broker told.
 
-    `next_offset` is the position after them. `records` may be empty where all were skipped.
+    `next_offset` is the position after them. `records` may be empty where all were skipped;
+    `origins` are those of the batches that they came in, in order.
     """
 
     tp: TopicPartition
@@ -40,6 +50,7 @@ class FetchedBatch:
     next_offset: int
     last_stable_offset: int
     log_start_offset: int
+    origins: Sequence[BatchOrigin] = ()
 
 
 def read_partition(
@@ -57,6 +68,7 @@ def read_partition(
     a reader that seeks behind it gets the rest.
     """
     records: list[Record] = []
+    origins: list[BatchOrigin] = []
     good_count = 0
     next_offset = offset
     aborted = _Aborted(data.aborted_transactions or (), isolation_level)
@@ -73,6 +85,7 @@ def read_partition(
                 for record in iterate_records(batch, decompressed_bytes_max):
                     if record.offset >= offset:
                         records.append(record)
+                origins.append(_origin(header))
             good_count = len(records)
             next_offset = header.last_offset + 1
         if len(buffer) and header is None:
@@ -89,7 +102,12 @@ def read_partition(
         next_offset,
         data.last_stable_offset,
         data.log_start_offset,
+        origins,
     )
+
+
+def _origin(header: BatchHeader) -> BatchOrigin:
+    return BatchOrigin(header.last_offset, header.partition_leader_epoch, header.is_log_append_time)
 
 
 class _Aborted:

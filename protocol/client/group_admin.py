@@ -1,10 +1,11 @@
-"""Groups seen from outside: which there are, their states and members.
+"""Groups seen from outside: which there are, their states and members, and their removal.
 
 Floor: client.
 """
 
 import asyncio
-from collections.abc import Collection
+from collections import defaultdict
+from collections.abc import Awaitable, Collection
 from typing import TYPE_CHECKING
 
 from protocol.client.admin_types import (
@@ -17,12 +18,21 @@ from protocol.client.errors import ClientError, raise_for
 from protocol.client.group import by_coordinator
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.group import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
     DescribedGroup,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
     ListGroupsRequest,
     ListGroupsResponse,
 )
+from protocol.messages.offsets import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
+from protocol.types import TopicPartition
 
 if TYPE_CHECKING:
     from protocol.client.cluster import Cluster
@@ -72,6 +82,74 @@ async def describe_groups(
                 cluster.forget_coordinator(group_id)
             await asyncio.sleep(retry_ms / 1000)
     return found
+
+
+async def delete_groups(
+    cluster: "Cluster", group_ids: Collection[str], *, timeout_ms: int | None = None
+) -> dict[str, ApiError | ClientError | None]:
+    """Delete groups with their offsets; None for each that is gone, else why it is not."""
+
+    async def one(group_id: str) -> ApiError | ClientError | None:
+        async def attempt(left_ms: int) -> None:
+            node_id = await cluster.coordinator(group_id, timeout_ms=left_ms)
+            response: DeleteGroupsResponse = await cluster.request(
+                node_id, DeleteGroupsRequest(groups_names=[group_id]), timeout_ms=left_ms
+            )
+            _raise_of_coordinator(cluster, group_id, response.results[0].error_code)
+
+        return await _outcome(cluster.repeat(attempt, timeout_ms))
+
+    wanted = tuple(dict.fromkeys(group_ids))
+    return dict(zip(wanted, await asyncio.gather(*map(one, wanted)), strict=True))
+
+
+async def delete_group_offsets(
+    cluster: "Cluster",
+    group_id: str,
+    tps: Collection[TopicPartition],
+    *,
+    timeout_ms: int | None = None,
+) -> dict[TopicPartition, ErrorCode]:
+    """Delete what a group has committed of partitions that none of its members reads.
+
+    Returns each partition's own outcome; raises ApiError for one that concerns the whole group.
+    """
+    by_topic: dict[str, list[OffsetDeleteRequestPartition]] = defaultdict(list)
+    for tp in tps:
+        by_topic[tp.topic].append(OffsetDeleteRequestPartition(partition_index=tp.partition))
+    request = OffsetDeleteRequest(
+        group_id=group_id,
+        topics=[
+            OffsetDeleteRequestTopic(name=name, partitions=partitions)
+            for name, partitions in by_topic.items()
+        ],
+    )
+
+    async def attempt(left_ms: int) -> dict[TopicPartition, ErrorCode]:
+        node_id = await cluster.coordinator(group_id, timeout_ms=left_ms)
+        response: OffsetDeleteResponse = await cluster.request(node_id, request, timeout_ms=left_ms)
+        _raise_of_coordinator(cluster, group_id, response.error_code)
+        return {
+            TopicPartition(topic.name, one.partition_index): ErrorCode.of(one.error_code)
+            for topic in response.topics
+            for one in topic.partitions
+        }
+
+    return await cluster.repeat(attempt, timeout_ms)
+
+
+def _raise_of_coordinator(cluster: "Cluster", group_id: str, code: int) -> None:
+    if ErrorCode.of(code).retriable:
+        cluster.forget_coordinator(group_id)
+    raise_for(code)
+
+
+async def _outcome(work: Awaitable[None]) -> ApiError | ClientError | None:
+    try:
+        await work
+    except (ApiError, ClientError) as error:
+        return error
+    return None
 
 
 async def _list_of(

@@ -221,3 +221,47 @@ def test_logs_and_doctor(mill: TempMill) -> None:
     doctor = mill.run("doctor")
     assert doctor.code == 0, doctor.out
     assert "disk flush" in doctor.out
+
+
+def test_a_changed_file_restarts_just_the_parts_it_concerns(mill: TempMill) -> None:
+    mill.up()
+    before = pids(mill)
+    old, mill.ports["monitor"] = mill.ports["monitor"], free_port()
+    mill.write_config(SERVERS_ONLY)
+    said = mill.run("up")
+    assert said.code == 0
+    assert "monitor starts anew with `./millrace up --apply`" in said.err
+    # What is told is what runs, not what the file says meanwhile.
+    assert f"http://127.0.0.1:{old}" in said.err
+    assert pids(mill) == before
+
+    applied = mill.run("up", "--apply")
+    assert applied.code == 0, applied.err
+    assert f"http://127.0.0.1:{mill.ports['monitor']}" in applied.err
+    after = pids(mill)
+    assert after["monitor"] != before["monitor"]
+    assert {name: pid for name, pid in after.items() if name != "monitor"} == {
+        name: pid for name, pid in before.items() if name != "monitor"
+    }
+    assert mill.run("up").err.splitlines()[0] == "the mill runs already"
+
+    # A part more, and one less, and back.
+    mill.write_config(SERVERS_ONLY + "sinks: {redis: null}\n")
+    assert mill.run("up", "--apply").code == 0
+    assert set(pids(mill)) == {"mysql", "broker-1", "monitor"}
+    mill.write_config(SERVERS_ONLY)
+    assert mill.run("up", "--apply").code == 0
+    assert set(pids(mill)) == {"mysql", "redis", "broker-1", "monitor"}
+
+
+def test_a_part_is_stopped_and_started_by_hand(mill: TempMill) -> None:
+    mill.up()
+    assert mill.run("stop", "redis").code == 0
+    assert mill.status()["redis"]["state"] == "stopped"
+    assert mill.run("status").code == 3
+    assert mill.run("start", "redis").code == 0
+    assert mill.status()["redis"]["state"] == "healthy"
+    assert mill.run("stop", "nobody").code == 4
+    mill.run("stop", "redis")
+    assert "the mill runs already" in mill.run("up").err
+    assert mill.status()["redis"]["state"] == "healthy"

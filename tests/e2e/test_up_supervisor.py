@@ -277,3 +277,35 @@ def test_a_command_in_a_very_deep_folder(tmp_path: Path) -> None:
     with fake_mill(deep, {"name": "a"}) as mill:
         mill.wait_healthy()
         assert len(str(mill.home.socket)) > 200
+
+
+def test_a_restart_after_many_crashes_is_not_held_against_the_part(tmp_path: Path) -> None:
+    """Four crashes of days ago, and of another part at this moment, say nothing about a restart."""
+    with fake_mill(tmp_path, {"name": "a"}, {"name": "b", "modes": ["exit=1"]}) as mill:
+        mill.wait_healthy()
+        for count in range(1, lifecycle.CRASHES_TO_GIVE_UP + 1):
+            mill.record().signal(signal.SIGKILL)
+            wait_until(
+                lambda count=count: (  # type: ignore[misc]
+                    (e := mill.entry())["restarts"] == count and e["state"] == "healthy"
+                ),
+                DEADLINE_S,
+                "the part is back",
+            )
+        before = mill.entry()["pid"]
+        assert control.ask(mill.home.socket, {"command": "restart", "part": "a"})["ok"]
+        lifecycle.wait_healthy(mill.home, DEADLINE_S, part="a")
+        assert mill.entry()["pid"] != before
+
+
+def test_a_part_stopped_by_hand_waits_to_be_started(tmp_path: Path) -> None:
+    with fake_mill(tmp_path, {"name": "a"}, {"name": "b"}) as mill:
+        mill.wait_healthy("a")
+        mill.wait_healthy("b")
+        lifecycle.stop_part(mill.home, "a", DEADLINE_S)
+        assert (mill.entry()["pid"], mill.entry("b")["state"]) == (None, "healthy")
+        assert mill.log("a").count("begun") == 1
+        with pytest.raises(KeyError):
+            lifecycle.stop_part(mill.home, "nobody", DEADLINE_S)
+        assert control.ask(mill.home.socket, {"command": "restart", "part": "a"})["ok"]
+        mill.wait_healthy("a")

@@ -39,11 +39,6 @@ TABLE = [
         "host:port",
     ),
     (
-        "cluster: {bootstrap_servers: 'a:1', settings: {num.partitions: 3}}",
-        "mill.yaml:1:37: cluster.settings: found settings beside bootstrap_servers",
-        "changed there",
-    ),
-    (
         "topics:\n  - {name: a}\n  - {name: a}",
         "mill.yaml:3:12: topics[1].name: found 'a' a second time",
         "topics[0]",
@@ -201,3 +196,76 @@ def test_a_foreign_cluster_may_know_more_keys() -> None:
     )
     config = load_text(text, "m", Path("/nowhere"), {}).config
     assert config.cluster.bootstrap_servers == "kafka-1:9092,kafka-2:9092"
+
+
+ACCESS = "stream: {from: {a: {topic: logs.access, format: combined}}, metrics: [%s]}\n"
+
+
+def test_a_number_of_what_never_is_one_is_refused() -> None:
+    for measure in ("sum", "mean", "percentile"):
+        [found] = faults_of(ACCESS % f"{{name: m, from: a, measure: {measure}, value: Path}}")
+        assert "stream.metrics[0].value: found path, which is no number" in found
+        assert "status or bytes" in found
+    for value in ("bytes", "length(path)", "user"):
+        load_text(
+            ACCESS % f"{{name: m, from: a, measure: sum, value: {value}}}", "m", Path("/x"), {}
+        )
+
+
+def test_a_function_of_many_lines_is_refused_where_there_is_one() -> None:
+    text = ACCESS % "{name: m, from: a, measure: count, where: 'status = 200 and count(1) > 2'}"
+    [found] = faults_of(text)
+    assert "stream.metrics[0].where: found count() at character 18" in found
+    assert "one line" in found
+    harmless = ACCESS % "{name: m, from: a, measure: count, where: \"path = 'count(1)'\"}"
+    load_text(harmless, "m", Path("/x"), {})
+
+
+@pytest.mark.parametrize(
+    ("folder", "is_fault"),
+    [
+        ("watched/access/old", True),
+        ("./watched/access", True),
+        ("/nowhere/watched/json/a", True),
+        ("file:///nowhere/watched/json", True),
+        ("data/archive", False),
+        ("watched/archive", False),
+        ("hdfs://nowhere/watched/json", False),
+    ],
+)
+def test_an_archive_that_would_feed_itself_is_refused(folder: str, is_fault: bool) -> None:
+    text = f"stream: {{archive: {{folder: '{folder}'}}}}\n"
+    if not is_fault:
+        load_text(text, "m", Path("/nowhere"), {})
+        return
+    [found] = faults_of(text)
+    assert "stream.archive.folder" in found
+    assert "collector.inputs[" in found
+
+
+def test_settings_beside_an_existing_cluster_are_said_to_be_unused() -> None:
+    text = SHIPPED.read_text().replace("bootstrap_servers: null", "bootstrap_servers: 'k:9092'")
+    loaded = load_text(text, "m", SHIPPED.parents[1], {})
+    [note] = loaded.notes
+    assert "cluster.settings (num.partitions) are not used" in note
+    assert load_text("", "m", Path("/x"), {}).notes == ()
+
+
+def test_a_text_of_a_form_of_its_own_is_named_by_example() -> None:
+    assert "expected a duration such as 100ms" in faults_of("stream: {trigger: 100}")[0]
+    assert "expected a duration such as 2s" in faults_of("monitor: {refresh: 2}")[0]
+    keep = "stream: {defaults: {keep: {mysql: 30}}}"
+    assert "expected a duration such as 30d, or forever" in faults_of(keep)[0]
+    windows = "stream: {defaults: {windows: [60]}}"
+    assert "expected a window such as 10s, 1m" in faults_of(windows)[0]
+
+
+def test_a_metric_named_twice_is_shown_where_it_stands_again() -> None:
+    text = (
+        "stream:\n  from: {a: {topic: logs.access, format: combined}}\n  metrics:\n"
+        "    - {name: one, from: a, measure: count}\n"
+        "    - {name: two, from: a, measure: count}\n"
+        "    - {name: one, from: a, measure: count}\n"
+    )
+    [found] = faults_of(text)
+    assert found.startswith("mill.yaml:6:14: stream.metrics[2].name: found metric 'one' twice")

@@ -64,7 +64,7 @@ def test_what_needs_a_restart_is_named_and_left(home: Home) -> None:
     following = save(home, f"{MORE}\nports: {{redis: 7777}}\n")
     assert following.problem is not None
     assert following.problem.startswith("ports changed in")
-    assert "./millrace restart" in following.problem
+    assert "./millrace up --apply" in following.problem
     assert home.started_config.read_text() == SHIPPED
 
 

@@ -1,5 +1,6 @@
 """The supervisor's judgement, moment by moment and then on thousands of random lives."""
 
+import dataclasses
 import heapq
 import os
 import random
@@ -397,3 +398,93 @@ def test_random_lives_keep_the_laws(seed: int) -> None:
         world.step()
     assert world.ended == 1
     assert world.running == {}
+
+
+def exchange(mill: Supervisor, parts: list[Part], changed: set[str], now_ms: int) -> list[Effect]:
+    return deeds(mill.replace(parts, changed, now_ms))
+
+
+def moved(name: str, start_rank: int = 0, stop_rank: int = 0) -> Part:
+    return dataclasses.replace(part(name, start_rank, stop_rank), port=2)
+
+
+def test_changed_parts_stop_in_their_order_and_start_when_all_have_ended() -> None:
+    broker, collector, other = part("b", 0, 2), part("c", 1, 0), part("o", 1, 0)
+    mill = supervisor(broker, collector, other)
+    for name in ("b", "c", "o"):
+        bring_up(mill, name)
+    parts = [moved("b", 0, 2), moved("c", 1, 0), other]
+    assert exchange(mill, parts, {"b", "c"}, 10) == [Terminate("c", False)]
+    assert deeds(mill.on_exit("c", 0, 20)) == [Terminate("b", False)]
+    assert state_of(mill, "c") is State.WAITING
+    assert mill.parts["c"].reason == "waits for b"
+    assert deeds(mill.on_exit("b", 0, 30)) == [Start("b")]
+    assert state_of(mill, "c") is State.WAITING
+    mill.on_started("b", 7, 30)
+    assert Start("c") in mill.on_probe("b", Answer.OK, "", 40)
+    assert [mill.parts[name].part.port for name in ("b", "c", "o")] == [2, 2, 1]
+    assert state_of(mill, "o") is State.HEALTHY
+
+
+def test_a_part_that_left_is_forgotten_and_a_new_one_starts_after_it() -> None:
+    mill = supervisor(part("a"))
+    bring_up(mill)
+    assert exchange(mill, [part("n")], set(), 10) == [Terminate("a", False)]
+    assert state_of(mill, "n") is State.WAITING
+    assert deeds(mill.on_exit("a", 0, 20)) == [Start("n")]
+    assert list(mill.parts) == ["n"]
+    # What a probe of it finds afterwards is nobody's.
+    assert mill.on_probe("a", Answer.OK, "", 30) == []
+
+
+def test_a_part_that_gave_up_starts_anew_with_its_successor() -> None:
+    mill = supervisor(part("a"))
+    mill.tick(0)
+    mill.on_exit("a", core.EXIT_SETTINGS, 5)
+    assert state_of(mill) is State.FAILED
+    assert exchange(mill, [part("a")], set(), 10) == []
+    assert exchange(mill, [moved("a")], {"a"}, 10) == [Start("a")]
+
+
+def test_an_unchanged_part_that_crashes_meanwhile_does_not_wait() -> None:
+    mill = supervisor(part("a"), part("b"))
+    bring_up(mill, "a")
+    bring_up(mill, "b")
+    exchange(mill, [moved("a"), part("b")], {"a"}, 10)
+    mill.on_exit("b", 1, 20)
+    assert Start("b") in mill.tick(20 + core.BACK_OFF_MS_MAX)
+
+
+def test_a_stop_of_everything_ends_an_exchange() -> None:
+    mill = supervisor(part("a"))
+    bring_up(mill)
+    exchange(mill, [moved("a")], {"a"}, 10)
+    mill.stop(20)
+    assert AllStopped() in mill.on_exit("a", 0, 30)
+    assert state_of(mill) is State.STOPPED
+    assert exchange(mill, [moved("a")], {"a"}, 40) == []
+
+
+def test_a_part_stopped_by_hand_stays_stopped_until_it_is_asked_for() -> None:
+    mill = supervisor()
+    bring_up(mill)
+    assert deeds(mill.stop_part("a", 10)) == [Terminate("a", False)]
+    assert deeds(mill.on_exit("a", 0, 20)) == []
+    assert state_of(mill) is State.STOPPED
+    assert deeds(mill.tick(10_000_000)) == []
+    assert deeds(mill.restart("a", 10_000_001)) == [Start("a")]
+
+
+def test_stopping_a_part_that_is_to_be_restarted_stops_it() -> None:
+    mill = supervisor()
+    bring_up(mill)
+    mill.restart("a", 10)
+    mill.stop_part("a", 11)
+    mill.on_exit("a", 0, 20)
+    assert state_of(mill) is State.STOPPED
+    mill.restart("a", 30)
+    mill.on_exit("a", 1, 40)
+    assert state_of(mill) is State.BACKING_OFF
+    mill.stop_part("a", 50)
+    assert state_of(mill) is State.STOPPED
+    assert mill.next_deadline_ms is None

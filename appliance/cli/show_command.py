@@ -1,12 +1,9 @@
-"""`demo` makes something to count, `show` prints the counts."""
+"""`show`: a metric's counts, under the names that its view in MySQL has."""
 
-import random
-import signal
 import sys
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -20,68 +17,12 @@ from appliance.cli.output import (
     say,
 )
 from appliance.config.faults import did_you_mean
-from appliance.demo import access_line
-from appliance.readings import Reading, ReadingError, read_metric
+from appliance.readings import NotCounted, Reading, ReadingError, key_cells, read_metric
 from appliance.settings import Mill
-
-
-def demo(
-    seconds: Annotated[float, typer.Option("--seconds", help="How long.", min=0.1)] = 60.0,
-    rate: Annotated[float, typer.Option("--rate", help="Lines a second.", min=1, max=20_000)] = 50,
-    seed: Annotated[int | None, typer.Option("--seed", help="The same lines again.")] = None,
-) -> None:
-    """Write a minute of made-up web traffic into watched/access; Ctrl-C ends it cleanly."""
-    home = context.home()
-    folder = home.folder / "watched" / "access"
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"demo-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.log"
-    chance = random.Random(seed)
-    written = 0
-    say(f"writing {rate:.0f} lines a second for {seconds:.0f} s into {path}")
-    say("watch them: ./millrace show requests_by_status --size 1m --watch")
-    # A line is written whole or not at all, also when the command is broken off.
-    with path.open("ab", buffering=0) as file, _stop_flag() as stopped:
-        began = time.monotonic()
-        while not stopped and (now := time.monotonic()) < began + seconds:
-            due = int((now - began) * rate) + 1
-            if due > written:
-                lines = [access_line(chance, datetime.now(UTC)) for _ in range(due - written)]
-                file.write("".join(lines).encode())
-                written = due
-                _tell(written, now - began, seconds)
-            time.sleep(min(0.05, 1 / rate))
-    if sys.stderr.isatty():
-        sys.stderr.write("\r\x1b[K")
-    say(f"{written} lines written")
-
-
-class _stop_flag:
-    """True once SIGINT or SIGTERM came; the handlers are put back at the end."""
-
-    def __init__(self) -> None:
-        self.is_set = False
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> "_stop_flag":
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, self._set)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _set(self, *_: object) -> None:
-        self.is_set = True
-
-    def __bool__(self) -> bool:
-        return self.is_set
-
-
-def _tell(written: int, elapsed_s: float, of_s: float) -> None:
-    if sys.stderr.isatty():
-        sys.stderr.write(f"\r\x1b[K{written} lines, {elapsed_s:.0f} of {of_s:.0f} s")
-        sys.stderr.flush()
+from sinks.rows import MetricDefinition
+from sinks.schema import key_column_names
+from sinks.values import Measure
+from stream.metrics import resolve_metrics
 
 
 def show(
@@ -96,15 +37,23 @@ def show(
     """Print a metric's counts: from Redis, or from MySQL when Redis is away."""
     mill, _ = context.load_mill()
     chosen = _window(mill, metric, size)
+    metrics = resolve_metrics(mill.config.stream)
+    definition = next(one.definition for one in metrics if one.definition.name == metric)
     for is_first in _rounds(watch):
         try:
             reading = read_metric(mill, metric, chosen)
+        except NotCounted as error:
+            if is_first or not watch:
+                raise CommandError(str(error), Exit.CONDITION) from error
+            say(f"millrace: {error}")
+            continue
         except ReadingError as error:
             if is_first or not watch:
                 raise CommandError(str(error), Exit.UNREACHABLE) from error
             say(f"millrace: {error}")
             continue
-        _print_reading(reading, limit, as_json=as_json, clear=watch and is_terminal())
+        clear = watch and is_terminal()
+        _print_reading(definition, reading, limit, as_json=as_json, clear=clear)
 
 
 def _rounds(watch: bool) -> Iterator[bool]:
@@ -132,7 +81,9 @@ def _window(mill: Mill, name: str, size: str | None) -> str:
     return size
 
 
-def _print_reading(reading: Reading, limit: int, *, as_json: bool, clear: bool) -> None:
+def _print_reading(
+    definition: MetricDefinition, reading: Reading, limit: int, *, as_json: bool, clear: bool
+) -> None:
     rows = sorted(reading.values.items(), key=lambda pair: (-pair[1].rank, pair[0]))
     if as_json:
         data = {
@@ -148,9 +99,27 @@ def _print_reading(reading: Reading, limit: int, *, as_json: bool, clear: bool) 
     if clear:
         sys.stdout.write("\x1b[H\x1b[2J")
     if rows:
-        table = [[key, value.text] for key, value in rows[:limit]]
-        print_table(["KEY", reading.metric.upper()], table, right=frozenset({1}))
+        heads, table = table_of(definition, [(key, value.text) for key, value in rows[:limit]])
+        print_table(heads, table, right=frozenset({len(heads) - 1}))
     since = f", window from {reading.start}" if reading.start else ""
     left_out = f"; {len(rows) - limit} more keys" if len(rows) > limit else ""
     nothing = "nothing counted yet; " if not rows else ""
     say(f"{nothing}{reading.size}{since}, from {reading.source}{left_out}")
+
+
+def table_of(
+    definition: MetricDefinition, rows: list[tuple[str, str]]
+) -> tuple[list[str], list[list[str]]]:
+    """Heads and rows under the names that the metric's view in MySQL has."""
+    columns = key_column_names(definition)
+    heads = [name.upper() for name in columns]
+    is_ranked = definition.measure == Measure.PERCENTILE
+    if is_ranked:
+        heads.append("OF")
+    heads.append("COUNT" if definition.measure == Measure.COUNT else "VALUE")
+    table = []
+    for field, text in rows:
+        key, _, rank = field.rpartition(".") if is_ranked else (field, "", "")
+        cells = key_cells(key, len(columns))
+        table.append([*cells, *([rank] if is_ranked else []), text])
+    return heads, table

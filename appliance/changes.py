@@ -1,0 +1,66 @@
+"""Which parts of a running mill another configuration concerns.
+
+A part starts anew when what it would be told, or where it would listen, is not what it was told.
+What the stream takes over while it runs is left out of that.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.run import SERVERS
+from appliance.settings import Mill, settings_for
+from stream.changes import LIVE_KEYS
+from stream.config import StreamSection
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """Names of parts, each list in the order of starting."""
+
+    changed: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.changed or self.added or self.removed)
+
+    def __str__(self) -> str:
+        told = (
+            ("starts anew", "start anew", self.changed),
+            ("starts", "start", self.added),
+            ("stops", "stop", self.removed),
+        )
+        return "; ".join(
+            f"{', '.join(names)} {one if len(names) == 1 else many}"
+            for one, many, names in told
+            if names
+        )
+
+
+def differences(started: Mill, wanted: Mill) -> Differences:
+    """What has to be done to a mill that runs as `started`. Raises InitError, as its parts do."""
+    before = {part.name: part for part in started.parts}
+    after = {part.name: part for part in wanted.parts}
+    return Differences(
+        changed=tuple(
+            name
+            for name, part in after.items()
+            if name in before
+            and (part != before[name] or _told(started, name) != _told(wanted, name))
+        ),
+        added=tuple(name for name in after if name not in before),
+        removed=tuple(name for name in before if name not in after),
+    )
+
+
+def _told(mill: Mill, name: str) -> dict[str, Any]:
+    """A part's settings but for those that it takes over while it runs."""
+    if name in SERVERS:
+        # Redis and MySQL are told nothing but their port.
+        return {}
+    settings = settings_for(mill, name)
+    if name == "stream":
+        live = {StreamSection.model_fields[key].alias or key for key in LIVE_KEYS}
+        section = {key: value for key, value in settings["section"].items() if key not in live}
+        settings = {**settings, "section": section, "reload": None, "topics": None}
+    return settings

@@ -1,0 +1,190 @@
+"""What the commands about a Kafka cluster share: which one is meant, how rows are printed, consent.
+
+Loads no client by itself: completion passes through here.
+"""
+
+import csv
+import io
+import json
+import os
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from appliance.cli import context
+from appliance.cli.output import CommandError, Exit, out, print_json, print_table, say
+from appliance.home import Home
+
+if TYPE_CHECKING:
+    from protocol.client.cluster import Cluster
+
+Row = dict[str, Any]
+
+COMPLETED_MAX = 2_000
+"""Names kept for completion; more would only slow it down."""
+
+
+class Output(StrEnum):
+    """In what form rows are printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    NDJSON = "ndjson"
+    CSV = "csv"
+
+
+BootstrapOption = Annotated[
+    str | None,
+    typer.Option("--bootstrap-server", "-b", help="Another cluster than the mill's: host:port,…"),
+]
+OutputOption = Annotated[
+    Output, typer.Option("--output", "-O", help="table, json (one envelope), ndjson or csv.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="The same as --output json.")]
+TimeoutOption = Annotated[float, typer.Option("--timeout", help="Seconds for everything.", min=0.1)]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and end.")]
+
+TIMEOUT_S = 10.0
+
+
+def servers(bootstrap: str | None) -> str:
+    """The bootstrap servers of the cluster that is meant: the mill's, unless another is named."""
+    if bootstrap:
+        return bootstrap
+    from appliance.parts import bootstrap_servers
+
+    mill, _ = context.load_mill()
+    return bootstrap_servers(mill.config, mill.placement)
+
+
+def with_cluster(
+    bootstrap: str | None, timeout: float, work: Callable[["Cluster"], Awaitable[Any]]
+) -> Any:
+    """Do something with the cluster that is meant."""
+    from appliance.kafka.session import open_cluster, run
+
+    async def connected() -> Any:
+        async with open_cluster(servers(bootstrap), timeout_ms=round(timeout * 1000)) as cluster:
+            return await work(cluster)
+
+    return run(connected())
+
+
+def emit(
+    schema: str,
+    rows: Sequence[Row],
+    output: Output,
+    as_json: bool = False,
+    *,
+    heads: Sequence[str] = (),
+    errors: Sequence[str] = (),
+) -> None:
+    """Print rows; `heads` are the columns of a table, and of CSV, when there may be no rows."""
+    names = list(heads) or (list(rows[0]) if rows else [])
+    if as_json or output is Output.JSON:
+        print_json(schema, list(rows), errors)
+        return
+    if output is Output.NDJSON:
+        for row in rows:
+            out(json.dumps(row, ensure_ascii=False))
+    elif output is Output.CSV:
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows([[_plain(row.get(name)) for name in names] for row in rows])
+        out(text.getvalue().rstrip("\n"))
+    elif rows:
+        right = frozenset(
+            place
+            for place, name in enumerate(names)
+            if any(_is_number(row.get(name)) for row in rows)
+        )
+        table = [[_shown(row.get(name)) for name in names] for row in rows]
+        print_table([name.upper() for name in names], table, right=right)
+    for error in errors:
+        say(f"millrace: {error}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value)) or "-"
+    if isinstance(value, dict):
+        return ",".join(f"{key}={one}" for key, one in value.items()) or "-"
+    return str(value)
+
+
+def _plain(value: object) -> object:
+    return json.dumps(value) if isinstance(value, list | tuple | dict) else value
+
+
+def confirm(plan: Sequence[str], yes: bool) -> None:
+    """Show what would be destroyed, and go on only with consent. Raises CommandError, Abort."""
+    for line in plan:
+        say(line)
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise CommandError("nothing was done: without a terminal this needs --yes", Exit.USAGE)
+    sys.stderr.write("go on? [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise typer.Abort
+
+
+def settings_of(pairs: Sequence[str]) -> dict[str, str]:
+    """`key=value` texts as a mapping. Raises CommandError."""
+    found: dict[str, str] = {}
+    for pair in pairs:
+        name, separator, value = pair.partition("=")
+        if not separator or not name:
+            raise CommandError(f"found {pair!r}, expected key=value", Exit.USAGE)
+        found[name] = value
+    return found
+
+
+def names_file(home: Home, kind: str) -> Path:
+    """Where the names of topics or groups are kept, one a line."""
+    return home.run / f"{kind}.names"
+
+
+def remember(kind: str, names: Sequence[str]) -> None:
+    """Keep names for completion, which asks no broker; without a folder for it nothing is kept."""
+    path = names_file(context.home(), kind)
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        draft.write_text("".join(f"{name}\n" for name in sorted(names)[:COMPLETED_MAX]))
+        draft.replace(path)
+    except OSError:
+        return
+
+
+def remembered(kind: str, beginning: str) -> list[str]:
+    """The names that were seen last and begin so."""
+    try:
+        names = names_file(context.home(), kind).read_text().splitlines()
+    except OSError:
+        return []
+    return [name for name in names if name.startswith(beginning)]
+
+
+def complete_topics(incomplete: str) -> list[str]:
+    """Topics for a shell."""
+    return remembered("topics", incomplete)
+
+
+def complete_groups(incomplete: str) -> list[str]:
+    """Groups for a shell."""
+    return remembered("groups", incomplete)

@@ -1,0 +1,152 @@
+"""`millrace collector`: watched files, positions, and a one-shot run."""
+
+import asyncio
+import json
+import subprocess
+from typing import Any
+
+import typer
+
+from appliance import lifecycle
+from appliance.cli import context
+from appliance.cli.output import CommandError, Exit, print_json, print_table, say
+from appliance.cli.rooms import JsonOption, cell_or_dash, room_process, status_of
+from appliance.parts import bootstrap_servers
+from appliance.settings import Mill, collector_settings
+from appliance.supervisor.control import NoSupervisor
+from protocol.status import StatusUnavailable, fetch_status
+
+REACH_TIMEOUT_MS = 10_000
+STATUS_TIMEOUT_S = 2.0
+
+app = typer.Typer(no_args_is_help=True, help="The collector and its files.")
+
+
+@app.command()
+def status(as_json: JsonOption = False) -> None:
+    """Every watched file: size, position, lag."""
+    found = status_of("collector")
+    files: Any = found.details.get("files", [])
+    if as_json:
+        print_json("collector/1", dict(found.details))
+        return
+    heads = ["path", "topic", "size_bytes", "position", "lag_bytes", "lines", "state", "error"]
+    rows = [[cell_or_dash(entry.get(head)) for head in heads] for entry in files]
+    if rows:
+        print_table([head.upper() for head in heads], rows, right=frozenset({2, 3, 4, 5}))
+    say(f"{len(rows)} files, {found.details.get('lines_total', 'unknown')} lines read")
+
+
+@app.command()
+def check(as_json: JsonOption = False) -> None:
+    """Which files match, what they are, and where reading stands; changes nothing.
+
+    Exit code 5 when no broker says where reading stands.
+    """
+    mill, _ = context.load_mill()
+    settings = collector_settings(mill)
+    if context.in_containers():
+        # The name of the collector lies in its own volume; it tells it to whoever asks.
+        settings["section"]["instance"] = settings["section"]["instance"] or _instance(mill)
+    with room_process(mill, "collector", ["--check"], settings, stdout=subprocess.PIPE) as process:
+        said, _ = process.communicate()
+    try:
+        found = json.loads(said)
+    except ValueError as error:
+        raise CommandError("the collector could not look; see above") from error
+    if as_json:
+        print_json("collector-check/1", found, found["problems"])
+    else:
+        _print_check(found)
+    if process.returncode:
+        raise typer.Exit(process.returncode)
+    if not found["broker"]["reached"]:
+        raise typer.Exit(Exit.UNREACHABLE)
+
+
+def _instance(mill: Mill) -> str | None:
+    part = mill.part("collector")
+    if part is None:
+        return None
+    try:
+        found = fetch_status(part.host, part.port, STATUS_TIMEOUT_S).details.get("instance")
+    except StatusUnavailable as error:
+        raise CommandError(
+            f"whose positions are meant only the collector says, and it does not: {error}",
+            Exit.UNREACHABLE,
+        ) from error
+    return str(found) if found else None
+
+
+def _print_check(found: dict[str, Any]) -> None:
+    heads = ["key", "topic", "inode", "verdict", "state", "size_bytes", "position", "lag_bytes"]
+    rows = [[cell_or_dash(entry.get(head)) for head in heads] for entry in found["files"]]
+    if rows:
+        print_table([head.upper() for head in heads], rows, right=frozenset({2, 5, 6, 7}))
+    broker = found["broker"]
+    if not broker["reached"]:
+        say(f"positions unknown: {broker['address']} gives no answer: {broker['reason']}")
+    for problem in found["problems"]:
+        say(f"{problem}")
+    say(f"{len(rows)} files match; this collector is {found['instance'] or 'new'}")
+
+
+@app.command()
+def once() -> None:
+    """Read everything there is to its present end, with progress, and stop.
+
+    For a mill whose collector does not run; it goes on from what this one has read.
+    """
+    mill, _ = context.load_mill()
+    _refuse_beside_a_collector(mill)
+    _refuse_without_brokers(mill)
+    with room_process(mill, "collector", ["--once"], collector_settings(mill)) as process:
+        try:
+            code = process.wait()
+        except KeyboardInterrupt:
+            # A terminal's Ctrl-C reaches the collector too: it stores what it has sent, and ends.
+            process.wait()
+            raise CommandError(
+                "stopped before the end; the next run goes on from there", Exit.INTERRUPTED
+            ) from None
+    if code:
+        raise CommandError(
+            f"not everything was read: the collector ended with exit code {code}",
+            Exit(code) if code in set(Exit) else Exit.FAILED,
+        )
+
+
+def _refuse_beside_a_collector(mill: Mill) -> None:
+    try:
+        parts = lifecycle.snapshot(mill.home)["parts"]
+    except NoSupervisor:
+        return
+    if any(entry["part"] == "collector" and entry["pid"] is not None for entry in parts):
+        raise CommandError(
+            "the mill's collector runs and reads these files already; to read them once:"
+            " `./millrace stop collector`, this command, `./millrace start collector`",
+            Exit.CONDITION,
+        )
+
+
+def _refuse_without_brokers(mill: Mill) -> None:
+    from protocol.client.cluster import Cluster
+    from protocol.client.errors import ClientError
+
+    servers = bootstrap_servers(mill.config, mill.placement)
+
+    async def reach() -> None:
+        cluster = Cluster(servers, client_id="millrace-collector-once")
+        try:
+            await cluster.start(REACH_TIMEOUT_MS)
+        finally:
+            await cluster.close()
+
+    try:
+        asyncio.run(reach())
+    except ClientError as error:
+        raise CommandError(
+            f"nothing was read, for no broker answers: {error}; `./millrace up` starts the mill,"
+            " `./millrace stop collector` then makes way for this command",
+            Exit.UNREACHABLE,
+        ) from error

@@ -1,0 +1,83 @@
+"""`demo`: makes something to count."""
+
+import os
+import random
+import signal
+import sys
+import time
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from appliance.cli import context
+from appliance.cli.output import CommandError, say
+from appliance.demo import access_line
+
+
+def demo(
+    seconds: Annotated[float, typer.Option("--seconds", help="How long.", min=0.1)] = 60.0,
+    rate: Annotated[float, typer.Option("--rate", help="Lines a second.", min=1, max=20_000)] = 50,
+    seed: Annotated[int | None, typer.Option("--seed", help="The same lines again.")] = None,
+) -> None:
+    """Write a minute of made-up web traffic into watched/access; Ctrl-C ends it cleanly."""
+    home = context.home()
+    folder = home.folder / "watched" / "access"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = os.access(folder, os.W_OK)
+    except OSError:
+        probe = False
+    if not probe:
+        raise CommandError(
+            f"{folder} cannot be written by user {os.getuid()}; in containers:"
+            " MILLRACE_UID=$(id -u) docker compose run --rm cli demo"
+        )
+    path = folder / f"demo-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.log"
+    chance = random.Random(seed)
+    written = 0
+    say(f"writing {rate:.0f} lines a second for {seconds:.0f} s into {path}")
+    say("watch them: ./millrace show requests_by_status --size 1m --watch")
+    # A line is written whole or not at all, also when the command is broken off.
+    with path.open("ab", buffering=0) as file, _stop_flag() as stopped:
+        began = time.monotonic()
+        while not stopped and (now := time.monotonic()) < began + seconds:
+            due = int((now - began) * rate) + 1
+            if due > written:
+                lines = [access_line(chance, datetime.now(UTC)) for _ in range(due - written)]
+                file.write("".join(lines).encode())
+                written = due
+                _tell(written, now - began, seconds)
+            time.sleep(min(0.05, 1 / rate))
+    if sys.stderr.isatty():
+        sys.stderr.write("\r\x1b[K")
+    say(f"{written} lines written")
+
+
+class _stop_flag:
+    """True once SIGINT or SIGTERM came; the handlers are put back at the end."""
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "_stop_flag":
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._set)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _set(self, *_: object) -> None:
+        self.is_set = True
+
+    def __bool__(self) -> bool:
+        return self.is_set
+
+
+def _tell(written: int, elapsed_s: float, of_s: float) -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[K{written} lines, {elapsed_s:.0f} of {of_s:.0f} s")
+        sys.stderr.flush()

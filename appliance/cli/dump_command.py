@@ -1,0 +1,134 @@
+"""`dump-log`: log files printed, and whole folders checked."""
+
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from appliance.cli.cluster import JsonOption
+from appliance.cli.output import CommandError, Exit, out, print_json, say, size_text
+
+if TYPE_CHECKING:
+    from appliance.dump.folder import Report
+
+DECODERS = ("offsets", "transactions", "metadata", "plain")
+TELL_AFTER_S = 1.0
+TELL_EVERY_S = 0.25
+
+
+def dump_log(
+    paths: Annotated[
+        list[Path], typer.Argument(help="Segment files, or folders of partitions.", exists=True)
+    ],
+    print_data: Annotated[
+        bool, typer.Option("--print-data", help="Batches and records, as Kafka prints them.")
+    ] = False,
+    decode: Annotated[
+        str | None, typer.Option("--decode", help=f"{', '.join(DECODERS)}; prints the records.")
+    ] = None,
+    max_bytes: Annotated[int | None, typer.Option("--max-bytes", min=1)] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check log files and what lies beside them; exit code 3 when anything is damaged.
+
+    A folder is checked as one log, with the node's checkpoints. Of a sparse index it cannot be told
+    that entries are missing from its end, for it may have any number of them.
+    """
+    from appliance.dump.folder import check_files, check_folder
+
+    if decode is not None and decode not in DECODERS:
+        raise CommandError(f"--decode {decode}: expected {', '.join(DECODERS)}", Exit.USAGE)
+    if print_data or decode is not None:
+        _print([*_logs(paths)], decode or "plain", max_bytes)
+    progress = _Progress(_size(paths))
+    reports = [check_folder(path, progress.add) for path in paths if path.is_dir()]
+    if files := [path for path in paths if path.is_file()]:
+        reports.append(check_files(files, progress.add))
+    progress.end()
+    _tell(reports, as_json)
+
+
+def _tell(reports: "list[Report]", as_json: bool) -> None:
+    findings = [finding for report in reports for finding in report.findings]
+    files = sum(report.files for report in reports)
+    batches = sum(report.batches for report in reports)
+    if as_json:
+        data = {"files": files, "batches": batches, "findings": [asdict(one) for one in findings]}
+        print_json("dump-log/1", data)
+    else:
+        for finding in findings:
+            out(str(finding))
+    size = sum(report.size_bytes for report in reports)
+    what = f"{len(findings)} findings" if findings else "nothing is wrong"
+    say(f"{what}: {files} files, {batches:,} batches, {size_text(size)}")
+    if not files:
+        raise CommandError("there is no log file there", Exit.NOT_FOUND)
+    if findings:
+        raise typer.Exit(Exit.CONDITION)
+
+
+def _logs(paths: list[Path]) -> list[Path]:
+    found: list[Path] = []
+    for path in paths:
+        found += sorted(path.glob("*.log")) if path.is_dir() else [path]
+    return [path for path in found if path.suffix == ".log"]
+
+
+def _print(paths: list[Path], decoder: str, max_bytes: int | None) -> None:
+    from appliance.dump import lines
+    from appliance.dump.folder import base_offset_of, mapped
+
+    for path in paths:
+        base_offset = base_offset_of(path)
+        if base_offset is None:
+            raise CommandError(f"{path}: expected a name of 20 digits and .log", Exit.USAGE)
+        out(f"Dumping {path}")
+        with mapped(path) as buffer:
+            for line in lines.log_lines(
+                buffer,
+                base_offset,
+                decoder=lines.DECODERS[decoder],
+                with_records=True,
+                bytes_max=max_bytes,
+            ):
+                out(line)
+
+
+def _size(paths: list[Path]) -> int:
+    return sum(
+        one.stat().st_size
+        for path in paths
+        for one in (path.iterdir() if path.is_dir() else [path])
+        if one.is_file()
+    )
+
+
+class _Progress:
+    """How much is checked, on a terminal, once it takes a moment."""
+
+    def __init__(self, of: int) -> None:
+        self._of, self._done = of, 0
+        self._began_s = self._told_s = time.monotonic()
+        self._is_shown = False
+
+    def add(self, size_bytes: int) -> None:
+        """So many bytes more are read."""
+        self._done += size_bytes
+        now_s = time.monotonic()
+        if not sys.stderr.isatty() or now_s - self._began_s < TELL_AFTER_S:
+            return
+        if now_s - self._told_s >= TELL_EVERY_S:
+            self._told_s, self._is_shown = now_s, True
+            rate = self._done / (now_s - self._began_s)
+            left_s = max(0.0, (self._of - self._done) / rate)
+            text = f"{size_text(self._done)} of {size_text(self._of)}, {left_s:.0f} s left"
+            sys.stderr.write(f"\r\x1b[K{text}")
+            sys.stderr.flush()
+
+    def end(self) -> None:
+        """Take the line away."""
+        if self._is_shown:
+            sys.stderr.write("\r\x1b[K")

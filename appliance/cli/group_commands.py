@@ -1,0 +1,258 @@
+"""`millrace group`: groups listed, described, moved and deleted."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from appliance.cli.cluster import (
+    TIMEOUT_S,
+    BootstrapOption,
+    DryRunOption,
+    JsonOption,
+    Output,
+    OutputOption,
+    Row,
+    TimeoutOption,
+    YesOption,
+    complete_groups,
+    confirm,
+    emit,
+    remember,
+    with_cluster,
+)
+from appliance.cli.output import CommandError, Exit, say
+
+if TYPE_CHECKING:
+    from appliance.kafka.groups import Group
+    from protocol.client.cluster import Cluster
+
+app = typer.Typer(no_args_is_help=True, help="Groups of readers, and how far they are.")
+
+GroupsArgument = Annotated[list[str], typer.Argument(autocompletion=complete_groups)]
+GroupArgument = Annotated[str, typer.Argument(autocompletion=complete_groups)]
+ScopeOption = Annotated[
+    list[str] | None, typer.Option("--topic", help="Only this topic, or topic:0,1.")
+]
+
+
+@app.command("list")
+def list_groups(
+    state: Annotated[
+        str | None, typer.Option("--state", help="Only these: stable, empty, …")
+    ] = None,
+    bootstrap: BootstrapOption = None,
+    output: OutputOption = Output.TABLE,
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = TIMEOUT_S,
+) -> None:
+    """The groups of all coordinators."""
+    from protocol.client.group_admin import list_groups as ask
+
+    wanted = {word.strip().lower() for word in (state or "").split(",") if word.strip()}
+    found = with_cluster(bootstrap, timeout, ask)
+    if bootstrap is None:
+        remember("groups", [one.group_id for one in found.groups])
+    rows = [
+        {
+            "group": one.group_id,
+            "state": one.state,
+            "protocol_type": one.protocol_type,
+            "coordinator": one.coordinator_id,
+        }
+        for one in found.groups
+        if not wanted or one.state.lower() in wanted
+    ]
+    errors = [f"broker {node_id}: {why}" for node_id, why in found.failures.items()]
+    emit("groups/1", rows, output, as_json, heads=("group", "state"), errors=errors)
+    if errors:
+        raise typer.Exit(Exit.FAILED)
+
+
+@app.command()
+def describe(
+    groups: GroupsArgument,
+    members: Annotated[bool, typer.Option("--members", help="Members, not partitions.")] = False,
+    state: Annotated[bool, typer.Option("--state", help="Each group as a whole.")] = False,
+    only_lag: Annotated[bool, typer.Option("--only-lag", help="Partitions that lag.")] = False,
+    bootstrap: BootstrapOption = None,
+    output: OutputOption = Output.TABLE,
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = TIMEOUT_S,
+) -> None:
+    """What groups read: offsets and lag by partition, members, or the state."""
+    from appliance.kafka.groups import describe as ask
+
+    if members and state:
+        raise CommandError("--members and --state exclude each other", Exit.USAGE)
+    found = with_cluster(bootstrap, timeout, lambda cluster: ask(cluster, groups))
+    there = [group for group in found if group.exists]
+    if members:
+        rows, heads = _member_rows(there), ("group", "member", "host")
+    elif state:
+        rows, heads = _state_rows(there), ("group", "state", "members")
+    else:
+        rows, heads = _offset_rows(there), ("group", "topic", "partition")
+        rows = [row for row in rows if not only_lag or row["lag"] != 0]
+    missing = [group.group_id for group in found if not group.exists]
+    errors = [f"group {name!r} does not exist" for name in missing]
+    emit("group/1", rows, output, as_json, heads=() if rows else heads, errors=errors)
+    if missing:
+        raise typer.Exit(Exit.NOT_FOUND)
+
+
+def _offset_rows(groups: "list[Group]") -> list[Row]:
+    return [
+        {
+            "group": row.group_id,
+            "topic": row.topic,
+            "partition": row.partition,
+            "current_offset": row.current_offset,
+            "log_end_offset": row.log_end_offset,
+            "lag": row.lag,
+            "member": None if row.member is None else row.member.member_id,
+            "host": None if row.member is None else row.member.client_host,
+        }
+        for group in groups
+        for row in group.rows
+    ]
+
+
+def _member_rows(groups: "list[Group]") -> list[Row]:
+    return [
+        {
+            "group": group.group_id,
+            "member": member.member_id,
+            "instance": member.group_instance_id,
+            "client": member.client_id,
+            "host": member.client_host,
+            "partitions": [str(tp) for tp in sorted(group.assignments[member.member_id])],
+        }
+        for group in groups
+        for member in group.description.members
+    ]
+
+
+def _state_rows(groups: "list[Group]") -> list[Row]:
+    return [
+        {
+            "group": group.group_id,
+            "state": group.state,
+            "assignor": group.description.protocol or None,
+            "coordinator": group.description.coordinator_id,
+            "members": len(group.description.members),
+        }
+        for group in groups
+    ]
+
+
+@app.command()
+def seek(
+    group: GroupArgument,
+    to: Annotated[
+        str, typer.Option("--to", help="start, end, an offset, +N or -N, 1h (ago), or a time.")
+    ],
+    topic: ScopeOption = None,
+    execute: Annotated[bool, typer.Option("--execute", help="Do it; else it is shown.")] = False,
+    bootstrap: BootstrapOption = None,
+    output: OutputOption = Output.TABLE,
+    as_json: JsonOption = False,
+    timeout: TimeoutOption = TIMEOUT_S,
+) -> None:
+    """Where a group without members shall go on; shown only, unless --execute is given."""
+    from appliance.kafka import reset
+    from appliance.kafka.groups import describe as ask
+
+    target = reset.target_of(to)
+
+    async def work(cluster: "Cluster") -> Any:
+        (found,) = await ask(cluster, [group])
+        reset.refuse_active(found)
+        tps = await reset.partitions_of(cluster, group, topic or [], all_topics=not topic)
+        plan = await reset.plan(cluster, group, tps, target, lambda text: say(text.strip()))
+        if execute:
+            await reset.execute(cluster, group, plan)
+        return found, plan
+
+    found, plan = with_cluster(bootstrap, timeout, work)
+    if not plan:
+        text = f"group {group!r} has committed nothing; --topic says what it shall read"
+        raise CommandError(text, Exit.NOT_FOUND)
+    before = {(row.topic, row.partition): row.current_offset for row in found.rows}
+    rows = [
+        {
+            "group": group,
+            "topic": tp.topic,
+            "partition": tp.partition,
+            "current_offset": before.get((tp.topic, tp.partition)),
+            "new_offset": offset,
+        }
+        for tp, offset in plan.items()
+    ]
+    emit("seek/1", rows, output, as_json)
+    say(f"{group} goes on there" if execute else "nothing was changed: --execute does it")
+
+
+@app.command()
+def delete(
+    groups: GroupsArgument,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    bootstrap: BootstrapOption = None,
+    timeout: TimeoutOption = TIMEOUT_S,
+) -> None:
+    """Delete groups without members, with what they have committed, after asking."""
+    from appliance.kafka.groups import describe as ask
+    from appliance.kafka.transactions import words_of
+    from protocol.client.group_admin import delete_groups
+
+    found = with_cluster(bootstrap, timeout, lambda cluster: ask(cluster, groups))
+    if missing := [one.group_id for one in found if not one.exists]:
+        raise CommandError(f"group {missing[0]!r} does not exist", Exit.NOT_FOUND)
+    plan = [f"{one.group_id} ({one.state}): {len(one.rows)} offsets" for one in found]
+    if dry_run:
+        for line in plan:
+            say(f"would delete {line}")
+        return
+    confirm([f"to be deleted: {line}" for line in plan], yes)
+    outcomes = with_cluster(bootstrap, timeout, lambda cluster: delete_groups(cluster, groups))
+    bad = {name: error for name, error in outcomes.items() if error is not None}
+    for name in outcomes:
+        say(f"{name}: {words_of(bad[name])}" if name in bad else f"{name} is deleted")
+    if bad:
+        raise typer.Exit(Exit.FAILED)
+
+
+@app.command("delete-offsets")
+def delete_offsets(
+    group: GroupArgument,
+    topic: ScopeOption = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    bootstrap: BootstrapOption = None,
+    timeout: TimeoutOption = TIMEOUT_S,
+) -> None:
+    """Delete what a group has committed of topics that no member of it reads, after asking."""
+    from appliance.kafka.reset import partitions_of
+    from protocol.client.group_admin import delete_group_offsets
+
+    if not topic:
+        raise CommandError("--topic says of which topic", Exit.USAGE)
+
+    tps = with_cluster(
+        bootstrap,
+        timeout,
+        lambda cluster: partitions_of(cluster, group, topic, all_topics=False),
+    )
+    plan = [f"what {group} has committed of {tp}" for tp in tps]
+    if dry_run:
+        for line in plan:
+            say(f"would delete {line}")
+        return
+    confirm([f"to be deleted: {line}" for line in plan], yes)
+    outcomes = with_cluster(
+        bootstrap, timeout, lambda cluster: delete_group_offsets(cluster, group, tps)
+    )
+    for tp, code in sorted(outcomes.items()):
+        say(f"{tp}: {code.description}" if code else f"{tp} is deleted")
+    if any(outcomes.values()):
+        raise typer.Exit(Exit.FAILED)

@@ -1,0 +1,148 @@
+"""`lag`: how far readers are behind, from the monitor's snapshot."""
+
+import json
+import sys
+import time
+import urllib.error
+import urllib.request
+from typing import Annotated, Any
+
+import typer
+
+from appliance.cli import context
+from appliance.cli.output import (
+    CommandError,
+    Exit,
+    duration_text,
+    is_terminal,
+    print_json,
+    print_table,
+    say,
+)
+from appliance.cli.rooms import JsonOption, cell
+from appliance.config.faults import did_you_mean
+from appliance.settings import Mill
+from protocol.units import parse_duration_ms
+
+ANSWER_BYTES_MAX = 16 << 20
+TIMEOUT_S = 10.0
+
+Row = dict[str, Any]
+
+
+def lag(
+    groups: Annotated[list[str] | None, typer.Argument(help="Groups; all if left out.")] = None,
+    per: Annotated[str, typer.Option("--per", help="partition, topic or group.")] = "group",
+    topic: Annotated[str | None, typer.Option("--topic", help="Only this topic.")] = None,
+    as_json: JsonOption = False,
+    fail_on: Annotated[
+        int | None,
+        typer.Option(
+            "--fail-on",
+            "--fail-above",
+            help="Exit code 3 once a lag is above this many messages, or unknown.",
+        ),
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Again and again.")] = False,
+    every: Annotated[str, typer.Option("--every", help="How often, with --watch.")] = "2s",
+) -> None:
+    """How far every reader lags, from the monitor's latest snapshot."""
+    if per not in ("partition", "topic", "group"):
+        raise CommandError(f"--per {per}: expected partition, topic or group", Exit.USAGE)
+    try:
+        every_s = parse_duration_ms(every) / 1000
+    except ValueError as error:
+        raise CommandError(f"--every: {error}", Exit.USAGE) from error
+    mill, _ = context.load_mill()
+    # A total over a group's topics says nothing of one of them.
+    per = "topic" if topic is not None and per == "group" else per
+    while True:
+        rows, faults = _rows(mill, per, groups or [], topic)
+        if watch and is_terminal() and not as_json:
+            sys.stdout.write("\x1b[H\x1b[2J")
+        _print(rows, faults, as_json)
+        if fail_on is not None:
+            _fail_above(rows, fail_on)
+        if not watch:
+            break
+        sys.stdout.flush()
+        time.sleep(every_s)
+    if rows and all(row.get("lag") is None for row in rows):
+        reason = f": {faults[0]}" if faults else ""
+        raise CommandError(f"no lag is known{reason}", Exit.CONDITION)
+
+
+def _rows(
+    mill: Mill, per: str, groups: list[str], topic: str | None
+) -> tuple[list[Row], list[str]]:
+    answer = ask_monitor(mill, f"/api/v1/lag?per={per}")
+    known = {str(row["group"]) for row in answer["data"]}
+    if missing := [name for name in groups if name not in known]:
+        known |= {str(row["group"]) for row in ask_monitor(mill, "/api/v1/groups")["data"]}
+        missing = [name for name in missing if name not in known]
+    if missing:
+        there = ", ".join(sorted(known)) or "none yet"
+        close = did_you_mean(missing[0], sorted(known))
+        text = f"no group {missing[0]!r} has committed anything; there are {there}{close}"
+        raise CommandError(text, Exit.NOT_FOUND)
+    rows = [row for row in answer["data"] if not groups or row["group"] in groups]
+    if topic is not None:
+        rows = [row for row in rows if row.get("topic") == topic]
+        if not rows:
+            raise CommandError(f"nobody has committed anything of {topic!r}", Exit.NOT_FOUND)
+    return rows, [f"{fault['source']}: {fault['text']}" for fault in answer.get("errors", ())]
+
+
+def _print(rows: list[Row], faults: list[str], as_json: bool) -> None:
+    if as_json:
+        print_json("lag/1", rows, faults)
+        return
+    if not rows:
+        say("no group has committed anything yet")
+        return
+    heads = list(rows[0])
+    right = frozenset(
+        place for place, head in enumerate(heads) if isinstance(rows[0][head], int | float)
+    )
+    table = [[_shown(head, row[head]) for head in heads] for row in rows]
+    print_table([_HEADS.get(head, head.upper()) for head in heads], table, right=right)
+    for fault in faults:
+        say(f"millrace: {fault}")
+
+
+_HEADS = {"time_lag_ms": "TIME_LAG", "eta_s": "ETA"}
+
+
+def _shown(head: str, value: object) -> str:
+    """Lengths of time as people read them, everything else as it is."""
+    if isinstance(value, int | float) and head in _HEADS:
+        return duration_text(value if head == "time_lag_ms" else value * 1000)
+    return cell(value)
+
+
+def _fail_above(rows: list[Row], limit: int) -> None:
+    for row in rows:
+        value = row.get("lag")
+        is_whole = row.get("known") == row.get("partitions")
+        if not isinstance(value, int) or not is_whole or value > limit:
+            found = "unknown" if not isinstance(value, int) or not is_whole else str(value)
+            raise CommandError(f"{row['group']}: lag {found}, expected ≤ {limit}", Exit.CONDITION)
+
+
+def ask_monitor(mill: Mill, path: str) -> dict[str, Any]:
+    """One answer of the monitor's API."""
+    part = mill.part("monitor")
+    assert part is not None, "every mill has a monitor"
+    url = f"http://{part.address}{path}"
+    try:
+        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
+            value = json.loads(answer.read(ANSWER_BYTES_MAX))
+    except urllib.error.HTTPError as error:
+        text = f"the monitor answered {error.code} {error.reason}"
+        raise CommandError(text, Exit.FAILED) from error
+    except (OSError, ValueError) as error:
+        text = f"the monitor at {part.address} gives no answer: {error}"
+        raise CommandError(text, Exit.UNREACHABLE) from error
+    if not isinstance(value, dict):
+        raise CommandError("the monitor's answer is not understood")
+    return value

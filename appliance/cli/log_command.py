@@ -1,0 +1,87 @@
+"""`logs`: what the parts say, in order of time, and what they add."""
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from appliance.cli import context
+from appliance.cli.output import CommandError, Exit, out, utc_text
+from appliance.home import Home
+from appliance.supervisor.logs import tail
+from protocol.units import parse_duration_ms
+
+
+def logs(
+    part: Annotated[str | None, typer.Argument(help="One part; all of them if left out.")] = None,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on as lines come.")] = False,
+    lines: Annotated[int, typer.Option("-n", "--lines", help="How many of each.", min=0)] = 50,
+    since: Annotated[str | None, typer.Option("--since", help="Not older than, like 10m.")] = None,
+) -> None:
+    """The parts' logs, oldest first."""
+    if context.in_containers():
+        words = ["docker compose logs", *(["-f"] if follow else []), *([part] if part else [])]
+        text = f"a part in a container logs to its container: `{' '.join(words)}`"
+        raise CommandError(text, Exit.USAGE)
+    files = log_files(context.home(), part)
+    newest_ms = None
+    if since is not None:
+        try:
+            newest_ms = round(time.time() * 1000) - parse_duration_ms(since)
+        except ValueError as error:
+            raise CommandError(str(error), Exit.USAGE) from error
+    follow_logs(files, lines=lines, follow=follow, since_ms=newest_ms)
+
+
+def log_files(home: Home, part: str | None) -> dict[str, Path]:
+    if part is not None:
+        path = home.part_log(part)
+        if not path.exists():
+            known = ", ".join(sorted(p.stem for p in home.logs.glob("*.log"))) or "none yet"
+            raise CommandError(f"no log of {part!r}; there are {known}", Exit.NOT_FOUND)
+        return {part: path}
+    return {path.stem: path for path in sorted(home.logs.glob("*.log"))}
+
+
+def follow_logs(
+    files: dict[str, Path], *, lines: int, follow: bool = True, since_ms: int | None = None
+) -> None:
+    """Print the ends of some logs in order of time, then what is added to them."""
+    earliest = utc_text(since_ms) if since_ms is not None else ""
+    width = max((len(name) for name in files), default=0)
+    prefix = {name: f"{name:<{width}} | " if len(files) > 1 else "" for name in files}
+    positions = {name: path.stat().st_size for name, path in files.items()}
+    # A line without a time of its own (a traceback, a server's banner) stays behind its forerunner.
+    found: list[tuple[str, int, str]] = []
+    for name, path in files.items():
+        moment = ""
+        for line in tail(path, lines):
+            if line[:4].isdigit() and line[4:5] == "-":
+                moment = line[:24]
+            if not earliest or moment >= earliest:
+                found.append((moment, len(found), f"{prefix[name]}{line}"))
+    for _, _, line in sorted(found):
+        out(line)
+    while follow:
+        sys.stdout.flush()
+        time.sleep(0.2)
+        for name, path in files.items():
+            positions[name] = _print_added(path, positions[name], prefix[name])
+
+
+def _print_added(path: Path, position: int, prefix: str) -> int:
+    """Print the whole lines behind `position`; returns the new one. A cut file starts again."""
+    try:
+        if path.stat().st_size < position:
+            position = 0
+        with path.open("rb") as file:
+            file.seek(position)
+            text = file.read(1 << 20)
+    except OSError:
+        return position
+    whole = text[: text.rfind(b"\n") + 1]
+    for line in whole.decode(errors="replace").splitlines():
+        out(f"{prefix}{line}")
+    return position + len(whole)

@@ -1,0 +1,86 @@
+"""How a command has another room do the work: as a process of that room, or by its status."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from appliance.cli import context
+from appliance.cli.output import CommandError, Exit
+from appliance.parts import Probe
+from appliance.run import settings_descriptor
+from appliance.settings import Mill, encode_settings
+from protocol.status import PartStatus, StatusUnavailable, fetch_status
+
+STATUS_TIMEOUT_S = 10.0
+
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON envelope.")]
+
+
+def cell(value: object) -> str:
+    """A value of a status as it stands in a table; what is not known says so."""
+    if value is None:
+        return "unknown"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
+
+
+def cell_or_dash(value: object) -> str:
+    """The same where nothing is usual."""
+    return "-" if value is None else str(value)
+
+
+def status_of(name: str) -> PartStatus:
+    """What a part of the configured mill says of itself."""
+    mill, _ = context.load_mill()
+    part = mill.part(name)
+    if part is None or part.probe is not Probe.HTTP:
+        raise CommandError(f"this configuration has no {name}", Exit.NOT_FOUND)
+    try:
+        return fetch_status(part.host, part.port, STATUS_TIMEOUT_S)
+    except StatusUnavailable as error:
+        raise CommandError(f"{name}: {error}", Exit.UNREACHABLE) from error
+
+
+@contextmanager
+def room_process(
+    mill: Mill,
+    room: str,
+    arguments: list[str],
+    settings: dict[str, Any],
+    *,
+    cwd: Path | None = None,
+    **options: Any,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A room's own command with the settings it needs; it is gone when the block ends."""
+    descriptor = settings_descriptor(encode_settings(settings))
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", room, *arguments, "--settings-fd", str(descriptor)],
+            pass_fds=[descriptor],
+            cwd=cwd,
+            env={**os.environ, "PYTHONPATH": str(mill.home.code), "PYTHONSAFEPATH": "1"},
+            **options,
+        )
+    finally:
+        os.close(descriptor)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def become_room(mill: Mill, room: str, arguments: list[str], settings: dict[str, Any]) -> NoReturn:
+    """Go on as another room's own command, with the settings it needs."""
+    descriptor = settings_descriptor(encode_settings(settings))
+    os.environ["PYTHONPATH"] = str(mill.home.code)
+    sys.stdout.flush()
+    command = [sys.executable, "-m", room, *arguments, "--settings-fd", str(descriptor)]
+    os.execv(command[0], command)

@@ -1,0 +1,146 @@
+"""`status`: how every part is, as the supervisor knows it and as the parts say themselves."""
+
+import sys
+import time
+from typing import Annotated, Any
+
+import typer
+
+from appliance import lifecycle
+from appliance.cli import context
+from appliance.cli.output import (
+    Exit,
+    duration_text,
+    is_terminal,
+    print_json,
+    print_table,
+    say,
+    size_text,
+)
+from appliance.supervisor.control import NoSupervisor
+from protocol.status import PartState, StatusUnavailable, fetch_status
+
+
+def status(
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON envelope.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Again every two seconds.")] = False,
+) -> None:
+    """How every part is; exit code 3 when the mill is not wholly healthy."""
+    while True:
+        rows, errors = part_rows()
+        if watch and is_terminal() and not as_json:
+            sys.stdout.write("\x1b[H\x1b[2J")
+        if as_json:
+            print_json("parts/1", rows, errors)
+        else:
+            _print_status(rows, errors)
+        if not watch:
+            break
+        time.sleep(2.0)
+    if errors or any(row["state"] != "healthy" for row in rows):
+        raise typer.Exit(Exit.CONDITION)
+
+
+def part_rows() -> tuple[list[dict[str, Any]], list[str]]:
+    """One row per part, and what is wrong with the mill as a whole."""
+    home = context.home()
+    if context.placement().in_containers:
+        return _container_rows(), []
+    try:
+        found = lifecycle.snapshot(home)
+    except NoSupervisor:
+        from appliance.supervisor.children import leftovers
+
+        if lifecycle.is_running(home):
+            return [], ["the supervisor is starting or stopping"]
+        left = [f"{name} (process {record.pid})" for name, record in leftovers(home).items()]
+        if left:
+            return [], [f"no supervisor runs, but {', '.join(left)} of an earlier run does"]
+        return [], ["the mill is not running"]
+    rows = [
+        _as_it_says_itself({**entry, "memory_bytes": _memory(entry["pid"])})
+        for entry in found["parts"]
+    ]
+    errors = ["the mill is being stopped"] if found["stopping"] else []
+    if problem := found.get("config_problem"):
+        errors.append(problem)
+    return rows, errors
+
+
+def _container_rows() -> list[dict[str, Any]]:
+    """In containers there is no supervisor: every part is asked itself."""
+    import asyncio
+
+    from appliance.supervisor.core import Answer
+    from appliance.supervisor.probes import probe
+
+    mill, _ = context.load_mill()
+
+    async def ask_all() -> list[tuple[Answer, str]]:
+        return await asyncio.gather(*(probe(part, mill.home) for part in mill.parts))
+
+    return [
+        _as_it_says_itself(
+            {
+                "part": part.name,
+                "state": "healthy" if answer is Answer.OK else "unhealthy",
+                "pid": None,
+                "address": part.address,
+                "restarts": None,
+                "uptime_ms": None,
+                "last_exit_code": None,
+                "reason": reason,
+                "memory_bytes": None,
+            }
+        )
+        for part, (answer, reason) in zip(mill.parts, asyncio.run(ask_all()), strict=True)
+    ]
+
+
+def _memory(pid: int | None) -> int | None:
+    """Resident memory of a part and everything it started."""
+    import psutil
+
+    if pid is None:
+        return None
+    try:
+        process = psutil.Process(pid)
+        family = [process, *process.children(recursive=True)]
+        return sum(member.memory_info().rss for member in family)
+    except psutil.Error:
+        return None
+
+
+def _print_status(rows: list[dict[str, Any]], errors: list[str]) -> None:
+    if rows:
+        table = [
+            [
+                row["part"],
+                row["state"],
+                str(row["pid"] or "-"),
+                duration_text(row["uptime_ms"]),
+                "-" if row["restarts"] is None else str(row["restarts"]),
+                size_text(row["memory_bytes"]),
+                row["address"],
+                row["reason"],
+            ]
+            for row in rows
+        ]
+        heads = ["PART", "STATE", "PID", "UPTIME", "RESTARTS", "MEMORY", "ADDRESS", "NOTE"]
+        print_table(heads, table, right=frozenset({2, 3, 4, 5}))
+    for error in errors:
+        say(f"millrace: {error}")
+
+
+def _as_it_says_itself(row: dict[str, Any]) -> dict[str, Any]:
+    """A part that answers is healthy to the supervisor; whether all is well it says itself."""
+    if row["state"] != "healthy" or row["part"] in ("redis", "mysql", "monitor"):
+        return row
+    host, _, port = row["address"].rpartition(":")
+    try:
+        found = fetch_status(host, int(port), 2.0)
+    except StatusUnavailable:
+        return row
+    state = "degraded" if found.state is PartState.DEGRADED else "healthy"
+    reason = "; ".join(problem.text for problem in found.problems)
+    return {**row, "state": state, "reason": row["reason"] or reason}

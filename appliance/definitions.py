@@ -1,0 +1,63 @@
+"""Asks the databases whether a metric counts what is stored under its name.
+
+Only the stream decides; this tells beforehand what it would refuse, where the databases answer.
+"""
+
+import contextlib
+
+import pymysql
+
+from appliance.config.document import Document
+from appliance.config.faults import ConfigFaults
+from appliance.init import InitError
+from appliance.settings import READER, Mill, sinks_settings
+from sinks.mysql_ranges import FORGOTTEN
+from sinks.schema import definitions_differing
+from stream.metrics import resolve_metrics
+
+TIMEOUT_S = 2.0
+
+
+def check_definitions(mill: Mill, document: Document) -> bool:
+    """Whether the databases could be asked. Raises ConfigFaults for each metric they know better.
+
+    A mill without MySQL keeps its definitions in Redis, where a reader may not look; the stream
+    tells it then.
+    """
+    if mill.config.sinks.mysql is None or not mill.config.stream.metrics:
+        return False
+    stored = _stored(mill)
+    if stored is None:
+        return False
+    definitions = [metric.definition for metric in resolve_metrics(mill.config.stream)]
+    places = {definition.name: index for index, definition in enumerate(definitions)}
+    for name in definitions_differing(definitions, stored):
+        document.add(
+            ("stream", "metrics", places[name]),
+            f"another meaning of {name} than what is counted under that name",
+            f"a new name; or take it out, `./millrace stream forget {name}`, and put it back",
+        )
+    if document.faults:
+        raise ConfigFaults(document.faults)
+    return True
+
+
+def _stored(mill: Mill) -> dict[str, bytes] | None:
+    """Hashes of what is counted, by name; None where MySQL cannot be asked."""
+    try:
+        settings = sinks_settings(mill, READER, "monitor")["mysql"]
+        connection = pymysql.connect(
+            host=settings["host"],
+            port=settings["port"],
+            user=settings["user"],
+            password=settings["password"],
+            database=settings["database"],
+            connect_timeout=max(1, round(TIMEOUT_S)),
+            read_timeout=TIMEOUT_S,
+        )
+        with contextlib.closing(connection), connection.cursor() as cursor:
+            cursor.execute("SELECT name, definition_hash FROM metrics")
+            rows = {str(name): bytes(value) for name, value in cursor.fetchall()}
+            return {name: value for name, value in rows.items() if value != FORGOTTEN}
+    except (InitError, pymysql.MySQLError, OSError):
+        return None

@@ -1,0 +1,1 @@
+"""Log files read from outside of any broker: printed as Kafka prints them, and checked."""

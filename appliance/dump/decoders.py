@@ -1,0 +1,157 @@
+"""What the records of Kafka's own topics mean, as the JSON that Kafka's tool prints. Pure.
+
+Fields have Kafka's names and come in the order in which they are written; a tagged field is there
+only if it is not at its default; bytes are base64.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Callable
+from struct import Struct as Packed
+from struct import error as StructError
+from typing import Any
+from uuid import UUID
+
+from broker.coordinators.group_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from broker.coordinators.txn_records import TransactionLogKey, TransactionLogValue
+from broker.metadata.records import UnknownMetadataRecord, decode_record
+from protocol.errors import WireError
+from protocol.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+)
+from protocol.types import uuid_to_base64
+from protocol.wire.primitives import read_uvarint
+from protocol.wire.record import Record
+from protocol.wire.schema import Message, Struct
+
+DELETED = "<DELETE>"
+CONSUMER = "consumer"
+
+_VERSION = Packed(">h")
+_WORDS = re.compile(r"(?<!^)(?=[A-Z])")
+
+Decoded = tuple[str | None, str | None]
+"""Key and payload of a record as they are printed; None: not printed."""
+
+Decoder = Callable[[Record], Decoded]
+
+
+def json_of(value: Any, version: int) -> Any:
+    """A message, or a part of one, as plain values under Kafka's names."""
+    if isinstance(value, Struct):
+        return {
+            camel(field.name): json_of(getattr(value, field.name), version)
+            for field in value.fields
+            if field.in_version(version)
+            and (field.tag is None or getattr(value, field.name) != field.new_default())
+        }
+    if isinstance(value, list):
+        return [json_of(one, version) for one in value]
+    if isinstance(value, UUID):
+        return uuid_to_base64(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return base64.b64encode(value).decode()
+    return value
+
+
+def camel(name: str) -> str:
+    """`leader_epoch` as `leaderEpoch`."""
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def _versioned(cls: type[Message], data: bytes) -> tuple[int, Message]:
+    (version,) = _VERSION.unpack_from(data)
+    return version, cls.decode(data, version, _VERSION.size)[0]
+
+
+def _of_kinds(
+    record: Record,
+    kinds: dict[int, tuple[type[Message], type[Message]]],
+    finish: Callable[[dict[str, Any], Message], None] = lambda shown, message: None,
+) -> Decoded:
+    """A record whose key begins with what kind it is; as plain text where that is not known."""
+    if record.key is None:
+        return None, None
+    try:
+        (kind,) = _VERSION.unpack_from(record.key)
+        if kind not in kinds:
+            return plain(record)
+        key_class, value_class = kinds[kind]
+        _, key = _versioned(key_class, record.key)
+        shown = _text({"type": str(kind), "data": json_of(key, kind)})
+        if record.value is None:
+            return shown, DELETED
+        version, value = _versioned(value_class, record.value)
+        data = json_of(value, version)
+        finish(data, value)
+        return shown, _text({"version": str(version), "data": data})
+    except (StructError, WireError):
+        return plain(record)
+
+
+def offsets(record: Record) -> Decoded:
+    """A record of `__consumer_offsets`."""
+    kinds: dict[int, tuple[type[Message], type[Message]]] = {
+        0: (OffsetCommitKey, OffsetCommitValue),
+        1: (OffsetCommitKey, OffsetCommitValue),
+        2: (GroupMetadataKey, GroupMetadataValue),
+    }
+    return _of_kinds(record, kinds, _open_members)
+
+
+def _open_members(shown: dict[str, Any], value: Message) -> None:
+    """Show what members of consumers' groups have said and are assigned, instead of its bytes."""
+    if not isinstance(value, GroupMetadataValue) or value.protocol_type != CONSUMER:
+        return
+    for one, member in zip(shown["members"], value.members, strict=True):
+        for key, cls, data in (
+            ("subscription", ConsumerProtocolSubscription, member.subscription),
+            ("assignment", ConsumerProtocolAssignment, member.assignment),
+        ):
+            try:
+                if data:
+                    newest = min(_VERSION.unpack_from(data)[0], cls.valid_versions[-1])
+                    message = cls.decode(data, newest, _VERSION.size)[0]
+                    one[key] = json_of(message, newest)
+            except (StructError, WireError):
+                continue
+
+
+def transactions(record: Record) -> Decoded:
+    """A record of `__transaction_state`."""
+    return _of_kinds(record, {0: (TransactionLogKey, TransactionLogValue)})
+
+
+def metadata(record: Record) -> Decoded:
+    """A record of the cluster's metadata; it has no key."""
+    try:
+        found = decode_record(record.value)
+    except UnknownMetadataRecord as error:
+        return None, f"{error}"
+    assert record.value is not None, "decoded above"
+    _, position = read_uvarint(record.value, 0)
+    _, position = read_uvarint(record.value, position)
+    version, _ = read_uvarint(record.value, position)
+    name = _WORDS.sub("_", type(found).__name__).upper()
+    return None, _text({"type": name, "version": version, "data": json_of(found, version)})
+
+
+def plain(record: Record) -> Decoded:
+    """Key and payload as text, whatever they are."""
+    return _as_text(record.key), _as_text(record.value)
+
+
+def _as_text(part: bytes | None) -> str | None:
+    return None if part is None else bytes(part).decode(errors="replace")

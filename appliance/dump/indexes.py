@@ -1,0 +1,166 @@
+"""The files beside a log file, read and held against it. Pure.
+
+Entries of an offset index are (last offset of the batch at the position, position), of a time index
+(timestamp, last offset of the batch whose largest it is). Zeros behind the last entry are room that
+Kafka keeps in the index of a segment that is being written.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from struct import Struct
+
+from appliance.dump.scan import Finding, Scan
+from broker.storage import producer_snapshot, txn_index
+from broker.storage.producer_snapshot import SnapshotEntry
+from broker.storage.txn_index import AbortedEntry
+
+OFFSET_ENTRY = Struct(">ii")
+TIME_ENTRY = Struct(">qi")
+
+
+def offset_entries(data: bytes) -> list[tuple[int, int]]:
+    """Relative offsets and positions, without the zeros behind them."""
+    whole = len(data) - len(data) % OFFSET_ENTRY.size
+    return _without_room(list(OFFSET_ENTRY.iter_unpack(data[:whole])))
+
+
+def time_entries(data: bytes) -> list[tuple[int, int]]:
+    """Timestamps and relative offsets, without the zeros behind them."""
+    whole = len(data) - len(data) % TIME_ENTRY.size
+    return _without_room(list(TIME_ENTRY.iter_unpack(data[:whole])))
+
+
+def _without_room(entries: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    while entries and entries[-1] == (0, 0):
+        entries.pop()
+    return entries
+
+
+def check_offset_index(file: str, data: bytes, scan: Scan) -> Iterator[Finding]:
+    """Every entry must point at a batch, and say its last offset."""
+    if len(data) % OFFSET_ENTRY.size:
+        yield Finding(file, None, f"{len(data)} bytes are not a whole number of entries")
+    before = (-1, -1)
+    for place, entry in enumerate(offset_entries(data)):
+        relative, position = entry
+        at = place * OFFSET_ENTRY.size
+        if relative <= before[0] or position <= before[1]:
+            yield Finding(file, at, f"entry {entry} does not rise above {before}")
+        before = entry
+        if not scan.is_readable and scan.positions and position > scan.positions[-1]:
+            # What the entry points at cannot be read, which is told of the log already.
+            continue
+        found = bisect_left(scan.positions, position)
+        if found == len(scan.positions) or scan.positions[found] != position:
+            yield Finding(file, at, f"no batch begins at position {position}")
+        elif scan.last_offsets[found] != scan.base_offset + relative:
+            yield Finding(
+                file,
+                at,
+                f"Index offset: {scan.base_offset + relative}, log offset:"
+                f" {scan.last_offsets[found]}",
+            )
+
+
+def check_time_index(file: str, data: bytes, scan: Scan, *, is_closed: bool) -> Iterator[Finding]:
+    """Every entry must be a batch's largest time; a closed segment's last entry the largest."""
+    if len(data) % TIME_ENTRY.size:
+        yield Finding(file, None, f"{len(data)} bytes are not a whole number of entries")
+    entries = time_entries(data)
+    before = -1
+    for place, (timestamp, relative) in enumerate(entries):
+        at = place * TIME_ENTRY.size
+        if timestamp <= before:
+            yield Finding(file, at, f"timestamp {timestamp} does not rise above {before}")
+        before = timestamp
+        offset = scan.base_offset + relative
+        if not scan.is_readable and offset >= scan.end_offset:
+            continue
+        found = bisect_left(scan.last_offsets, offset)
+        if found == len(scan.last_offsets) or scan.last_offsets[found] != offset:
+            yield Finding(file, at, f"no batch ends with offset {offset}")
+        elif scan.max_timestamps[found] != timestamp:
+            yield Finding(
+                file,
+                at,
+                f"Index timestamp: {timestamp}, log timestamp: {scan.max_timestamps[found]}",
+            )
+    if is_closed and scan.is_readable and scan.max_timestamp >= 0:
+        last = entries[-1][0] if entries else -1
+        if last != scan.max_timestamp:
+            what = f"the last entry is {last}, the largest time of the log {scan.max_timestamp}"
+            yield Finding(file, None, what)
+
+
+def read_txn_index(data: bytes) -> list[AbortedEntry]:
+    """The entries of a transaction index, whatever they are. Raises ValueError."""
+    return txn_index.decode(data, 0, 1 << 62)
+
+
+def check_txn_index(file: str, data: bytes, scan: Scan) -> Iterator[Finding]:
+    """Every entry must be an abort marker of the log, and every such marker an entry."""
+    try:
+        entries = txn_index.decode(data, scan.base_offset, max(scan.end_offset, scan.base_offset))
+    except ValueError as error:
+        yield Finding(file, None, str(error))
+        return
+    for place, entry in enumerate(entries):
+        marker = scan.aborted.get(entry.last_offset)
+        at = place * txn_index.ENTRY_BYTES
+        if marker is None:
+            yield Finding(file, at, f"offset {entry.last_offset} is no abort marker")
+            continue
+        for what, told, known in (
+            ("the producer", entry.producer_id, marker.producer_id),
+            ("the first offset", entry.first_offset, marker.first_offset),
+            ("the last stable offset", entry.last_stable_offset, marker.last_stable_offset),
+        ):
+            if known not in (None, told):
+                where = f"of the transaction that ends at {entry.last_offset}"
+                yield Finding(file, at, f"{what} {where} is {told} here, {known} in the log")
+    if scan.is_readable:
+        indexed = {entry.last_offset for entry in entries}
+        for offset in sorted(scan.aborted.keys() - indexed):
+            yield Finding(file, None, f"the abort marker at offset {offset} has no entry")
+
+
+def check_snapshot(
+    file: str,
+    data: bytes,
+    offset: int,
+    producers: Mapping[int, tuple[int, int]],
+    first_offset: int,
+) -> Iterator[Finding]:
+    """A producer snapshot as of `offset`, against each producer's last batch before it.
+
+    `producers` are those of the log from `first_offset` on; of older batches nothing is known.
+    """
+    try:
+        entries = producer_snapshot.decode(data)
+    except ValueError as error:
+        yield Finding(file, None, str(error))
+        return
+    for producer_id, last in sorted(_last_of_each(entries).items()):
+        if last.last_offset >= offset:
+            what = f"producer {producer_id} has written offset {last.last_offset}"
+            yield Finding(file, None, f"{what}, at or behind {offset}, which the file's name says")
+            continue
+        known = producers.get(producer_id)
+        if known is None or last.last_sequence < 0:
+            continue
+        if known != (last.last_sequence, last.last_offset):
+            what = f"producer {producer_id}: last sequence and offset"
+            told = (last.last_sequence, last.last_offset)
+            yield Finding(file, None, f"{what} are {told} here and {known} in the log")
+
+
+def _last_of_each(entries: Sequence[SnapshotEntry]) -> dict[int, SnapshotEntry]:
+    last: dict[int, SnapshotEntry] = {}
+    for entry in entries:
+        before = last.get(entry.producer_id)
+        if before is None or (entry.producer_epoch, entry.last_offset) >= (
+            before.producer_epoch,
+            before.last_offset,
+        ):
+            last[entry.producer_id] = entry
+    return last

@@ -1,0 +1,149 @@
+"""Log files, indexes and snapshots as the lines that Kafka's tool prints of them. Pure."""
+
+from collections.abc import Iterator
+
+from appliance.dump import decoders, indexes
+from appliance.dump.decoders import Decoder
+from appliance.dump.scan import DELETE_HORIZON, Batches, FoundBatch
+from broker.storage import producer_snapshot
+from protocol.wire.record import Record, read_marker
+from protocol.wire.records import iterate_records
+
+
+def log_lines(
+    buffer: memoryview,
+    base_offset: int,
+    *,
+    decoder: Decoder | None = None,
+    with_records: bool = False,
+    with_metadata: bool = True,
+    bytes_max: int | None = None,
+) -> Iterator[str]:
+    """A log file: each batch, and its records if they are asked for."""
+    yield f"Log starting offset: {base_offset}"
+    batches = Batches(buffer, bytes_max)
+    for batch in batches:
+        yield batch_line(batch)
+        if with_records and batch.is_valid:
+            for record in iterate_records(batch.data):
+                yield record_line(batch, record, decoder, with_metadata=with_metadata)
+
+
+def left_line(buffer: memoryview, file: str) -> str | None:
+    """What Kafka says of bytes behind the last batch; None where there are none, or only zeros.
+
+    A log that is being written may be longer than its batches, at which Kafka's tool gives up.
+    """
+    batches = Batches(buffer)
+    for _ in batches:
+        pass
+    if batches.fault is None:
+        return None
+    return f"Found {batches.left_bytes} invalid bytes at the end of {file}"
+
+
+def batch_line(batch: FoundBatch) -> str:
+    """One batch's header."""
+    header = batch.header
+    horizon = "OptionalLong.empty"
+    if header.attributes & DELETE_HORIZON:
+        horizon = f"OptionalLong[{header.base_timestamp}]"
+    codec = header.codec.name.lower()
+    return (
+        f"baseOffset: {header.base_offset} lastOffset: {header.last_offset}"
+        f" count: {header.record_count} baseSequence: {header.base_sequence}"
+        f" lastSequence: {header.last_sequence} producerId: {header.producer_id}"
+        f" producerEpoch: {header.producer_epoch}"
+        f" partitionLeaderEpoch: {header.partition_leader_epoch}"
+        f" isTransactional: {_flag(header.is_transactional)} isControl: {_flag(header.is_control)}"
+        f" deleteHorizonMs: {horizon} position: {batch.position}"
+        f" {_time_name(batch)}: {header.max_timestamp} size: {header.size_bytes}"
+        f" magic: {header.magic} compresscodec: {codec} crc: {header.crc}"
+        f" isvalid: {_flag(batch.is_valid)}"
+    )
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _time_name(batch: FoundBatch) -> str:
+    return "LogAppendTime" if batch.header.is_log_append_time else "CreateTime"
+
+
+def record_line(
+    batch: FoundBatch, record: Record, decoder: Decoder | None, *, with_metadata: bool
+) -> str:
+    """One record; what a decoder makes of it stands behind what the record says of itself."""
+    words = ["|"]
+    if with_metadata:
+        names = ",".join(name for name, _ in record.headers)
+        words += [
+            f"offset: {record.offset} {_time_name(batch)}: {record.timestamp_ms}",
+            f"keySize: {_size(record.key)} valueSize: {_size(record.value)}",
+            f"sequence: {record.sequence} headerKeys: [{names}]",
+        ]
+    if batch.header.is_control:
+        marker = read_marker(record)
+        if marker is not None:
+            kind = "COMMIT" if marker.is_commit else "ABORT"
+            words.append(f"endTxnMarker: {kind} coordinatorEpoch: {marker.coordinator_epoch}")
+        return " ".join(words)
+    if decoder is not None:
+        key, payload = decoder(record)
+        words += [f"key: {key}"] if key is not None else []
+        words += [f"payload: {payload}"] if payload is not None else []
+    return " ".join(words)
+
+
+def _size(part: bytes | None) -> int:
+    return -1 if part is None else len(part)
+
+
+def offset_index_lines(data: bytes, base_offset: int) -> Iterator[str]:
+    """An offset index."""
+    for relative, position in indexes.offset_entries(data):
+        yield f"offset: {base_offset + relative} position: {position}"
+
+
+def time_index_lines(data: bytes, base_offset: int) -> Iterator[str]:
+    """A time index."""
+    for timestamp, relative in indexes.time_entries(data):
+        yield f"timestamp: {timestamp} offset: {base_offset + relative}"
+
+
+def txn_index_lines(data: bytes) -> Iterator[str]:
+    """A transaction index. Raises ValueError."""
+    for entry in indexes.read_txn_index(data):
+        yield (
+            f"version: 0 producerId: {entry.producer_id} firstOffset: {entry.first_offset}"
+            f" lastOffset: {entry.last_offset} lastStableOffset: {entry.last_stable_offset}"
+        )
+
+
+def snapshot_lines(data: bytes) -> Iterator[str]:
+    """A producer snapshot. Raises ValueError."""
+    for one in producer_snapshot.decode(data):
+        open_at = one.current_txn_first_offset
+        shown = "OptionalLong.empty" if open_at < 0 else f"OptionalLong[{open_at}]"
+        line = (
+            f"producerId: {one.producer_id} producerEpoch: {one.producer_epoch}"
+            f" coordinatorEpoch: {one.coordinator_epoch} currentTxnFirstOffset: {shown}"
+            f" lastTimestamp: {one.timestamp_ms} "
+        )
+        if one.last_offset >= 0:
+            first = one.last_sequence - one.offset_delta if one.last_sequence >= 0 else -1
+            line += (
+                f"firstSequence: {first} lastSequence: {one.last_sequence}"
+                f" lastOffset: {one.last_offset} offsetDelta: {one.offset_delta}"
+                f" timestamp: {one.timestamp_ms}"
+            )
+        yield line
+
+
+DECODERS: dict[str, Decoder] = {
+    "offsets": decoders.offsets,
+    "transactions": decoders.transactions,
+    "metadata": decoders.metadata,
+    "plain": decoders.plain,
+}

@@ -1,0 +1,222 @@
+"""A log file from batch to batch, and what cannot be so in it. Pure: bytes in, findings out.
+
+What the CRC of a batch covers is believed when the CRC is right. What it does not cover, offsets
+and leader epochs, is held against the file's name, the batch before and the folder's epochs.
+"""
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from protocol.errors import WireError
+from protocol.wire.record import read_marker
+from protocol.wire.records import BatchHeader, check_crc, iterate_records, read_header
+
+DELETE_HORIZON = 0x40
+"""A bit of a batch's attributes: its base timestamp is the delete horizon (KIP-534)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that cannot be: in which file, at which byte (None: as a whole), and what."""
+
+    file: str
+    position: int | None
+    what: str
+
+    def __str__(self) -> str:
+        where = self.file if self.position is None else f"{self.file}: byte {self.position}"
+        return f"{where}: {self.what}"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundBatch:
+    """One batch with where it lies; `data` is all of it."""
+
+    position: int
+    header: BatchHeader
+    data: memoryview
+    is_valid: bool
+
+
+class Batches:
+    """The batches of a file in order; afterwards `end` is where they end, and `fault` says why.
+
+    `fault` is None where the file ends with its last batch, or with nothing but zeros behind it: a
+    file may be longer than its batches (decision 0012).
+    """
+
+    def __init__(self, buffer: memoryview, bytes_max: int | None = None) -> None:
+        self._buffer = buffer if bytes_max is None else buffer[:bytes_max]
+        self._is_cut = bytes_max is not None and bytes_max < len(buffer)
+        self.end = 0
+        self.fault: str | None = None
+
+    def __iter__(self) -> Iterator[FoundBatch]:
+        size = len(self._buffer)
+        while self.end < size:
+            try:
+                header = read_header(self._buffer, self.end)
+            except WireError as error:
+                self._stop(str(error) or type(error).__name__)
+                return
+            batch_size = header.size_bytes
+            if batch_size > size - self.end:
+                self._stop(f"{size - self.end} of {batch_size} bytes of a batch are there")
+                return
+            data = self._buffer[self.end : self.end + batch_size]
+            yield FoundBatch(self.end, header, data, check_crc(data))
+            self.end += batch_size
+
+    def _stop(self, fault: str) -> None:
+        rest = self._buffer[self.end :]
+        if not self._is_cut and any(rest):
+            self.fault = fault
+
+    @property
+    def left_bytes(self) -> int:
+        """How many bytes lie behind the last batch."""
+        return len(self._buffer) - self.end
+
+
+@dataclass(frozen=True, slots=True)
+class Aborted:
+    """A transaction as its abort marker leaves it; None where an older file would have to tell."""
+
+    producer_id: int
+    first_offset: int | None
+    last_stable_offset: int | None
+
+
+@dataclass(slots=True)
+class Transactions:
+    """The transactions that are open while a log is walked from file to file.
+
+    `is_known`: the walk began where the log does, so that none can have begun before it.
+    """
+
+    is_known: bool = False
+    open: dict[int, int] = field(default_factory=dict)
+
+    def end(self, producer_id: int, offset: int) -> Aborted:
+        """The marker at an offset ends what this producer has open."""
+        first = self.open.pop(producer_id, None)
+        if not self.is_known:
+            return Aborted(producer_id, None, None)
+        return Aborted(producer_id, first, min(self.open.values(), default=offset + 1))
+
+
+@dataclass(slots=True)
+class Scan:
+    """What checks of other files need to know of one log file."""
+
+    file: str
+    base_offset: int
+    end_offset: int
+    is_readable: bool = True
+    positions: "array[int]" = field(default_factory=lambda: array("q"))
+    last_offsets: "array[int]" = field(default_factory=lambda: array("q"))
+    max_timestamps: "array[int]" = field(default_factory=lambda: array("q"))
+    producers: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """The last sequence and offset of each producer's last batch in this file."""
+    aborted: dict[int, "Aborted"] = field(default_factory=dict)
+    """What ended at which abort marker, by the marker's offset."""
+
+    @property
+    def max_timestamp(self) -> int:
+        """The largest time of any record; -1 without any."""
+        return max(self.max_timestamps, default=-1)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What is known about a log besides its file.
+
+    is_compacted: offsets may be missing. epochs: entries of the folder's epoch file, if there.
+    """
+
+    is_compacted: bool = False
+    epochs: Sequence[tuple[int, int]] = ()
+
+
+def scan_log(
+    file: str,
+    base_offset: int,
+    buffer: memoryview,
+    rules: Rules,
+    transactions: Transactions | None = None,
+) -> tuple[Scan, list[Finding]]:
+    """Walk one log file; `base_offset` is the one in its name.
+
+    `transactions` are those that the files before it have left open, and are carried on.
+    """
+    transactions = Transactions() if transactions is None else transactions
+    scan = Scan(file, base_offset, base_offset)
+    findings: list[Finding] = []
+    batches = Batches(buffer)
+    epoch = -1
+    for batch in batches:
+        header = batch.header
+        findings += (
+            Finding(file, batch.position, what) for what in _wrong(batch, scan, epoch, rules)
+        )
+        epoch = max(epoch, header.partition_leader_epoch)
+        scan.positions.append(batch.position)
+        scan.last_offsets.append(header.last_offset)
+        scan.max_timestamps.append(header.max_timestamp)
+        scan.end_offset = max(scan.end_offset, header.last_offset + 1)
+        if batch.is_valid:
+            _note_producer(scan, batch, transactions)
+    if batches.fault is not None:
+        scan.is_readable = False
+        left = batches.left_bytes
+        findings.append(Finding(file, batches.end, f"{left} bytes are no batch: {batches.fault}"))
+    return scan, findings
+
+
+def _wrong(batch: FoundBatch, scan: Scan, epoch: int, rules: Rules) -> Iterable[str]:
+    header, is_first = batch.header, not scan.positions
+    if not batch.is_valid:
+        yield "the checksum of the batch does not match"
+    if header.base_offset < scan.end_offset:
+        yield f"the batch begins at offset {header.base_offset}, expected {scan.end_offset} or more"
+    elif header.base_offset > scan.end_offset and not rules.is_compacted:
+        before = "the file's name says" if is_first else "the batch before ends with"
+        expected = scan.end_offset if is_first else scan.end_offset - 1
+        yield f"the batch begins at offset {header.base_offset}, {before} {expected}"
+    if header.last_offset_delta < 0:
+        yield f"the batch's last offset delta is {header.last_offset_delta}"
+    if header.partition_leader_epoch < epoch:
+        yield f"the leader epoch is {header.partition_leader_epoch}, after {epoch}"
+    elif rules.epochs:
+        known = _epoch_at(rules.epochs, header.base_offset)
+        if known is not None and known != header.partition_leader_epoch:
+            found = header.partition_leader_epoch
+            yield f"the leader epoch is {found}, the folder's epoch file says {known}"
+
+
+def _epoch_at(epochs: Sequence[tuple[int, int]], offset: int) -> int | None:
+    """The epoch in which an offset was written; None for one before the first that is known."""
+    found = None
+    for leader_epoch, start_offset in epochs:
+        if start_offset <= offset:
+            found = leader_epoch
+    return found
+
+
+def _note_producer(scan: Scan, batch: FoundBatch, transactions: Transactions) -> None:
+    header = batch.header
+    if header.producer_id < 0:
+        return
+    if header.is_control:
+        for record in iterate_records(batch.data):
+            marker = read_marker(record)
+            if marker is not None:
+                ended = transactions.end(header.producer_id, record.offset)
+                if not marker.is_commit:
+                    scan.aborted[record.offset] = ended
+        return
+    if header.is_transactional:
+        transactions.open.setdefault(header.producer_id, header.base_offset)
+    if header.base_sequence >= 0:
+        scan.producers[header.producer_id] = (header.last_sequence, header.last_offset)

@@ -1,0 +1,1 @@
+"""What the commands about a Kafka cluster do: answers as data, printed by whoever asked."""

@@ -1,0 +1,115 @@
+"""Settings of topics, brokers and groups: described with their sources, and changed."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from appliance.cli.output import CommandError, Exit
+from protocol.client.admin import Admin
+from protocol.client.admin_types import ConfigEntry, ConfigResource, ConfigSource, ResourceType
+from protocol.client.cluster import Cluster
+from protocol.client.group_admin import list_groups
+from protocol.client.topic_details import describe_topics, list_topics
+from protocol.errors import ApiError, ErrorCode
+
+DEFAULT_NAME = ""
+"""The resource that stands for all brokers."""
+
+DYNAMIC_SOURCES = {
+    ResourceType.TOPIC: ConfigSource.DYNAMIC_TOPIC_CONFIG,
+    ResourceType.BROKER: ConfigSource.DYNAMIC_BROKER_CONFIG,
+    ResourceType.BROKER_LOGGER: ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG,
+    ResourceType.CLIENT_METRICS: ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG,
+    ResourceType.GROUP: ConfigSource.DYNAMIC_GROUP_CONFIG,
+}
+
+_SETTING = re.compile(r"(?P<name>[^=,]+)=(?:\[(?P<list>[^\]]*)\]|(?P<value>[^,]*))(?:,|\Z)")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One resource's settings, sorted by name."""
+
+    resource: ConfigResource
+    entries: tuple[ConfigEntry, ...]
+
+
+async def names_of(cluster: Cluster, kind: ResourceType) -> list[str]:
+    """The resources of a kind that there are; of brokers the default too."""
+    if kind is ResourceType.TOPIC:
+        return sorted(await list_topics(cluster))
+    if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
+        brokers = (await cluster.metadata((), refresh=True)).brokers
+        ids = [str(node_id) for node_id in sorted(brokers)]
+        return [*ids, DEFAULT_NAME] if kind is ResourceType.BROKER else ids
+    if kind is ResourceType.GROUP:
+        return [one.group_id for one in (await list_groups(cluster)).groups]
+    return []
+
+
+async def describe(cluster: Cluster, resource: ConfigResource, *, all_sources: bool) -> Settings:
+    """What was set for a resource itself, or all that holds for it.
+
+    Raises CommandError for a topic that does not exist, ApiError for what the broker refuses.
+    """
+    if resource.type is ResourceType.TOPIC:
+        await refuse_missing_topic(cluster, resource.name)
+    found = await Admin(cluster).describe_configs([resource], with_synonyms=True)
+    source = source_of(resource)
+    entries = found.get(resource, {}).values()
+    return Settings(
+        resource,
+        tuple(
+            sorted(
+                (one for one in entries if all_sources or one.source == source),
+                key=lambda one: one.name,
+            )
+        ),
+    )
+
+
+def source_of(resource: ConfigResource) -> ConfigSource:
+    """Where what was set for the resource itself comes from."""
+    if resource.type is ResourceType.BROKER and resource.name == DEFAULT_NAME:
+        return ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+    return DYNAMIC_SOURCES[resource.type]
+
+
+async def refuse_missing_topic(cluster: Cluster, name: str) -> None:
+    """Raise CommandError for a topic that does not exist."""
+    details = (await describe_topics(cluster, [name]))[name]
+    if details.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        text = f"The topic '{name}' doesn't exist and doesn't have dynamic config."
+        raise CommandError(text, Exit.NOT_FOUND)
+    if details.error:
+        raise ApiError(details.error, f"topic {name!r}: {details.error.description}")
+
+
+async def alter(
+    cluster: Cluster, resource: ConfigResource, changes: Mapping[str, str | None]
+) -> None:
+    """Set settings, or with None take them back. Raises ApiError."""
+    await Admin(cluster).alter_configs({resource: changes})
+
+
+def parse_settings(text: str) -> dict[str, str]:
+    """`k1=v1,k2=[a,b]` as names and values. Raises CommandError."""
+    found: dict[str, str] = {}
+    position = 0
+    while position < len(text):
+        match = _SETTING.match(text, position)
+        if match is None:
+            expected = "expected key=value, or key=[a,b] for a list, and commas between"
+            raise CommandError(f"found {text[position:]!r}, {expected}", Exit.USAGE)
+        value = match["list"] if match["list"] is not None else match["value"]
+        found[match["name"].strip()] = value.strip()
+        position = match.end()
+    return found
+
+
+def source_name(number: int) -> str:
+    """A source as Kafka calls it."""
+    try:
+        return ConfigSource(number).name
+    except ValueError:
+        return ConfigSource.UNKNOWN.name

@@ -1,0 +1,232 @@
+"""Records read, by a group or by hand, from a named beginning to a named end."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from appliance.cli.output import CommandError, Exit
+from appliance.kafka.topics import Matcher
+from protocol.client.cluster import Cluster
+from protocol.client.consumer import Consumer
+from protocol.client.consumer_settings import ConsumerRecord, ConsumerSettings, OffsetReset
+from protocol.client.fetch_core import BatchOrigin, FetchedBatch
+from protocol.client.offsets_by_time import list_offsets
+from protocol.client.topic_details import list_topics
+from protocol.types import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    NO_LEADER_EPOCH,
+    NO_OFFSET,
+    TopicPartition,
+)
+
+POLL_MS = 250
+RECORDS_PER_POLL = 2_000
+
+
+class Begin(StrEnum):
+    """Where a reader without a committed offset begins."""
+
+    START = "start"
+    END = "end"
+    OFFSET = "offset"
+    LAST = "last"
+    """So many offsets before the end."""
+    TIME = "time"
+    """At the first record at or after Unix milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Where to begin; `value` is the offset, the count or the time, where there is one."""
+
+    kind: Begin
+    value: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to read.
+
+    pattern: instead of `topics`, those whose whole name matches.
+    partitions: only these of each topic; not with a group.
+    group_id: None reads by hand and leaves no group behind.
+    count_max: end after so many records; None: never for their number.
+    idle_ms: end when nothing came for so long; None: never for that.
+    ends: end at the end that the partitions have when they are first read.
+    """
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    partitions: tuple[int, ...] | None = None
+    beginning: Beginning = Beginning(Begin.END)
+    group_id: str | None = None
+    auto_commit: bool = True
+    isolation_level: int = 0
+    count_max: int | None = None
+    idle_ms: int | None = None
+    ends: bool = False
+
+
+class ReadRecord(NamedTuple):
+    """A record and the batch it came in."""
+
+    record: ConsumerRecord
+    leader_epoch: int
+    is_log_append_time: bool
+
+
+class Origins:
+    """Of which batch each record is that is handed out, kept until it is."""
+
+    def __init__(self) -> None:
+        self._batches: dict[TopicPartition, deque[BatchOrigin]] = {}
+
+    def note(self, fetched: Iterable[FetchedBatch]) -> None:
+        """Take what was fetched."""
+        for one in fetched:
+            if one.records:
+                self._batches.setdefault(one.tp, deque()).extend(one.origins)
+
+    def of(self, record: ConsumerRecord) -> ReadRecord:
+        """The record with its batch's account; records of a partition come in order."""
+        batches = self._batches.get(TopicPartition(record.topic, record.partition), deque())
+        while batches and batches[0].last_offset < record.offset:
+            batches.popleft()
+        origin = batches[0] if batches else BatchOrigin(record.offset, NO_LEADER_EPOCH, False)
+        return ReadRecord(record, origin.leader_epoch, origin.is_log_append_time)
+
+
+async def read(cluster: Cluster, wanted: Wanted, hand_out: Callable[[ReadRecord], None]) -> int:
+    """Hand out records until the end that was asked for; returns how many there were.
+
+    With a group their offsets are committed when it ends, and now and then meanwhile. Raises
+    CommandError for topics or partitions that do not exist, ApiError and ClientError.
+    """
+    resets = OffsetReset.EARLIEST if wanted.beginning.kind is Begin.START else OffsetReset.LATEST
+    settings = ConsumerSettings(
+        group_id=wanted.group_id,
+        auto_commit=wanted.auto_commit,
+        offset_reset=resets,
+        isolation_level=wanted.isolation_level,
+        max_poll_records=RECORDS_PER_POLL,
+    )
+    reading = _Reading(Consumer(cluster, settings), cluster, wanted, hand_out)
+    async with reading.consumer:
+        if wanted.group_id is None:
+            await reading.begin_by_hand()
+        else:
+            await reading.begin_in_group()
+        await reading.run()
+    return reading.count
+
+
+class _Reading:
+    """One run of `read`."""
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        cluster: Cluster,
+        wanted: Wanted,
+        hand_out: Callable[[ReadRecord], None],
+    ) -> None:
+        self.consumer = consumer
+        self.count = 0
+        self._cluster = cluster
+        self._wanted = wanted
+        self._hand_out = hand_out
+        self._origins = Origins()
+        self._ends: dict[TopicPartition, int] = {}
+        consumer.watch_batches(self._origins.note)
+
+    async def begin_by_hand(self) -> None:
+        """Assign all partitions that are meant, each at its beginning."""
+        tps = await self._partitions()
+        self.consumer.assign(tps)
+        for tp, offset in (await beginnings(self._cluster, tps, self._wanted)).items():
+            self.consumer.seek(tp, offset)
+
+    async def begin_in_group(self) -> None:
+        """Subscribe; that no topic of a pattern exists yet is no fault."""
+        if self._wanted.pattern is None:
+            await self._partitions()
+        self.consumer.subscribe(self._wanted.topics, pattern=self._wanted.pattern)
+
+    async def run(self) -> None:
+        """Read until one of the ends is reached."""
+        wanted, idle_since_s = self._wanted, time.monotonic()
+        while wanted.count_max is None or self.count < wanted.count_max:
+            if wanted.ends and await self._is_at_end():
+                return
+            left = RECORDS_PER_POLL
+            if wanted.count_max is not None:
+                left = min(left, wanted.count_max - self.count)
+            wait_ms = POLL_MS if wanted.idle_ms is None else min(POLL_MS, wanted.idle_ms)
+            found = await self.consumer.getmany(timeout_ms=wait_ms, max_records=left)
+            now_s = time.monotonic()
+            for records in found.values():
+                for record in records:
+                    self._hand_out(self._origins.of(record))
+                    self.count += 1
+            if found:
+                idle_since_s = now_s
+            elif wanted.idle_ms is not None and (now_s - idle_since_s) * 1000 >= wanted.idle_ms:
+                return
+
+    async def _partitions(self) -> list[TopicPartition]:
+        topics = await list_topics(self._cluster)
+        names: Sequence[str] = self._wanted.topics
+        if self._wanted.pattern is not None:
+            matches = Matcher(self._wanted.pattern)
+            names = [name for name, one in topics.items() if matches(name) and not one.is_internal]
+        tps = []
+        for name in names:
+            if name not in topics:
+                raise CommandError(f"topic {name!r} does not exist", Exit.NOT_FOUND)
+            there = [one.partition for one in topics[name].partitions]
+            for partition in self._wanted.partitions or there:
+                if partition not in there:
+                    text = f"topic {name!r} has no partition {partition}, it has {len(there)}"
+                    raise CommandError(text, Exit.NOT_FOUND)
+                tps.append(TopicPartition(name, partition))
+        return tps
+
+    async def _is_at_end(self) -> bool:
+        """Whether everything is read that was there when its partition was first assigned."""
+        tps = self.consumer.assignment
+        if new := [tp for tp in tps if tp not in self._ends]:
+            self._ends.update(await self.consumer.end_offsets(*new))
+        for tp in tps:
+            if await self.consumer.position(tp) < self._ends[tp]:
+                return False
+        return bool(tps) or self._wanted.group_id is None
+
+
+async def beginnings(
+    cluster: Cluster, tps: Sequence[TopicPartition], wanted: Wanted
+) -> dict[TopicPartition, int]:
+    """Where to begin in each partition: offsets, or the timestamps that stand for a log's ends."""
+    kind, value = wanted.beginning.kind, wanted.beginning.value
+    if kind is Begin.START:
+        return dict.fromkeys(tps, EARLIEST_TIMESTAMP)
+    if kind is Begin.END:
+        return dict.fromkeys(tps, LATEST_TIMESTAMP)
+    if kind is Begin.OFFSET:
+        return dict.fromkeys(tps, value)
+    asked = LATEST_TIMESTAMP if kind is Begin.LAST else value
+    found = await list_offsets(
+        cluster, dict.fromkeys(tps, asked), isolation_level=wanted.isolation_level
+    )
+    starts = await list_offsets(cluster, dict.fromkeys(tps, EARLIEST_TIMESTAMP))
+    begins: dict[TopicPartition, int] = {}
+    for tp in tps:
+        offset = found[tp].offset
+        if kind is Begin.LAST:
+            begins[tp] = max(starts[tp].offset, offset - value)
+        else:
+            begins[tp] = LATEST_TIMESTAMP if offset == NO_OFFSET else offset
+    return begins

@@ -1,0 +1,146 @@
+"""Records sent, and their fates counted: whatever was not stored is told before a command ends."""
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.kafka.lines import Headers
+from protocol.client.cluster import Cluster
+from protocol.client.errors import ClientError
+from protocol.client.producer import Producer
+from protocol.errors import ApiError
+
+READ_BYTES = 1 << 16
+LINE_BYTES_MAX = 64 << 20
+REASONS_KEPT = 3
+
+
+@dataclass(slots=True)
+class Tally:
+    """How many records were sent, are stored, and have failed, and why the first ones did."""
+
+    sent: int = 0
+    stored: int = 0
+    failed: int = 0
+    reasons: list[str] | None = None
+
+    def settle(self, error: BaseException | None) -> None:
+        """Note the fate of one record."""
+        if error is None:
+            self.stored += 1
+            return
+        self.failed += 1
+        self.reasons = self.reasons or []
+        if len(self.reasons) < REASONS_KEPT and str(error) not in self.reasons:
+            self.reasons.append(str(error))
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """One record to send; `partition` None leaves it to the key."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+    partition: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """At most so many records a second."""
+
+    per_second: float
+
+    async def wait(self, sent: int, began_s: float) -> None:
+        """Let it become time for record number `sent`, counted from 0."""
+        left_s = began_s + sent / self.per_second - time.monotonic()
+        if left_s > 0:
+            await asyncio.sleep(left_s)
+
+
+async def send(
+    cluster: Cluster,
+    topic: str,
+    records: AsyncIterator[Outgoing],
+    *,
+    settings: dict[str, Any],
+    tally: Tally,
+    pace: Pace | None = None,
+    per_transaction: int | None = None,
+    told: Callable[[Tally], None] | None = None,
+) -> None:
+    """Send all of `records`; returns, or raises what they raise, when each has its fate.
+
+    `settings` are the producer's. With a transactional id all is one transaction, or many of
+    `per_transaction` records; what breaks off in one is aborted.
+    """
+    producer = Producer(cluster, **settings)
+    is_transactional = settings.get("transactional_id") is not None
+    await producer.start()
+    began_s = time.monotonic()
+    try:
+        if is_transactional:
+            await producer.init_transactions()
+            producer.begin_transaction()
+        async for one in records:
+            if pace is not None:
+                await pace.wait(tally.sent, began_s)
+            is_whole = per_transaction and tally.sent and tally.sent % per_transaction == 0
+            if is_transactional and is_whole:
+                await producer.commit_transaction()
+                producer.begin_transaction()
+            future = await producer.send(
+                topic,
+                one.value,
+                key=one.key,
+                headers=one.headers,
+                partition=one.partition,
+            )
+            future.add_done_callback(lambda done: tally.settle(_error_of(done)))
+            tally.sent += 1
+            if told is not None:
+                told(tally)
+        if is_transactional:
+            await producer.commit_transaction()
+    finally:
+        await _finish(producer, tally)
+
+
+async def _finish(producer: Producer, tally: Tally) -> None:
+    """Wait for the fate of everything; a transaction that is open is aborted by closing."""
+    try:
+        await producer.flush()
+    except (ApiError, ClientError) as error:
+        tally.settle(error)
+    finally:
+        await producer.close()
+        # The callbacks of futures that have just been settled run in the loop's next turn.
+        await asyncio.sleep(0)
+
+
+def _error_of(done: "asyncio.Future[Any]") -> BaseException | None:
+    return asyncio.CancelledError() if done.cancelled() else done.exception()
+
+
+async def lines_of(descriptor: int) -> AsyncIterator[bytes]:
+    """The lines of a file or a pipe as they come, without their ends; the last may lack its own.
+
+    Raises ValueError for a line above LINE_BYTES_MAX.
+    """
+    held = bytearray()
+    while True:
+        more = await asyncio.to_thread(os.read, descriptor, READ_BYTES)
+        if not more:
+            break
+        held += more
+        *whole, rest = held.split(b"\n")
+        held = bytearray(rest)
+        for line in whole:
+            yield bytes(line).removesuffix(b"\r")
+        if len(held) > LINE_BYTES_MAX:
+            raise ValueError(f"found a line above {LINE_BYTES_MAX} bytes, expected line ends")
+    if held:
+        yield bytes(held)

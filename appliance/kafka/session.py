@@ -1,0 +1,66 @@
+"""One command's view of a cluster: opened, asked, closed; errors sorted by whose fault they are."""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from appliance.cli.output import CommandError, Exit
+from protocol.client.cluster import Cluster
+from protocol.client.errors import BrokerUnreachable, ClientError, RequestTimedOut
+from protocol.errors import ApiError, ErrorCode, WireError
+
+TIMEOUT_MS = 10_000
+
+T = TypeVar("T")
+
+NOT_FOUND = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+    }
+)
+
+
+@asynccontextmanager
+async def open_cluster(
+    bootstrap_servers: str, *, timeout_ms: int = TIMEOUT_MS, client_id: str = "millrace"
+) -> AsyncIterator[Cluster]:
+    """A cluster of which one broker has answered. Raises BrokerUnreachable, CommandError."""
+    try:
+        cluster = Cluster(bootstrap_servers, client_id=client_id, request_timeout_ms=timeout_ms)
+    except ValueError as error:
+        raise CommandError(f"bootstrap server: {error}", Exit.USAGE) from error
+    try:
+        await cluster.start(timeout_ms)
+        yield cluster
+    finally:
+        await cluster.close()
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run one command's work; what a cluster refuses or cannot do becomes a CommandError."""
+    try:
+        return asyncio.run(work)
+    except (ApiError, ClientError, WireError) as error:
+        raise CommandError(text_of(error), exit_of(error)) from error
+
+
+def text_of(error: BaseException) -> str:
+    """An error of the client's in one sentence."""
+    if isinstance(error, BrokerUnreachable):
+        return f"no broker answers: {error}"
+    return str(error)
+
+
+def exit_of(error: BaseException) -> Exit:
+    """The exit code that an error of the client's comes to."""
+    if isinstance(error, ApiError):
+        if error.code in NOT_FOUND:
+            return Exit.NOT_FOUND
+        return Exit.TIMEOUT if error.code == ErrorCode.REQUEST_TIMED_OUT else Exit.FAILED
+    if isinstance(error, RequestTimedOut):
+        return Exit.TIMEOUT
+    return Exit.UNREACHABLE if isinstance(error, BrokerUnreachable) else Exit.FAILED

@@ -1,0 +1,187 @@
+"""Topics listed, described, made, changed and deleted."""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from appliance.cli.output import CommandError, Exit
+from protocol.client.admin import Admin
+from protocol.client.admin_types import ConfigEntry, ConfigResource
+from protocol.client.cluster import Cluster
+from protocol.client.topic_details import (
+    PartitionDetails,
+    TopicDetails,
+    describe_topics,
+    list_topics,
+)
+from protocol.errors import ApiError, ErrorCode
+from protocol.types import ZERO_UUID, uuid_to_base64
+
+MIN_ISR = "min.insync.replicas"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicView:
+    """A topic with what was set for it, by whomever, and its settings in effect."""
+
+    details: TopicDetails
+    overrides: Mapping[str, str | None]
+    min_isr: int | None
+
+    @property
+    def name(self) -> str:
+        """The topic's name."""
+        return self.details.name
+
+    @property
+    def topic_id(self) -> str | None:
+        """Its id as Kafka writes it; None where the cluster has none."""
+        known = self.details.topic_id
+        return None if known == ZERO_UUID else uuid_to_base64(known)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Which partitions to show; all of them when every flag is off."""
+
+    under_replicated: bool = False
+    unavailable: bool = False
+    under_min_isr: bool = False
+    at_min_isr: bool = False
+
+    @property
+    def is_any(self) -> bool:
+        """Whether only partitions with a problem are wanted."""
+        return self.under_replicated or self.unavailable or self.under_min_isr or self.at_min_isr
+
+    def has(self, partition: PartitionDetails, min_isr: int | None, live: Collection[int]) -> bool:
+        """Whether a partition has one of the problems asked for."""
+        in_sync = len(partition.in_sync_replicas)
+        least = 0 if min_isr is None else min_isr
+        return (
+            (self.under_replicated and in_sync < len(partition.replicas))
+            or (
+                self.unavailable
+                and (partition.leader_id is None or partition.leader_id not in live)
+            )
+            or (self.under_min_isr and in_sync < least)
+            or (self.at_min_isr and in_sync == least)
+        )
+
+
+async def names(
+    cluster: Cluster, pattern: str | None = None, *, with_internal: bool = True
+) -> list[str]:
+    """The names that match, sorted. Raises ValueError for a pattern that is none."""
+    matches = Matcher(pattern)
+    return sorted(
+        topic.name
+        for topic in (await list_topics(cluster)).values()
+        if matches(topic.name) and (with_internal or not topic.is_internal)
+    )
+
+
+class Matcher:
+    """Whether a whole name matches a pattern in which a comma means "or", as in Kafka's tools."""
+
+    def __init__(self, pattern: str | None) -> None:
+        self._compiled: re.Pattern[str] | None = None
+        if pattern is not None:
+            text = pattern.strip().replace(",", "|").replace(" ", "").strip("\"'")
+            try:
+                self._compiled = re.compile(text)
+            except re.error as error:
+                raise ValueError(f"found {pattern!r}, expected a regular expression") from error
+
+    def __call__(self, name: str) -> bool:
+        return self._compiled is None or self._compiled.fullmatch(name) is not None
+
+
+async def views(cluster: Cluster, wanted: Sequence[str]) -> list[TopicView]:
+    """These topics with their settings, in this order; those that are gone are left out."""
+    details = await describe_topics(cluster, wanted)
+    there = [name for name in wanted if name in details and not details[name].error]
+    settings = await settings_of(cluster, there)
+    return [
+        TopicView(
+            details[name],
+            {
+                key: entry.value
+                for key, entry in sorted(settings.get(name, {}).items())
+                if not entry.is_default
+            },
+            _number(settings.get(name, {}).get(MIN_ISR)),
+        )
+        for name in there
+    ]
+
+
+async def settings_of(
+    cluster: Cluster, wanted: Collection[str]
+) -> dict[str, dict[str, ConfigEntry]]:
+    """The settings of topics, by name; nothing of one that is gone meanwhile."""
+    found: dict[str, dict[str, ConfigEntry]] = {}
+    if not wanted:
+        return found
+    admin = Admin(cluster)
+    resources = [ConfigResource.topic(name) for name in wanted]
+    try:
+        answers = await admin.describe_configs(resources)
+    except ApiError as error:
+        if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or len(wanted) == 1:
+            raise
+        # One of them was deleted meanwhile: each is asked for itself.
+        for name in wanted:
+            try:
+                found.update(await settings_of(cluster, [name]))
+            except ApiError as gone:
+                if gone.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise
+        return found
+    return {resource.name: entries for resource, entries in answers.items()}
+
+
+def _number(entry: ConfigEntry | None) -> int | None:
+    return int(entry.value) if entry is not None and entry.value else None
+
+
+def name_warning(name: str) -> str | None:
+    """What Kafka's tool says of names that its metrics cannot tell apart."""
+    if "." not in name and "_" not in name:
+        return None
+    return (
+        "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore"
+        " ('_') could collide. To avoid issues it is best to use either, but not both."
+    )
+
+
+def assignments_of(text: str | None) -> tuple[tuple[int, ...], ...]:
+    """The nodes of each partition, of `1:2,2:3`. Raises CommandError."""
+    if not text:
+        return ()
+    try:
+        found = tuple(
+            tuple(int(node) for node in partition.split(":")) for partition in text.split(",")
+        )
+    except ValueError as error:
+        expected = "expected node ids such as 1:2,2:3, a comma between partitions"
+        raise CommandError(f"found {text!r}, {expected}", Exit.USAGE) from error
+    for nodes in found:
+        if len(set(nodes)) != len(nodes):
+            shown = ":".join(map(str, nodes))
+            raise CommandError(f"found {shown}, expected each node once", Exit.USAGE)
+    return found
+
+
+async def grow(
+    cluster: Cluster, name: str, count: int, assignments: Sequence[Sequence[int]] = ()
+) -> None:
+    """Let a topic have so many partitions; `assignments` are those of all of them.
+
+    Raises ApiError.
+    """
+    added: dict[str, Sequence[Sequence[int]]] = {}
+    if assignments:
+        details = (await describe_topics(cluster, [name]))[name]
+        added[name] = assignments[len(details.partitions) :]
+    await Admin(cluster).create_partitions({name: count}, added)

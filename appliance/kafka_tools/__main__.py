@@ -1,0 +1,43 @@
+"""`python -m appliance.kafka_tools TOOL OPTIONS`, which the scripts in `bin/` are."""
+
+import os
+import sys
+from importlib import import_module
+
+from appliance.cli.output import Exit, say
+
+TOOLS = (
+    "topics",
+    "console-producer",
+    "console-consumer",
+    "consumer-groups",
+    "configs",
+    "get-offsets",
+    "delete-records",
+    "dump-log",
+    "broker-api-versions",
+    "log-dirs",
+    "transactions",
+)
+
+
+def main(arguments: list[str]) -> int:
+    """Run the tool that is named first; returns its exit code."""
+    if not arguments or arguments[0] not in TOOLS:
+        say(f"expected one of {', '.join(TOOLS)}")
+        return Exit.USAGE
+    module = import_module(f"appliance.kafka_tools.{arguments[0].replace('-', '_')}")
+    try:
+        code = module.main(arguments[1:])
+        sys.stdout.flush()
+        return int(code)
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        # Nobody reads any more; the interpreter must not complain about it at its end either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.CLOSED_PIPE
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,167 @@
+"""What all the tools share: how options are read, a cluster is opened, and errors end a tool.
+
+Options are spelled as in Kafka: `--name value`, `--name=value`, or any unambiguous beginning. The
+names that Kafka 4.2 replaced are taken too, with a notice on standard error. Exit codes are ours:
+0 done, 1 refused or failed, 2 usage, 4 not found, 5 no broker, 124 time is up.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from appliance.cli.output import CommandError, Exit, out, say
+from protocol.status import VERSION
+
+KAFKA_VERSION = "4.3.1"
+"""The Kafka whose tools these are compared with."""
+
+USABLE_PROPERTIES = frozenset(
+    {
+        "bootstrap.servers",
+        "client.id",
+        "request.timeout.ms",
+        "default.api.timeout.ms",
+        "security.protocol",
+    }
+)
+
+# What only says how Kafka's own client does its work, and changes nothing of the outcome.
+HARMLESS_PREFIXES = ("metadata.", "reconnect.", "retry.", "retries", "socket.", "connections.")
+
+
+class UsageFault(Exception):
+    """Options that do not go together; the text says which."""
+
+
+class ToolParser(argparse.ArgumentParser):
+    """The options of one tool; the list of them is its help."""
+
+    def __init__(self, name: str, about: str) -> None:
+        super().__init__(
+            prog=f"kafka-{name}",
+            description=about,
+            add_help=False,
+            allow_abbrev=True,
+            usage=f"kafka-{name} --bootstrap-server HOST:PORT OPTIONS",
+        )
+        self.add_argument("--help", action="store_true", help="Print usage information.")
+        self.add_argument("--version", action="store_true", help="Display the version.")
+
+    def connects(self, *, with_config: bool = True) -> None:
+        """Add what every tool needs that asks a broker."""
+        self.add_argument(
+            "--bootstrap-server", metavar="HOST:PORT", help="The server to connect to."
+        )
+        if with_config:
+            self.add_argument(
+                "--command-config", metavar="FILE", help="A file of client properties."
+            )
+
+    def error(self, message: str) -> NoReturn:
+        """As every complaint of argparse."""
+        raise UsageFault(message)
+
+
+def renamed(old: str, new: str) -> type[argparse.Action]:
+    """An action that takes an option's former name, and says what it is called since."""
+
+    class Renamed(argparse.Action):
+        def __call__(
+            self, parser: Any, namespace: Any, values: Any, option_string: Any = None
+        ) -> None:
+            say(f"Option {old} is deprecated and will be removed in a future version. Use {new}.")
+            before = getattr(namespace, self.dest, None)
+            taken = [*(before or []), values] if isinstance(before, list) else values
+            setattr(namespace, self.dest, taken)
+
+    return Renamed
+
+
+def read_properties(path: str | None) -> dict[str, str]:
+    """A file of Java properties. Raises CommandError for what this version cannot do."""
+    if path is None:
+        return {}
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise CommandError(f"{path}: {error.strerror}", Exit.USAGE) from error
+    found: dict[str, str] = {}
+    lines = iter(text.splitlines())
+    for line in lines:
+        stripped = line.strip()
+        while stripped.endswith("\\") and (following := next(lines, None)) is not None:
+            stripped = stripped[:-1] + following.strip()
+        if not stripped or stripped[0] in "#!":
+            continue
+        name, separator, value = stripped.partition("=")
+        if not separator:
+            name, _, value = stripped.partition(":")
+        found[name.strip()] = value.strip()
+    protocol = found.get("security.protocol", "PLAINTEXT")
+    if protocol != "PLAINTEXT":
+        text = f"{path}: security.protocol is {protocol}; this version speaks PLAINTEXT only"
+        raise CommandError(text, Exit.USAGE)
+    for name in found:
+        if name not in USABLE_PROPERTIES and not name.startswith(HARMLESS_PREFIXES):
+            say(f"{path}: {name} has no effect here")
+    return found
+
+
+def properties_of(pairs: Sequence[str]) -> dict[str, str]:
+    """`name=value` texts as a mapping. Raises UsageFault."""
+    found: dict[str, str] = {}
+    for pair in pairs:
+        name, separator, value = pair.partition("=")
+        if not separator or not name:
+            raise UsageFault(f"found {pair!r}, expected name=value")
+        found[name] = value
+    return found
+
+
+def one_of(options: argparse.Namespace, names: Sequence[str], complaint: str) -> str:
+    """Which one of these flags is set. Raises UsageFault with `complaint` unless exactly one is."""
+    chosen = [name for name in names if getattr(options, name.replace("-", "_"))]
+    if len(chosen) != 1:
+        raise UsageFault(complaint)
+    return chosen[0]
+
+
+def servers_of(options: argparse.Namespace, properties: dict[str, str] | None = None) -> str:
+    """The bootstrap servers. Raises UsageFault when there are none."""
+    found = options.bootstrap_server or (properties or {}).get("bootstrap.servers")
+    if not found:
+        raise UsageFault('Missing required argument "[bootstrap-server]"')
+    return str(found)
+
+
+def run_tool(
+    parser: ToolParser,
+    arguments: Sequence[str],
+    work: Callable[[argparse.Namespace], int | None],
+    *,
+    failed: Callable[[CommandError], None] | None = None,
+) -> int:
+    """Read the options and do the work; every error becomes words and an exit code."""
+    try:
+        options = parser.parse_args(list(arguments))
+        if options.help:
+            out(parser.format_help().rstrip())
+            return Exit.OK
+        if options.version:
+            out(f"millrace {VERSION} (options of Apache Kafka {KAFKA_VERSION})")
+            return Exit.OK
+        code = work(options)
+        sys.stdout.flush()
+        return Exit.OK if code is None else code
+    except UsageFault as error:
+        say(str(error))
+        say(parser.format_help().rstrip())
+        return Exit.USAGE
+    except CommandError as error:
+        if failed is None:
+            say(str(error))
+        else:
+            failed(error)
+        return error.code

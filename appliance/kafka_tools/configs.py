@@ -1,0 +1,205 @@
+"""`kafka-configs`: settings of topics, brokers and groups, described and changed."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from appliance.cli.output import CommandError, Exit, out, say
+from appliance.kafka import configs
+from appliance.kafka.configs import DEFAULT_NAME, Settings
+from appliance.kafka.session import open_cluster, run
+from appliance.kafka_tools.base import (
+    ToolParser,
+    UsageFault,
+    one_of,
+    read_properties,
+    run_tool,
+    servers_of,
+)
+from protocol.client.admin_types import ConfigEntry, ConfigResource, ResourceType
+from protocol.client.cluster import Cluster
+from protocol.errors import ApiError
+
+TYPES = {
+    "topics": ResourceType.TOPIC,
+    "brokers": ResourceType.BROKER,
+    "broker-loggers": ResourceType.BROKER_LOGGER,
+    "client-metrics": ResourceType.CLIENT_METRICS,
+    "groups": ResourceType.GROUP,
+}
+# What belongs to quotas and passwords, which this version's brokers do not have.
+NOT_SUPPORTED = ("users", "clients", "ips")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the tool."""
+
+    def failed(error: CommandError) -> None:
+        shown = " ".join(arguments)
+        if error.code != Exit.NOT_FOUND:
+            say(f"Error while executing config command with args '{shown}'")
+        (out if error.code == Exit.NOT_FOUND else say)(str(error))
+
+    return run_tool(_parser(), arguments, _work, failed=failed)
+
+
+def _parser() -> ToolParser:
+    parser = ToolParser("configs", "Describe and change settings of topics, brokers and groups.")
+    parser.connects()
+    add = parser.add_argument
+    for flag in ("describe", "alter", "all", "force", "entity-default", "broker-defaults"):
+        add(f"--{flag}", action="store_true")
+    add("--entity-type", choices=[*TYPES, *NOT_SUPPORTED])
+    add("--entity-name")
+    for name in ("topic", "broker", "broker-logger", "client-metrics", "group"):
+        add(f"--{name}")
+    for name in ("user", "client", "ip"):
+        add(f"--{name}")
+    add("--add-config", metavar="K1=V1,K2=[A,B]")
+    add("--add-config-file", metavar="FILE")
+    add("--delete-config", metavar="K1,K2")
+    return parser
+
+
+def _work(options: argparse.Namespace) -> None:
+    action = one_of(
+        options,
+        ("describe", "alter"),
+        "Command must include exactly one action: --describe, --alter",
+    )
+    kind, name = _entity(options)
+    changes = _changes(options) if action == "alter" else {}
+    if action == "alter" and name is None:
+        raise UsageFault("an entity name must be specified with --alter")
+    servers = servers_of(options, read_properties(options.command_config))
+
+    async def work() -> None:
+        async with open_cluster(servers) as cluster:
+            if action == "describe":
+                await _describe(cluster, kind, name, all_sources=options.all)
+            else:
+                assert name is not None, "checked above"
+                await _alter(cluster, ConfigResource(kind, name), changes)
+
+    run(work())
+
+
+def _entity(options: argparse.Namespace) -> tuple[ResourceType, str | None]:
+    """Which kind of thing is meant, and which one; None for all of them."""
+    short = {
+        "topic": "topics",
+        "broker": "brokers",
+        "broker_logger": "broker-loggers",
+        "client_metrics": "client-metrics",
+        "group": "groups",
+    }
+    chosen = [(kind, getattr(options, key)) for key, kind in short.items() if getattr(options, key)]
+    if options.broker_defaults:
+        chosen.append(("brokers", DEFAULT_NAME))
+    if options.entity_type:
+        name = DEFAULT_NAME if options.entity_default else options.entity_name
+        chosen.append((options.entity_type, name))
+    if options.user or options.client or options.ip or options.entity_type in NOT_SUPPORTED:
+        raise CommandError(
+            "users, clients and ips have quotas and passwords, which this version does not know",
+            Exit.FAILED,
+        )
+    if len(chosen) != 1:
+        raise UsageFault("expected one --entity-type, or one of --topic, --broker, --group, …")
+    kind, name = chosen[0]
+    if kind != "brokers" and name == DEFAULT_NAME:
+        raise UsageFault(f"{kind} have no default of their own")
+    return TYPES[kind], name
+
+
+def _changes(options: argparse.Namespace) -> dict[str, str | None]:
+    changes: dict[str, str | None] = {}
+    if options.add_config and options.add_config_file:
+        raise UsageFault("Only one of --add-config or --add-config-file can be specified")
+    if options.delete_config:
+        changes.update(dict.fromkeys(name.strip() for name in options.delete_config.split(",")))
+    if options.add_config:
+        changes.update(configs.parse_settings(options.add_config))
+    if options.add_config_file:
+        changes.update(_settings_of_file(options.add_config_file))
+    if not changes:
+        raise UsageFault("--alter needs --add-config, --add-config-file or --delete-config")
+    return changes
+
+
+def _settings_of_file(path: str) -> dict[str, str]:
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise CommandError(f"{path}: {error.strerror}", Exit.USAGE) from error
+    found: dict[str, str] = {}
+    for line in lines:
+        name, separator, value = line.partition("=")
+        if separator and not name.lstrip().startswith(("#", "!")):
+            found[name.strip()] = value.strip()
+    return found
+
+
+async def _describe(
+    cluster: Cluster, kind: ResourceType, name: str | None, *, all_sources: bool
+) -> None:
+    names = [name] if name is not None else await configs.names_of(cluster, kind)
+    for one in names:
+        resource = ConfigResource(kind, one)
+        try:
+            found = await configs.describe(cluster, resource, all_sources=all_sources)
+        except ApiError as error:
+            raise CommandError(_own_words(resource, error), Exit.FAILED) from error
+        out(head_of(resource, all_sources=all_sources))
+        for line in lines_of(found):
+            out(line)
+
+
+def head_of(resource: ConfigResource, *, all_sources: bool) -> str:
+    """The line above a resource's settings."""
+    if resource.type is ResourceType.BROKER and resource.name == DEFAULT_NAME:
+        return "Default configs for brokers in the cluster are:"
+    which = "All" if all_sources else "Dynamic"
+    return f"{which} configs for {_singular(resource.type)} {resource.name} are:"
+
+
+def _singular(kind: ResourceType) -> str:
+    if kind is ResourceType.CLIENT_METRICS:
+        return "client-metric"
+    return kind.name.lower().replace("_", "-")
+
+
+def lines_of(settings: Settings) -> list[str]:
+    """Each setting with where it comes from."""
+    return [f"  {line_of(entry)}" for entry in settings.entries]
+
+
+def line_of(entry: ConfigEntry) -> str:
+    """One setting, its value, and the places it could come from."""
+    synonyms = ", ".join(
+        f"{configs.source_name(one.source)}:{one.name}={_text(one.value)}" for one in entry.synonyms
+    )
+    sensitive = str(entry.is_sensitive).lower()
+    return f"{entry.name}={_text(entry.value)} sensitive={sensitive} synonyms={{{synonyms}}}"
+
+
+def _text(value: str | None) -> str:
+    return "null" if value is None else value
+
+
+async def _alter(
+    cluster: Cluster, resource: ConfigResource, changes: dict[str, str | None]
+) -> None:
+    try:
+        await configs.alter(cluster, resource, changes)
+    except ApiError as error:
+        raise CommandError(_own_words(resource, error), Exit.FAILED) from error
+    if resource.type is ResourceType.BROKER and resource.name == DEFAULT_NAME:
+        out("Completed updating default config for brokers in the cluster.")
+    else:
+        out(f"Completed updating config for {_singular(resource.type)} {resource.name}.")
+
+
+def _own_words(resource: ConfigResource, error: ApiError) -> str:
+    """The broker's words, before which our client puts whose setting it is."""
+    return error.message.removeprefix(f"{resource.type.name.lower()} {resource.name}: ")

@@ -1,0 +1,111 @@
+"""`kafka-dump-log`: log files printed and checked.
+
+Unlike Kafka's, it ends with code 3 when it finds damage, and says all of it on standard error.
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from appliance.cli.output import CommandError, Exit, out, say
+from appliance.dump import lines
+from appliance.dump.folder import SUFFIXES, base_offset_of, check_files, mapped
+from appliance.kafka_tools.base import ToolParser, UsageFault, run_tool
+
+MAX_MESSAGE_BYTES = 5 << 20
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the tool."""
+    return run_tool(_parser(), arguments, _work)
+
+
+def _parser() -> ToolParser:
+    parser = ToolParser("dump-log", "Print log files, indexes and snapshots, and check them.")
+    add = parser.add_argument
+    add("--files", metavar="FILE,…")
+    for flag in ("deep-iteration", "print-data-log", "verify-index-only", "index-sanity-check"):
+        add(f"--{flag}", action="store_true")
+    for flag in ("offsets-decoder", "transaction-log-decoder", "cluster-metadata-decoder"):
+        add(f"--{flag}", action="store_true")
+    add("--skip-record-metadata", action="store_true")
+    add("--max-bytes", type=int)
+    add("--max-message-size", type=int, default=MAX_MESSAGE_BYTES, help="Taken, without effect.")
+    add("--key-decoder-class", help="Taken, without effect: keys are printed as text.")
+    add("--value-decoder-class", help="Taken, without effect: values are printed as text.")
+    return parser
+
+
+def _work(options: argparse.Namespace) -> int:
+    if not options.files:
+        raise UsageFault('Missing required argument "[files]"')
+    paths = [Path(name) for name in options.files.split(",") if name]
+    for path in paths:
+        if base_offset_of(path) is None:
+            known = ", ".join(SUFFIXES)
+            raise CommandError(f"Ignoring unknown file {path}; known are {known}", Exit.USAGE)
+        if not path.is_file():
+            raise CommandError(f"{path}: no such file", Exit.NOT_FOUND)
+    for path in paths:
+        out(f"Dumping {path}")
+        _print(path, options)
+    found = check_files(paths).findings
+    for finding in found:
+        say(str(finding))
+    return Exit.CONDITION if found else Exit.OK
+
+
+def _print(path: Path, options: argparse.Namespace) -> None:
+    if options.verify_index_only and path.suffix in (".index", ".timeindex"):
+        return
+    if options.index_sanity_check and path.suffix in (".index", ".timeindex"):
+        if not path.stat().st_size:
+            out(f"{path} is empty.")
+        elif not check_files([path]).findings:
+            out(f"{path} passed sanity check.")
+        return
+    base_offset = base_offset_of(path)
+    assert base_offset is not None, "checked before anything is printed"
+    if path.suffix == ".log":
+        _print_log(path, base_offset, options)
+        return
+    data = path.read_bytes()
+    try:
+        match path.suffix:
+            case ".index":
+                found = lines.offset_index_lines(data, base_offset)
+            case ".timeindex":
+                found = lines.time_index_lines(data, base_offset)
+            case ".txnindex":
+                found = lines.txn_index_lines(data)
+            case _:
+                found = lines.snapshot_lines(data)
+        for line in found:
+            out(line)
+    except ValueError:
+        # What is wrong with it is told with all that is wrong.
+        return
+
+
+def _print_log(path: Path, base_offset: int, options: argparse.Namespace) -> None:
+    decoder = None
+    for flag, name in (
+        (options.print_data_log, "plain"),
+        (options.offsets_decoder, "offsets"),
+        (options.transaction_log_decoder, "transactions"),
+        (options.cluster_metadata_decoder, "metadata"),
+    ):
+        if flag:
+            decoder = lines.DECODERS[name]
+    with mapped(path) as buffer:
+        for line in lines.log_lines(
+            buffer,
+            base_offset,
+            decoder=decoder,
+            with_records=options.deep_iteration or decoder is not None,
+            with_metadata=not options.skip_record_metadata,
+            bytes_max=options.max_bytes,
+        ):
+            out(line)
+        if options.max_bytes is None and (left := lines.left_line(buffer, str(path))):
+            out(left)

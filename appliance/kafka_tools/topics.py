@@ -1,0 +1,215 @@
+"""`kafka-topics`: list, describe, create, alter and delete topics."""
+
+import argparse
+from collections.abc import Sequence
+
+from appliance.cli.output import CommandError, Exit, out
+from appliance.kafka import topics
+from appliance.kafka.session import open_cluster, run
+from appliance.kafka.topics import Problem, TopicView
+from appliance.kafka_tools.base import (
+    ToolParser,
+    UsageFault,
+    one_of,
+    properties_of,
+    read_properties,
+    run_tool,
+    servers_of,
+)
+from protocol.client.admin import Admin
+from protocol.client.admin_types import TopicSpec
+from protocol.client.cluster import Cluster
+from protocol.client.topic_details import PartitionDetails
+from protocol.errors import ApiError, ErrorCode
+
+ACTIONS = ("list", "describe", "create", "alter", "delete")
+COMPLAINT = (
+    "Command must include exactly one action: --list, --describe, --create, --alter or --delete"
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the tool."""
+    return run_tool(_parser(), arguments, _work, failed=_failed)
+
+
+def _parser() -> ToolParser:
+    parser = ToolParser("topics", "Create, delete, describe, or change a topic.")
+    parser.connects()
+    for action in ACTIONS:
+        parser.add_argument(f"--{action}", action="store_true")
+    add = parser.add_argument
+    add("--topic", help="With --create the name, else a regular expression.")
+    add("--topic-id", help="With --describe: the id of a topic.")
+    add("--partitions", type=int)
+    add("--replication-factor", type=int)
+    add("--replica-assignment", metavar="1:2,2:3", help="Which brokers hold which partition.")
+    add("--config", action="append", default=[], metavar="NAME=VALUE")
+    add("--if-exists", action="store_true")
+    add("--if-not-exists", action="store_true")
+    add("--exclude-internal", action="store_true")
+    add("--topics-with-overrides", action="store_true")
+    for problem in ("under-replicated", "unavailable", "under-min-isr", "at-min-isr"):
+        add(f"--{problem}-partitions", action="store_true")
+    add("--partition-size-limit-per-response", type=int, help="Taken, and without effect.")
+    return parser
+
+
+def _failed(error: CommandError) -> None:
+    out(f"Error while executing topic command : {error}")
+
+
+def _work(options: argparse.Namespace) -> None:
+    action = one_of(options, ACTIONS, COMPLAINT)
+    if action in ("create", "alter", "delete") and not options.topic:
+        raise UsageFault('Missing required argument "[topic]"')
+    if action == "alter" and options.partitions is None:
+        raise UsageFault('Missing required argument "[partitions]"')
+    if action == "alter" and options.config:
+        raise UsageFault("settings are changed by kafka-configs, not by --alter --config")
+    if options.replica_assignment and options.replication_factor:
+        raise UsageFault("--replica-assignment and --replication-factor exclude each other")
+    servers = servers_of(options, read_properties(options.command_config))
+
+    async def work() -> None:
+        async with open_cluster(servers) as cluster:
+            await _ACTIONS[action](cluster, options)
+
+    run(work())
+
+
+async def _list(cluster: Cluster, options: argparse.Namespace) -> None:
+    for name in await _matching(cluster, options):
+        out(name)
+
+
+async def _describe(cluster: Cluster, options: argparse.Namespace) -> None:
+    names = await _matching(cluster, options)
+    if not names and options.topic and not options.if_exists:
+        raise _missing(options.topic)
+    problem = Problem(
+        options.under_replicated_partitions,
+        options.unavailable_partitions,
+        options.under_min_isr_partitions,
+        options.at_min_isr_partitions,
+    )
+    live = set(cluster.current.brokers)
+    views = await topics.views(cluster, names)
+    if options.topic_id:
+        views = [view for view in views if view.topic_id == options.topic_id]
+        if not views and not options.if_exists:
+            text = f"TopicId '{options.topic_id}' does not exist as expected"
+            raise CommandError(text, Exit.NOT_FOUND)
+    for view in views:
+        if options.topics_with_overrides and not view.overrides:
+            continue
+        if not problem.is_any:
+            out(topic_line(view))
+        if options.topics_with_overrides:
+            continue
+        for partition in view.details.partitions:
+            if not problem.is_any or problem.has(partition, view.min_isr, live):
+                out(partition_line(view.name, partition))
+
+
+def topic_line(view: TopicView) -> str:
+    """A topic's own line of `--describe`."""
+    words = [f"Topic: {view.name}"]
+    if view.topic_id is not None:
+        words.append(f"TopicId: {view.topic_id}")
+    settings = ",".join(f"{key}={value}" for key, value in view.overrides.items())
+    words += [
+        f"PartitionCount: {len(view.details.partitions)}",
+        f"ReplicationFactor: {view.details.replication_factor}",
+        f"Configs: {settings}",
+    ]
+    return "\t".join(words)
+
+
+def partition_line(topic: str, partition: PartitionDetails) -> str:
+    """A partition's line of `--describe`."""
+    leader = "none" if partition.leader_id is None else str(partition.leader_id)
+    return "\t".join(
+        (
+            f"\tTopic: {topic}",
+            f"Partition: {partition.partition}",
+            f"Leader: {leader}",
+            f"Replicas: {_ids(partition.replicas)}",
+            f"Isr: {_ids(partition.in_sync_replicas)}",
+            f"Elr: {_ids(partition.eligible_leader_replicas)}",
+            f"LastKnownElr: {_ids(partition.last_known_elr)}",
+        )
+    )
+
+
+def _ids(node_ids: tuple[int, ...] | None) -> str:
+    return "N/A" if node_ids is None else ",".join(map(str, node_ids))
+
+
+async def _create(cluster: Cluster, options: argparse.Namespace) -> None:
+    if warning := topics.name_warning(options.topic):
+        out(warning)
+    spec = TopicSpec(
+        options.topic,
+        options.partitions,
+        options.replication_factor,
+        properties_of(options.config),
+        topics.assignments_of(options.replica_assignment),
+    )
+    try:
+        await Admin(cluster).create_topics([spec])
+    except ApiError as error:
+        if error.code == ErrorCode.TOPIC_ALREADY_EXISTS:
+            if options.if_not_exists:
+                return
+            text = f"Topic '{options.topic}' already exists."
+            raise CommandError(text, Exit.FAILED) from error
+        raise _without_name(options.topic, error) from error
+    out(f"Created topic {options.topic}.")
+
+
+async def _alter(cluster: Cluster, options: argparse.Namespace) -> None:
+    names = await _matching(cluster, options)
+    if not names and not options.if_exists:
+        raise _missing(options.topic)
+    assignments = topics.assignments_of(options.replica_assignment)
+    for name in names:
+        try:
+            await topics.grow(cluster, name, options.partitions, assignments)
+        except ApiError as error:
+            raise _without_name(name, error) from error
+
+
+async def _delete(cluster: Cluster, options: argparse.Namespace) -> None:
+    names = await _matching(cluster, options)
+    if not names and not options.if_exists:
+        raise _missing(options.topic)
+    if names:
+        await Admin(cluster).delete_topics(names)
+
+
+async def _matching(cluster: Cluster, options: argparse.Namespace) -> list[str]:
+    try:
+        return await topics.names(
+            cluster, options.topic, with_internal=not options.exclude_internal
+        )
+    except ValueError as error:
+        raise UsageFault(str(error)) from error
+
+
+def _missing(pattern: str) -> CommandError:
+    return CommandError(f"Topic '{pattern}' does not exist as expected", Exit.NOT_FOUND)
+
+
+def _without_name(name: str, error: ApiError) -> CommandError:
+    """The broker's own words, before which our client puts the topic."""
+    return CommandError(str(error.detail or error).removeprefix(f"{name}: "), Exit.FAILED)
+
+
+_ACTIONS = {
+    "list": _list,
+    "describe": _describe,
+    "create": _create,
+    "alter": _alter,
+    "delete": _delete,
+}

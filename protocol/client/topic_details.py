@@ -1,0 +1,165 @@
+"""Topics as an administrator sees them: ids, replicas, who is in sync, who may lead next.
+
+Floor: client. Asked in pages of brokers that can (Kafka 3.8 and later), which alone say who is an
+eligible leader; of others by Metadata.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from protocol.client.errors import UnsupportedVersion
+from protocol.errors import ErrorCode
+from protocol.messages.metadata import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponsePartition,
+    TopicRequest,
+)
+from protocol.types import NO_NODE, Uuid
+
+if TYPE_CHECKING:
+    from protocol.client.cluster import Cluster
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDetails:
+    """One partition; `leader_id` None while it has none, a list None where no broker tells it."""
+
+    partition: int
+    leader_id: int | None
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    in_sync_replicas: tuple[int, ...]
+    eligible_leader_replicas: tuple[int, ...] | None
+    last_known_elr: tuple[int, ...] | None
+    offline_replicas: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDetails:
+    """One topic; with an error it has no partitions. `topic_id` is ZERO_UUID where unknown."""
+
+    name: str
+    topic_id: Uuid
+    is_internal: bool
+    partitions: tuple[PartitionDetails, ...]
+    error: ErrorCode = ErrorCode.NONE
+
+    @property
+    def replication_factor(self) -> int:
+        """How many replicas the first partition has; 0 without partitions."""
+        return len(self.partitions[0].replicas) if self.partitions else 0
+
+
+async def describe_topics(
+    cluster: "Cluster", names: Collection[str] | None = None, *, timeout_ms: int | None = None
+) -> dict[str, TopicDetails]:
+    """These topics (None: all there are), by name; one that does not exist has its error.
+
+    Raises BrokerUnreachable, ConnectionLost and UnsupportedVersion as the cluster does.
+    """
+
+    async def attempt(left_ms: int) -> dict[str, TopicDetails]:
+        if names is not None and not names:
+            return {}
+        if names is None:
+            # Only Metadata knows which topics there are.
+            return await _by_metadata(cluster, None, left_ms)
+        try:
+            return await _by_pages(cluster, sorted(set(names)), left_ms)
+        except UnsupportedVersion:
+            return await _by_metadata(cluster, names, left_ms)
+
+    found = await cluster.repeat(attempt, timeout_ms)
+    if names is None and found:
+        return await describe_topics(cluster, list(found), timeout_ms=timeout_ms)
+    return found
+
+
+async def list_topics(
+    cluster: "Cluster", *, timeout_ms: int | None = None
+) -> dict[str, TopicDetails]:
+    """All topics by name, with what Metadata tells of them."""
+    return await cluster.repeat(lambda left_ms: _by_metadata(cluster, None, left_ms), timeout_ms)
+
+
+async def _by_pages(
+    cluster: "Cluster", names: list[str], timeout_ms: int
+) -> dict[str, TopicDetails]:
+    found: dict[str, TopicDetails] = {}
+    cursor: Cursor | None = None
+    while True:
+        request = DescribeTopicPartitionsRequest(
+            topics=[TopicRequest(name=name) for name in names], cursor=cursor
+        )
+        response: DescribeTopicPartitionsResponse = await cluster.request(
+            None, request, timeout_ms=timeout_ms
+        )
+        for topic in response.topics:
+            name = topic.name or ""
+            known = found.get(name)
+            partitions = tuple(map(_of_page, topic.partitions))
+            found[name] = TopicDetails(
+                name,
+                topic.topic_id,
+                topic.is_internal,
+                # A topic may go on from one page to the next.
+                (known.partitions if known else ()) + partitions,
+                ErrorCode.of(topic.error_code),
+            )
+        cursor = response.next_cursor
+        if cursor is None:
+            return found
+
+
+async def _by_metadata(
+    cluster: "Cluster", names: Iterable[str] | None, timeout_ms: int
+) -> dict[str, TopicDetails]:
+    request = MetadataRequest(
+        topics=None if names is None else [MetadataRequestTopic(name=name) for name in names],
+        allow_auto_topic_creation=False,
+    )
+    response: MetadataResponse = await cluster.request(None, request, timeout_ms=timeout_ms)
+    return {
+        topic.name or "": TopicDetails(
+            topic.name or "",
+            topic.topic_id,
+            topic.is_internal,
+            tuple(sorted(map(_of_metadata, topic.partitions), key=lambda one: one.partition)),
+            ErrorCode.of(topic.error_code),
+        )
+        for topic in response.topics
+    }
+
+
+def _of_page(one: DescribeTopicPartitionsResponsePartition) -> PartitionDetails:
+    eligible, last_known = one.eligible_leader_replicas, one.last_known_elr
+    return PartitionDetails(
+        one.partition_index,
+        None if one.leader_id == NO_NODE else one.leader_id,
+        one.leader_epoch,
+        tuple(one.replica_nodes),
+        tuple(one.isr_nodes),
+        None if eligible is None else tuple(eligible),
+        None if last_known is None else tuple(last_known),
+        tuple(one.offline_replicas),
+    )
+
+
+def _of_metadata(one: MetadataResponsePartition) -> PartitionDetails:
+    return PartitionDetails(
+        one.partition_index,
+        None if one.leader_id == NO_NODE else one.leader_id,
+        one.leader_epoch,
+        tuple(one.replica_nodes),
+        tuple(one.isr_nodes),
+        None,
+        None,
+        tuple(one.offline_replicas),
+    )

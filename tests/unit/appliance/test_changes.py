@@ -1,0 +1,69 @@
+"""Which parts of a running mill another configuration concerns."""
+
+from pathlib import Path
+
+import pytest
+
+from appliance.changes import Differences, differences
+from appliance.config.load import load_text
+from appliance.home import CODE, find_home
+from appliance.init import initialise
+from appliance.parts import Placement
+from appliance.settings import Mill
+
+SHIPPED = (CODE / "configs" / "millrace.yaml").read_text()
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    initialise(find_home({"MILLRACE_HOME": str(tmp_path)}), 1)
+    return tmp_path
+
+
+def mill(home: Path, text: str) -> Mill:
+    loaded = load_text(text, "m", home, {})
+    return Mill(find_home({"MILLRACE_HOME": str(home)}), loaded.config, Placement())
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ("# words", "# other words", Differences()),
+        ("refresh: 2s", "refresh: 3s", Differences(("monitor",))),
+        ("127.0.0.1:8090", "127.0.0.1:8099", Differences(("monitor",))),
+        ("compression: gzip", "compression: none", Differences(("collector",))),
+        ("trigger: 100ms", "trigger: 200ms", Differences(("stream",))),
+        ("num.partitions: 3", "num.partitions: 4", Differences(("broker-1",))),
+        # The stream takes metrics over while it runs.
+        ("key: status, measure: count", "key: method, measure: count", Differences()),
+        ("  redis: {}", "  redis: null", Differences(("stream", "monitor"), (), ("redis",))),
+        (
+            "bootstrap_servers: null",
+            "bootstrap_servers: 'k:1'",
+            Differences(("collector", "stream", "monitor"), (), ("broker-1",)),
+        ),
+        (
+            "\nmonitor:\n",
+            "\nports: {redis: 6399}\nmonitor:\n",
+            Differences(("redis", "stream", "monitor")),
+        ),
+    ],
+)
+def test_parts_that_a_change_concerns(
+    home: Path, before: str, after: str, expected: Differences
+) -> None:
+    text = SHIPPED.replace(before, after, 1)
+    assert text != SHIPPED or before.startswith("#")
+    assert differences(mill(home, SHIPPED), mill(home, text)) == expected
+    back = differences(mill(home, text), mill(home, SHIPPED))
+    assert (back.changed, back.removed, back.added) == (
+        expected.changed,
+        expected.added,
+        expected.removed,
+    )
+
+
+def test_differences_read_as_a_sentence() -> None:
+    found = Differences(("stream", "monitor"), ("mysql",), ("redis",))
+    assert str(found) == "stream, monitor start anew; mysql starts; redis stops"
+    assert not Differences()

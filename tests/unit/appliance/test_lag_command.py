@@ -1,0 +1,110 @@
+"""`lag`: what it prints of the monitor's rows, and how it ends."""
+
+import contextlib
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.appliance.test_commands import config, run
+
+
+def row(group: str, lag: int | None, known: int = 2) -> dict[str, Any]:
+    return {
+        "group": group,
+        "state": "Stable",
+        "lag": lag,
+        "known": known if lag is not None else 0,
+        "partitions": 2,
+        "time_lag_ms": 61_000,
+    }
+
+
+@contextlib.contextmanager
+def monitor(
+    home: Path, rows: list[dict[str, Any]], groups: list[str], errors: list[str] | None = None
+) -> Iterator[None]:
+    """A monitor that has these rows of lag, and knows these groups."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            data = rows if "/lag" in self.path else [{"group": name} for name in groups]
+            faults = [{"source": "broker 1", "text": text} for text in errors or []]
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps({"data": data, "errors": faults}).encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    config(home, f"monitor: {{listen: '127.0.0.1:{server.server_port}'}}")
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def test_a_group_that_nobody_knows_is_said_to_be_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monitor(tmp_path, [row("a", 1)], ["a", "mine"]):
+        code, out, err = run(monkeypatch, tmp_path, "lag", "min")
+    assert (code, out) == (4, [])
+    assert "no group 'min' has committed anything; there are a, mine; did you mean mine?" in err[0]
+
+
+def test_lags_that_are_all_unknown_are_no_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monitor(tmp_path, [row("a", None)], ["a"], ["gives no answer"]):
+        code, out, err = run(monkeypatch, tmp_path, "lag")
+    assert code == 3
+    assert "unknown" in out[1]
+    assert "no lag is known: broker 1: gives no answer" in err[-1]
+
+
+def test_lags_are_printed_and_filtered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monitor(tmp_path, [row("a", 1), row("b", 20)], ["a", "b"]):
+        code, out, _ = run(monkeypatch, tmp_path, "lag", "b")
+        assert code == 0
+        assert out[0].split() == ["GROUP", "STATE", "LAG", "KNOWN", "PARTITIONS", "TIME_LAG"]
+        assert out[1].split() == ["b", "Stable", "20", "2", "2", "1m", "1s"]
+        assert len(out) == 2
+        code, out, _ = run(monkeypatch, tmp_path, "lag", "--json")
+        assert [one["lag"] for one in json.loads(out[0])["data"]] == [1, 20]
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "code", "word"),
+    [
+        ([row("a", 20)], ["--fail-on", "20"], 0, ""),
+        ([row("a", 21)], ["--fail-on", "20"], 3, "a: lag 21, expected ≤ 20"),
+        ([row("a", 21)], ["--fail-above", "20", "--watch"], 3, "a: lag 21, expected ≤ 20"),
+        ([row("a", 1, known=1)], ["--fail-on", "20"], 3, "a: lag unknown"),
+        ([], ["--fail-on", "0"], 0, "no group has committed anything yet"),
+        ([row("a", 1)], ["--per", "broker"], 2, "expected partition, topic or group"),
+        ([row("a", 1)], ["--every", "soon"], 2, "duration"),
+        ([{**row("a", 1), "topic": "t"}], ["--topic", "u"], 4, "'u'"),
+    ],
+)
+def test_how_it_ends(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    rows: list[dict[str, Any]],
+    options: list[str],
+    code: int,
+    word: str,
+) -> None:
+    with monitor(tmp_path, rows, ["a"]):
+        found, _, err = run(monkeypatch, tmp_path, "lag", *options)
+    assert found == code, err
+    assert word in "\n".join(err)

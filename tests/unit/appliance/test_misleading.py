@@ -1,0 +1,250 @@
+"""Commands that once said what was not so."""
+
+import signal
+import socket
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from appliance import lifecycle
+from appliance.checks import Level
+from appliance.cli import mill_commands, recount_command
+from appliance.cli.doctor import flush_latency
+from appliance.cli.output import CommandError, Exit
+from appliance.cli.recount_command import _moment_ms, progress_text
+from appliance.home import find_home
+from appliance.init import initialise
+from appliance.processes import holder_of
+from tests.harness.ports import free_port
+from tests.unit.appliance.test_commands import config, mill, run
+
+
+def test_a_check_without_a_broker_is_no_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    config(tmp_path, f"cluster: {{bootstrap_servers: '127.0.0.1:{free_port()}'}}")
+    code, _, err = run(monkeypatch, tmp_path, "collector", "check")
+    assert code == Exit.UNREACHABLE
+    assert any("positions unknown" in line for line in err), err
+
+
+def test_once_says_that_no_broker_answers_instead_of_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config(tmp_path, f"cluster: {{bootstrap_servers: '127.0.0.1:{free_port()}'}}")
+    monkeypatch.setattr("appliance.cli.collector_commands.REACH_TIMEOUT_MS", 200)
+    code, _, err = run(monkeypatch, tmp_path, "collector", "once")
+    assert code == Exit.UNREACHABLE
+    assert "nothing was read, for no broker answers" in err[0]
+
+
+def test_once_beside_a_collector_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config(tmp_path, "")
+    parts = [{"part": "collector", "pid": 7}]
+    monkeypatch.setattr(lifecycle, "snapshot", lambda home: {"parts": parts})
+    code, _, err = run(monkeypatch, tmp_path, "collector", "once")
+    assert code == Exit.CONDITION
+    assert "./millrace stop collector" in err[0]
+
+
+@pytest.mark.parametrize("since", ["0s", "2099-01-01", "2099-01-01T00:00Z"])
+def test_a_recount_of_lines_that_are_still_to_come_is_refused(since: str) -> None:
+    with pytest.raises(CommandError, match="no line has arrived since then") as raised:
+        _moment_ms(since)
+    assert raised.value.code == Exit.USAGE
+
+
+def test_a_recount_whose_metric_was_taken_out_is_no_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter([(2_400_000, None), None])
+    monkeypatch.setattr(recount_command, "_left", lambda mill, metric: next(answers))
+    monkeypatch.setattr(recount_command, "_has_left", lambda mill, metric: True)
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    with pytest.raises(CommandError, match=r"600,000 of 3,000,000 lines were counted") as raised:
+        recount_command._follow(mill(tmp_path), "m", 3_000_000)
+    assert raised.value.code == Exit.CONDITION
+
+
+def test_the_time_left_is_told_by_a_rate_over_some_time() -> None:
+    assert progress_text("m", 100, [(0.0, 100), (1.0, 40)]) == "m: 60 of 100 lines"
+    steady = [(0.0, 3_000), (60.0, 2_400)]
+    assert progress_text("m", 3_000, steady).endswith("10 a second, 4m 0s left")
+    assert progress_text("m", 100, [(0.0, 100), (30.0, 100)]).endswith("unknown left")
+
+
+def test_who_ends_a_mill_in_front_stops_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = []
+
+    def follow(*_: object, **__: object) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        raise AssertionError("the signal ends the following")
+
+    monkeypatch.setattr(mill_commands, "follow_logs", follow)
+    monkeypatch.setattr(mill_commands, "down", lambda: stopped.append(True))
+    before = signal.getsignal(signal.SIGTERM)
+    mill_commands._stay_in_front(find_home({"MILLRACE_HOME": str(tmp_path)}))
+    assert stopped == [True]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_the_holder_of_a_port_is_named_without_what_it_was_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Stranger:
+        def __init__(self, pid: int) -> None:
+            pass
+
+        def cmdline(self) -> list[str]:
+            return ["/usr/bin/server", "--password=hunter2"]
+
+        def name(self) -> str:
+            return "server"
+
+    class Connection:
+        laddr = type("Address", (), {"port": 7})
+        status, pid = psutil.CONN_LISTEN, 12
+
+    monkeypatch.setattr(psutil, "net_connections", lambda kind: [Connection])
+    monkeypatch.setattr(psutil, "Process", Stranger)
+    assert str(holder_of(7)) == "process 12 (server)"
+
+
+def test_in_containers_logs_are_where_they_are_said_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MILLRACE_PUBLISHED", "loopback")
+    code, out, err = run(monkeypatch, tmp_path, "logs", "-f", "stream")
+    assert (code, out) == (Exit.USAGE, [])
+    assert "`docker compose logs -f stream`" in err[0]
+
+
+def test_a_disk_that_cannot_be_written_is_told_and_no_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(**_: object) -> object:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    check = flush_latency(Path("/mill"))
+    assert check.level is Level.WARNING
+    assert "Read-only file system" in check.found
+
+
+def test_doctor_in_containers_asks_the_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config(tmp_path, "sinks: {mysql: null}")
+    monkeypatch.setenv("MILLRACE_PUBLISHED", "loopback")
+    row = {"part": "stream", "state": "unhealthy", "reason": "no answer"}
+    rows: tuple[list[dict[str, Any]], list[str]] = ([row], [])
+    monkeypatch.setattr("appliance.cli.doctor.part_rows", lambda: rows)
+    _, out, _ = run(monkeypatch, tmp_path, "doctor")
+    told = [line for line in out if "docker compose logs stream" in line]
+    assert told
+    assert not any("disk flush" in line for line in out)
+
+
+def test_a_demo_that_may_not_write_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config(tmp_path, "")
+    monkeypatch.setattr("os.access", lambda *_: False)
+    code, _, err = run(monkeypatch, tmp_path, "demo", "--seconds", "1")
+    assert code == Exit.FAILED
+    assert "MILLRACE_UID=$(id -u)" in err[0]
+
+
+def running(
+    monkeypatch: pytest.MonkeyPatch, home: Path, states: dict[str, str]
+) -> list[dict[str, object]]:
+    """A mill that runs with the file as it is now; returns what its supervisor will be asked."""
+    ours = mill(home, (home / "configs" / "millrace.yaml").read_text())
+    initialise(ours.home, 1)
+    ours.home.run.mkdir(parents=True)
+    ours.home.started_config.write_text(ours.home.config_file.read_text())
+    asked: list[dict[str, object]] = []
+
+    def ask(path: Path, request: dict[str, object]) -> dict[str, object]:
+        asked.append(request)
+        return {"ok": True}
+
+    monkeypatch.setattr("appliance.supervisor.control.ask", ask)
+    monkeypatch.setattr(lifecycle, "is_running", lambda home: True)
+    parts = [{"part": name, "state": state} for name, state in states.items()]
+    monkeypatch.setattr(lifecycle, "snapshot", lambda home: {"parts": parts})
+    monkeypatch.setattr(lifecycle, "wait_healthy", lambda *_: {"config_problem": None})
+    return asked
+
+
+EMPTY = "collector: {inputs: []}\nstream: {metrics: []}\n"
+
+
+def test_up_of_a_mill_that_runs_says_what_the_file_would_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config(tmp_path, EMPTY)
+    asked = running(monkeypatch, tmp_path, {"monitor": "healthy"})
+    config(tmp_path, f"{EMPTY}monitor: {{listen: '127.0.0.1:8099'}}\n")
+    code, _, err = run(monkeypatch, tmp_path, "up")
+    assert code == 0
+    assert [one["command"] for one in asked] == ["look"]
+    assert any("monitor starts anew with `./millrace up --apply`" in line for line in err)
+    # What is said to run is what runs, not what the file says.
+    assert any("http://127.0.0.1:8090" in line for line in err)
+    assert "the mill runs already" in err
+
+
+def test_up_with_apply_has_it_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config(tmp_path, EMPTY)
+    asked = running(monkeypatch, tmp_path, {"monitor": "healthy"})
+    port = free_port()
+    config(tmp_path, f"{EMPTY}monitor: {{listen: '127.0.0.1:{port}'}}\n")
+    code, _, err = run(monkeypatch, tmp_path, "up", "--apply")
+    assert code == 0, err
+    assert [one["command"] for one in asked] == ["look", "apply"]
+    assert "monitor starts anew" in err
+    assert any(f"http://127.0.0.1:{port}" in line for line in err)
+
+
+def test_up_starts_what_gave_up_or_was_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config(tmp_path, EMPTY)
+    states = {"broker-1": "healthy", "stream": "failed", "collector": "stopped"}
+    asked = running(monkeypatch, tmp_path, states)
+    assert run(monkeypatch, tmp_path, "up")[0] == 0
+    assert asked[1:] == [
+        {"command": "restart", "part": "stream"},
+        {"command": "restart", "part": "collector"},
+    ]
+
+
+def test_up_with_apply_refuses_a_port_that_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config(tmp_path, EMPTY)
+    asked = running(monkeypatch, tmp_path, {"monitor": "healthy"})
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        config(tmp_path, f"{EMPTY}monitor: {{listen: '127.0.0.1:{port}'}}\n")
+        code, _, err = run(monkeypatch, tmp_path, "up", "--apply")
+    assert code == Exit.FAILED
+    assert any(f"port {port} (monitor.listen" in line for line in err)
+    assert [one["command"] for one in asked] == ["look"]
+
+
+def test_a_container_s_collector_says_whose_positions_are_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config(tmp_path, f"ports: {{collector: {free_port()}}}")
+    monkeypatch.setenv("MILLRACE_PUBLISHED", "loopback")
+    code, _, err = run(monkeypatch, tmp_path, "collector", "check")
+    assert code == Exit.UNREACHABLE
+    assert "whose positions are meant only the collector says" in err[0]

@@ -1,0 +1,75 @@
+"""What `show` prints: names and numbers as the metric's view in MySQL has them."""
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pymysql
+import pytest
+
+from appliance import readings
+from appliance.cli.show_command import table_of
+from appliance.config.load import load_text
+from appliance.readings import NotCounted, key_cells
+from sinks.keys import OTHER, redis_field
+from sinks.rows import MetricDefinition
+from stream.metrics import resolve_metrics
+
+TEXT = """
+stream:
+  from: {a: {topic: logs.access, format: combined}}
+  metrics:
+    - {name: plain, from: a, measure: count}
+    - {name: two, from: a, key: [status, path], measure: count}
+    - {name: taken, from: a, key: [user_agent], measure: sum, value: bytes}
+    - {name: ranks, from: a, key: status, measure: percentile, value: bytes}
+"""
+
+
+def definition(name: str) -> MetricDefinition:
+    section = load_text(TEXT, "m", Path("/x"), {}).config.stream
+    return next(m.definition for m in resolve_metrics(section) if m.definition.name == name)
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "heads", "table"),
+    [
+        ("plain", [("*", "7")], ["COUNT"], [["7"]]),
+        ("two", [("200|/a", "7")], ["STATUS", "PATH", "COUNT"], [["200", "/a", "7"]]),
+        ("two", [("(other)", "7")], ["STATUS", "PATH", "COUNT"], [["(other)", "", "7"]]),
+        ("taken", [("curl/8.1", "7.5")], ["USER_AGENT", "VALUE"], [["curl/8.1", "7.5"]]),
+        ("ranks", [("200.p95", "7")], ["STATUS", "OF", "VALUE"], [["200", "p95", "7"]]),
+    ],
+)
+def test_heads_and_cells(
+    name: str, rows: list[tuple[str, str]], heads: list[str], table: list[list[str]]
+) -> None:
+    assert table_of(definition(name), rows) == (heads, table)
+
+
+@pytest.mark.parametrize(
+    "key", [("a|b", "c"), ("\\", "|"), ("@x", ""), ("(null)", "(other)"), ("\\|", "a\\")]
+)
+def test_a_field_comes_apart_as_it_was_put_together(key: tuple[str, ...]) -> None:
+    assert key_cells(redis_field(key), len(key)) == list(key)
+    assert key_cells(redis_field(OTHER), 2) == ["(other)", ""]
+
+
+def test_a_number_of_mysql_reads_like_one_of_redis() -> None:
+    heads = ["size", "start_at", "status", "count", "value"]
+    rows: list[dict[str, Any]] = [
+        dict(zip(heads, ["all", None, status, 3, value], strict=True))
+        for status, value in (("a|b", Decimal("81636.000000")), ("c", Decimal("0.500000")))
+    ]
+    found = {key: value.text for key, value in readings._rows_as_values(heads, rows)}
+    assert found == {"a\\|b": "81636", "c": "0.5"}
+
+
+def test_a_metric_that_is_not_counted_yet_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**_: object) -> object:
+        raise pymysql.err.ProgrammingError(1146, "Table 'millrace.m' doesn't exist")
+
+    monkeypatch.setattr(pymysql, "connect", refuse)
+    settings = dict.fromkeys(("host", "port", "user", "password", "database"), "x")
+    with pytest.raises(NotCounted, match=r"the stream does not count m yet"):
+        readings._from_mysql(settings, "m", "all")
