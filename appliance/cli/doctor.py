@@ -82,7 +82,11 @@ def _mill_state(mill: Mill) -> Iterator[Check]:
             if row["state"] != "healthy":
                 found = f"{row['state']}: {row['reason']}" if row["reason"] else row["state"]
                 remedy = f"`./millrace logs {row['part']}` tells more"
-                yield Check(Level.WARNING, row["part"], found, remedy)
+                gave_up = row["state"] == "failed"
+                if row.get("words"):
+                    found = f"{found}; it said: {row['words']}"
+                level = Level.FAILED if gave_up else Level.WARNING
+                yield Check(level, row["part"], found, remedy)
         return
     from appliance.supervisor.children import leftovers
 

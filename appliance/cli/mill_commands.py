@@ -217,8 +217,7 @@ def part_rows() -> tuple[list[dict[str, Any]], list[str]]:
         for entry in found["parts"]
     ]
     errors = ["the mill is being stopped"] if found["stopping"] else []
-    if problem := found.get("config_problem"):
-        errors.append(problem)
+    errors += [text for key in ("config_problem", "config_notice") if (text := found.get(key))]
     return rows, errors
 
 
@@ -277,7 +276,7 @@ def _print_status(rows: list[dict[str, Any]], errors: list[str]) -> None:
                 "-" if row["restarts"] is None else str(row["restarts"]),
                 size_text(row["memory_bytes"]),
                 row["address"],
-                row["reason"],
+                "; it said: ".join(filter(None, (row["reason"], row.get("words")))),
             ]
             for row in rows
         ]

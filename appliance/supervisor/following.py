@@ -5,6 +5,8 @@ Anything else, and a file with faults, leaves the copy as it is and is said.
 """
 
 import logging
+from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from appliance.config.faults import ConfigFaults
 from appliance.config.load import digest_of, load
@@ -21,7 +23,19 @@ from stream.changes import (
     signature_of,
 )
 
+REMOVAL_TOLD_S = 3_600
+"""For so long after it, a saved file that takes metrics away is said."""
+
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """Metrics that a saved file took away: those there were before, and until when to say so."""
+
+    before: frozenset[str]
+    text: str
+    until_s: float
 
 
 class Following:
@@ -30,6 +44,7 @@ class Following:
     def __init__(self, home: Home, digest: str) -> None:
         self.digest = digest
         self.problem: str | None = None
+        self._removal: Removal | None = None
         self._home = home
         self._settling = Settling(known_signature(home))
 
@@ -37,7 +52,12 @@ class Following:
         """Whether the file has changed and come to rest."""
         return self._settling.look(signature_of(self._home.edited_config), now_s)
 
-    def read(self) -> None:
+    def notice(self, now_s: float) -> str | None:
+        """Which metrics were taken away within the last hour, and how to take that back."""
+        removal = self._removal
+        return removal.text if removal is not None and now_s < removal.until_s else None
+
+    def read(self, now_s: float) -> None:
         """Take over what the file says, or say why not; waits for the disk."""
         file, copy = self._home.edited_config, self._home.started_config
         try:
@@ -46,6 +66,7 @@ class Following:
             started = load(copy, self._home.folder).config
             keys = keys_for_a_restart(started, wanted)
             if not keys:
+                self._note_removal(started, wanted, copy.read_bytes(), now_s)
                 write_atomically(copy, data)
         except ConfigFaults as error:
             first, others = error.faults[0], len(error.faults) - 1
@@ -60,6 +81,34 @@ class Following:
             return
         self.digest, self.problem = digest_of(data), None
         logger.info("the configuration has changed", extra=fields(digest=self.digest))
+
+    def _note_removal(
+        self, started: MillConfig, wanted: MillConfig, data: bytes, now_s: float
+    ) -> None:
+        """A file cut short while it was saved looks like one whose author took metrics out.
+
+        What was there before is kept until an hour has passed without a further removal.
+        """
+        known = self._removal if self.notice(now_s) is not None else None
+        names = {metric.name for metric in started.stream.metrics}
+        before = known.before if known is not None else frozenset(names)
+        gone = sorted(before - {metric.name for metric in wanted.stream.metrics})
+        if not gone:
+            self._removal = None
+            return
+        if known is None:
+            write_atomically(self._home.config_before, data)
+        if names == {metric.name for metric in wanted.stream.metrics} and known is not None:
+            return
+        moment = datetime.now(UTC)
+        file = self._home.edited_config
+        text = (
+            f"{file.name}, saved at {moment:%H:%M:%S} UTC, takes {len(gone)} of {len(before)}"
+            f" metrics away: {', '.join(gone)}. They are counted no longer; what was counted stays."
+            f" `cp {self._home.config_before} {file}` takes that back"
+        )
+        self._removal = Removal(before, text, now_s + REMOVAL_TOLD_S)
+        logger.warning("metrics were taken away", extra=fields(metrics=", ".join(gone)))
 
     def _say(self, problem: str) -> None:
         self.problem = problem
