@@ -49,7 +49,7 @@ GROUND_MODULES = {
         "topic_keys",
         "settings",
     },
-    "protocol": {"types", "errors", "units", "log", "status", "status_http"},
+    "protocol": {"types", "errors", "units", "log", "control", "status", "status_http"},
 }
 
 # Too large for a broker's memory goal, also by way of `protocol`.

@@ -138,9 +138,9 @@ def test_a_connection_that_lives_is_named_before_one_that_has_ended(
 
 def test_a_parts_last_words_are_its_last_error() -> None:
     log = [
-        "2026-11-21T04:00:00.123Z ERROR stream metric top_paths has changed: a new name traceback=x",
+        "2026-11-21T04:00:00.123Z ERROR stream metric top_paths has changed: new name traceback=x",
         "2026-11-21T04:00:00.200Z INFO stream stopped",
     ]
-    assert last_words(log) == "metric top_paths has changed: a new name"
+    assert last_words(log) == "metric top_paths has changed: new name"
     assert last_words(["Killed", ""]) == "Killed"
     assert last_words([]) is None
