@@ -119,6 +119,7 @@ SOCKET_NAMES = {
 SOCKET_FILES = {
     "protocol/client/connection.py": "the client's only socket file",
     "protocol/status_http.py": "every part's status server",
+    "protocol/control.py": "asks the supervisor on its Unix socket",
 }
 
 BROAD_EXCEPT_FILES = {
