@@ -225,7 +225,7 @@ class Driver:
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             if self.following.is_to_be_read(time.monotonic()):
-                await asyncio.to_thread(self.following.read, time.monotonic())
+                await asyncio.to_thread(self.following.read)
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One request of the command line."""
@@ -268,7 +268,7 @@ class Driver:
             "version": self.version,
             "config_digest": self.following.digest,
             "config_problem": self.following.problem,
-            "config_notice": self.following.notice(time.monotonic()),
+            "config_notice": self.following.notice,
             "started_at_ms": self.started_at_ms,
             "stopping": self.core.is_stopping,
             "parts": [

@@ -5,6 +5,8 @@ Anything else, and a file with faults, leaves the copy as it is and is said.
 """
 
 import logging
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -41,9 +43,12 @@ class Removal:
 class Following:
     """`digest` names the configuration that holds; `problem` says why the file is another one."""
 
-    def __init__(self, home: Home, digest: str) -> None:
+    def __init__(
+        self, home: Home, digest: str, clock_s: Callable[[], float] = time.monotonic
+    ) -> None:
         self.digest = digest
         self.problem: str | None = None
+        self._clock_s = clock_s
         self._removal: Removal | None = None
         self._home = home
         self._settling = Settling(known_signature(home))
@@ -52,12 +57,13 @@ class Following:
         """Whether the file has changed and come to rest."""
         return self._settling.look(signature_of(self._home.edited_config), now_s)
 
-    def notice(self, now_s: float) -> str | None:
+    @property
+    def notice(self) -> str | None:
         """Which metrics were taken away within the last hour, and how to take that back."""
         removal = self._removal
-        return removal.text if removal is not None and now_s < removal.until_s else None
+        return removal.text if removal and self._clock_s() < removal.until_s else None
 
-    def read(self, now_s: float) -> None:
+    def read(self) -> None:
         """Take over what the file says, or say why not; waits for the disk."""
         file, copy = self._home.edited_config, self._home.started_config
         try:
@@ -66,7 +72,7 @@ class Following:
             started = load(copy, self._home.folder).config
             keys = keys_for_a_restart(started, wanted)
             if not keys:
-                self._note_removal(started, wanted, copy.read_bytes(), now_s)
+                self._note_removal(started, wanted, copy.read_bytes())
                 write_atomically(copy, data)
         except ConfigFaults as error:
             first, others = error.faults[0], len(error.faults) - 1
@@ -82,23 +88,22 @@ class Following:
         self.digest, self.problem = digest_of(data), None
         logger.info("the configuration has changed", extra=fields(digest=self.digest))
 
-    def _note_removal(
-        self, started: MillConfig, wanted: MillConfig, data: bytes, now_s: float
-    ) -> None:
+    def _note_removal(self, started: MillConfig, wanted: MillConfig, data: bytes) -> None:
         """A file cut short while it was saved looks like one whose author took metrics out.
 
         What was there before is kept until an hour has passed without a further removal.
         """
-        known = self._removal if self.notice(now_s) is not None else None
+        known = self._removal if self.notice is not None else None
         names = {metric.name for metric in started.stream.metrics}
+        kept = {metric.name for metric in wanted.stream.metrics}
         before = known.before if known is not None else frozenset(names)
-        gone = sorted(before - {metric.name for metric in wanted.stream.metrics})
+        gone = sorted(before - kept)
         if not gone:
             self._removal = None
             return
         if known is None:
             write_atomically(self._home.config_before, data)
-        if names == {metric.name for metric in wanted.stream.metrics} and known is not None:
+        elif names == kept:
             return
         moment = datetime.now(UTC)
         file = self._home.edited_config
@@ -107,7 +112,7 @@ class Following:
             f" metrics away: {', '.join(gone)}. They are counted no longer; what was counted stays."
             f" `cp {self._home.config_before} {file}` takes that back"
         )
-        self._removal = Removal(before, text, now_s + REMOVAL_TOLD_S)
+        self._removal = Removal(before, text, self._clock_s() + REMOVAL_TOLD_S)
         logger.warning("metrics were taken away", extra=fields(metrics=", ".join(gone)))
 
     def _say(self, problem: str) -> None:

@@ -26,14 +26,23 @@ def home(tmp_path: Path) -> Home:
     return Home(tmp_path, copy, edited=edited)
 
 
-def save(home: Home, text: str) -> Following:
+class Clock:
+    """A clock that stands until it is set."""
+
+    now_s = 10.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def save(home: Home, text: str, clock: Clock | None = None) -> Following:
     """What becomes of a saved file."""
-    following = Following(home, "started")
+    following = Following(home, "started", clock or Clock())
     home.edited_config.write_text(text)
     os.utime(home.edited_config, ns=(1, 1))
     assert not following.is_to_be_read(10.0)
     assert following.is_to_be_read(10.0 + SETTLED_S)
-    following.read(10.0)
+    following.read()
     return following
 
 
@@ -72,7 +81,7 @@ def test_a_mended_file_ends_the_problem(home: Home) -> None:
     following = save(home, "stream: 7\n")
     problems = [following.problem]
     home.edited_config.write_text(MORE)
-    following.read(10.0)
+    following.read()
     assert [problem is None for problem in (*problems, following.problem)] == [False, True]
     assert home.started_config.read_text() == MORE
 
@@ -82,20 +91,22 @@ CUT = SHIPPED[: SHIPPED.index("    - {name: bytes_by_status")] + "\nsinks: {redi
 
 
 def test_a_file_that_takes_metrics_away_is_said_for_an_hour_with_the_way_back(home: Home) -> None:
-    following = save(home, CUT)
-    text = following.notice(11.0)
+    clock = Clock()
+    following = save(home, CUT, clock)
+    text = following.notice
     assert text is not None
     assert "takes 3 of 5 metrics away: bytes_by_status, lines_by_file, visitors" in text
     assert f"cp {home.config_before} {home.edited_config}" in text
     assert home.config_before.read_text() == SHIPPED
-    assert following.notice(10.0 + REMOVAL_TOLD_S) is None
+    clock.now_s += REMOVAL_TOLD_S
+    assert following.notice is None
 
 
 def test_metrics_that_come_back_end_the_notice(home: Home) -> None:
     following = save(home, CUT)
     home.edited_config.write_text(SHIPPED)
-    following.read(20.0)
-    assert following.notice(21.0) is None
+    following.read()
+    assert following.notice is None
 
 
 def test_a_second_cut_still_leads_back_to_the_whole_file(home: Home) -> None:
@@ -104,8 +115,8 @@ def test_a_second_cut_still_leads_back_to_the_whole_file(home: Home) -> None:
     shorter = CUT.replace(line, "")
     assert shorter != CUT
     home.edited_config.write_text(shorter)
-    following.read(20.0)
-    assert "takes 4 of 5 metrics away" in str(following.notice(21.0))
+    following.read()
+    assert "takes 4 of 5 metrics away" in str(following.notice)
     assert home.config_before.read_text() == SHIPPED
 
 
