@@ -40,7 +40,9 @@ def main() -> int:
     configure(settings.part)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     host, port = settings.address
-    source = Collector(settings.bootstrap_servers, settings.parts, settings.sinks)
+    source = Collector(
+        settings.bootstrap_servers, settings.parts, settings.sinks, settings.supervisor
+    )
     sampler = Sampler(settings, source, clock_ms)
     failures: list[BaseException] = []
 

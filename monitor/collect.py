@@ -5,28 +5,39 @@ has a deadline, and what fails leaves a reason behind instead of stopping the cy
 """
 
 import asyncio
+import json
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
+
+import psutil
 
 from monitor.config import split_address
 from monitor.reading import (
     Commit,
     GroupReading,
     KafkaReading,
+    MemberReading,
     NodeReading,
     PartAnswer,
     PartitionReading,
     Reading,
+    SupervisedPart,
+    SupervisorAnswer,
     TopicReading,
 )
 from monitor.snapshot import SourceError
 from protocol.client.admin import Admin
+from protocol.client.admin_types import GroupDescription
+from protocol.client.assignment import decode_assignment
 from protocol.client.cluster import Cluster
 from protocol.client.errors import ClientError
 from protocol.client.group import OffsetAndMetadata, fetch_offsets_of_groups
+from protocol.client.group_requests import PROTOCOL_TYPE
+from protocol.control import NoSupervisor, ask
 from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.messages.cluster import ApiVersionsRequest
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -49,6 +60,7 @@ CYCLE_TIMEOUT_S = 8.0
 TIMESTAMP_LOOKUPS_MAX = 64
 TIMESTAMPS_KEPT_MAX = 10_000
 GROUPS_MAX = 500
+SUPERVISOR_TIMEOUT_S = 1.5
 
 Answer = TypeVar("Answer")
 GroupOffsets = Mapping[TopicPartition, OffsetAndMetadata] | ApiError | ClientError
@@ -63,7 +75,9 @@ class Collector:
         bootstrap_servers: str,
         parts: Mapping[str, str],
         sinks: SinksSettings | None = None,
+        supervisor: str | None = None,
     ) -> None:
+        self._supervisor = None if supervisor is None else Path(supervisor)
         self._bootstrap_servers = bootstrap_servers
         self._sinks = sinks or SinksSettings()
         self._parts = {
@@ -76,11 +90,13 @@ class Collector:
 
     async def read(self, now_ms: int) -> Reading:
         """One cycle over all parts and all brokers."""
-        parts, kafka = await asyncio.gather(self._read_parts(), self._read_kafka(now_ms))
+        parts, kafka, supervisor = await asyncio.gather(
+            self._read_parts(), self._read_kafka(now_ms), self._read_supervisor()
+        )
         errors: tuple[SourceError, ...] = ()
         if isinstance(kafka, str):
             errors = (SourceError("brokers", kafka),)
-        return Reading(now_ms, parts, None if isinstance(kafka, str) else kafka, errors)
+        return Reading(now_ms, parts, None if isinstance(kafka, str) else kafka, errors, supervisor)
 
     async def close(self) -> None:
         """Leave the brokers and let the threads end."""
@@ -109,6 +125,12 @@ class Collector:
                 )
             )
         return tuple(await asyncio.gather(*asked))
+
+    async def _read_supervisor(self) -> SupervisorAnswer | None:
+        if self._supervisor is None:
+            return None
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, ask_supervisor, self._supervisor)
 
     async def _read_kafka(self, now_ms: int) -> KafkaReading | str:
         try:
@@ -181,10 +203,16 @@ class Collector:
 
     async def _read_groups(self, cluster: Cluster, admin: Admin) -> tuple[GroupReading, ...]:
         listed = await admin.list_groups(timeout_ms=KAFKA_TIMEOUT_MS)
-        states = {group.group_id: group.state or "Unknown" for group in listed.groups}
-        ids = sorted(states)[:GROUPS_MAX]
-        offsets = await fetch_offsets_of_groups(cluster, ids, timeout_ms=KAFKA_TIMEOUT_MS)
-        return tuple(_group_reading(group_id, states[group_id], offsets) for group_id in ids)
+        known = {group.group_id: group for group in listed.groups}
+        ids = sorted(known)[:GROUPS_MAX]
+        offsets, described = await asyncio.gather(
+            fetch_offsets_of_groups(cluster, ids, timeout_ms=KAFKA_TIMEOUT_MS),
+            admin.describe_groups(ids, timeout_ms=KAFKA_TIMEOUT_MS),
+        )
+        return tuple(
+            group_reading(group_id, known[group_id].state, offsets, described.get(group_id))
+            for group_id in ids
+        )
 
     async def _offsets(
         self, admin: Admin, rows: list[TopicPartition], which: int
@@ -256,12 +284,82 @@ class Collector:
         return None
 
 
-def _group_reading(group_id: str, state: str, offsets: Mapping[str, GroupOffsets]) -> GroupReading:
+def group_reading(
+    group_id: str,
+    state: str,
+    offsets: Mapping[str, GroupOffsets],
+    described: GroupDescription | None,
+) -> GroupReading:
+    """One group of what was asked of its coordinator; what was not answered is None."""
     found = offsets.get(group_id, {})
     if isinstance(found, Exception):
-        return GroupReading(group_id, state, None, {}, _say(found))
+        return GroupReading(group_id, state or "Unknown", None, {}, _say(found))
     commits = {row: Commit(commit.offset, commit.metadata) for row, commit in found.items()}
-    return GroupReading(group_id, state, None, commits)
+    if described is None or described.error is not ErrorCode.NONE:
+        return GroupReading(group_id, state or "Unknown", None, commits)
+    members = tuple(
+        MemberReading(
+            member.member_id,
+            member.client_id,
+            member.client_host.removeprefix("/"),
+            member.group_instance_id,
+            _assignment(described.protocol_type, member.assignment),
+        )
+        for member in described.members
+    )
+    return GroupReading(
+        group_id,
+        described.state or state or "Unknown",
+        members,
+        commits,
+        coordinator=described.coordinator_id if described.coordinator_id >= 0 else None,
+        assignor=described.protocol or None,
+    )
+
+
+def _assignment(protocol_type: str, assignment: bytes) -> frozenset[TopicPartition]:
+    """What a member reads; nothing where the group's protocol is not that of consumers."""
+    if protocol_type != PROTOCOL_TYPE:
+        return frozenset()
+    try:
+        return decode_assignment(assignment)
+    except (WireError, ValueError):
+        return frozenset()
+
+
+def ask_supervisor(path: Path) -> SupervisorAnswer | None:
+    """What the supervisor says; None where none answers, as in a mill that is going down."""
+    try:
+        found = ask(path, {"command": "status"}, SUPERVISOR_TIMEOUT_S)
+    except (NoSupervisor, OSError, json.JSONDecodeError):
+        return None
+    return SupervisorAnswer(
+        problem=found.get("config_problem"),
+        notice=found.get("config_notice"),
+        parts={
+            str(one["part"]): SupervisedPart(
+                state=str(one["state"]),
+                reason=str(one.get("reason") or ""),
+                words=one.get("words"),
+                restarts=int(one.get("restarts") or 0),
+                uptime_ms=one.get("uptime_ms"),
+                pid=one.get("pid"),
+                memory_bytes=_memory_of(one.get("pid")),
+            )
+            for one in found.get("parts", ())
+        },
+    )
+
+
+def _memory_of(pid: int | None) -> int | None:
+    """Resident bytes of a part and of what it started."""
+    if pid is None:
+        return None
+    try:
+        process = psutil.Process(pid)
+        return sum(one.memory_info().rss for one in (process, *process.children(recursive=True)))
+    except psutil.Error:
+        return None
 
 
 def _ask_part(name: str, host: str, port: int) -> PartAnswer:

@@ -5,8 +5,10 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from monitor.assemble import Memory, assemble
+from monitor.assemble import assemble
 from monitor.config import MonitorSettings
+from monitor.progress import ProgressMemory
+from monitor.readers import Memory
 from monitor.reading import Reading
 from monitor.snapshot import Snapshot
 from protocol.log import fields
@@ -36,6 +38,7 @@ class Sampler:
         self._source = source
         self._clock_ms = clock_ms
         self._memory = Memory()
+        self._progress = ProgressMemory()
         self._next = asyncio.Event()
         self.snapshot: Snapshot | None = None
 
@@ -60,6 +63,7 @@ class Sampler:
             reading,
             self.snapshot,
             self._memory,
+            self._progress,
             refresh_ms=self._settings.section.refresh_ms,
             bootstrap_servers=self._settings.bootstrap_servers,
             stream_group=self._settings.stream_group,

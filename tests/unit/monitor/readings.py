@@ -54,7 +54,7 @@ def kafka_reading(
         topics=(topic_reading(),) if topics is None else topics,
         groups=(
             GroupReading(
-                group_id, "Empty", 0, {part: Commit(offset) for part, offset in commits.items()}
+                group_id, "Empty", (), {part: Commit(offset) for part, offset in commits.items()}
             ),
         ),
         starts=dict.fromkeys(ends, 0) if starts is None else starts,

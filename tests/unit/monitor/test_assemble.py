@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 
-from monitor.assemble import Memory, assemble
+from monitor.assemble import assemble
 from monitor.lag import Bound, CellState
+from monitor.progress import ProgressMemory
+from monitor.readers import Memory
 from monitor.reading import Reading
 from monitor.snapshot import Snapshot
 from tests.unit.monitor.readings import (
@@ -22,6 +24,7 @@ class Cycles:
 
     def __init__(self) -> None:
         self.memory = Memory()
+        self.progress = ProgressMemory()
         self.last: Snapshot | None = None
 
     def feed(self, one: Reading) -> Snapshot:
@@ -29,6 +32,7 @@ class Cycles:
             one,
             self.last,
             self.memory,
+            self.progress,
             refresh_ms=2_000,
             bootstrap_servers="127.0.0.1:9092",
             stream_group=GROUP,
