@@ -54,7 +54,10 @@ def assemble(
         base = _with_kafka(base, reading.kafka, reading.parts, memory, previous, stream_group)
     elif previous is not None:
         base = _without_kafka(base, previous)
-    return replace(base, stuck=progress.judge(_works(base, stream_group), reading.now_ms))
+    stuck = {one.part: one for one in progress.judge(_works(base, stream_group), reading.now_ms)}
+    return replace(
+        base, parts=tuple(replace(part, stuck=stuck.get(part.name)) for part in base.parts)
+    )
 
 
 def _with_kafka(

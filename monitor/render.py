@@ -8,9 +8,12 @@ import math
 from datetime import UTC, datetime
 
 from monitor.lag import Bound, CellState, LagSum, TimeLag
+from monitor.reader_status import BAD, WARN, ReaderStatus
 from monitor.snapshot import GroupView, LagCell, PartView, Snapshot, TopicView
 
 UNKNOWN = "unknown"
+KEEPS_UP_MS = 10_000
+ETA_SHOWN_S_MAX = 86_400
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
 _STATE_TEXTS = {
     CellState.OK: "ok",
@@ -90,6 +93,29 @@ def cell_state(state: CellState) -> str:
     return _STATE_TEXTS[state]
 
 
+_STATUS_WORDS = {
+    ReaderStatus.NO_COMMIT: "no commit",
+    ReaderStatus.EMPTY_LAGGING: "empty, lagging",
+    ReaderStatus.LOST: "lost records",
+}
+
+
+def status_word(status: ReaderStatus) -> str:
+    """A reader's status in words."""
+    return _STATUS_WORDS.get(status, str(status))
+
+
+def status_level(status: ReaderStatus) -> str:
+    """How bad a reader's status is: good, idle, unknown, warn, bad."""
+    if status in BAD:
+        return "bad"
+    if status in WARN:
+        return "warn"
+    if status is ReaderStatus.OK:
+        return "good"
+    return "idle" if status is ReaderStatus.EMPTY else "unknown"
+
+
 def lag_sum(total: LagSum) -> str:
     """A sum with its coverage: `1,204`, or `≥ 1,204 (8 of 10 known)`."""
     if total.known == 0:
@@ -105,7 +131,8 @@ def age(value: TimeLag) -> str:
         return f"> {duration(value.age_ms)}"
     if value.bound is Bound.MEASURING:
         return "measuring"
-    return duration(value.age_ms)
+    text = duration(value.age_ms)
+    return f"about {text}" if value.bound is Bound.ABOUT else text
 
 
 def cell_lag(cell: LagCell, now_ms: int) -> str:
@@ -123,21 +150,57 @@ def cell_lag(cell: LagCell, now_ms: int) -> str:
 
 
 def eta(group: GroupView) -> str:
-    """When the group will have caught up."""
-    if group.total.complete and group.total.lag == 0:
-        return "caught up"
-    if group.eta_s is None:
-        return "not draining"
-    return "> 24 h" if group.eta_s >= 86_400 else duration(group.eta_s * 1000)
+    """When the group will have caught up, or why that is not said.
+
+    A live reader always has a little before it: as long as that is young, it keeps up.
+    """
+    if group.total.known and group.total.lag == 0:
+        return "caught up" if group.total.complete else "caught up where known"
+    if group.eta_s is not None:
+        return "> 24 h" if group.eta_s >= ETA_SHOWN_S_MAX else duration(group.eta_s * 1000)
+    status = group.judged.status
+    if status is ReaderStatus.GROWING:
+        return "growing"
+    age = group.time_lag
+    if age.age_ms is not None and age.age_ms <= KEEPS_UP_MS and status not in BAD:
+        return "keeps up"
+    if status is ReaderStatus.MEASURING or not group.total.known:
+        return "measuring" if group.total.known else UNKNOWN
+    return "not draining"
 
 
 def health(part: PartView) -> str:
-    """One word for a part: up, starting, degraded, or down."""
+    """One word for a part; a part that finishes nothing though it has work is not up."""
+    if part.supervised == "failed":
+        return "failed"
     if not part.reachable:
-        return "down"
+        return part.supervised if part.supervised in ("starting", "waiting") else "down"
+    if part.stuck is not None:
+        return "stuck"
     if part.ready and part.state == "running":
         return "up"
     return part.state if part.state != "running" else "not ready"
+
+
+def health_level(part: PartView) -> str:
+    """How bad that word is: good, warn, bad."""
+    word = health(part)
+    return {"up": "good", "down": "bad", "failed": "bad", "stuck": "bad"}.get(word, "warn")
+
+
+def part_says(part: PartView, now_ms: int) -> str:
+    """What there is to say of a part, in its own words where it has some."""
+    said = []
+    if part.stuck is not None:
+        said.append(part.stuck.text(now_ms))
+    if part.words is not None and health(part) != "up":
+        said.append(f"it said: {part.words}")
+    if part.error is not None:
+        said.append(part.error)
+    said += part.problems
+    if part.restarts:
+        said.append(f"started again {part.restarts} times")
+    return "; ".join(said)
 
 
 def sparkline(values: tuple[int, ...], width: int = 120, height: int = 24) -> str:
@@ -206,6 +269,11 @@ def _cell_row(group: GroupView, cell: LagCell) -> dict[str, object]:
         "log_end_offset": cell.log_end_offset,
         "lag": cell.lag.lag,
         "lost": cell.lag.lost,
+        "status": str(cell.judged.status),
+        "reason": cell.judged.reason,
+        "last_commit_moved_ms": cell.moved_at_ms,
+        "member": cell.member,
+        "metadata": cell.metadata,
         "time_lag_ms": cell.time_lag.age_ms,
         "time_lag_bound": str(cell.time_lag.bound),
         "read_rate": cell.read_rate,
@@ -220,7 +288,13 @@ def group_row(group: GroupView) -> dict[str, object]:
         "group": group.group_id,
         "state": group.state,
         "kind": group.kind,
-        "members": group.members,
+        "status": str(group.judged.status),
+        "reason": group.judged.reason,
+        "status_since_ms": group.judged.since_ms,
+        "members": None if group.members is None else len(group.members),
+        "coordinator": group.coordinator,
+        "assignor": group.assignor,
+        "write_rate": group.write_rate,
         "read_rate": group.read_rate,
         "error": group.error,
         **_sum_row(group),
@@ -259,6 +333,12 @@ def part_row(part: PartView) -> dict[str, object]:
         "part": part.name,
         "address": part.address,
         "health": health(part),
+        "stuck_since_ms": part.stuck.since_ms if part.stuck else None,
+        "stuck_over": part.stuck.over if part.stuck else None,
+        "supervised": part.supervised,
+        "words": part.words,
+        "restarts": part.restarts,
+        "memory_bytes": part.memory_bytes,
         "reachable": part.reachable,
         "ready": part.ready,
         "error": part.error,

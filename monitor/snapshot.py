@@ -45,6 +45,7 @@ class PartView:
     supervised: str | None = None
     memory_bytes: int | None = None
     away_since_ms: int | None = None
+    stuck: Stuck | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,13 +198,8 @@ class Snapshot:
     topics: tuple[TopicView, ...] = ()
     groups: tuple[GroupView, ...] = ()
     errors: tuple[SourceError, ...] = ()
-    stuck: tuple[Stuck, ...] = ()
     config_problem: str | None = None
     config_notice: str | None = None
-
-    def stuck_part(self, name: str) -> Stuck | None:
-        """Whether that part finishes nothing though it has work."""
-        return next((one for one in self.stuck if one.part == name), None)
 
     def part(self, name: str) -> PartView | None:
         """The part of that name, if the mill has it."""
