@@ -6,7 +6,6 @@ cannot be written is a problem that the monitor reports; the pages go on without
 
 import logging
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 
 from monitor import render
@@ -82,6 +81,3 @@ class Recorder:
 def open_recorder(data_dir: Path, retain_ms: int, stream_group: str) -> Recorder:
     """The recorder over the file in the monitor's data folder. Raises OSError, sqlite3.Error."""
     return Recorder(Store(data_dir / FILE_NAME, retain_ms), stream_group)
-
-
-Take = Callable[[Snapshot], None]
