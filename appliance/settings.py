@@ -196,6 +196,17 @@ def monitor_settings(mill: Mill, part: str = "monitor") -> dict[str, Any]:
         "inputs": [
             {"paths": list(one.paths), "topic": one.topic} for one in config.collector.inputs
         ],
+        "metrics": [
+            {
+                "name": one.name,
+                "inputs": list(one.from_),
+                "key": list(one.key),
+                "measure": one.measure,
+                "value": one.value,
+                "top": one.top,
+            }
+            for one in config.stream.metrics
+        ],
     }
 
 

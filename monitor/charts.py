@@ -91,9 +91,16 @@ def compact(value: float) -> str:
 
 
 def draw(
-    plot: Plot, points: Mapping[str, Sequence[Point]], axis: Axis, marks: Sequence[Mark] = ()
+    plot: Plot,
+    points: Mapping[str, Sequence[Point]],
+    axis: Axis,
+    marks: Sequence[Mark] = (),
+    current: Mapping[str, float] | None = None,
 ) -> ChartView:
-    """A chart of these buckets over this axis."""
+    """A chart of these buckets over this axis.
+
+    `current` are values of this moment, which are newer than the last bucket that is over.
+    """
     series = {
         name: _scaled(slots_of(points.get(name, ()), axis), plot.scale) for name in plot.labels
     }
@@ -104,7 +111,9 @@ def draw(
         LineView(
             label,
             STYLES[index % len(STYLES)],
-            _newest(series[name], plot.text, axis),
+            plot.text(current[name] * plot.scale)
+            if current is not None and name in current
+            else _newest(series[name], plot.text, axis),
             path_of(series[name], top, axis.gap_slots, gaps),
             band_of(series[name], top, axis.gap_slots, gaps) if plot.banded else "",
         )

@@ -69,6 +69,19 @@ class InputSettings(BaseModel):
     topic: str
 
 
+class MetricSettings(BaseModel):
+    """A metric as the configuration describes it, so that a page can say what its numbers are."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    inputs: tuple[str, ...]
+    key: tuple[str, ...] = ()
+    measure: str
+    value: str | None = None
+    top: int | None = None
+
+
 class MonitorSettings(BaseModel):
     """What the monitor's process gets on its descriptor.
 
@@ -86,6 +99,7 @@ class MonitorSettings(BaseModel):
     sinks: SinksSettings | None = None
     supervisor: str | None = None
     inputs: tuple[InputSettings, ...] = ()
+    metrics: tuple[MetricSettings, ...] = ()
     stream_group: str = "millrace-stream"
     token: str | None = None
 

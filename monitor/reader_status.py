@@ -2,9 +2,10 @@
 
 Floor: pure. A window holds at most 60 samples, ten seconds apart, each the committed offset and the
 lag of one moment. As in Burrow there are no thresholds on lag, the order of the rules is theirs and
-a recent zero excuses; unlike there, nothing is red before five samples over two minutes, lag that
-stays within 5 % is steady and no warning, and what is not known is a state of its own
-(`facts: lag status classes`). A verdict opens after two looks in a row and closes after three.
+a zero excuses, here for two minutes. Unlike there, nothing is red before five samples over two
+minutes, lag that stays within 5 % is steady and no warning, and what is not known is a state of its
+own. A group without members is empty and never dead. A verdict opens after two looks in a row and
+closes after three.
 """
 
 import itertools
@@ -145,11 +146,15 @@ def _judge_window(looks: Sequence[Look], lag: int, moved_at_ms: int, now_ms: int
         more = " while lines are written" if written else ""
         reason = f"its commit does not move{more}; {lag:,} wait"
         return Judged(ReaderStatus.STALLED, reason, moved_at_ms)
-    if any(one.lag == 0 for one in looks):
-        return Judged(ReaderStatus.OK, "it was caught up within the window")
+    zero = max((index for index, one in enumerate(looks) if one.lag == 0), default=-1)
+    looks = looks[zero + 1 :]
+    if len(looks) < SAMPLES_TO_JUDGE or looks[-1].at_ms - looks[0].at_ms < SPAN_TO_JUDGE_MS:
+        return Judged(ReaderStatus.OK, "it was caught up within the last minutes")
     rises = all(later.lag >= earlier.lag for earlier, later in itertools.pairwise(looks))
     if rises and looks[-1].lag > looks[0].lag * (1 + STEADY_SHARE):
-        reason = f"its lag has only grown for {(now_ms - looks[0].at_ms) // 60_000} min"
+        reason = (
+            f"its lag has only grown for {(now_ms - looks[0].at_ms) // 60_000} min; {lag:,} wait"
+        )
         return Judged(ReaderStatus.GROWING, reason, looks[0].at_ms)
     return Judged(ReaderStatus.OK, "it reads")
 

@@ -10,6 +10,7 @@ from monitor.config import MonitorSettings
 from monitor.progress import ProgressMemory
 from monitor.readers import Memory
 from monitor.reading import Reading
+from monitor.recorder import Recorder
 from monitor.snapshot import Snapshot
 from protocol.log import fields
 
@@ -32,8 +33,13 @@ class Sampler:
     """Holds the latest snapshot and wakes whoever waits for the next one."""
 
     def __init__(
-        self, settings: MonitorSettings, source: Source, clock_ms: Callable[[], int]
+        self,
+        settings: MonitorSettings,
+        source: Source,
+        clock_ms: Callable[[], int],
+        recorder: Recorder | None = None,
     ) -> None:
+        self.recorder = recorder
         self._settings = settings
         self._source = source
         self._clock_ms = clock_ms
@@ -41,6 +47,10 @@ class Sampler:
         self._progress = ProgressMemory()
         self._next = asyncio.Event()
         self.snapshot: Snapshot | None = None
+
+    def resume(self, snapshot: Snapshot | None, memory: Memory, progress: ProgressMemory) -> None:
+        """Go on from what another one knew."""
+        self.snapshot, self._memory, self._progress = snapshot, memory, progress
 
     async def run(self) -> None:
         """Sample for ever, one cycle each refresh; a slow cycle delays the next, never overlaps."""
@@ -53,6 +63,8 @@ class Sampler:
                 await asyncio.sleep(max(0.0, pause_s))
         finally:
             await self._source.close()
+            if self.recorder is not None:
+                self.recorder.store.close()
 
     async def sample(self) -> Snapshot:
         """One cycle; the new snapshot is published and returned."""
@@ -68,6 +80,8 @@ class Sampler:
             bootstrap_servers=self._settings.bootstrap_servers,
             stream_group=self._settings.stream_group,
         )
+        if self.recorder is not None:
+            await asyncio.to_thread(self.recorder.take, self.snapshot)
         self._next.set()
         self._next = asyncio.Event()
         return self.snapshot

@@ -69,7 +69,7 @@ def part_answer(name: str, now_ms: int, **details: object) -> PartAnswer:
         part=name,
         state=PartState.RUNNING,
         ready=True,
-        started_at_ms=1_000,
+        started_at_ms=max(1_000, now_ms - 272_000_000),
         now_ms=now_ms,
         details=details,
     )

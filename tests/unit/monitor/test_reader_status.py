@@ -45,6 +45,12 @@ def run(shape: Shape, steps: int = 40, *, is_read: bool = True) -> Judged:
         ("still, and nothing is written", lambda n: (90, 100), ReaderStatus.STALLED),
         ("idle for long at the end", lambda n: (100, 100), ReaderStatus.OK),
         ("a burst a moment ago", lambda n: (100, 100 if n < 38 else 5_000), ReaderStatus.OK),
+        # Burrow's excuse lasts as long as a zero is in its window, which is seconds for some.
+        (
+            "growing since five minutes ago",
+            lambda n: (n * 9, n * (9 if n < 10 else 15) + 0),
+            ReaderStatus.GROWING,
+        ),
         ("rewound", lambda n: (n * 10 if n < 30 else n * 3, 500), ReaderStatus.REWOUND),
         ("rewound and regained", lambda n: (200 if n == 20 else n * 12, 500), ReaderStatus.OK),
     ],
