@@ -5,7 +5,6 @@ has a deadline, and what fails leaves a reason behind instead of stopping the cy
 """
 
 import asyncio
-import json
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -13,31 +12,26 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-import psutil
-
 from monitor.config import split_address
+from monitor.group_answers import group_reading
 from monitor.reading import (
-    Commit,
+    ConfigValue,
     GroupReading,
     KafkaReading,
-    MemberReading,
     NodeReading,
     PartAnswer,
     PartitionReading,
     Reading,
-    SupervisedPart,
     SupervisorAnswer,
     TopicReading,
 )
 from monitor.snapshot import SourceError
+from monitor.supervised import ask_supervisor
 from protocol.client.admin import Admin
-from protocol.client.admin_types import GroupDescription
-from protocol.client.assignment import decode_assignment
+from protocol.client.admin_types import ConfigResource
 from protocol.client.cluster import Cluster
 from protocol.client.errors import ClientError
-from protocol.client.group import OffsetAndMetadata, fetch_offsets_of_groups
-from protocol.client.group_requests import PROTOCOL_TYPE
-from protocol.control import NoSupervisor, ask
+from protocol.client.group import fetch_offsets_of_groups
 from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.messages.cluster import ApiVersionsRequest
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -60,10 +54,17 @@ CYCLE_TIMEOUT_S = 8.0
 TIMESTAMP_LOOKUPS_MAX = 64
 TIMESTAMPS_KEPT_MAX = 10_000
 GROUPS_MAX = 500
-SUPERVISOR_TIMEOUT_S = 1.5
+CONFIGS_EVERY_MS = 60_000
+CONFIG_TOPICS_MAX = 500
+CONFIG_SOURCES = {
+    1: "DYNAMIC_TOPIC_CONFIG",
+    2: "DYNAMIC_BROKER_CONFIG",
+    3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
+    4: "STATIC_BROKER_CONFIG",
+    5: "DEFAULT_CONFIG",
+}
 
 Answer = TypeVar("Answer")
-GroupOffsets = Mapping[TopicPartition, OffsetAndMetadata] | ApiError | ClientError
 FAILURES = (ApiError, ClientError, WireError, OSError, TimeoutError)
 
 
@@ -87,6 +88,8 @@ class Collector:
         self._threads = ThreadPoolExecutor(max_workers=8, thread_name_prefix="status")
         self._timestamps: dict[tuple[TopicPartition, int], int] = {}
         self._last_commits: dict[tuple[str, TopicPartition], int] = {}
+        self._configs: Mapping[str, Mapping[str, ConfigValue]] = {}
+        self._configs_at_ms = 0
 
     async def read(self, now_ms: int) -> Reading:
         """One cycle over all parts and all brokers."""
@@ -194,7 +197,34 @@ class Collector:
             ends=ends,
             partition_errors=errors,
             record_timestamps=await self._record_timestamps(cluster, groups, starts, ends),
+            topic_configs=await self._topic_configs(
+                admin, [topic.name for topic in topics], now_ms
+            ),
         )
+
+    async def _topic_configs(
+        self, admin: Admin, names: list[str], now_ms: int
+    ) -> Mapping[str, Mapping[str, ConfigValue]]:
+        """The topics' settings, asked once a minute; the last ones where that fails."""
+        if now_ms - self._configs_at_ms < CONFIGS_EVERY_MS and self._configs:
+            return self._configs
+        resources = [ConfigResource.topic(name) for name in names[:CONFIG_TOPICS_MAX]]
+        try:
+            found = await admin.describe_configs(resources, timeout_ms=KAFKA_TIMEOUT_MS)
+        except FAILURES:
+            return self._configs
+        self._configs_at_ms = now_ms
+        self._configs = {
+            resource.name: {
+                entry.name: ConfigValue(
+                    None if entry.is_sensitive else entry.value,
+                    CONFIG_SOURCES.get(entry.source, f"source {entry.source}"),
+                )
+                for entry in entries.values()
+            }
+            for resource, entries in found.items()
+        }
+        return self._configs
 
     async def _ask_node(self, cluster: Cluster, node_id: int, address: str) -> NodeReading:
         """Listed is not alive: a broker counts as alive when it answers itself."""
@@ -281,84 +311,6 @@ class Collector:
                 for header, _ in iterate_batches(part.records or b""):
                     if header.last_offset >= offset:
                         return header.base_timestamp
-        return None
-
-
-def group_reading(
-    group_id: str,
-    state: str,
-    offsets: Mapping[str, GroupOffsets],
-    described: GroupDescription | None,
-) -> GroupReading:
-    """One group of what was asked of its coordinator; what was not answered is None."""
-    found = offsets.get(group_id, {})
-    if isinstance(found, Exception):
-        return GroupReading(group_id, state or "Unknown", None, {}, _say(found))
-    commits = {row: Commit(commit.offset, commit.metadata) for row, commit in found.items()}
-    if described is None or described.error is not ErrorCode.NONE:
-        return GroupReading(group_id, state or "Unknown", None, commits)
-    members = tuple(
-        MemberReading(
-            member.member_id,
-            member.client_id,
-            member.client_host.removeprefix("/"),
-            member.group_instance_id,
-            _assignment(described.protocol_type, member.assignment),
-        )
-        for member in described.members
-    )
-    return GroupReading(
-        group_id,
-        described.state or state or "Unknown",
-        members,
-        commits,
-        coordinator=described.coordinator_id if described.coordinator_id >= 0 else None,
-        assignor=described.protocol or None,
-    )
-
-
-def _assignment(protocol_type: str, assignment: bytes) -> frozenset[TopicPartition]:
-    """What a member reads; nothing where the group's protocol is not that of consumers."""
-    if protocol_type != PROTOCOL_TYPE:
-        return frozenset()
-    try:
-        return decode_assignment(assignment)
-    except (WireError, ValueError):
-        return frozenset()
-
-
-def ask_supervisor(path: Path) -> SupervisorAnswer | None:
-    """What the supervisor says; None where none answers, as in a mill that is going down."""
-    try:
-        found = ask(path, {"command": "status"}, SUPERVISOR_TIMEOUT_S)
-    except (NoSupervisor, OSError, json.JSONDecodeError):
-        return None
-    return SupervisorAnswer(
-        problem=found.get("config_problem"),
-        notice=found.get("config_notice"),
-        parts={
-            str(one["part"]): SupervisedPart(
-                state=str(one["state"]),
-                reason=str(one.get("reason") or ""),
-                words=one.get("words"),
-                restarts=int(one.get("restarts") or 0),
-                uptime_ms=one.get("uptime_ms"),
-                pid=one.get("pid"),
-                memory_bytes=_memory_of(one.get("pid")),
-            )
-            for one in found.get("parts", ())
-        },
-    )
-
-
-def _memory_of(pid: int | None) -> int | None:
-    """Resident bytes of a part and of what it started."""
-    if pid is None:
-        return None
-    try:
-        process = psutil.Process(pid)
-        return sum(one.memory_info().rss for one in (process, *process.children(recursive=True)))
-    except psutil.Error:
         return None
 
 

@@ -250,7 +250,7 @@ def _brokers(snapshot: Snapshot, stream_group: str) -> Station:
     )
     others = [group for group in snapshot.groups if group.group_id != stream_group]
     ill = sum(1 for group in others if group.judged.status in BAD | WARN)
-    facts = (
+    facts: tuple[Fact, ...] = (
         ("partitions", f"{len(parts)}, {offline} offline"),
         ("other readers", f"{len(others)}" + (f", ✕ {ill} not well" if ill else "")),
     )
@@ -258,6 +258,7 @@ def _brokers(snapshot: Snapshot, stream_group: str) -> Station:
         return Station("Brokers", "/brokers", "cluster", "unknown", "unknown", series="bytes_in")
     if not alive:
         level, badge = "bad", "none answers"
+        facts = (("partitions", f"{len(parts)} when last seen"),)
     elif offline:
         level, badge = "bad", f"{offline} offline"
     elif alive < len(snapshot.brokers):

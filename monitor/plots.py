@@ -23,8 +23,7 @@ TRAFFIC = Plot(
     scale=MIB,
 )
 UNREAD = Plot(
-    "Unread bytes of files", "MiB", {"unread_bytes": "unread"}, lambda n: f"{n:,.2f}", scale=MIB,
-    filled=True,
+    "Unread of files", "bytes", {"unread_bytes": "unread"}, lambda n: f"{n:,.0f}", filled=True,
 )  # fmt: skip
 SINKS = Plot(
     "Of a batch, the sinks", "milliseconds", {"sinks_ms": "sinks"}, lambda n: f"{n:,.0f} ms",
