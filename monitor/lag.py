@@ -6,7 +6,7 @@ is `None` and carries its reason in the state; it is never 0 and never part of a
 """
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -124,7 +124,7 @@ def time_lag(
     committed_offset: int | None,
     *,
     record_timestamp_ms: int | None,
-    samples: list[EndSample],
+    samples: Sequence[EndSample],
     now_ms: int,
 ) -> TimeLag:
     """How old the oldest unread record is.
@@ -144,7 +144,8 @@ def time_lag(
         return TimeLag(None, Bound.MEASURING)
     if committed_offset < samples[0].end_offset:
         return TimeLag(max(0, now_ms - samples[0].at_ms), Bound.AT_LEAST)
-    for earlier, later in itertools.pairwise(samples):
+    # From the newest on: a reader that keeps up is found at once.
+    for later, earlier in itertools.pairwise(reversed(samples)):
         if earlier.end_offset <= committed_offset < later.end_offset:
             share = (committed_offset - earlier.end_offset) / (
                 later.end_offset - earlier.end_offset

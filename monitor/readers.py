@@ -5,10 +5,10 @@ committed, and the other partitions of those topics, so that a partition nobody 
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from monitor.history import History
-from monitor.lag import Measured, add_up, judge, time_lag, worst_time_lag
+from monitor.lag import Lag, Measured, add_up, judge, time_lag, worst_time_lag
 from monitor.reader_status import (
     Judged,
     Look,
@@ -25,6 +25,7 @@ RATE_SPAN_MS = 60_000
 ETA_SAMPLES_MIN = 5
 ETA_CLOSING_MIN = 0.1
 ETA_MAX_S = 24 * 3600.0
+CAUGHT_UP = Judged(ReaderStatus.OK, "caught up")
 RECENT_LAG_MAX = 300
 
 
@@ -46,11 +47,19 @@ class Context:
     previous: Snapshot | None
     stream_group: str
     partitions: Mapping[str, frozenset[TopicPartition]]
+    write_rates: dict[TopicPartition, float | None] = field(default_factory=dict)
+
+    def write_rate(self, row: TopicPartition) -> float | None:
+        """How fast a partition is written, measured once a cycle for all of its readers."""
+        if row not in self.write_rates:
+            rate = self.memory.ends.rate_per_s(row, RATE_SPAN_MS, self.kafka.at_ms)
+            self.write_rates[row] = rate
+        return self.write_rates[row]
 
 
 def group_view(group: GroupReading, context: Context) -> GroupView:
     """One group as of this cycle; the memory keeps the windows of its readers."""
-    kafka, memory = context.kafka, context.memory
+    memory = context.memory
     holders = {row: member.client_id for member in group.members or () for row in member.assignment}
     rows = set(group.commits) | set(holders)
     for topic in {row.topic for row in rows}:
@@ -59,14 +68,7 @@ def group_view(group: GroupReading, context: Context) -> GroupView:
     old = {TopicPartition(c.topic, c.partition): c for c in before.cells} if before else {}
     kind = "stream" if group.group_id == context.stream_group else "group"
     cells = tuple(
-        _judged(
-            _cell(group, row, context, old.get(row)),
-            group.group_id,
-            memory,
-            kafka.at_ms,
-            holder=holders.get(row),
-            is_read=row in holders or kind == "stream",
-        )
+        _cell(group, row, context, old.get(row), holders.get(row), is_read=kind == "stream")
         for row in sorted(rows)
     )
     total = add_up(cell.lag for cell in cells)
@@ -82,7 +84,7 @@ def group_view(group: GroupReading, context: Context) -> GroupView:
         total=total,
         time_lag=worst_time_lag(cell.time_lag for cell in cells),
         read_rate=_sum_of_known(cell.read_rate for cell in cells),
-        eta_s=_eta_s(group.group_id, cells, memory, kafka.at_ms),
+        eta_s=_eta_s(group.group_id, cells, memory),
         error=group.error,
         recent_lag=recent,
         judged=worst([cell.judged for cell in cells]),
@@ -97,33 +99,16 @@ def _member(member: MemberReading) -> MemberView:
     return MemberView(member.member_id, member.client_id, member.host, member.instance_id, rows)
 
 
-def _judged(
-    cell: LagCell,
-    group_id: str,
-    memory: Memory,
-    now_ms: int,
-    *,
+def _cell(
+    group: GroupReading,
+    row: TopicPartition,
+    context: Context,
+    old: LagCell | None,
     holder: str | None,
+    *,
     is_read: bool,
 ) -> LagCell:
-    """The cell with its verdict; a window is looked at only when it has taken up a look."""
-    key = (group_id, TopicPartition(cell.topic, cell.partition))
-    window = memory.windows.setdefault(key, Window())
-    if cell.lag.lag is None or cell.committed_offset is None:
-        judged = judge_reader(cell.lag, window, now_ms, is_read=is_read)
-        return replace(cell, judged=judged, moved_at_ms=window.moved_at_ms, member=holder)
-    if window.add(Look(now_ms, cell.committed_offset, cell.lag.lag)):
-        judged = window.conclude(judge_reader(cell.lag, window, now_ms, is_read=is_read))
-    elif window.held.status is ReaderStatus.MEASURING and cell.lag.lag == 0:
-        judged = Judged(ReaderStatus.OK, "caught up")
-    else:
-        judged = window.held
-    return replace(cell, judged=judged, moved_at_ms=window.moved_at_ms, member=holder)
-
-
-def _cell(
-    group: GroupReading, row: TopicPartition, context: Context, old: LagCell | None
-) -> LagCell:
+    """One reader in one partition; `is_read` where someone reads it who is no member."""
     kafka, memory = context.kafka, context.memory
     exists = row in context.partitions.get(row.topic, ())
     commit = group.commits.get(row)
@@ -132,37 +117,50 @@ def _cell(
     lag = judge(Measured(offset, start, end, topic_exists=exists))
     # A reader behind the log's start will next read its first record.
     next_offset = offset if offset is None or start is None else max(offset, start)
-    age = time_lag(
-        lag,
-        next_offset,
-        record_timestamp_ms=None
-        if next_offset is None
-        else kafka.record_timestamps.get((row, next_offset)),
-        samples=memory.ends.samples(row),
-        now_ms=kafka.at_ms,
-    )
-    cell = LagCell(
+    timestamp_ms = None if next_offset is None else kafka.record_timestamps.get((row, next_offset))
+    window = memory.windows.setdefault((group.group_id, row), Window())
+    last: tuple[int | None, int | None] = (lag.lag, kafka.at_ms)
+    if lag.lag is None:
+        last = (None, None)
+    if lag.lag is None and old is not None:
+        last = (old.last_lag, old.last_lag_at_ms)
+    return LagCell(
         topic=row.topic,
         partition=row.partition,
         lag=lag,
-        time_lag=age,
+        time_lag=time_lag(
+            lag,
+            next_offset,
+            record_timestamp_ms=timestamp_ms,
+            samples=memory.ends.samples(row),
+            now_ms=kafka.at_ms,
+        ),
         committed_offset=offset,
         log_start_offset=start,
         log_end_offset=end,
         read_rate=memory.commits.rate_per_s((group.group_id, row), RATE_SPAN_MS, kafka.at_ms),
+        last_lag=last[0],
+        last_lag_at_ms=last[1],
         metadata=commit.metadata if commit else None,
-        write_rate=memory.ends.rate_per_s(row, RATE_SPAN_MS, kafka.at_ms),
+        judged=_judged(lag, offset, window, kafka.at_ms, is_read=is_read or holder is not None),
+        moved_at_ms=window.moved_at_ms,
+        write_rate=context.write_rate(row),
+        member=holder,
     )
-    if lag.lag is not None:
-        return replace(cell, last_lag=lag.lag, last_lag_at_ms=kafka.at_ms)
-    return cell if old is None else _with_last(cell, old)
 
 
-def _with_last(cell: LagCell, old: LagCell) -> LagCell:
-    return replace(cell, last_lag=old.last_lag, last_lag_at_ms=old.last_lag_at_ms)
+def _judged(lag: Lag, offset: int | None, window: Window, now_ms: int, *, is_read: bool) -> Judged:
+    """The verdict over a reader; its window is judged only when it has taken up a look."""
+    if lag.lag is None or offset is None:
+        return judge_reader(lag, window, now_ms, is_read=is_read)
+    if window.add(Look(now_ms, offset, lag.lag)):
+        return window.conclude(judge_reader(lag, window, now_ms, is_read=is_read))
+    if window.held.status is ReaderStatus.MEASURING and lag.lag == 0:
+        return CAUGHT_UP
+    return window.held
 
 
-def _eta_s(group_id: str, cells: tuple[LagCell, ...], memory: Memory, now_ms: int) -> float | None:
+def _eta_s(group_id: str, cells: tuple[LagCell, ...], memory: Memory) -> float | None:
     """Seconds until the slowest partition has caught up; None unless every lagging one closes in.
 
     The greatest of the partitions' own times, because a ratio of sums would hide a stuck one.
@@ -174,10 +172,9 @@ def _eta_s(group_id: str, cells: tuple[LagCell, ...], memory: Memory, now_ms: in
         row = TopicPartition(cell.topic, cell.partition)
         if len(memory.commits.samples((group_id, row))) < ETA_SAMPLES_MIN:
             return None
-        written = memory.ends.rate_per_s(row, RATE_SPAN_MS, now_ms)
-        if cell.read_rate is None or written is None:
+        if cell.read_rate is None or cell.write_rate is None:
             return None
-        closing = cell.read_rate - written
+        closing = cell.read_rate - cell.write_rate
         if closing < ETA_CLOSING_MIN:
             return None
         slowest = max(slowest, cell.lag.lag / closing)

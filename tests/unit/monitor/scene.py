@@ -4,19 +4,12 @@ Nothing here draws or judges: readings go into `assemble` and the recorder as a 
 page shows what it would show of a mill that said the same.
 """
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
 
-import uvicorn
-
 from monitor.assemble import assemble
-from monitor.config import InputSettings, MetricSettings, MonitorSection, MonitorSettings
-from monitor.counts import Counts
-from monitor.http import create_app
+from monitor.config import MetricSettings
 from monitor.progress import ProgressMemory
 from monitor.readers import Memory
 from monitor.reading import (
@@ -32,12 +25,9 @@ from monitor.reading import (
     SupervisorAnswer,
 )
 from monitor.recorder import Recorder, open_recorder
-from monitor.sampler import Sampler
 from monitor.snapshot import Snapshot, SourceError
 from protocol.types import TopicPartition
 from sinks.read_counts import CountsReader, KeyCount, MetricCounts, WindowSum
-from tests.harness.ports import free_port
-from tests.harness.wait import wait_until
 from tests.unit.monitor.readings import GROUP, part_answer, part_down, topic_reading
 
 STEP_MS = 5_000
@@ -195,7 +185,7 @@ class Mill:
         batch = {"batch_id": step, "batch_ms": 180 + step % 40, "rows_per_second": rate}
         if self.story.is_empty:
             files, rate, batch = [], 0.0, {"batch_id": -1, "batch_ms": 0, "rows_per_second": 0.0}
-        answers = (
+        answers: tuple[PartAnswer, ...] = (
             part_answer("mysql", now_ms, uptime_s=272_000, batch_id=step, epoch=24, seq=step,
                         lines_unparsed=214, lines_set_aside=3, metric_faults=1_130,
                         unparsed=UNPARSED),
@@ -298,45 +288,6 @@ class ScriptedCounts(CountsReader):
         return MetricCounts(name, size_s, (0, 60), found, totals, len(totals), is_unique)
 
 
-@contextmanager
-def served(story: Story, folder: Path) -> Iterator[str]:
-    """The site of a story on a port of its own: yields its address. Nothing moves any more."""
-    mill = Mill(story, folder)
-    mill.run()
-    port = free_port()
-    settings = MonitorSettings(
-        section=MonitorSection(listen=f"127.0.0.1:{port}"),
-        bootstrap_servers="127.0.0.1:19092",
-        data_dir=str(folder),
-        parts={},
-        inputs=(InputSettings(paths=("watched/access/**",), topic="logs.access"),),
-        metrics=METRICS,
-    )
-    sampler = Sampler(settings, StandingStill(mill), lambda: NOW_MS, mill.recorder)
-    sampler.resume(mill.snapshot, mill.memory, mill.progress)
-    app = create_app(
-        settings,
-        sampler,
-        started_at_ms=BEGIN_MS,
-        clock_ms=lambda: NOW_MS,
-        on_failure=_never,
-        counts=Counts(ScriptedCounts, lambda: NOW_MS),
-    )
-    config = uvicorn.Config(
-        app, host="127.0.0.1", port=port, log_config=None, lifespan="on",
-        timeout_graceful_shutdown=1,
-    )  # fmt: skip
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    wait_until(lambda: server.started, 20, "the site is served")
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.should_exit = True
-        thread.join(20)
-
-
 class StandingStill:
     """A source that goes on saying what the mill said last."""
 
@@ -348,7 +299,3 @@ class StandingStill:
 
     async def close(self) -> None:
         return None
-
-
-def _never(error: BaseException) -> None:
-    raise AssertionError("the sampler died") from error
