@@ -287,16 +287,22 @@ def _print_status(rows: list[dict[str, Any]], errors: list[str]) -> None:
 
 
 def _as_it_says_itself(row: dict[str, Any]) -> dict[str, Any]:
-    """A part that answers is healthy to the supervisor; whether all is well it says itself."""
-    if row["state"] != "healthy" or row["part"] in ("redis", "mysql", "monitor"):
+    """A part that answers is healthy to the supervisor; whether all is well it says itself.
+
+    Of what the monitor reports only that counts which no part says of itself: one that is stuck.
+    """
+    if row["state"] != "healthy" or row["part"] in ("redis", "mysql"):
         return row
     host, _, port = row["address"].rpartition(":")
     try:
         found = fetch_status(host, int(port), 2.0)
     except StatusUnavailable:
         return row
-    state = "degraded" if found.state is PartState.DEGRADED else "healthy"
-    reason = "; ".join(problem.text for problem in found.problems)
+    of_others = row["part"] == "monitor"
+    problems = [one for one in found.problems if not of_others or one.code == "part-stuck"]
+    is_degraded = found.state is PartState.DEGRADED and (problems or not of_others)
+    state = "degraded" if is_degraded else "healthy"
+    reason = "; ".join(problem.text for problem in problems)
     return {**row, "state": state, "reason": row["reason"] or reason}
 
 
