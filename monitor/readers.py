@@ -114,6 +114,9 @@ def _cell(
     commit = group.commits.get(row)
     offset = commit.offset if commit else None
     start, end = kafka.starts.get(row), kafka.ends.get(row)
+    metadata = commit.metadata if commit else None
+    if old is not None and exists and _stands(old, (offset, start, end, holder, metadata)):
+        return old
     lag = judge(Measured(offset, start, end, topic_exists=exists))
     # A reader behind the log's start will next read its first record.
     next_offset = offset if offset is None or start is None else max(offset, start)
@@ -121,9 +124,10 @@ def _cell(
     window = memory.windows.setdefault((group.group_id, row), Window())
     last: tuple[int | None, int | None] = (lag.lag, kafka.at_ms)
     if lag.lag is None:
-        last = (None, None)
-    if lag.lag is None and old is not None:
-        last = (old.last_lag, old.last_lag_at_ms)
+        last = (None, None) if old is None else (old.last_lag, old.last_lag_at_ms)
+        if old is not None and old.lag.lag is not None and context.previous is not None:
+            # A cell that was taken over is as old as the last look at the brokers.
+            last = (old.lag.lag, context.previous.kafka_at_ms)
     return LagCell(
         topic=row.topic,
         partition=row.partition,
@@ -141,12 +145,21 @@ def _cell(
         read_rate=memory.commits.rate_per_s((group.group_id, row), RATE_SPAN_MS, kafka.at_ms),
         last_lag=last[0],
         last_lag_at_ms=last[1],
-        metadata=commit.metadata if commit else None,
+        metadata=metadata,
         judged=_judged(lag, offset, window, kafka.at_ms, is_read=is_read or holder is not None),
         moved_at_ms=window.moved_at_ms,
         write_rate=context.write_rate(row),
         member=holder,
     )
+
+
+def _stands(old: LagCell, now: tuple[object, ...]) -> bool:
+    """Whether a reader has read all of a partition that is quiet, and nothing of that has changed.
+
+    Most partitions of a large cluster are so at any moment; their cells are taken over as they are.
+    """
+    was = (old.committed_offset, old.log_start_offset, old.log_end_offset, old.member, old.metadata)
+    return was == now and old.lag.lag == 0 and not old.read_rate and not old.write_rate
 
 
 def _judged(lag: Lag, offset: int | None, window: Window, now_ms: int, *, is_read: bool) -> Judged:

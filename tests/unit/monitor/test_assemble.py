@@ -290,3 +290,20 @@ def test_a_live_stream_keeps_up_and_its_age_is_no_more_exact_than_it_was_measure
     assert group.time_lag.bound is Bound.ABOUT
     assert render.eta(group) == "keeps up"
     assert render.group_facts(group)[0] == ("State", "read by Spark")
+
+
+def test_a_quiet_partition_is_taken_over_until_something_changes() -> None:
+    cycles = Cycles()
+    for step in range(40):
+        kafka = kafka_reading(
+            step * 2_000, commits={row(0): 5, row(1): 0}, ends={row(0): 5, row(1): 0}
+        )
+        cycles.feed(reading(step * 2_000, kafka))
+    before = cycles.last
+    quiet = kafka_reading(80_000, commits={row(0): 5, row(1): 0}, ends={row(0): 5, row(1): 0})
+    same = cycles.feed(reading(80_000, quiet))
+    assert before is not None
+    assert same.groups[0].cells[0] is before.groups[0].cells[0]
+    busy = kafka_reading(82_000, commits={row(0): 5, row(1): 0}, ends={row(0): 9, row(1): 0})
+    moved = cycles.feed(reading(82_000, busy)).groups[0].cells[0]
+    assert (moved.lag.lag, moved.last_lag_at_ms) == (4, 82_000)
