@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from monitor.levels import Event, Point
 from monitor.ranges import DAY_MS, HOUR_MS, MINUTE_MS, Axis, Slots, gaps_of, slots_of
-from monitor.store import Event, Point
 
 PLOT_TOP = 9
 PLOT_HEIGHT = 91

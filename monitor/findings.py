@@ -7,9 +7,9 @@ readers that are not the mill's own.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from urllib.parse import quote
 
 from monitor import render
+from monitor.links import group_href, part_page
 from monitor.reader_status import BAD, WARN
 from monitor.snapshot import GroupView, PartView, Snapshot
 
@@ -221,15 +221,3 @@ def _well(snapshot: Snapshot, inputs: Sequence[tuple[Sequence[str], str]]) -> Fi
         f" {keep_up} groups keep up."
     )
     return Finding("good", "flowing", "Everything flows.", "", detail, "/")
-
-
-def part_page(name: str) -> str:
-    """Where more is said of a part."""
-    if name.startswith("broker-"):
-        return "/brokers"
-    return {"collector": "/collector", "stream": "/stream"}.get(name, "/#parts")
-
-
-def group_href(group_id: str) -> str:
-    """The page of a group, whatever its name holds."""
-    return f"/groups/{quote(group_id, safe='')}"

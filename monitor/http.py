@@ -20,8 +20,9 @@ from monitor.api import api_router
 from monitor.config import LOOPBACK_NAMES, MonitorSettings, split_address
 from monitor.counts import Counts
 from monitor.exposition import render_metrics
-from monitor.findings import GLYPHS, group_href
+from monitor.findings import GLYPHS
 from monitor.lag import CellState
+from monitor.links import group_href
 from monitor.ranges import span_keys
 from monitor.recorder import Recorder
 from monitor.sampler import Sampler

@@ -7,7 +7,7 @@ that are longer than the sampler's own pace are a gap.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from monitor.store import LEVELS, Level, Point
+from monitor.levels import LEVELS, Level, Point
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS

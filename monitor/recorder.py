@@ -9,9 +9,10 @@ import sqlite3
 from pathlib import Path
 
 from monitor import render
+from monitor.levels import LEVELS, Event
 from monitor.series import events_between, samples_of
 from monitor.snapshot import Snapshot
-from monitor.store import LEVELS, Event, Store
+from monitor.store import Store
 from protocol.log import fields
 
 PURGE_EVERY_MS = 60_000

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from monitor import render
 from monitor.lag import Bound
+from monitor.levels import Event
 from monitor.snapshot import GroupView, PartView, Snapshot
-from monitor.store import Event
 
 CELLS_KEPT_MAX = 1_000
 GROUPS_KEPT_MAX = 300

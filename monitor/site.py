@@ -19,12 +19,12 @@ from monitor.counts import SIZES, Asked, Counts, MetricView, described, metric_v
 from monitor.findings import findings_of
 from monitor.flow import flow_of
 from monitor.lag import add_up
+from monitor.levels import Point
 from monitor.ranges import Axis, Span, axis_of, span_of
 from monitor.reader_status import SEVERITY
 from monitor.recorder import Recorder
 from monitor.series import cell_series, samples_of
 from monitor.snapshot import GroupView, LagCell, MemberView, PartView, Snapshot
-from monitor.store import Point
 
 MINIS_MAX = 48
 CELLS_SHOWN_MAX = 500

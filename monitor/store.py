@@ -15,40 +15,12 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from monitor.levels import LEVELS, Event, Level, Point
+
 STORE_BYTES_MAX = 512 * 1024 * 1024
 SERIES_MAX = 4_000
 EVENTS_MAX = 10_000
 HALVINGS_MAX = 6
-DAY_MS = 86_400_000
-
-Point = tuple[int, float, float, float]
-"""Beginning of a bucket (epoch milliseconds), its mean, least and most."""
-
-
-@dataclass(frozen=True, slots=True)
-class Level:
-    """One resolution: its table, the width of its buckets and how long they are kept."""
-
-    table: str
-    step_ms: int
-    keep_ms: int | None
-
-
-LEVELS = (
-    Level("points_5s", 5_000, DAY_MS // 4),
-    Level("points_1m", 60_000, 7 * DAY_MS),
-    Level("points_10m", 600_000, None),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """Something that happened, as one sentence. `mark` says whether charts show it."""
-
-    at_ms: int
-    kind: str
-    text: str
-    mark: bool = False
 
 
 @dataclass(frozen=True, slots=True)

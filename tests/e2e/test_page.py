@@ -241,7 +241,8 @@ def test_pictures(tmp_path: Path, chrome: Any) -> None:
     folder = PICTURES if os.environ.get("MILLRACE_PICTURES") else tmp_path
     shots = [
         ("overview", "/", DESK, "light"), ("overview-dark", "/", DESK, "dark"),
-        ("overview-phone", "/", PHONE, "light"), ("counts", "/counts", DESK, "light"),
+        ("overview-phone", "/", {**PHONE, "deviceScaleFactor": 1}, "light"),
+        ("counts", "/counts", DESK, "light"),
         ("group", "/groups/team%2Fbilling%20export", DESK, "light"),
         ("stream", "/stream", DESK, "light"), ("brokers", "/brokers", DESK, "light"),
         ("collector", "/collector", DESK, "light"),

@@ -3,8 +3,8 @@
 import pytest
 
 from monitor.charts import Plot, compact, draw, letters_of, spark
+from monitor.levels import DAY_MS, Event, Point
 from monitor.ranges import SLOTS_MAX, axis_of, gaps_of, slots_of, span_keys, span_of
-from monitor.store import DAY_MS, Event, Point
 
 NOW_MS = 1_800_000_000_000
 TEN_MIN = span_of("10m", DAY_MS)

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from monitor import store as stores
-from monitor.store import DAY_MS, LEVELS, Event, Store
+from monitor.levels import DAY_MS, LEVELS, Event
+from monitor.store import Store
 
 FINE, MINUTE, TENTH = LEVELS
 BEGIN_MS = 1_800_000_000_000
