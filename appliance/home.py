@@ -55,6 +55,11 @@ class Home:
         return self.run / "millrace.yaml"
 
     @property
+    def config_before(self) -> Path:
+        """The configuration as it was before a saved file took metrics away."""
+        return self.run / "millrace.before.yaml"
+
+    @property
     def socket(self) -> Path:
         """Where the supervisor takes commands."""
         return self.data / "supervisor.sock"

@@ -1,7 +1,8 @@
 """The parts of a mill: which ones a configuration asks for, where they listen, in which order.
 
-Pure. The order of starting: databases and brokers, then collector and stream, then the monitor; of
-stopping: what makes work first, what keeps its results last.
+Pure. The order of starting: databases and brokers, and the monitor, which must be there when one of
+them does not come up; then collector and stream. Of stopping: what makes work first, what keeps its
+results last.
 """
 
 from dataclasses import dataclass
@@ -104,7 +105,7 @@ def parts_of(config: MillConfig, placement: Placement) -> tuple[Part, ...]:
     if config.stream.metrics:
         found.append(_http("stream", placement, (("ports.stream", ports.stream),), 1, 1, 240_000))
     found.append(
-        _http("monitor", placement, (("monitor.listen", monitor_port(config)),), 2, 0, 60_000)
+        _http("monitor", placement, (("monitor.listen", monitor_port(config)),), 0, 0, 60_000)
     )
     return tuple(found)
 

@@ -191,6 +191,21 @@ def monitor_settings(mill: Mill, part: str = "monitor") -> dict[str, Any]:
             if other.probe is Probe.HTTP and other.name != part
         },
         "sinks": sinks_settings(mill, READER, part),
+        "supervisor": None if mill.placement.in_containers else str(mill.home.socket),
+        "inputs": [
+            {"paths": list(one.paths), "topic": one.topic} for one in config.collector.inputs
+        ],
+        "metrics": [
+            {
+                "name": one.name,
+                "inputs": list(one.from_),
+                "key": list(one.key),
+                "measure": one.measure,
+                "value": one.value,
+                "top": one.top,
+            }
+            for one in config.stream.metrics
+        ],
     }
 
 

@@ -5,17 +5,23 @@ import json
 import logging
 import os
 import signal
+import sqlite3
 import sys
 import time
+from functools import partial
+from pathlib import Path
 
 import uvicorn
 from pydantic import ValidationError
 
 from monitor.collect import Collector
 from monitor.config import MonitorSettings
+from monitor.counts import Counts
 from monitor.http import create_app
+from monitor.recorder import open_recorder
 from monitor.sampler import Sampler
 from protocol.log import configure, fields
+from sinks.read_counts import CountsReader
 
 logger = logging.getLogger("monitor")
 
@@ -25,8 +31,14 @@ def clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def counts_of(settings: MonitorSettings) -> Counts | None:
+    """Where the counts are read; None in a mill without MySQL."""
+    mysql = settings.sinks.mysql if settings.sinks is not None else None
+    return None if mysql is None else Counts(partial(CountsReader, mysql), clock_ms)
+
+
 def main() -> int:
-    """Serve until SIGTERM or SIGINT: 0 stopped, 1 sampling failed, 2 settings wrong."""
+    """Serve until SIGTERM or SIGINT: 0 stopped, 1 sampling or history failed, 2 settings wrong."""
     arguments = argparse.ArgumentParser(prog="python -m monitor")
     arguments.add_argument("--settings-fd", type=int, required=True)
     settings_fd: int = arguments.parse_args().settings_fd
@@ -40,8 +52,16 @@ def main() -> int:
     configure(settings.part)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     host, port = settings.address
-    source = Collector(settings.bootstrap_servers, settings.parts, settings.sinks)
-    sampler = Sampler(settings, source, clock_ms)
+    source = Collector(
+        settings.bootstrap_servers, settings.parts, settings.sinks, settings.supervisor
+    )
+    try:
+        folder = Path(settings.data_dir)
+        recorder = open_recorder(folder, settings.section.retain_ms, settings.stream_group)
+    except (OSError, sqlite3.Error) as error:
+        logger.error("the history cannot be opened", extra=fields(folder=folder, why=error))
+        return 1
+    sampler = Sampler(settings, source, clock_ms, recorder)
     failures: list[BaseException] = []
 
     def stop(error: BaseException) -> None:
@@ -50,7 +70,12 @@ def main() -> int:
         server.should_exit = True
 
     app = create_app(
-        settings, sampler, started_at_ms=clock_ms(), clock_ms=clock_ms, on_failure=stop
+        settings,
+        sampler,
+        started_at_ms=clock_ms(),
+        clock_ms=clock_ms,
+        on_failure=stop,
+        counts=counts_of(settings),
     )
     config = uvicorn.Config(
         app,

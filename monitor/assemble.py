@@ -4,26 +4,17 @@ Floor: pure. A source that failed keeps its last values, marked: cells say `end_
 lag they last had, brokers say they do not answer, parts keep their details with the time of them.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
-from monitor.history import History
-from monitor.lag import (
-    Bound,
-    Lag,
-    LagSum,
-    Measured,
-    TimeLag,
-    add_up,
-    judge,
-    time_lag,
-    worst_time_lag,
-)
-from monitor.reading import GroupReading, KafkaReading, PartAnswer, Reading, TopicReading
+from monitor.lag import Bound, Lag, LagSum, Measured, TimeLag, judge
+from monitor.progress import ProgressMemory, Work, collector_work, stream_work
+from monitor.reader_status import Judged, ReaderStatus
+from monitor.readers import RATE_SPAN_MS, Context, Memory, group_view
+from monitor.reading import KafkaReading, PartAnswer, Reading, SupervisedPart, TopicReading
 from monitor.snapshot import (
     BrokerView,
     GroupView,
-    LagCell,
     PartitionView,
     PartView,
     Snapshot,
@@ -31,54 +22,84 @@ from monitor.snapshot import (
 )
 from protocol.types import TopicPartition
 
-RATE_SPAN_MS = 60_000
-ETA_SAMPLES_MIN = 5
-ETA_CLOSING_MIN = 0.1
-ETA_MAX_S = 24 * 3600.0
-RECENT_LAG_MAX = 120
-
-
-@dataclass(slots=True)
-class Memory:
-    """What is carried from cycle to cycle beside the last snapshot."""
-
-    ends: History[TopicPartition] = field(default_factory=History)
-    commits: History[tuple[str, TopicPartition]] = field(default_factory=History)
+KAFKA_UNANSWERED = "no broker answered"
 
 
 def assemble(
     reading: Reading,
     previous: Snapshot | None,
     memory: Memory,
+    progress: ProgressMemory,
     *,
     refresh_ms: int,
     bootstrap_servers: str,
     stream_group: str,
 ) -> Snapshot:
-    """The picture after this cycle; `memory` takes up the cycle's offsets."""
+    """The picture after this cycle; the memories take up its offsets, and what parts finished."""
     base = Snapshot(
         seq=1 if previous is None else previous.seq + 1,
         taken_at_ms=reading.now_ms,
         refresh_ms=refresh_ms,
         bootstrap_servers=bootstrap_servers,
-        parts=tuple(_part(answer, previous, reading.now_ms) for answer in reading.parts),
+        parts=tuple(
+            _supervised(_part(answer, previous, reading.now_ms), reading)
+            for answer in reading.parts
+        ),
         errors=reading.errors,
+        config_problem=reading.supervisor.problem if reading.supervisor else None,
+        config_notice=reading.supervisor.notice if reading.supervisor else None,
     )
-    if reading.kafka is None:
-        return base if previous is None else _without_kafka(base, previous)
-    kafka = reading.kafka
-    remember(memory, kafka)
-    sizes = partition_sizes(reading.parts)
+    if reading.kafka is not None:
+        remember(memory, reading.kafka)
+        base = _with_kafka(base, reading.kafka, reading.parts, memory, previous, stream_group)
+    elif previous is not None:
+        base = _without_kafka(base, previous)
+    stuck = {one.part: one for one in progress.judge(_works(base, stream_group), reading.now_ms)}
+    return replace(
+        base, parts=tuple(replace(part, stuck=stuck.get(part.name)) for part in base.parts)
+    )
+
+
+def _with_kafka(
+    base: Snapshot,
+    kafka: KafkaReading,
+    parts: tuple[PartAnswer, ...],
+    memory: Memory,
+    previous: Snapshot | None,
+    stream_group: str,
+) -> Snapshot:
+    sizes = partition_sizes(parts)
+    partitions = {
+        topic.name: frozenset(part.topic_partition for part in topic.partitions)
+        for topic in kafka.topics
+    }
+    context = Context(kafka, memory, previous, stream_group, partitions)
     return replace(
         base,
         cluster_id=kafka.cluster_id,
         kafka_at_ms=kafka.at_ms,
-        brokers=_brokers(kafka),
+        brokers=_brokers(kafka, previous),
         topics=tuple(_topic(topic, kafka, memory, sizes) for topic in kafka.topics),
-        groups=tuple(
-            _group(group, kafka, memory, previous, stream_group) for group in kafka.groups
-        ),
+        groups=tuple(group_view(group, context) for group in kafka.groups),
     )
+
+
+def _works(snapshot: Snapshot, stream_group: str) -> Iterator[Work]:
+    """The work of the parts whose progress shows; none of what is not known at this moment."""
+    group = snapshot.group(stream_group)
+    waits = {
+        cell: cell.lag.lag if cell.lag.lag is not None else cell.lag.backlog
+        for cell in (group.cells if group is not None else ())
+    }
+    if snapshot.part("stream") is not None and any(n is not None for n in waits.values()):
+        commits = {(cell.topic, cell.partition): cell.committed_offset or 0 for cell in waits}
+        where = [cell.topic for cell, lag in waits.items() if lag]
+        yield stream_work("stream", commits, sum(filter(None, waits.values())), where)
+    collector = snapshot.part("collector")
+    if collector is not None and collector.reachable:
+        work = collector_work("collector", collector.details, has_problems=bool(collector.problems))
+        if work is not None:
+            yield work
 
 
 def remember(memory: Memory, kafka: KafkaReading) -> None:
@@ -93,6 +114,8 @@ def remember(memory: Memory, kafka: KafkaReading) -> None:
             readers.add((group.group_id, topic_partition))
             memory.commits.add((group.group_id, topic_partition), kafka.at_ms, commit.offset)
     memory.commits.keep_only(readers)
+    for reader in [reader for reader in memory.windows if reader not in readers]:
+        del memory.windows[reader]
 
 
 def partition_sizes(parts: tuple[PartAnswer, ...]) -> dict[TopicPartition, int]:
@@ -118,7 +141,7 @@ def _part(answer: PartAnswer, previous: Snapshot | None, now_ms: int) -> PartVie
             ready=status.ready,
             error=None,
             answered_at_ms=now_ms,
-            started_at_ms=status.started_at_ms or None,
+            started_at_ms=status.started_at_ms or _server_start(status.details, now_ms),
             pid=status.pid or None,
             problems=tuple(problem.text for problem in status.problems),
             details=status.details,
@@ -126,7 +149,16 @@ def _part(answer: PartAnswer, previous: Snapshot | None, now_ms: int) -> PartVie
     before = previous.part(answer.name) if previous else None
     if before is None:
         return PartView(
-            answer.name, answer.address, False, "down", False, answer.error, None, None, None
+            answer.name,
+            answer.address,
+            False,
+            "down",
+            False,
+            answer.error,
+            None,
+            None,
+            None,
+            away_since_ms=now_ms,
         )
     return replace(
         before,
@@ -136,10 +168,39 @@ def _part(answer: PartAnswer, previous: Snapshot | None, now_ms: int) -> PartVie
         error=answer.error,
         pid=None,
         problems=(),
+        away_since_ms=before.away_since_ms or now_ms,
     )
 
 
-def _brokers(kafka: KafkaReading) -> tuple[BrokerView, ...]:
+def _server_start(details: Mapping[str, object], now_ms: int) -> int | None:
+    """When a database server started, as far as it tells its uptime."""
+    uptime_s = details.get("uptime_s")
+    return now_ms - uptime_s * 1000 if isinstance(uptime_s, int) else None
+
+
+def _supervised(part: PartView, reading: Reading) -> PartView:
+    """The part with what its supervisor knows; a server that is not ours has no other age."""
+    known: SupervisedPart | None = None
+    if reading.supervisor is not None:
+        known = reading.supervisor.parts.get(part.name)
+    if known is None:
+        return part
+    started_at_ms = part.started_at_ms
+    if started_at_ms is None and part.reachable and known.uptime_ms is not None:
+        started_at_ms = reading.now_ms - known.uptime_ms
+    return replace(
+        part,
+        started_at_ms=started_at_ms,
+        pid=known.pid or part.pid,
+        restarts=known.restarts,
+        words=known.words,
+        supervised=known.state,
+        memory_bytes=known.memory_bytes,
+    )
+
+
+def _brokers(kafka: KafkaReading, previous: Snapshot | None) -> tuple[BrokerView, ...]:
+    away = {b.node_id: b.away_since_ms for b in previous.brokers} if previous else {}
     leads: dict[int, int] = {}
     for topic in kafka.topics:
         for part in topic.partitions:
@@ -153,6 +214,7 @@ def _brokers(kafka: KafkaReading) -> tuple[BrokerView, ...]:
             alive=node.error is None,
             error=node.error,
             leads=leads.get(node.node_id, 0),
+            away_since_ms=(away.get(node.node_id) or kafka.at_ms) if node.error else None,
         )
         for node in sorted(kafka.nodes, key=lambda node: node.node_id)
     )
@@ -179,132 +241,32 @@ def _topic(
         )
         for part in topic.partitions
     ]
-    return TopicView(topic.name, topic.topic_id, topic.internal, tuple(rows))
-
-
-def _group(
-    group: GroupReading,
-    kafka: KafkaReading,
-    memory: Memory,
-    previous: Snapshot | None,
-    stream_group: str,
-) -> GroupView:
-    partitions = {t.name: [p.topic_partition for p in t.partitions] for t in kafka.topics}
-    rows = set(group.commits)
-    for topic_partition in group.commits:
-        rows.update(partitions.get(topic_partition.topic, ()))
-    before = previous.group(group.group_id) if previous else None
-    cells = tuple(
-        _cell(group, row, kafka, memory, before, exists=row in partitions.get(row.topic, ()))
-        for row in sorted(rows)
-    )
-    total = add_up(cell.lag for cell in cells)
-    recent = before.recent_lag if before else ()
-    if total.complete:
-        recent = (*recent, total.lag)[-RECENT_LAG_MAX:]
-    return GroupView(
-        group_id=group.group_id,
-        state=group.state,
-        kind="stream" if group.group_id == stream_group else "group",
-        members=group.members,
-        cells=cells,
-        total=total,
-        time_lag=worst_time_lag(cell.time_lag for cell in cells),
-        read_rate=_sum_of_known(cell.read_rate for cell in cells),
-        eta_s=_eta_s(group.group_id, cells, memory, kafka.at_ms),
-        error=group.error,
-        recent_lag=recent,
-    )
-
-
-def _cell(
-    group: GroupReading,
-    row: TopicPartition,
-    kafka: KafkaReading,
-    memory: Memory,
-    before: GroupView | None,
-    *,
-    exists: bool,
-) -> LagCell:
-    commit = group.commits.get(row)
-    offset = commit.offset if commit else None
-    start, end = kafka.starts.get(row), kafka.ends.get(row)
-    lag = judge(Measured(offset, start, end, topic_exists=exists))
-    # A reader behind the log's start will next read its first record.
-    next_offset = offset if offset is None or start is None else max(offset, start)
-    age = time_lag(
-        lag,
-        next_offset,
-        record_timestamp_ms=None
-        if next_offset is None
-        else kafka.record_timestamps.get((row, next_offset)),
-        samples=memory.ends.samples(row),
-        now_ms=kafka.at_ms,
-    )
-    cell = LagCell(
-        topic=row.topic,
-        partition=row.partition,
-        lag=lag,
-        time_lag=age,
-        committed_offset=offset,
-        log_start_offset=start,
-        log_end_offset=end,
-        read_rate=memory.commits.rate_per_s((group.group_id, row), RATE_SPAN_MS, kafka.at_ms),
-        metadata=commit.metadata if commit else None,
-    )
-    if lag.lag is not None:
-        return replace(cell, last_lag=lag.lag, last_lag_at_ms=kafka.at_ms)
-    old = _find_cell(before, row)
-    return cell if old is None else _with_last(cell, old)
-
-
-def _find_cell(group: GroupView | None, row: TopicPartition) -> LagCell | None:
-    cells = group.cells if group else ()
-    return next((c for c in cells if c.topic == row.topic and c.partition == row.partition), None)
-
-
-def _with_last(cell: LagCell, old: LagCell) -> LagCell:
-    return replace(cell, last_lag=old.last_lag, last_lag_at_ms=old.last_lag_at_ms)
-
-
-def _eta_s(group_id: str, cells: tuple[LagCell, ...], memory: Memory, now_ms: int) -> float | None:
-    """Seconds until the slowest partition has caught up; None unless every lagging one closes in.
-
-    The greatest of the partitions' own times, because a ratio of sums would hide a stuck one.
-    """
-    slowest = 0.0
-    for cell in cells:
-        if not cell.lag.lag:
-            continue
-        row = TopicPartition(cell.topic, cell.partition)
-        if len(memory.commits.samples((group_id, row))) < ETA_SAMPLES_MIN:
-            return None
-        written = memory.ends.rate_per_s(row, RATE_SPAN_MS, now_ms)
-        if cell.read_rate is None or written is None:
-            return None
-        closing = cell.read_rate - written
-        if closing < ETA_CLOSING_MIN:
-            return None
-        slowest = max(slowest, cell.lag.lag / closing)
-    return min(slowest, ETA_MAX_S)
-
-
-def _sum_of_known(rates: Iterable[float | None]) -> float | None:
-    known = [rate for rate in rates if rate is not None]
-    return sum(known) if known else None
+    config = {
+        key: (entry.value, entry.source)
+        for key, entry in kafka.topic_configs.get(topic.name, {}).items()
+    }
+    return TopicView(topic.name, topic.topic_id, topic.internal, tuple(rows), config)
 
 
 def _without_kafka(base: Snapshot, previous: Snapshot) -> Snapshot:
     """No broker answered: everything known of them stays, marked as not known any more."""
-    why = "no broker answered"
+    why = KAFKA_UNANSWERED
     unknown = judge(Measured(None, None, None))
     return replace(
         base,
         cluster_id=previous.cluster_id,
         kafka_at_ms=previous.kafka_at_ms,
-        brokers=tuple(replace(b, alive=False, error=b.error or why) for b in previous.brokers),
+        brokers=tuple(
+            replace(
+                b,
+                alive=False,
+                error=b.error or why,
+                away_since_ms=b.away_since_ms or base.taken_at_ms,
+            )
+            for b in previous.brokers
+        ),
         topics=tuple(_stale_topic(topic, why) for topic in previous.topics),
-        groups=tuple(_stale_group(group, unknown) for group in previous.groups),
+        groups=tuple(_stale_group(group, unknown, why) for group in previous.groups),
     )
 
 
@@ -318,7 +280,7 @@ def _stale_topic(topic: TopicView, why: str) -> TopicView:
     )
 
 
-def _stale_group(group: GroupView, unknown: Lag) -> GroupView:
+def _stale_group(group: GroupView, unknown: Lag, why: str) -> GroupView:
     return replace(
         group,
         state="unknown",
@@ -329,11 +291,15 @@ def _stale_group(group: GroupView, unknown: Lag) -> GroupView:
                 time_lag=TimeLag(None, Bound.UNKNOWN),
                 log_end_offset=None,
                 read_rate=None,
+                write_rate=None,
+                judged=Judged(ReaderStatus.UNKNOWN, why),
             )
             for cell in group.cells
         ),
         total=LagSum(0, 0, len(group.cells)),
         time_lag=TimeLag(None, Bound.UNKNOWN),
         read_rate=None,
+        write_rate=None,
         eta_s=None,
+        judged=Judged(ReaderStatus.UNKNOWN, why),
     )

@@ -9,24 +9,29 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 from monitor.config import split_address
+from monitor.group_answers import group_reading
 from monitor.reading import (
-    Commit,
+    ConfigValue,
     GroupReading,
     KafkaReading,
     NodeReading,
     PartAnswer,
     PartitionReading,
     Reading,
+    SupervisorAnswer,
     TopicReading,
 )
 from monitor.snapshot import SourceError
+from monitor.supervised import ask_supervisor
 from protocol.client.admin import Admin
+from protocol.client.admin_types import ConfigResource
 from protocol.client.cluster import Cluster
 from protocol.client.errors import ClientError
-from protocol.client.group import OffsetAndMetadata, fetch_offsets_of_groups
+from protocol.client.group import fetch_offsets_of_groups
 from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.messages.cluster import ApiVersionsRequest
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -49,9 +54,17 @@ CYCLE_TIMEOUT_S = 8.0
 TIMESTAMP_LOOKUPS_MAX = 64
 TIMESTAMPS_KEPT_MAX = 10_000
 GROUPS_MAX = 500
+CONFIGS_EVERY_MS = 60_000
+CONFIG_TOPICS_MAX = 500
+CONFIG_SOURCES = {
+    1: "DYNAMIC_TOPIC_CONFIG",
+    2: "DYNAMIC_BROKER_CONFIG",
+    3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
+    4: "STATIC_BROKER_CONFIG",
+    5: "DEFAULT_CONFIG",
+}
 
 Answer = TypeVar("Answer")
-GroupOffsets = Mapping[TopicPartition, OffsetAndMetadata] | ApiError | ClientError
 FAILURES = (ApiError, ClientError, WireError, OSError, TimeoutError)
 
 
@@ -63,7 +76,9 @@ class Collector:
         bootstrap_servers: str,
         parts: Mapping[str, str],
         sinks: SinksSettings | None = None,
+        supervisor: str | None = None,
     ) -> None:
+        self._supervisor = None if supervisor is None else Path(supervisor)
         self._bootstrap_servers = bootstrap_servers
         self._sinks = sinks or SinksSettings()
         self._parts = {
@@ -73,14 +88,18 @@ class Collector:
         self._threads = ThreadPoolExecutor(max_workers=8, thread_name_prefix="status")
         self._timestamps: dict[tuple[TopicPartition, int], int] = {}
         self._last_commits: dict[tuple[str, TopicPartition], int] = {}
+        self._configs: Mapping[str, Mapping[str, ConfigValue]] = {}
+        self._configs_at_ms = 0
 
     async def read(self, now_ms: int) -> Reading:
         """One cycle over all parts and all brokers."""
-        parts, kafka = await asyncio.gather(self._read_parts(), self._read_kafka(now_ms))
+        parts, kafka, supervisor = await asyncio.gather(
+            self._read_parts(), self._read_kafka(now_ms), self._read_supervisor()
+        )
         errors: tuple[SourceError, ...] = ()
         if isinstance(kafka, str):
             errors = (SourceError("brokers", kafka),)
-        return Reading(now_ms, parts, None if isinstance(kafka, str) else kafka, errors)
+        return Reading(now_ms, parts, None if isinstance(kafka, str) else kafka, errors, supervisor)
 
     async def close(self) -> None:
         """Leave the brokers and let the threads end."""
@@ -109,6 +128,12 @@ class Collector:
                 )
             )
         return tuple(await asyncio.gather(*asked))
+
+    async def _read_supervisor(self) -> SupervisorAnswer | None:
+        if self._supervisor is None:
+            return None
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, ask_supervisor, self._supervisor)
 
     async def _read_kafka(self, now_ms: int) -> KafkaReading | str:
         try:
@@ -172,7 +197,34 @@ class Collector:
             ends=ends,
             partition_errors=errors,
             record_timestamps=await self._record_timestamps(cluster, groups, starts, ends),
+            topic_configs=await self._topic_configs(
+                admin, [topic.name for topic in topics], now_ms
+            ),
         )
+
+    async def _topic_configs(
+        self, admin: Admin, names: list[str], now_ms: int
+    ) -> Mapping[str, Mapping[str, ConfigValue]]:
+        """The topics' settings, asked once a minute; the last ones where that fails."""
+        if now_ms - self._configs_at_ms < CONFIGS_EVERY_MS and self._configs:
+            return self._configs
+        resources = [ConfigResource.topic(name) for name in names[:CONFIG_TOPICS_MAX]]
+        try:
+            found = await admin.describe_configs(resources, timeout_ms=KAFKA_TIMEOUT_MS)
+        except FAILURES:
+            return self._configs
+        self._configs_at_ms = now_ms
+        self._configs = {
+            resource.name: {
+                entry.name: ConfigValue(
+                    None if entry.is_sensitive else entry.value,
+                    CONFIG_SOURCES.get(entry.source, f"source {entry.source}"),
+                )
+                for entry in entries.values()
+            }
+            for resource, entries in found.items()
+        }
+        return self._configs
 
     async def _ask_node(self, cluster: Cluster, node_id: int, address: str) -> NodeReading:
         """Listed is not alive: a broker counts as alive when it answers itself."""
@@ -181,10 +233,16 @@ class Collector:
 
     async def _read_groups(self, cluster: Cluster, admin: Admin) -> tuple[GroupReading, ...]:
         listed = await admin.list_groups(timeout_ms=KAFKA_TIMEOUT_MS)
-        states = {group.group_id: group.state or "Unknown" for group in listed.groups}
-        ids = sorted(states)[:GROUPS_MAX]
-        offsets = await fetch_offsets_of_groups(cluster, ids, timeout_ms=KAFKA_TIMEOUT_MS)
-        return tuple(_group_reading(group_id, states[group_id], offsets) for group_id in ids)
+        known = {group.group_id: group for group in listed.groups}
+        ids = sorted(known)[:GROUPS_MAX]
+        offsets, described = await asyncio.gather(
+            fetch_offsets_of_groups(cluster, ids, timeout_ms=KAFKA_TIMEOUT_MS),
+            admin.describe_groups(ids, timeout_ms=KAFKA_TIMEOUT_MS),
+        )
+        return tuple(
+            group_reading(group_id, known[group_id].state, offsets, described.get(group_id))
+            for group_id in ids
+        )
 
     async def _offsets(
         self, admin: Admin, rows: list[TopicPartition], which: int
@@ -254,14 +312,6 @@ class Collector:
                     if header.last_offset >= offset:
                         return header.base_timestamp
         return None
-
-
-def _group_reading(group_id: str, state: str, offsets: Mapping[str, GroupOffsets]) -> GroupReading:
-    found = offsets.get(group_id, {})
-    if isinstance(found, Exception):
-        return GroupReading(group_id, state, None, {}, _say(found))
-    commits = {row: Commit(commit.offset, commit.metadata) for row, commit in found.items()}
-    return GroupReading(group_id, state, None, commits)
 
 
 def _ask_part(name: str, host: str, port: int) -> PartAnswer:

@@ -28,9 +28,7 @@ class MonitorSection(BaseModel):
         default="127.0.0.1:8090", description="address of the page, its API and /metrics"
     )
     refresh: str = Field(default="2s", description="how often brokers and parts are asked")
-    retain: str = Field(
-        default="90d", description="how long history is kept (the store comes later)"
-    )
+    retain: str = Field(default="90d", description="how long history is kept")
 
     @field_validator("listen")
     @classmethod
@@ -56,11 +54,39 @@ class MonitorSection(BaseModel):
         """Milliseconds between two snapshots."""
         return parse_duration_ms(self.refresh)
 
+    @property
+    def retain_ms(self) -> int:
+        """Milliseconds for which history is kept."""
+        return parse_duration_ms(self.retain)
+
+
+class InputSettings(BaseModel):
+    """One input of the collector, so that a page can say where files belong."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    paths: tuple[str, ...]
+    topic: str
+
+
+class MetricSettings(BaseModel):
+    """A metric as the configuration describes it, so that a page can say what its numbers are."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    inputs: tuple[str, ...]
+    key: tuple[str, ...] = ()
+    measure: str
+    value: str | None = None
+    top: int | None = None
+
 
 class MonitorSettings(BaseModel):
     """What the monitor's process gets on its descriptor.
 
     `parts` maps a part's name to the address of its `/status`, `host:port` after `http://`.
+    `supervisor` is the path of the supervisor's socket, null where there is none (containers).
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -71,6 +97,9 @@ class MonitorSettings(BaseModel):
     data_dir: str
     parts: dict[str, str]
     sinks: SinksSettings | None = None
+    supervisor: str | None = None
+    inputs: tuple[InputSettings, ...] = ()
+    metrics: tuple[MetricSettings, ...] = ()
     stream_group: str = "millrace-stream"
     token: str | None = None
 

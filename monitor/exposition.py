@@ -65,11 +65,19 @@ class SnapshotMetrics(Collector):
         yield from (start, end, size)
 
     def _parts(self) -> Iterable[Metric]:
+        stuck = GaugeMetricFamily(
+            "millrace_part_stuck_seconds",
+            "How long the part has finished nothing though it has work; 0 if it is not stuck",
+            labels=["part"],
+        )
         up = GaugeMetricFamily("millrace_part_up", "1 if the part answers", labels=["part"])
         ready = GaugeMetricFamily("millrace_part_ready", "1 if the part is ready", labels=["part"])
         for part in self._snapshot.parts:
             up.add_metric([part.name], part.reachable)
             ready.add_metric([part.name], part.ready)
+            now_ms = self._snapshot.taken_at_ms
+            since_ms = part.stuck.since_ms if part.stuck else now_ms
+            stuck.add_metric([part.name], (now_ms - since_ms) / 1000)
         brokers = GaugeMetricFamily(
             "millrace_broker_alive", "1 if the broker answers", labels=["node_id"]
         )
@@ -77,7 +85,27 @@ class SnapshotMetrics(Collector):
             brokers.add_metric([str(broker.node_id)], broker.alive)
         at = GaugeMetricFamily("millrace_snapshot_timestamp_seconds", "When this was read")
         at.add_metric([], self._snapshot.taken_at_ms / 1000)
-        yield from (up, ready, brokers, at)
+        yield from (up, ready, stuck, brokers, at)
+        config = GaugeMetricFamily(
+            "millrace_config_problem", "1 if the saved configuration is not the one that holds"
+        )
+        config.add_metric([], self._snapshot.config_problem is not None)
+        yield config
+        yield from self._not_counted()
+
+    def _not_counted(self) -> Iterable[Metric]:
+        """What MySQL keeps of lines that were not counted, since the beginning."""
+        mysql = self._snapshot.part("mysql")
+        for key, text in (
+            ("lines_unparsed", "Lines that did not parse"),
+            ("lines_set_aside", "Lines that could not be counted and were set aside"),
+            ("metric_faults", "Faults of single metrics on lines that others counted"),
+        ):
+            value = mysql.details.get(key) if mysql is not None and mysql.reachable else None
+            if isinstance(value, int):
+                family = GaugeMetricFamily(f"millrace_{key}", text)
+                family.add_metric([], value)
+                yield family
 
 
 def render_metrics(snapshot: Snapshot) -> bytes:

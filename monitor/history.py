@@ -6,7 +6,7 @@ A value that falls (truncation, a topic made anew) starts its series again.
 """
 
 from collections import deque
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Sequence
 from typing import Generic, TypeVar
 
 from monitor.lag import EndSample
@@ -39,9 +39,9 @@ class History(Generic[Key]):
         while len(series) > 2 and series[1].at_ms < at_ms - self._window_ms:
             series.popleft()
 
-    def samples(self, key: Key) -> list[EndSample]:
-        """Every sample kept of one series, oldest first."""
-        return list(self._series.get(key, ()))
+    def samples(self, key: Key) -> Sequence[EndSample]:
+        """Every sample kept of one series, oldest first; to be read and not to be kept."""
+        return self._series.get(key, ())
 
     def rate_per_s(self, key: Key, span_ms: int, now_ms: int) -> float | None:
         """Offsets a second over the last `span_ms`; None while there are fewer than 2 samples.

@@ -18,9 +18,16 @@ from sse_starlette.sse import EventSourceResponse
 from monitor import render
 from monitor.api import api_router
 from monitor.config import LOOPBACK_NAMES, MonitorSettings, split_address
+from monitor.counts import Counts
 from monitor.exposition import render_metrics
+from monitor.findings import GLYPHS
 from monitor.lag import CellState
+from monitor.links import group_href
+from monitor.ranges import span_keys
+from monitor.recorder import Recorder
 from monitor.sampler import Sampler
+from monitor.site import Site, Values
+from monitor.snapshot import Snapshot
 from protocol.status import VERSION, PartState, PartStatus, Problem
 
 HERE = Path(__file__).parent
@@ -28,7 +35,7 @@ STREAMS_MAX = 200
 SECURITY_HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
-        "connect-src 'self'; worker-src 'self'; base-uri 'none'; form-action 'none'; "
+        "connect-src 'self'; worker-src 'self'; base-uri 'none'; form-action 'self'; "
         "frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
@@ -37,12 +44,14 @@ SECURITY_HEADERS = {
 }
 PAGES = {
     "/": "overview.html",
+    "/counts": "counts.html",
+    "/stream": "stream.html",
     "/groups": "groups.html",
     "/topics": "topics.html",
     "/brokers": "brokers.html",
     "/collector": "collector.html",
-    "/stream": "stream.html",
 }
+READS = ["GET", "HEAD"]
 
 
 def create_app(
@@ -52,6 +61,7 @@ def create_app(
     started_at_ms: int,
     clock_ms: Callable[[], int],
     on_failure: Callable[[BaseException], None],
+    counts: Counts | None = None,
 ) -> FastAPI:
     """The whole site over one sampler, which is started and stopped with it.
 
@@ -79,10 +89,11 @@ def create_app(
         openapi_url="/api/openapi.json",
     )
     templates = _templates(settings)
+    site = Site(settings, sampler.recorder, counts, started_at_ms)
     app.mount("/static", StaticFiles(directory=HERE / "static"), name="static")
-    app.include_router(api_router(sampler))
+    app.include_router(api_router(settings, sampler, counts))
     _guard_requests(app, settings)
-    _add_pages(app, templates, sampler)
+    _add_pages(app, templates, sampler, site)
     _add_machine_ends(app, sampler, settings.part, started_at_ms, clock_ms)
     return app
 
@@ -97,7 +108,9 @@ def _templates(settings: MonitorSettings) -> Environment:
     )
     templates.globals["render"] = render
     templates.globals["states"] = CellState
-    templates.globals["stream_group"] = settings.stream_group
+    templates.globals["glyphs"] = GLYPHS
+    templates.globals["group_href"] = group_href
+    templates.globals["spans"] = span_keys()
     templates.globals["version"] = VERSION
     return templates
 
@@ -123,8 +136,12 @@ def _guard_requests(app: FastAPI, settings: MonitorSettings) -> None:
         return response
 
 
-def _add_pages(app: FastAPI, templates: Environment, sampler: Sampler) -> None:
-    def page(request: Request, template: str, code: int = 200, **values: object) -> Response:
+def _add_pages(app: FastAPI, templates: Environment, sampler: Sampler, site: Site) -> None:
+    """The pages. They are made in worker threads, for the history is read from the disk."""
+
+    def page(
+        request: Request, template: str, fill: Callable[[Snapshot], Values], code: int = 200
+    ) -> Response:
         snapshot = sampler.snapshot
         if snapshot is None:
             text = templates.get_template("starting.html").render(path=request.url.path)
@@ -133,43 +150,89 @@ def _add_pages(app: FastAPI, templates: Environment, sampler: Sampler) -> None:
         if request.headers.get("if-none-match") == etag:
             return Response(status_code=304, headers={"ETag": etag})
         text = templates.get_template(template).render(
-            s=snapshot, now_ms=snapshot.taken_at_ms, path=request.url.path, **values
+            path=request.url.path, **site.common(snapshot), **fill(snapshot)
         )
         return HTMLResponse(
             text, status_code=code, headers={"ETag": etag, "Cache-Control": "no-cache"}
         )
 
-    for path, template in PAGES.items():
-        app.add_api_route(
-            path, _page_route(page, template), include_in_schema=False, response_model=None
-        )
+    def route(path: str) -> Callable[[Callable[..., Response]], object]:
+        return app.api_route(path, methods=READS, include_in_schema=False, response_model=None)
 
-    @app.get("/groups/{group_id}", include_in_schema=False, response_model=None)
-    async def group_page(request: Request, group_id: str) -> Response:
+    def missing(request: Request, kind: str, name: str) -> Response:
+        return page(request, "missing.html", lambda _: {"kind": kind, "name": name}, 404)
+
+    @route("/")
+    def overview(request: Request, range: str = "10m") -> Response:
+        return page(request, "overview.html", lambda s: site.overview(s, range))
+
+    @route("/counts")
+    def counts_page(request: Request, size: str = "1m") -> Response:
+        return page(request, "counts.html", lambda _: site.counts_page(size, None))
+
+    @route("/counts/{name}")
+    def metric_page(request: Request, name: str, size: str = "1m") -> Response:
+        values = site.counts_page(size, name)
+        if not values["metrics"] and values["error"] is None:
+            return missing(request, "metric", name)
+        return page(request, "counts.html", lambda _: values)
+
+    @route("/stream")
+    def stream_page(request: Request, range: str = "10m") -> Response:
+        return page(request, "stream.html", lambda s: site.stream(s, range))
+
+    @route("/groups")
+    def groups_page(request: Request, sort: str = "name", q: str = "") -> Response:
+        return page(request, "groups.html", lambda s: site.groups(s, sort, q))
+
+    # A group may be named with slashes; the link has them escaped and the server does not.
+    @route("/groups/{group_id:path}")
+    def group_page(
+        request: Request, group_id: str, range: str = "10m", sort: str = "partition"
+    ) -> Response:
         group = sampler.snapshot.group(group_id) if sampler.snapshot else None
         if sampler.snapshot is not None and group is None:
-            return page(request, "missing.html", 404, kind="group", name=group_id)
-        return page(request, "group.html", group=group)
+            return missing(request, "group", group_id)
+        return page(request, "group.html", lambda s: site.group(s, group, range, sort))
 
-    @app.get("/topics/{name}", include_in_schema=False, response_model=None)
-    async def topic_page(request: Request, name: str) -> Response:
-        topic = sampler.snapshot.topic(name) if sampler.snapshot else None
-        if sampler.snapshot is not None and topic is None:
-            return page(request, "missing.html", 404, kind="topic", name=name)
-        return page(request, "topic.html", topic=topic)
+    @route("/topics")
+    def topics_page(request: Request, q: str = "") -> Response:
+        return page(request, "topics.html", lambda s: site.topics(s, q))
 
-    @app.get("/api/docs", include_in_schema=False, response_model=None)
-    async def api_docs(request: Request) -> Response:
-        return page(request, "api.html", paths=app.openapi()["paths"])
+    @route("/topics/{name}")
+    def topic_page(request: Request, name: str, range: str = "10m") -> Response:
+        if sampler.snapshot is not None and sampler.snapshot.topic(name) is None:
+            return missing(request, "topic", name)
+        return page(request, "topic.html", lambda s: site.topic(s, name, range))
+
+    @route("/brokers")
+    def brokers_page(request: Request) -> Response:
+        return page(request, "brokers.html", site.brokers)
+
+    @route("/collector")
+    def collector_page(request: Request, range: str = "10m") -> Response:
+        return page(request, "collector.html", lambda s: site.collector(s, range))
+
+    @route("/api/docs")
+    def api_docs(request: Request) -> Response:
+        return page(request, "api.html", lambda _: {"paths": app.openapi()["paths"]})
 
 
-def _page_route(
-    page: Callable[[Request, str], Response], template: str
-) -> Callable[[Request], Awaitable[Response]]:
-    async def route(request: Request) -> Response:
-        return page(request, template)
-
-    return route
+def problems_of(snapshot: Snapshot | None, recorder: Recorder | None) -> tuple[Problem, ...]:
+    """What the monitor has to report: sources that are away, parts that finish nothing."""
+    found = []
+    if snapshot is not None:
+        found += [Problem(f"{error.source}-away", error.text) for error in snapshot.errors]
+        for part in snapshot.parts:
+            if render.health(part) == "failed":
+                text = f"{part.name} has given up: {part.words or part.error or 'no reason told'}"
+                found.append(Problem("part-failed", text))
+            elif part.stuck is not None:
+                text = f"{part.name} {part.stuck.text(snapshot.taken_at_ms)}"
+                found.append(Problem("part-stuck", text))
+    if recorder is not None and recorder.problem is not None:
+        found.append(Problem("history", recorder.problem))
+    return tuple(found)
 
 
 def _add_machine_ends(
@@ -183,10 +246,7 @@ def _add_machine_ends(
 
     def status() -> PartStatus:
         snapshot = sampler.snapshot
-        problems = tuple(
-            Problem(f"{error.source}-away", error.text)
-            for error in (snapshot.errors if snapshot else ())
-        )
+        problems = problems_of(snapshot, sampler.recorder)
         state = PartState.STARTING
         if snapshot is not None:
             state = PartState.DEGRADED if problems else PartState.RUNNING
@@ -204,7 +264,7 @@ def _add_machine_ends(
             },
         )
 
-    @app.get("/healthz", include_in_schema=False)
+    @app.api_route("/healthz", methods=READS, include_in_schema=False)
     async def healthz() -> PlainTextResponse:
         now = status()
         if not now.ready:
@@ -213,11 +273,11 @@ def _add_machine_ends(
             return PlainTextResponse(now.reason_degraded() + "\n")
         return PlainTextResponse("ok\n")
 
-    @app.get("/status", include_in_schema=False)
+    @app.api_route("/status", methods=READS, include_in_schema=False)
     async def status_page() -> JSONResponse:
         return JSONResponse(status().to_json())
 
-    @app.get("/metrics", include_in_schema=False)
+    @app.api_route("/metrics", methods=READS, include_in_schema=False)
     async def metrics() -> Response:
         if sampler.snapshot is None:
             return PlainTextResponse("no snapshot yet\n", status_code=503)

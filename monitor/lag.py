@@ -6,7 +6,7 @@ is `None` and carries its reason in the state; it is never 0 and never part of a
 """
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -23,9 +23,13 @@ class CellState(StrEnum):
 
 
 class Bound(StrEnum):
-    """How a time lag is to be read: as it stands, as a lower bound, or not known."""
+    """How a time lag is to be read: as it stands, as a lower bound, or not known.
+
+    `about` is interpolated between two looks at the log's end, and right to within their distance.
+    """
 
     EXACT = "exact"
+    ABOUT = "about"
     AT_LEAST = "at_least"
     MEASURING = "measuring"
     UNKNOWN = "unknown"
@@ -120,7 +124,7 @@ def time_lag(
     committed_offset: int | None,
     *,
     record_timestamp_ms: int | None,
-    samples: list[EndSample],
+    samples: Sequence[EndSample],
     now_ms: int,
 ) -> TimeLag:
     """How old the oldest unread record is.
@@ -140,13 +144,14 @@ def time_lag(
         return TimeLag(None, Bound.MEASURING)
     if committed_offset < samples[0].end_offset:
         return TimeLag(max(0, now_ms - samples[0].at_ms), Bound.AT_LEAST)
-    for earlier, later in itertools.pairwise(samples):
+    # From the newest on: a reader that keeps up is found at once.
+    for later, earlier in itertools.pairwise(reversed(samples)):
         if earlier.end_offset <= committed_offset < later.end_offset:
             share = (committed_offset - earlier.end_offset) / (
                 later.end_offset - earlier.end_offset
             )
             passed_at_ms = earlier.at_ms + share * (later.at_ms - earlier.at_ms)
-            return TimeLag(max(0, round(now_ms - passed_at_ms)), Bound.EXACT)
+            return TimeLag(max(0, round(now_ms - passed_at_ms)), Bound.ABOUT)
     return TimeLag(None, Bound.MEASURING)
 
 
@@ -157,5 +162,10 @@ def worst_time_lag(parts: Iterable[TimeLag]) -> TimeLag:
     if not known:
         bound = Bound.MEASURING if any(p.bound is Bound.MEASURING for p in ages) else Bound.UNKNOWN
         return TimeLag(None, bound)
-    exact = all(part.bound is Bound.EXACT for part in ages)
-    return TimeLag(max(known), Bound.EXACT if exact else Bound.AT_LEAST)
+    if any(part.bound not in (Bound.EXACT, Bound.ABOUT) for part in ages):
+        return TimeLag(max(known), Bound.AT_LEAST)
+    return max((part for part in ages if part.age_ms is not None), key=_age)
+
+
+def _age(part: TimeLag) -> int:
+    return part.age_ms or 0

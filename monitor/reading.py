@@ -12,6 +12,28 @@ from protocol.types import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
+class SupervisedPart:
+    """A part as its supervisor sees it; `words` are its last ones where it has given up."""
+
+    state: str
+    reason: str
+    words: str | None
+    restarts: int
+    uptime_ms: int | None
+    pid: int | None
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisorAnswer:
+    """What the supervisor says: of the file that is saved, and of every part."""
+
+    problem: str | None
+    notice: str | None
+    parts: Mapping[str, SupervisedPart]
+
+
+@dataclass(frozen=True, slots=True)
 class PartAnswer:
     """What a part said of itself, or why it said nothing."""
 
@@ -50,14 +72,30 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
+class MemberReading:
+    """One member of a group, and what it is to read; empty where its protocol is not Kafka's."""
+
+    member_id: str
+    client_id: str
+    host: str
+    instance_id: str | None = None
+    assignment: frozenset[TopicPartition] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class GroupReading:
-    """A group: its state, and what it committed where."""
+    """A group: its state, who is in it, and what it committed where.
+
+    `members` is None where the group could not be described.
+    """
 
     group_id: str
     state: str
-    members: int | None
+    members: tuple[MemberReading, ...] | None
     commits: Mapping[TopicPartition, Commit]
     error: str | None = None
+    coordinator: int | None = None
+    assignor: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +105,14 @@ class NodeReading:
     node_id: int
     address: str
     error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigValue:
+    """A topic's setting: `source` names whose it is, in Kafka's words; null when it is a secret."""
+
+    value: str | None
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +129,7 @@ class KafkaReading:
     ends: Mapping[TopicPartition, int]
     partition_errors: Mapping[TopicPartition, str] = field(default_factory=dict)
     record_timestamps: Mapping[tuple[TopicPartition, int], int] = field(default_factory=dict)
+    topic_configs: Mapping[str, Mapping[str, ConfigValue]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +140,4 @@ class Reading:
     parts: tuple[PartAnswer, ...]
     kafka: KafkaReading | None
     errors: tuple[SourceError, ...] = ()
+    supervisor: SupervisorAnswer | None = None

@@ -8,9 +8,14 @@ import math
 from datetime import UTC, datetime
 
 from monitor.lag import Bound, CellState, LagSum, TimeLag
-from monitor.snapshot import GroupView, LagCell, PartView, Snapshot, TopicView
+from monitor.reader_status import BAD, WARN, ReaderStatus
+from monitor.snapshot import GroupView, LagCell, MemberView, PartView
+from sinks.read import METRIC_FAULT
 
 UNKNOWN = "unknown"
+KEEPS_UP_MS = 10_000
+ETA_SHOWN_S_MAX = 86_400
+DAY_MS = 86_400_000
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
 _STATE_TEXTS = {
     CellState.OK: "ok",
@@ -54,7 +59,8 @@ def duration(milliseconds: float | None) -> str:
         return UNKNOWN
     seconds = milliseconds / 1000
     if seconds < 60:
-        return "0 s" if seconds == 0 else f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+        is_whole = seconds >= 10 or seconds == int(seconds)
+        return f"{seconds:.0f} s" if is_whole else f"{seconds:.1f} s"
     whole = int(seconds)
     for unit, length, sub, sub_length in (
         ("d", 86_400, "h", 3_600),
@@ -65,6 +71,11 @@ def duration(milliseconds: float | None) -> str:
             rest = whole % length // sub_length
             return f"{whole // length} {unit}" + (f" {rest} {sub}" if rest else "")
     raise AssertionError("60 seconds are a minute")
+
+
+def percent(share: float) -> str:
+    """A share in per cent."""
+    return f"{share * 100:.0f} %"
 
 
 def micros(value: object) -> str:
@@ -85,9 +96,47 @@ def clock(at_ms: object) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def clock_time(at_ms: object) -> str:
+    """The time of day of a moment in UTC; pages say once that times are."""
+    if not isinstance(at_ms, int | float) or isinstance(at_ms, bool):
+        return UNKNOWN
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%H:%M:%S")
+
+
+_TITLES = {"mysql": "MySQL", "redis": "Redis", "collector": "The collector", "stream": "The stream"}
+
+
+def part_title(name: str) -> str:
+    """A part's name as a sentence begins with it."""
+    return _TITLES.get(name, name[:1].upper() + name[1:].replace("-", " "))
+
+
 def cell_state(state: CellState) -> str:
     """A cell's state in words."""
     return _STATE_TEXTS[state]
+
+
+_STATUS_WORDS = {
+    ReaderStatus.NO_COMMIT: "no commit",
+    ReaderStatus.EMPTY_LAGGING: "empty, lagging",
+    ReaderStatus.LOST: "lost records",
+}
+
+
+def status_word(status: ReaderStatus) -> str:
+    """A reader's status in words."""
+    return _STATUS_WORDS.get(status, str(status))
+
+
+def status_level(status: ReaderStatus) -> str:
+    """How bad a reader's status is: good, idle, unknown, warn, bad."""
+    if status in BAD:
+        return "bad"
+    if status in WARN:
+        return "warn"
+    if status is ReaderStatus.OK:
+        return "good"
+    return "idle" if status is ReaderStatus.EMPTY else "unknown"
 
 
 def lag_sum(total: LagSum) -> str:
@@ -105,7 +154,8 @@ def age(value: TimeLag) -> str:
         return f"> {duration(value.age_ms)}"
     if value.bound is Bound.MEASURING:
         return "measuring"
-    return duration(value.age_ms)
+    text = duration(value.age_ms)
+    return f"about {text}" if value.bound is Bound.ABOUT else text
 
 
 def cell_lag(cell: LagCell, now_ms: int) -> str:
@@ -123,154 +173,147 @@ def cell_lag(cell: LagCell, now_ms: int) -> str:
 
 
 def eta(group: GroupView) -> str:
-    """When the group will have caught up."""
-    if group.total.complete and group.total.lag == 0:
-        return "caught up"
-    if group.eta_s is None:
-        return "not draining"
-    return "> 24 h" if group.eta_s >= 86_400 else duration(group.eta_s * 1000)
+    """When the group will have caught up, or why that is not said.
+
+    A live reader always has a little before it: as long as that is young, it keeps up.
+    """
+    if group.total.known and group.total.lag == 0:
+        return "caught up" if group.total.complete else "caught up where known"
+    age = group.time_lag
+    is_young = age.age_ms is not None and age.age_ms <= KEEPS_UP_MS
+    if is_young and group.judged.status not in BAD and (group.eta_s or 0) <= KEEPS_UP_MS / 1000:
+        return "keeps up"
+    if group.eta_s is not None:
+        return "> 24 h" if group.eta_s >= ETA_SHOWN_S_MAX else duration(group.eta_s * 1000)
+    status = group.judged.status
+    if status is ReaderStatus.GROWING:
+        return "growing"
+    if status is ReaderStatus.MEASURING or not group.total.known:
+        return "measuring" if group.total.known else UNKNOWN
+    return "not draining"
 
 
 def health(part: PartView) -> str:
-    """One word for a part: up, starting, degraded, or down."""
+    """One word for a part; a part that finishes nothing though it has work is not up."""
+    if part.supervised == "failed":
+        return "failed"
     if not part.reachable:
-        return "down"
+        return part.supervised if part.supervised in ("starting", "waiting") else "down"
+    if part.stuck is not None:
+        return "stuck"
     if part.ready and part.state == "running":
         return "up"
     return part.state if part.state != "running" else "not ready"
 
 
-def sparkline(values: tuple[int, ...], width: int = 120, height: int = 24) -> str:
-    """`points` of an SVG polyline over the values, from 0 at the bottom to their maximum."""
-    if len(values) < 2:
-        return ""
-    top = max(max(values), 1)
-    step = width / (len(values) - 1)
-    return " ".join(
-        f"{index * step:.1f},{height - 1 - value / top * (height - 2):.1f}"
-        for index, value in enumerate(values)
-    )
+def health_level(part: PartView) -> str:
+    """How bad that word is: good, warn, bad."""
+    word = health(part)
+    return {"up": "good", "down": "bad", "failed": "bad", "stuck": "bad"}.get(word, "warn")
 
 
-def lag_rows(snapshot: Snapshot, per: str = "partition") -> list[dict[str, object]]:
-    """Lag as plain rows, `per` partition, topic or group; sorted; unknown is null."""
-    rows: list[dict[str, object]] = []
-    for group in snapshot.groups:
-        if per == "group":
-            rows.append({"group": group.group_id, "state": group.state, **_sum_row(group)})
-        elif per == "topic":
-            rows.extend(_topic_rows(group))
-        else:
-            rows.extend(_cell_row(group, cell) for cell in group.cells)
-    return rows
-
-
-def _sum_row(group: GroupView) -> dict[str, object]:
-    return {
-        "lag": group.total.lag if group.total.known else None,
-        "known": group.total.known,
-        "partitions": group.total.total,
-        "time_lag_ms": group.time_lag.age_ms,
-        "time_lag_bound": str(group.time_lag.bound),
-        "eta_s": group.eta_s,
-    }
-
-
-def _topic_rows(group: GroupView) -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = []
-    for topic in sorted({cell.topic for cell in group.cells}):
-        cells = [cell for cell in group.cells if cell.topic == topic]
-        known = [cell.lag.lag for cell in cells if cell.lag.lag is not None]
-        ages = [cell.time_lag.age_ms for cell in cells if cell.time_lag.age_ms is not None]
-        rows.append(
-            {
-                "group": group.group_id,
-                "topic": topic,
-                "lag": sum(known) if known else None,
-                "known": len(known),
-                "partitions": len(cells),
-                "time_lag_ms": max(ages) if ages else None,
-            }
-        )
-    return rows
-
-
-def _cell_row(group: GroupView, cell: LagCell) -> dict[str, object]:
-    return {
-        "group": group.group_id,
-        "topic": cell.topic,
-        "partition": cell.partition,
-        "state": str(cell.state),
-        "committed_offset": cell.committed_offset,
-        "log_start_offset": cell.log_start_offset,
-        "log_end_offset": cell.log_end_offset,
-        "lag": cell.lag.lag,
-        "lost": cell.lag.lost,
-        "time_lag_ms": cell.time_lag.age_ms,
-        "time_lag_bound": str(cell.time_lag.bound),
-        "read_rate": cell.read_rate,
-        "last_lag": cell.last_lag,
-        "last_lag_at_ms": cell.last_lag_at_ms,
-    }
-
-
-def group_row(group: GroupView) -> dict[str, object]:
-    """One group for `/api/v1/groups`, without its cells."""
-    return {
-        "group": group.group_id,
-        "state": group.state,
-        "kind": group.kind,
-        "members": group.members,
-        "read_rate": group.read_rate,
-        "error": group.error,
-        **_sum_row(group),
-    }
-
-
-def topic_row(topic: TopicView) -> dict[str, object]:
-    """One topic with its partitions for `/api/v1/topics`."""
-    return {
-        "topic": topic.name,
-        "topic_id": topic.topic_id,
-        "internal": topic.internal,
-        "size_bytes": topic.size_bytes,
-        "offsets_held": topic.offsets_held,
-        "write_rate": topic.write_rate,
-        "partitions": [
-            {
-                "partition": part.partition,
-                "leader": part.leader,
-                "replicas": list(part.replicas),
-                "in_sync_replicas": list(part.in_sync_replicas),
-                "log_start_offset": part.log_start_offset,
-                "log_end_offset": part.log_end_offset,
-                "size_bytes": part.size_bytes,
-                "write_rate": part.write_rate,
-                "error": part.error,
-            }
-            for part in topic.partitions
-        ],
-    }
-
-
-def part_row(part: PartView) -> dict[str, object]:
-    """One part for the API; `details` are the last ones it gave."""
-    return {
-        "part": part.name,
-        "address": part.address,
-        "health": health(part),
-        "reachable": part.reachable,
-        "ready": part.ready,
-        "error": part.error,
-        "answered_at_ms": part.answered_at_ms,
-        "started_at_ms": part.started_at_ms,
-        "pid": part.pid,
-        "problems": list(part.problems),
-        "details": dict(part.details),
-    }
+def part_says(part: PartView, now_ms: int) -> str:
+    """What there is to say of a part, in its own words where it has some."""
+    said = []
+    if part.stuck is not None:
+        said.append(part.stuck.text(now_ms))
+    if part.words is not None and health(part) != "up":
+        said.append(f"it said: {part.words}")
+    if part.error is not None:
+        said.append(part.error)
+    said += part.problems
+    if part.restarts:
+        said.append(f"started again {part.restarts} times")
+    return "; ".join(said)
 
 
 def file_rows(part: PartView | None) -> list[dict[str, object]]:
     """The collector's files as it lists them: largest lag first."""
     files = part.details.get("files") if part else None
     return [dict(row) for row in files if isinstance(row, dict)] if isinstance(files, list) else []
+
+
+def read_by(group: GroupView) -> str:
+    """Who reads for a group."""
+    if group.kind == "stream":
+        return "Spark's progress"
+    if group.members is None:
+        return UNKNOWN
+    if not group.members:
+        return "no members"
+    return "1 member" if len(group.members) == 1 else f"{len(group.members)} members"
+
+
+def group_facts(group: GroupView) -> list[tuple[str, str]]:
+    """The row of facts of a group's page."""
+    state = "read by Spark" if group.kind == "stream" else group.state
+    return [
+        ("State", state),
+        ("Lag, offsets", lag_sum(group.total)),
+        ("Oldest unread", age(group.time_lag)),
+        ("Reads", rate(group.read_rate)),
+        ("Written", rate(group.write_rate)),
+        ("Caught up in", eta(group)),
+        ("Members", read_by(group)),
+        ("Coordinator", UNKNOWN if group.coordinator is None else f"broker {group.coordinator}"),
+        ("Assignor", group.assignor or "–"),
+    ]
+
+
+def assignment(member: MemberView) -> str:
+    """What a member reads: `logs.access 0, 1; orders 2`."""
+    topics: dict[str, list[str]] = {}
+    for topic, partition in member.assignment:
+        topics.setdefault(topic, []).append(str(partition))
+    return "; ".join(f"{topic} {', '.join(some)}" for topic, some in topics.items()) or "nothing"
+
+
+def last_commit(cell: LagCell, now_ms: int) -> str:
+    """When a commit last moved, as far as the monitor saw it."""
+    if cell.committed_offset is None:
+        return "never"
+    if cell.moved_at_ms is None:
+        return UNKNOWN
+    return f"moved {duration(now_ms - cell.moved_at_ms)} ago"
+
+
+def event_time(at_ms: int, now_ms: int) -> str:
+    """The time of day for events of the last day, with the date for older ones."""
+    if now_ms - at_ms < DAY_MS:
+        return clock_time(at_ms)
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M")
+
+
+def broker_facts(part: PartView) -> list[tuple[str, str]]:
+    """What a broker says of itself beside its lines."""
+    told = part.details
+    durable = {"ack": "before ack", "interval": "at intervals"}
+    return [
+        ("On disk", size(told.get("log_bytes"))),
+        ("Durable", durable.get(str(told.get("flush")), UNKNOWN)),
+        ("Sync, mean", micros(told.get("flush_us"))),
+        ("Loop late, most", micros(told.get("loop_late_us_max"))),
+        ("Connections", count(told.get("connections"))),
+        ("Waiting writes", count(told.get("parked_produces"))),
+        ("Waiting fetches", count(told.get("parked_fetches"))),
+        ("Waiting to join", count(told.get("parked_joins"))),
+        ("Requests served", count(told.get("requests_total"))),
+    ]
+
+
+def count(value: object) -> str:
+    """A whole number that a part tells, or `unknown`."""
+    return number(value) if isinstance(value, int) and not isinstance(value, bool) else UNKNOWN
+
+
+def counted_up(value: object) -> str:
+    """A number that begins at -1 for none: batch, epoch."""
+    return f"{value:,}" if isinstance(value, int) and value >= 0 else "none yet"
+
+
+def reason(text: object) -> str:
+    """Why something was not counted, in words."""
+    said = str(text)
+    if said.startswith(METRIC_FAULT):
+        return f"{said.removeprefix(METRIC_FAULT)} could not be measured (a fault of this metric)"
+    return said.replace("_", " ")

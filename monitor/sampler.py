@@ -5,9 +5,12 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from monitor.assemble import Memory, assemble
+from monitor.assemble import assemble
 from monitor.config import MonitorSettings
+from monitor.progress import ProgressMemory
+from monitor.readers import Memory
 from monitor.reading import Reading
+from monitor.recorder import Recorder
 from monitor.snapshot import Snapshot
 from protocol.log import fields
 
@@ -30,14 +33,24 @@ class Sampler:
     """Holds the latest snapshot and wakes whoever waits for the next one."""
 
     def __init__(
-        self, settings: MonitorSettings, source: Source, clock_ms: Callable[[], int]
+        self,
+        settings: MonitorSettings,
+        source: Source,
+        clock_ms: Callable[[], int],
+        recorder: Recorder | None = None,
     ) -> None:
+        self.recorder = recorder
         self._settings = settings
         self._source = source
         self._clock_ms = clock_ms
         self._memory = Memory()
+        self._progress = ProgressMemory()
         self._next = asyncio.Event()
         self.snapshot: Snapshot | None = None
+
+    def resume(self, snapshot: Snapshot | None, memory: Memory, progress: ProgressMemory) -> None:
+        """Go on from what another one knew."""
+        self.snapshot, self._memory, self._progress = snapshot, memory, progress
 
     async def run(self) -> None:
         """Sample for ever, one cycle each refresh; a slow cycle delays the next, never overlaps."""
@@ -50,6 +63,8 @@ class Sampler:
                 await asyncio.sleep(max(0.0, pause_s))
         finally:
             await self._source.close()
+            if self.recorder is not None:
+                self.recorder.store.close()
 
     async def sample(self) -> Snapshot:
         """One cycle; the new snapshot is published and returned."""
@@ -60,10 +75,13 @@ class Sampler:
             reading,
             self.snapshot,
             self._memory,
+            self._progress,
             refresh_ms=self._settings.section.refresh_ms,
             bootstrap_servers=self._settings.bootstrap_servers,
             stream_group=self._settings.stream_group,
         )
+        if self.recorder is not None:
+            await asyncio.to_thread(self.recorder.take, self.snapshot)
         self._next.set()
         self._next = asyncio.Event()
         return self.snapshot

@@ -8,6 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from monitor.lag import CellState, Lag, LagSum, TimeLag
+from monitor.progress import Stuck
+from monitor.reader_status import Judged, ReaderStatus
+
+UNJUDGED = Judged(ReaderStatus.MEASURING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +24,10 @@ class SourceError:
 
 @dataclass(frozen=True, slots=True)
 class PartView:
-    """One part of the mill as its own `/status` tells it; `status` is the last answer it gave."""
+    """One part of the mill as its own `/status` tells it; `details` are the last ones it gave.
+
+    `supervised` is what the supervisor calls its state, `words` what it said before it gave up.
+    """
 
     name: str
     address: str
@@ -33,6 +40,12 @@ class PartView:
     pid: int | None
     problems: tuple[str, ...] = ()
     details: Mapping[str, object] = field(default_factory=dict)
+    restarts: int | None = None
+    words: str | None = None
+    supervised: str | None = None
+    memory_bytes: int | None = None
+    away_since_ms: int | None = None
+    stuck: Stuck | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +58,7 @@ class BrokerView:
     alive: bool
     error: str | None
     leads: int
+    away_since_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +90,7 @@ class TopicView:
     topic_id: str | None
     internal: bool
     partitions: tuple[PartitionView, ...]
+    config: Mapping[str, tuple[str | None, str]] = field(default_factory=dict)
 
     @property
     def offsets_held(self) -> int | None:
@@ -117,6 +132,10 @@ class LagCell:
     last_lag: int | None = None
     last_lag_at_ms: int | None = None
     metadata: str | None = None
+    judged: Judged = UNJUDGED
+    moved_at_ms: int | None = None
+    write_rate: float | None = None
+    member: str | None = None
 
     @property
     def state(self) -> CellState:
@@ -125,13 +144,28 @@ class LagCell:
 
 
 @dataclass(frozen=True, slots=True)
+class MemberView:
+    """One member of a group and what it is to read."""
+
+    member_id: str
+    client_id: str
+    host: str
+    instance_id: str | None
+    assignment: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class GroupView:
-    """One group of readers. `recent_lag` is its headline lag of the last minutes, oldest first."""
+    """One group of readers. `recent_lag` is its headline lag of the last minutes, oldest first.
+
+    It sums what is known, as the headline does, so that one partition without a commit does not
+    hide what the others do. `members` is None where the group could not be described.
+    """
 
     group_id: str
     state: str
     kind: str
-    members: int | None
+    members: tuple[MemberView, ...] | None
     cells: tuple[LagCell, ...]
     total: LagSum
     time_lag: TimeLag
@@ -139,6 +173,10 @@ class GroupView:
     eta_s: float | None
     error: str | None = None
     recent_lag: tuple[int, ...] = ()
+    judged: Judged = UNJUDGED
+    coordinator: int | None = None
+    assignor: str | None = None
+    write_rate: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +198,8 @@ class Snapshot:
     topics: tuple[TopicView, ...] = ()
     groups: tuple[GroupView, ...] = ()
     errors: tuple[SourceError, ...] = ()
+    config_problem: str | None = None
+    config_notice: str | None = None
 
     def part(self, name: str) -> PartView | None:
         """The part of that name, if the mill has it."""

@@ -1,6 +1,7 @@
 """The reading side: whether the sinks answer, asked as a reader who may change nothing."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import pymysql
 import redis
@@ -11,12 +12,20 @@ from sinks.config import MySqlSettings, RedisSettings
 from sinks.errors import SinkUnavailable
 
 TIMEOUT_S = 1.5
+UNPARSED_LISTED = 200
+
+# How reasons begin that concern one metric and not the line: it may have been counted by others.
+METRIC_FAULT = "expression_null:"
+POISON = "poison"
 
 
 def ask_mysql(settings: MySqlSettings, timeout_s: float = TIMEOUT_S) -> Mapping[str, object]:
-    """Log in and read the writer row: `{"seq", "epoch", "batch_id"}`, empty before the first start.
+    """Log in and read the writer row, `{"seq", "epoch", "batch_id"}` once there is one.
 
-    Raises SinkUnavailable with the server's own words.
+    With it come the server's `uptime_s` and what was not counted since the beginning: `unparsed`
+    by file and reason, `lines_unparsed` and `lines_set_aside` as lines, `metric_faults` as faults
+    of single metrics on lines that others may have counted. Raises SinkUnavailable with the
+    server's own words.
     """
     try:
         connection = pymysql.connect(
@@ -30,18 +39,44 @@ def ask_mysql(settings: MySqlSettings, timeout_s: float = TIMEOUT_S) -> Mapping[
             autocommit=True,
         )
         with connection, connection.cursor() as cursor:
+            cursor.execute("SHOW GLOBAL STATUS LIKE 'Uptime'")
+            row = cursor.fetchone()
+            found: dict[str, object] = {"uptime_s": int(row[1]) if row else None}
             cursor.execute("SHOW TABLES LIKE 'sink_guard'")
             if cursor.fetchone() is None:
-                return {}
+                return found
             cursor.execute("SELECT seq, epoch, batch_id FROM sink_guard WHERE id = 1")
-            row = cursor.fetchone()
-            return {} if row is None else dict(zip(("seq", "epoch", "batch_id"), row, strict=True))
+            if (row := cursor.fetchone()) is not None:
+                found.update(zip(("seq", "epoch", "batch_id"), row, strict=True))
+            return {**found, **_not_counted(cursor)}
     except (pymysql.err.Error, OSError) as error:
         raise SinkUnavailable("mysql", str(error)) from error
 
 
+def _not_counted(cursor: Any) -> dict[str, object]:
+    """What `unparsed` holds: three sums, and the largest rows."""
+    cursor.execute(
+        "SELECT SUM(IF(reason LIKE %s OR reason = %s, 0, `count`)),"
+        " SUM(IF(reason = %s, `count`, 0)), SUM(IF(reason LIKE %s, `count`, 0)) FROM unparsed",
+        (f"{METRIC_FAULT}%", POISON, POISON, f"{METRIC_FAULT}%"),
+    )
+    sums = [int(one or 0) for one in cursor.fetchone()]
+    cursor.execute(
+        "SELECT topic, file, reason, `count` FROM unparsed ORDER BY `count` DESC, file LIMIT %s",
+        (UNPARSED_LISTED,),
+    )
+    heads = ("topic", "file", "reason", "count")
+    return {
+        **dict(zip(("lines_unparsed", "lines_set_aside", "metric_faults"), sums, strict=True)),
+        "unparsed": [dict(zip(heads, row, strict=True)) for row in cursor.fetchall()],
+    }
+
+
 def ask_redis(settings: RedisSettings, timeout_s: float = TIMEOUT_S) -> Mapping[str, object]:
-    """Read `mill:meta`, what the last merge left there. Raises SinkUnavailable."""
+    """Read `mill:meta`, what the last merge left there, and how many `keys` there are.
+
+    Raises SinkUnavailable.
+    """
     try:
         with redis.Redis(
             host=settings.host,
@@ -53,6 +88,7 @@ def ask_redis(settings: RedisSettings, timeout_s: float = TIMEOUT_S) -> Mapping[
             retry=Retry(NoBackoff(), 0),
             decode_responses=True,
         ) as client:
-            return {str(name): value for name, value in client.hgetall("mill:meta").items()}
+            meta = {str(name): value for name, value in client.hgetall("mill:meta").items()}
+            return {**meta, "keys": client.dbsize()}
     except (redis.RedisError, OSError) as error:
         raise SinkUnavailable("redis", str(error)) from error

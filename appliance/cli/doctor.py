@@ -99,7 +99,10 @@ def _parts(rows: list[dict[str, Any]], errors: list[str]) -> Iterator[Check]:
     for row in rows:
         if row["state"] != "healthy":
             found = f"{row['state']}: {row['reason']}" if row["reason"] else row["state"]
-            yield Check(Level.WARNING, row["part"], found, f"`{logs} {row['part']}` tells more")
+            if row.get("words"):
+                found = f"{found}; it said: {row['words']}"
+            level = Level.FAILED if row["state"] == "failed" else Level.WARNING
+            yield Check(level, row["part"], found, f"`{logs} {row['part']}` tells more")
 
 
 def _published(mill: Mill) -> Iterator[Check]:

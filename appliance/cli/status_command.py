@@ -62,8 +62,7 @@ def part_rows() -> tuple[list[dict[str, Any]], list[str]]:
         for entry in found["parts"]
     ]
     errors = ["the mill is being stopped"] if found["stopping"] else []
-    if problem := found.get("config_problem"):
-        errors.append(problem)
+    errors += [text for key in ("config_problem", "config_notice") if (text := found.get(key))]
     return rows, errors
 
 
@@ -122,7 +121,7 @@ def _print_status(rows: list[dict[str, Any]], errors: list[str]) -> None:
                 "-" if row["restarts"] is None else str(row["restarts"]),
                 size_text(row["memory_bytes"]),
                 row["address"],
-                row["reason"],
+                "; it said: ".join(filter(None, (row["reason"], row.get("words")))),
             ]
             for row in rows
         ]
@@ -133,14 +132,20 @@ def _print_status(rows: list[dict[str, Any]], errors: list[str]) -> None:
 
 
 def _as_it_says_itself(row: dict[str, Any]) -> dict[str, Any]:
-    """A part that answers is healthy to the supervisor; whether all is well it says itself."""
-    if row["state"] != "healthy" or row["part"] in ("redis", "mysql", "monitor"):
+    """A part that answers is healthy to the supervisor; whether all is well it says itself.
+
+    Of what the monitor reports only that counts which no part says of itself: one that is stuck.
+    """
+    if row["state"] != "healthy" or row["part"] in ("redis", "mysql"):
         return row
     host, _, port = row["address"].rpartition(":")
     try:
         found = fetch_status(host, int(port), 2.0)
     except StatusUnavailable:
         return row
-    state = "degraded" if found.state is PartState.DEGRADED else "healthy"
-    reason = "; ".join(problem.text for problem in found.problems)
+    of_others = row["part"] == "monitor"
+    problems = [one for one in found.problems if not of_others or one.code == "part-stuck"]
+    is_degraded = found.state is PartState.DEGRADED and (problems or not of_others)
+    state = "degraded" if is_degraded else "healthy"
+    reason = "; ".join(problem.text for problem in problems)
     return {**row, "state": state, "reason": row["reason"] or reason}

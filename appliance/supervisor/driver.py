@@ -29,12 +29,14 @@ from appliance.supervisor.core import (
     Ask,
     Effect,
     Note,
+    PartState,
     Start,
+    State,
     Supervisor,
     Terminate,
 )
 from appliance.supervisor.following import Following
-from appliance.supervisor.logs import rotate
+from appliance.supervisor.logs import last_words, rotate, tail
 from appliance.supervisor.probes import probe
 from protocol.log import fields
 from stream.changes import LOOK_EVERY_S
@@ -42,6 +44,7 @@ from stream.changes import LOOK_EVERY_S
 EXIT_CANNOT_START = 126
 ROTATE_EVERY_S = 10.0
 IDLE_WAIT_S = 3_600.0
+WORDS_LINES_MAX = 50
 
 logger = logging.getLogger(__name__)
 
@@ -272,6 +275,12 @@ class Driver:
         self._enqueue(self.core.replace(found.parts, found.changed, self._now_ms()))
         return {"ok": True}
 
+    def _words(self, entry: PartState) -> str | None:
+        """What a part that has given up, or ends again and again, said last; None otherwise."""
+        if entry.state is not State.FAILED and (entry.state is State.HEALTHY or not entry.restarts):
+            return None
+        return last_words(tail(self.home.part_log(entry.part.name), WORDS_LINES_MAX))
+
     def snapshot(self) -> dict[str, Any]:
         """Everything known about the parts, for `status`."""
         now_ms = self._now_ms()
@@ -281,6 +290,7 @@ class Driver:
             "version": self.version,
             "config_digest": self.following.digest,
             "config_problem": self.following.problem,
+            "config_notice": self.following.notice,
             "started_at_ms": self.started_at_ms,
             "stopping": self.core.is_stopping,
             "parts": [
@@ -293,6 +303,7 @@ class Driver:
                     "uptime_ms": now_ms - entry.started_at_ms if entry.state in LIVE else None,
                     "last_exit_code": entry.last_exit_code,
                     "reason": entry.reason,
+                    "words": self._words(entry),
                 }
                 for entry in self.core.parts.values()
             ],

@@ -5,7 +5,10 @@ Anything else, and a file with faults, leaves the copy as it is and is said.
 """
 
 import logging
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from appliance.changes import differences
 from appliance.config.faults import ConfigFaults
@@ -26,6 +29,9 @@ from stream.changes import (
     signature_of,
 )
 
+REMOVAL_TOLD_S = 3_600
+"""For so long after it, a saved file that takes metrics away is said."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -37,18 +43,37 @@ class Takeover:
     changed: frozenset[str]
 
 
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """Metrics that a saved file took away: those there were before, and until when to say so."""
+
+    before: frozenset[str]
+    text: str
+    until_s: float
+
+
 class Following:
     """`digest` names the configuration that holds; `problem` says why the file is another one."""
 
-    def __init__(self, home: Home, digest: str) -> None:
+    def __init__(
+        self, home: Home, digest: str, clock_s: Callable[[], float] = time.monotonic
+    ) -> None:
         self.digest = digest
         self.problem: str | None = None
+        self._clock_s = clock_s
+        self._removal: Removal | None = None
         self._home = home
         self._settling = Settling(known_signature(home))
 
     def is_to_be_read(self, now_s: float) -> bool:
         """Whether the file has changed and come to rest."""
         return self._settling.look(signature_of(self._home.edited_config), now_s)
+
+    @property
+    def notice(self) -> str | None:
+        """Which metrics were taken away within the last hour, and how to take that back."""
+        removal = self._removal
+        return removal.text if removal and self._clock_s() < removal.until_s else None
 
     def read(self) -> None:
         """Take over what the file says, or say why not; waits for the disk."""
@@ -59,6 +84,7 @@ class Following:
             started = load(copy, self._home.folder).config
             keys = keys_for_a_restart(started, wanted)
             if not keys and copy.read_bytes() != data:
+                self._note_removal(started, wanted, copy.read_bytes())
                 write_atomically(copy, data)
         except ConfigFaults as error:
             first, others = error.faults[0], len(error.faults) - 1
@@ -89,6 +115,33 @@ class Following:
         self.digest, self.problem = digest_of(data), None
         logger.info("the configuration is applied", extra=fields(digest=self.digest, what=found))
         return Takeover(wanted.parts, frozenset(found.changed))
+
+    def _note_removal(self, started: MillConfig, wanted: MillConfig, data: bytes) -> None:
+        """A file cut short while it was saved looks like one whose author took metrics out.
+
+        What was there before is kept until an hour has passed without a further removal.
+        """
+        known = self._removal if self.notice is not None else None
+        names = {metric.name for metric in started.stream.metrics}
+        kept = {metric.name for metric in wanted.stream.metrics}
+        before = known.before if known is not None else frozenset(names)
+        gone = sorted(before - kept)
+        if not gone:
+            self._removal = None
+            return
+        if known is None:
+            write_atomically(self._home.config_before, data)
+        elif names == kept:
+            return
+        moment = datetime.now(UTC)
+        file = self._home.edited_config
+        text = (
+            f"{file.name}, saved at {moment:%H:%M:%S} UTC, takes {len(gone)} of {len(before)}"
+            f" metrics away: {', '.join(gone)}. They are counted no longer; what was counted stays."
+            f" `cp {self._home.config_before} {file}` takes that back"
+        )
+        self._removal = Removal(before, text, self._clock_s() + REMOVAL_TOLD_S)
+        logger.warning("metrics were taken away", extra=fields(metrics=", ".join(gone)))
 
     def _say(self, problem: str) -> None:
         self.problem = problem

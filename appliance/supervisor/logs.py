@@ -9,6 +9,7 @@ import os
 import shutil
 from pathlib import Path
 
+WORDS_CHARACTERS_MAX = 500
 LOG_BYTES_MAX = 16 * 1024 * 1024
 OLD_FILES = 3
 
@@ -49,3 +50,14 @@ def tail(path: Path, lines: int, bytes_max: int = 64 * 1024) -> list[str]:
             return file.read().decode(errors="replace").splitlines()[-lines:]
     except OSError:
         return []
+
+
+def last_words(lines: list[str]) -> str | None:
+    """The last error of a log as its part said it, without time and part; else its last line."""
+    for line in reversed(lines):
+        pieces = line.split(" ", 3)
+        if len(pieces) == 4 and pieces[1] in ("ERROR", "CRITICAL"):
+            said, _, _ = pieces[3].partition(" traceback=")
+            return said[:WORDS_CHARACTERS_MAX]
+    said = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return said[:WORDS_CHARACTERS_MAX] or None

@@ -55,7 +55,7 @@ def millrace(broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPa
             monkeypatch.setattr("sys.stdin", source)
             code = main([*arguments, *servers])
         out.flush()
-        return Said(int(code), out.buffer.getvalue(), err.getvalue())  # type: ignore[attr-defined]
+        return Said(int(code), out.buffer.getvalue(), err.getvalue())
 
     return run
 

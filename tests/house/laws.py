@@ -62,7 +62,7 @@ GROUND_MODULES = {
         "topic_keys",
         "settings",
     },
-    "protocol": {"types", "errors", "units", "log", "status", "status_http"},
+    "protocol": {"types", "errors", "units", "log", "control", "status", "status_http"},
 }
 
 # Too large for a broker's memory goal, also by way of `protocol`.
@@ -97,7 +97,27 @@ PURE = {
         "values",
         "view",
     },
-    "monitor": {"snapshot", "lag", "render"},
+    "monitor": {
+        "assemble",
+        "brokers_view",
+        "charts",
+        "findings",
+        "flow",
+        "group_answers",
+        "history",
+        "lag",
+        "levels",
+        "plots",
+        "progress",
+        "ranges",
+        "reader_status",
+        "readers",
+        "reading",
+        "render",
+        "rows",
+        "series",
+        "snapshot",
+    },
     "stream": {
         "access",
         "compile",
@@ -158,6 +178,7 @@ SOCKET_NAMES = {
 SOCKET_FILES = {
     "protocol/client/connection.py": "the client's only socket file",
     "protocol/status_http.py": "every part's status server",
+    "protocol/control.py": "asks the supervisor on its Unix socket",
 }
 
 BROAD_EXCEPT_FILES = {

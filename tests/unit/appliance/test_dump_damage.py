@@ -15,7 +15,7 @@ from broker.storage.log_manager import LogManager
 from protocol.types import TopicPartition
 from protocol.wire.records import Codec, iterate_batches
 from tests.harness.seed import seeded
-from tests.unit.storage.kit import NOW, TOPIC_ID, append, batch, broker_config
+from tests.unit.storage.kit import DIRECTORY_ID, NOW, TOPIC_ID, append, batch, broker_config
 
 TP = TopicPartition("dumped", 0)
 TRANSACTIONAL = {5: True, 6: False, 7: False}
@@ -31,7 +31,7 @@ def make_folder(home: Path) -> Path:
     config = broker_config(
         {"log.segment.bytes": 6_000, "log.index.interval.bytes": 256}, log_dir=str(home / "data")
     )
-    manager = LogManager(OsDisk(), config)
+    manager = LogManager(OsDisk(), config, DIRECTORY_ID)
     manager.open_all(NOW)
     log = manager.create(TP, TOPIC_ID, config.log_config(), NOW)
     sequences = dict.fromkeys((1, *TRANSACTIONAL), 0)

@@ -7,7 +7,7 @@ import pytest
 
 from appliance.config.load import load
 from appliance.home import CODE, Home
-from appliance.supervisor.following import Following, keys_for_a_restart
+from appliance.supervisor.following import REMOVAL_TOLD_S, Following, keys_for_a_restart
 from stream.changes import SETTLED_S
 
 SHIPPED = (CODE / "configs" / "millrace.yaml").read_text()
@@ -26,9 +26,18 @@ def home(tmp_path: Path) -> Home:
     return Home(tmp_path, copy, edited=edited)
 
 
-def save(home: Home, text: str) -> Following:
+class Clock:
+    """A clock that stands until it is set."""
+
+    now_s = 10.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def save(home: Home, text: str, clock: Clock | None = None) -> Following:
     """What becomes of a saved file."""
-    following = Following(home, "started")
+    following = Following(home, "started", clock or Clock())
     home.edited_config.write_text(text)
     os.utime(home.edited_config, ns=(1, 1))
     assert not following.is_to_be_read(10.0)
@@ -75,6 +84,40 @@ def test_a_mended_file_ends_the_problem(home: Home) -> None:
     following.read()
     assert [problem is None for problem in (*problems, following.problem)] == [False, True]
     assert home.started_config.read_text() == MORE
+
+
+CUT = SHIPPED[: SHIPPED.index("    - {name: bytes_by_status")] + "\nsinks: {redis: {}, mysql: {}}\n"
+"""As an editor leaves it that is killed while it saves: three of the metrics are missing."""
+
+
+def test_a_file_that_takes_metrics_away_is_said_for_an_hour_with_the_way_back(home: Home) -> None:
+    clock = Clock()
+    following = save(home, CUT, clock)
+    text = following.notice
+    assert text is not None
+    assert "takes 3 of 5 metrics away: bytes_by_status, lines_by_file, visitors" in text
+    assert f"cp {home.config_before} {home.edited_config}" in text
+    assert home.config_before.read_text() == SHIPPED
+    clock.now_s += REMOVAL_TOLD_S
+    assert following.notice is None
+
+
+def test_metrics_that_come_back_end_the_notice(home: Home) -> None:
+    following = save(home, CUT)
+    home.edited_config.write_text(SHIPPED)
+    following.read()
+    assert following.notice is None
+
+
+def test_a_second_cut_still_leads_back_to_the_whole_file(home: Home) -> None:
+    following = save(home, CUT)
+    line = "    - {name: top_paths, from: access, key: path, measure: count, top: 10}\n"
+    shorter = CUT.replace(line, "")
+    assert shorter != CUT
+    home.edited_config.write_text(shorter)
+    following.read()
+    assert "takes 4 of 5 metrics away" in str(following.notice)
+    assert home.config_before.read_text() == SHIPPED
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from appliance.processes import (
     read_record,
     record_of,
 )
-from appliance.supervisor.logs import numbered, open_log, rotate, tail
+from appliance.supervisor.logs import last_words, numbered, open_log, rotate, tail
 from tests.harness.ports import free_port
 
 
@@ -134,3 +134,13 @@ def test_a_connection_that_lives_is_named_before_one_that_has_ended(
     ended = SimpleNamespace(laddr=SimpleNamespace(port=7), status="TIME_WAIT", pid=None)
     monkeypatch.setattr(psutil, "net_connections", lambda kind: [ended, ours])
     assert holder_of(7).pid == os.getpid()
+
+
+def test_a_parts_last_words_are_its_last_error() -> None:
+    log = [
+        "2026-11-21T04:00:00.123Z ERROR stream metric top_paths has changed: new name traceback=x",
+        "2026-11-21T04:00:00.200Z INFO stream stopped",
+    ]
+    assert last_words(log) == "metric top_paths has changed: new name"
+    assert last_words(["Killed", ""]) == "Killed"
+    assert last_words([]) is None

@@ -41,9 +41,8 @@ def test_the_shipped_file_asks_for_these_parts_in_this_order(tmp_path: Path) -> 
     for part in parts:
         by_rank.setdefault(part.start_rank, set()).add(part.name)
     assert by_rank == {
-        0: {"mysql", "redis", "broker-1"},
+        0: {"mysql", "redis", "broker-1", "monitor"},
         1: {"collector", "stream"},
-        2: {"monitor"},
     }
     stops = {part.name: part.stop_rank for part in parts}
     assert stops["collector"] < stops["stream"] < stops["broker-1"] < stops["mysql"]

@@ -54,7 +54,7 @@ def kafka_reading(
         topics=(topic_reading(),) if topics is None else topics,
         groups=(
             GroupReading(
-                group_id, "Empty", 0, {part: Commit(offset) for part, offset in commits.items()}
+                group_id, "Empty", (), {part: Commit(offset) for part, offset in commits.items()}
             ),
         ),
         starts=dict.fromkeys(ends, 0) if starts is None else starts,
@@ -69,7 +69,7 @@ def part_answer(name: str, now_ms: int, **details: object) -> PartAnswer:
         part=name,
         state=PartState.RUNNING,
         ready=True,
-        started_at_ms=1_000,
+        started_at_ms=max(1_000, now_ms - 272_000_000),
         now_ms=now_ms,
         details=details,
     )

@@ -2,10 +2,21 @@
 
 from dataclasses import replace
 
-from monitor.assemble import Memory, assemble
+from monitor import render
+from monitor.assemble import assemble
+from monitor.findings import findings_of
 from monitor.lag import Bound, CellState
-from monitor.reading import Reading
+from monitor.progress import ProgressMemory
+from monitor.readers import Memory
+from monitor.reading import (
+    MemberReading,
+    PartAnswer,
+    Reading,
+    SupervisedPart,
+    SupervisorAnswer,
+)
 from monitor.snapshot import Snapshot
+from protocol.status import PartState, PartStatus
 from tests.unit.monitor.readings import (
     GROUP,
     kafka_reading,
@@ -22,6 +33,7 @@ class Cycles:
 
     def __init__(self) -> None:
         self.memory = Memory()
+        self.progress = ProgressMemory()
         self.last: Snapshot | None = None
 
     def feed(self, one: Reading) -> Snapshot:
@@ -29,6 +41,7 @@ class Cycles:
             one,
             self.last,
             self.memory,
+            self.progress,
             refresh_ms=2_000,
             bootstrap_servers="127.0.0.1:9092",
             stream_group=GROUP,
@@ -183,3 +196,114 @@ def test_a_group_that_cannot_be_read_is_listed_with_its_error() -> None:
     group = Cycles().feed(reading(1_000, replace(kafka, groups=(failed,)))).group(GROUP)
     assert group is not None
     assert group.error == "COORDINATOR_NOT_AVAILABLE"
+
+
+def test_a_partition_that_is_assigned_and_never_committed_is_a_row() -> None:
+    kafka = kafka_reading(1_000, commits={}, ends={row(0): 10, row(1): 4})
+    member = MemberReading("m-1", "export-1", "10.0.0.7", None, frozenset({row(0), row(1)}))
+    group = replace(kafka.groups[0], group_id="export", state="Stable", members=(member,))
+    shown = Cycles().feed(reading(1_000, replace(kafka, groups=(group,)))).group("export")
+    assert shown is not None
+    assert [(c.partition, c.state, c.lag.backlog, c.member) for c in shown.cells] == [
+        (0, CellState.NO_COMMIT, 10, "export-1"),
+        (1, CellState.NO_COMMIT, 4, "export-1"),
+    ]
+    assert shown.total.known == 0
+
+
+def test_one_partition_without_a_commit_does_not_flatten_the_line_of_the_others() -> None:
+    cycles = Cycles()
+    for step in range(4):
+        end = 10 + step * 230_000
+        kafka = kafka_reading(step * 1_000, commits={row(0): 7}, ends={row(0): end, row(1): 4})
+        cycles.feed(reading(step * 1_000, kafka))
+    assert cycles.last is not None
+    group = cycles.last.group(GROUP)
+    assert group is not None
+    assert group.recent_lag == (3, 230_003, 460_003, 690_003)
+
+
+def test_a_stream_that_commits_nothing_while_lines_wait_is_stuck() -> None:
+    cycles = Cycles()
+    for at_ms in range(0, 100_000, 2_000):
+        commit = min(at_ms, 10_000)
+        kafka = kafka_reading(at_ms, commits={row(0): commit}, ends={row(0): 200_000, row(1): 0})
+        cycles.feed(reading(at_ms, kafka, (part_answer("stream", at_ms),)))
+    assert cycles.last is not None
+    part = cycles.last.part("stream")
+    assert part is not None
+    assert part.stuck is not None
+    assert part.stuck.since_ms == 10_000
+    assert "wait in logs.access" in part.stuck.over
+    assert render.health(part) == "stuck", "whatever it says of itself"
+
+
+def test_a_part_that_gave_up_is_said_with_its_own_words() -> None:
+    words = "metric top_paths: its key has changed"
+    supervised = SupervisedPart("failed", "it refused its settings", words, 0, None, None)
+    answer = SupervisorAnswer("a fault in line 7", "took metrics away", {"stream": supervised})
+    one = replace(reading(1_000, None, (part_down("stream"),)), supervisor=answer)
+    shown = Cycles().feed(one)
+    part = shown.part("stream")
+    assert part is not None
+    assert render.health(part) == "failed"
+    assert words in render.part_says(part, 1_000)
+    assert (shown.config_problem, shown.config_notice) == (
+        "a fault in line 7",
+        "took metrics away",
+    )
+    first = findings_of(shown, GROUP)[0]
+    assert (first.level, first.badge, first.detail) == ("bad", "stream failed", f"It said: {words}")
+
+
+def test_a_part_that_starts_is_starting_and_not_down() -> None:
+    supervised = SupervisedPart("starting", "starting", None, 0, 900, 77)
+    answer = SupervisorAnswer(None, None, {"stream": supervised})
+    one = replace(reading(1_000, None, (part_down("stream"),)), supervisor=answer)
+    part = Cycles().feed(one).part("stream")
+    assert part is not None
+    assert render.health(part) == "starting"
+    assert render.health_level(part) == "warn"
+
+
+def test_servers_that_are_not_ours_tell_how_long_they_run() -> None:
+    mysql = PartAnswer(
+        "mysql",
+        "127.0.0.1:3307",
+        PartStatus("mysql", PartState.RUNNING, True, 0, 50_000, details={"uptime_s": 40}),
+    )
+    part = Cycles().feed(reading(50_000, None, (mysql,))).part("mysql")
+    assert part is not None
+    assert part.started_at_ms == 10_000
+
+
+def test_a_live_stream_keeps_up_and_its_age_is_no_more_exact_than_it_was_measured() -> None:
+    cycles = Cycles()
+    for step in range(20):
+        ends = {row(0): step * 2_000, row(1): 0}
+        commits = {row(0): max(0, step * 2_000 - 60), row(1): 0}
+        kafka = kafka_reading(step * 2_000, commits=commits, ends=ends)
+        cycles.feed(reading(step * 2_000, kafka))
+    assert cycles.last is not None
+    group = cycles.last.group(GROUP)
+    assert group is not None
+    assert group.time_lag.bound is Bound.ABOUT
+    assert render.eta(group) == "keeps up"
+    assert render.group_facts(group)[0] == ("State", "read by Spark")
+
+
+def test_a_quiet_partition_is_taken_over_until_something_changes() -> None:
+    cycles = Cycles()
+    for step in range(40):
+        kafka = kafka_reading(
+            step * 2_000, commits={row(0): 5, row(1): 0}, ends={row(0): 5, row(1): 0}
+        )
+        cycles.feed(reading(step * 2_000, kafka))
+    before = cycles.last
+    quiet = kafka_reading(80_000, commits={row(0): 5, row(1): 0}, ends={row(0): 5, row(1): 0})
+    same = cycles.feed(reading(80_000, quiet))
+    assert before is not None
+    assert same.groups[0].cells[0] is before.groups[0].cells[0]
+    busy = kafka_reading(82_000, commits={row(0): 5, row(1): 0}, ends={row(0): 9, row(1): 0})
+    moved = cycles.feed(reading(82_000, busy)).groups[0].cells[0]
+    assert (moved.lag.lag, moved.last_lag_at_ms) == (4, 82_000)

@@ -46,4 +46,4 @@ def test_a_sample_from_the_past_is_ignored_and_dead_series_go() -> None:
     history.add("a", 1_000, 6)
     assert len(history.samples("a")) == 1
     history.keep_only(set())
-    assert history.samples("a") == []
+    assert list(history.samples("a")) == []

@@ -146,9 +146,11 @@ def test_a_part_that_is_down_is_down_and_its_numbers_unknown(client: TestClient)
     page = client.get("/").text
     assert 'data-part="stream"' in page
     assert "✕ down" in page
-    counted = page[page.index("<h2>Counted</h2>") : page.index("<h2>Stream lag</h2>")]
-    assert "unknown" in counted
-    assert "0/s" not in counted
+    station = page[page.index('data-station="stream"') :]
+    station = station[: station.index("</li>")]
+    assert "✕ down" in station
+    assert "Connection refused" in station
+    assert "<b>The stream does not answer</b>" in page
     assert "stream is down" in client.get("/stream").text
     assert 'millrace_part_up{part="stream"} 0.0' in client.get("/metrics").text
 
@@ -228,9 +230,10 @@ def test_a_sampler_that_dies_is_reported_and_never_hidden() -> None:
 def test_the_brokers_page_says_how_long_requests_take(client: TestClient) -> None:
     page = client.get("/brokers").text
     assert "1.5 ms" in page
-    for fact in ("<dt>Loop late, 99 %</dt><dd>61.0 ms<", "<dt>Loop late, most</dt><dd>213.0 ms<"):
-        assert fact in page
-    head = page[page.index("<th>Request</th>") :]
+    for fact, value in (("Loop late, 99 %", "61.0 ms"), ("Loop late, most", "213.0 ms")):
+        row = page[page.index(f"<dt>{fact}</dt>") :]
+        assert f"<dd>{value}</dd>" in row[: row.index("</div>")]
+    head = page[page.index(">Request</th>") :]
     for label in ("Served", "Queue", "Handler", "Waiting", "Sending"):
         head = head[head.index(f">{label}<") :]
     row = head[head.index(">produce<") :]
@@ -289,7 +292,7 @@ def test_lines_set_aside_are_named_and_the_stream_is_degraded_meanwhile() -> Non
         assert "▲ a line cannot be counted" in page
         overview = client.get("/").text
         assert "▲ degraded" in overview
-        assert "3 set aside" in overview
+        assert "a line cannot be counted" in overview
 
 
 def test_a_stream_without_trouble_has_no_lists_of_it(client: TestClient) -> None:

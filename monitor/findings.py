@@ -1,0 +1,223 @@
+"""The verdict: what is wrong, the worst first, each as one sentence with its cause.
+
+Floor: pure. The order is that of what stops lines: a part that is down or stuck, a partition that
+cannot be written, a configuration that does not hold, lag that grows, lag that shrinks, and at last
+readers that are not the mill's own.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from monitor import render
+from monitor.links import group_href, part_page
+from monitor.reader_status import BAD, WARN
+from monitor.snapshot import GroupView, PartView, Snapshot
+
+CATCHING_UP_MS = 10_000
+"""Lag whose oldest line is younger is what a live stream always has before it."""
+
+GLYPHS = {"good": "●", "warn": "▲", "bad": "✕", "unknown": "?", "idle": "○"}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One sentence: `level` good, warn, bad, unknown or idle, `badge` its word.
+
+    `lead` is the part of the sentence that stands out, `href` where more is said.
+    """
+
+    level: str
+    badge: str
+    lead: str
+    text: str = ""
+    detail: str = ""
+    href: str = "/"
+
+    @property
+    def glyph(self) -> str:
+        """The sign that goes with the level, so that colour never stands alone."""
+        return GLYPHS[self.level]
+
+
+def findings_of(
+    snapshot: Snapshot, stream_group: str, inputs: Sequence[tuple[Sequence[str], str]] = ()
+) -> list[Finding]:
+    """All findings, worst first; never empty."""
+    found = [
+        *_parts(snapshot),
+        *_brokers(snapshot),
+        *_configuration(snapshot),
+        *_stream_lag(snapshot, stream_group),
+        *_degraded(snapshot),
+        *_groups(snapshot, stream_group),
+    ]
+    rank = {"bad": 0, "warn": 1}
+    found.sort(key=lambda one: rank.get(one.level, 2))
+    return found or [_well(snapshot, inputs)]
+
+
+def _clock(at_ms: int | None) -> str:
+    return render.clock_time(at_ms) if at_ms is not None else render.UNKNOWN
+
+
+def _parts(snapshot: Snapshot) -> Iterator[Finding]:
+    now_ms = snapshot.taken_at_ms
+    for part in snapshot.parts:
+        word = render.health(part)
+        href = part_page(part.name)
+        name = render.part_title(part.name)
+        if word == "failed":
+            said = f"It said: {part.words}" if part.words else (part.error or "")
+            yield Finding(
+                "bad", f"{part.name} failed", f"{name} has given up",
+                " and is not started again.", said, href,
+            )  # fmt: skip
+        elif word == "down":
+            since = f" since {_clock(part.away_since_ms)}." if part.away_since_ms else "."
+            detail = ". ".join(filter(None, (part.error, _last_seen(part, now_ms), part.words)))
+            yield Finding(
+                "bad", f"{part.name} down", f"{name} does not answer", since, detail, href
+            )
+        elif part.stuck is not None:
+            since_s = render.duration(now_ms - part.stuck.since_ms)
+            cause = "; ".join(part.problems) or (part.words or "")
+            yield Finding(
+                "bad", f"{part.name} stuck", f"{name} has finished nothing for {since_s}",
+                f"; {part.stuck.over}.", cause, href,
+            )  # fmt: skip
+
+
+def _last_seen(part: PartView, now_ms: int) -> str:
+    if part.answered_at_ms is None:
+        return "It has never answered"
+    return f"What is shown of it is {render.duration(now_ms - part.answered_at_ms)} old"
+
+
+def _brokers(snapshot: Snapshot) -> Iterator[Finding]:
+    if snapshot.errors and not any(one.alive for one in snapshot.brokers):
+        since = ""
+        if snapshot.kafka_at_ms is not None:
+            age = render.duration(snapshot.taken_at_ms - snapshot.kafka_at_ms)
+            since = f"; topics and groups are {age} old."
+        detail = "; ".join(error.text for error in snapshot.errors)
+        yield Finding("bad", "no broker", "No broker answers", since, detail, "/brokers")
+        return
+    parts = [part for topic in snapshot.topics for part in topic.partitions]
+    offline = [part for part in parts if part.leader is None]
+    under = [part for part in parts if part.under_replicated and part.leader is not None]
+    if offline:
+        first = f"{offline[0].topic}-{offline[0].partition}"
+        yield Finding(
+            "bad", f"{len(offline)} offline", f"{len(offline)} partitions have no leader",
+            f", among them {first}: they can be neither written nor read.", href="/brokers",
+        )  # fmt: skip
+    if under:
+        yield Finding(
+            "warn", f"{len(under)} under-replicated",
+            f"{len(under)} of {len(parts)} partitions are under-replicated",
+            "; writes go on as long as enough replicas are in sync.", href="/brokers",
+        )  # fmt: skip
+    listed = {part.name for part in snapshot.parts if not part.reachable}
+    for broker in snapshot.brokers:
+        if not broker.alive and f"broker-{broker.node_id}" not in listed:
+            yield Finding(
+                "bad", f"broker {broker.node_id} down",
+                f"Broker {broker.node_id} does not answer",
+                f" since {_clock(broker.away_since_ms)}.", broker.error or "", "/brokers",
+            )  # fmt: skip
+
+
+def _configuration(snapshot: Snapshot) -> Iterator[Finding]:
+    if snapshot.config_problem:
+        yield Finding(
+            "warn", "configuration", "The saved configuration is not taken over",
+            ".", snapshot.config_problem, "/stream",
+        )  # fmt: skip
+    if snapshot.config_notice:
+        yield Finding(
+            "warn", "metrics removed", "Saving the configuration took metrics away",
+            ".", snapshot.config_notice, "/counts",
+        )  # fmt: skip
+
+
+def _stream_lag(snapshot: Snapshot, stream_group: str) -> Iterator[Finding]:
+    group = snapshot.group(stream_group)
+    stream = snapshot.part("stream")
+    if group is None or not group.total.known or not group.total.lag:
+        return
+    if stream is not None and stream.stuck is not None:
+        return
+    age_ms = group.time_lag.age_ms
+    lead = f"{render.number(group.total.lag)} lines wait before the stream"
+    if group.judged.status in BAD | WARN and group.eta_s is None:
+        word = render.status_word(group.judged.status)
+        text = f", the oldest {render.age(group.time_lag)}."
+        yield Finding("warn", word, lead, text, group.judged.reason, "/stream")
+    elif age_ms is not None and age_ms > CATCHING_UP_MS:
+        eta = render.eta(group)
+        more = f" Caught up in about {eta}." if group.eta_s is not None else f" It is {eta}."
+        text = f", the oldest {render.age(group.time_lag)}.{more}"
+        yield Finding("warn", "catching up", lead, text, "", "/stream")
+
+
+def _degraded(snapshot: Snapshot) -> Iterator[Finding]:
+    faulty = [row for row in render.file_rows(snapshot.part("collector")) if row.get("error")]
+    if faulty:
+        count = "1 file is" if len(faulty) == 1 else f"{len(faulty)} files are"
+        yield Finding(
+            "warn", "files", f"{count} not read to the end",
+            f", among them {faulty[0].get('path')}.", str(faulty[0].get("error")), "/collector",
+        )  # fmt: skip
+    for part in snapshot.parts:
+        if render.health_level(part) == "warn" and part.stuck is None:
+            word = render.health(part)
+            text = "; ".join(part.problems) or part.words or part.error or ""
+            yield Finding(
+                "warn", f"{part.name} {word}", f"{render.part_title(part.name)} is {word}",
+                ".", text, part_page(part.name),
+            )  # fmt: skip
+
+
+def _groups(snapshot: Snapshot, stream_group: str) -> Iterator[Finding]:
+    for group in snapshot.groups:
+        if group.group_id == stream_group:
+            continue
+        href = group_href(group.group_id)
+        status = group.judged.status
+        if status in BAD or status in WARN:
+            level = "bad" if status in BAD else "warn"
+            where = _worst_cells(group)
+            yield Finding(
+                level, group.group_id, f"{group.group_id}: {where} {_is(group)}",
+                f"; {render.number(group.total.lag)} wait.", group.judged.reason, href,
+            )  # fmt: skip
+
+
+def _is(group: GroupView) -> str:
+    return f"is {render.status_word(group.judged.status)}"
+
+
+def _worst_cells(group: GroupView) -> str:
+    cells = [cell for cell in group.cells if cell.judged.status == group.judged.status]
+    first = f"{cells[0].topic}-{cells[0].partition}" if cells else "it"
+    return first if len(cells) <= 1 else f"{first} and {len(cells) - 1} more"
+
+
+def _well(snapshot: Snapshot, inputs: Sequence[tuple[Sequence[str], str]]) -> Finding:
+    files = render.file_rows(snapshot.part("collector"))
+    held = any(topic.offsets_held for topic in snapshot.topics if not topic.internal)
+    if not files and not held and snapshot.part("collector") is not None:
+        paths = ", ".join(path for one, _ in inputs for path in one)
+        folder = inputs[0][0][0].split("*")[0] if inputs and inputs[0][0] else "watched/"
+        return Finding(
+            "idle", "waiting for lines", "The mill is ready.",
+            f" Drop a log file into {folder}, or run ./millrace demo.",
+            f"Read are {paths}." if paths else "", "/collector",
+        )  # fmt: skip
+    partitions = sum(len(topic.partitions) for topic in snapshot.topics)
+    keep_up = sum(1 for group in snapshot.groups if group.total.known)
+    detail = (
+        f"All {len(snapshot.parts)} parts are up, {partitions} partitions in sync,"
+        f" {keep_up} groups keep up."
+    )
+    return Finding("good", "flowing", "Everything flows.", "", detail, "/")

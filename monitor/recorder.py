@@ -1,0 +1,84 @@
+"""Takes snapshots up into the history: means of five seconds, events, gaps; now and then a purge.
+
+Buckets are filled in memory and written when they are over, by one thread at a time. A history that
+cannot be written is a problem that the monitor reports; the pages go on without it.
+"""
+
+import logging
+import sqlite3
+from pathlib import Path
+
+from monitor import render
+from monitor.levels import LEVELS, Event
+from monitor.series import events_between, samples_of
+from monitor.snapshot import Snapshot
+from monitor.store import Store
+from protocol.log import fields
+
+PURGE_EVERY_MS = 60_000
+GAP_MS_MIN = 30_000
+FILE_NAME = "history.db"
+
+logger = logging.getLogger(__name__)
+
+
+class Recorder:
+    """`take` is called with every snapshot, from one thread at a time."""
+
+    def __init__(self, store: Store, stream_group: str) -> None:
+        self.store = store
+        self.problem: str | None = None
+        self._stream_group = stream_group
+        self._bucket_ms = 0
+        self._bucket: dict[str, list[float]] = {}
+        self._last: Snapshot | None = None
+        self._purged_at_ms = 0
+
+    def take(self, snapshot: Snapshot) -> None:
+        """Add one snapshot; waits for the disk."""
+        try:
+            self._take(snapshot)
+        except sqlite3.Error as error:
+            self.problem = f"the history cannot be written: {error}"
+            logger.warning("history not written", extra=fields(why=error))
+            self._bucket = {}
+        else:
+            self.problem = None
+        self._last = snapshot
+
+    def _take(self, snapshot: Snapshot) -> None:
+        now_ms = snapshot.taken_at_ms
+        events = events_between(self._last, snapshot)
+        if self._last is None:
+            events = [*self._start_events(now_ms), *events]
+        if events:
+            self.store.note(events)
+        bucket_ms = now_ms // LEVELS[0].step_ms * LEVELS[0].step_ms
+        if bucket_ms != self._bucket_ms:
+            bucket, self._bucket = self._bucket, {}
+            begin_ms, self._bucket_ms = self._bucket_ms, bucket_ms
+            if bucket:
+                self.store.add(begin_ms, bucket)
+        for name, value in samples_of(snapshot, self._stream_group).items():
+            self._bucket.setdefault(name, []).append(value)
+        if now_ms - self._purged_at_ms >= PURGE_EVERY_MS:
+            self._purged_at_ms = now_ms
+            self.store.purge(now_ms)
+
+    def _start_events(self, now_ms: int) -> list[Event]:
+        """A start is an event, and so is the time in which nobody looked."""
+        if self.store.was_damaged:
+            return [Event(now_ms, "gap", "the history was damaged and begins anew", True)]
+        last_ms = self.store.last_ms()
+        if last_ms is None:
+            return [Event(now_ms, "gap", "the monitor was started for the first time", False)]
+        away_ms = now_ms - last_ms - LEVELS[0].step_ms
+        if away_ms < GAP_MS_MIN:
+            return [Event(now_ms, "gap", "the monitor was restarted", False)]
+        text = f"the monitor was restarted; no data for {render.duration(away_ms)}"
+        return [Event(last_ms + LEVELS[0].step_ms, "gap", text, True)]
+
+
+def open_recorder(data_dir: Path, retain_ms: int, stream_group: str) -> Recorder:
+    """The recorder over the file in the monitor's data folder. Raises OSError, sqlite3.Error."""
+    return Recorder(Store(data_dir / FILE_NAME, retain_ms), stream_group)

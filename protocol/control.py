@@ -1,0 +1,53 @@
+"""How one asks the supervisor: one JSON line each way on the Unix socket in the mill's data folder.
+
+Ground floor; the serving side is `appliance/supervisor/driver.py`. The socket is readable by its
+owner only. Its path may be longer than a socket's name can be, so both sides reach it through a
+descriptor of the folder.
+"""
+
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+LINE_BYTES_MAX = 1 << 20
+TIMEOUT_S = 10.0
+
+
+class NoSupervisor(Exception):
+    """Nobody answers on the socket."""
+
+
+@contextmanager
+def short_path(path: Path) -> Iterator[str]:
+    """A name of bounded length for a socket's path, valid inside the block."""
+    descriptor = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{descriptor}/{path.name}"
+    finally:
+        os.close(descriptor)
+
+
+def ask(path: Path, request: dict[str, Any], timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
+    """Send one request and return the answer. Raises NoSupervisor when nobody gives one."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(timeout_s)
+            with short_path(path) as name:
+                connection.connect(name)
+            connection.sendall(json.dumps(request).encode() + b"\n")
+            answer = b""
+            while not answer.endswith(b"\n"):
+                more = connection.recv(65536)
+                if not more or len(answer) > LINE_BYTES_MAX:
+                    raise NoSupervisor("the supervisor closed the connection")
+                answer += more
+    except OSError as error:
+        raise NoSupervisor(str(error)) from error
+    value = json.loads(answer)
+    if not isinstance(value, dict):
+        raise NoSupervisor("the supervisor's answer is not understood")
+    return value

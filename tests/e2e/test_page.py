@@ -1,0 +1,259 @@
+"""The pages in a real browser over stories of a mill: by keyboard, dark, small, frozen, scriptless.
+
+The pictures in `docs/pictures` are made here, with MILLRACE_PICTURES=1.
+"""
+
+import base64
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+
+from tests.harness.broker import ROOT
+from tests.harness.browser import browser
+from tests.harness.ports import free_port
+from tests.harness.wait import wait_until
+from tests.unit.monitor.scene import SLASHED
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
+
+PAGES = ("/", "/counts", "/stream", "/groups", "/groups/millrace-stream",
+         "/groups/team%2Fbilling%20export", "/topics", "/topics/logs.access", "/brokers",
+         "/collector", "/api/docs")  # fmt: skip
+PHONE: dict[str, object] = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
+DESK: dict[str, object] = {"width": 1280, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+PICTURES = ROOT / "docs" / "pictures"
+WAIT_S = 30.0
+
+
+class Scene:
+    """The site of a story in a process of its own, so that it can be frozen."""
+
+    def __init__(self, story: str, folder: Path) -> None:
+        self.url = f"http://127.0.0.1:{free_port()}"
+        port = self.url.rpartition(":")[2]
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.e2e.page_scene", story, port, str(folder)], cwd=ROOT
+        )
+        wait_until(self._answers, WAIT_S, f"the site of {story}")
+
+    def _answers(self) -> bool:
+        with urlopen(f"{self.url}/healthz", timeout=2) as answer:
+            return bool(answer.status == 200)
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@contextmanager
+def scene(story: str, folder: Path) -> Iterator[Scene]:
+    made = Scene(story, folder)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture(scope="module")
+def catching_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    with scene("CATCHING_UP", tmp_path_factory.mktemp("scene")) as made:
+        yield made
+
+
+@pytest.fixture
+def chrome(tmp_path: Path) -> Iterator[Any]:
+    with browser(tmp_path / "profile") as driver:
+        yield driver
+
+
+def run(chrome: Any, script: str, *arguments: object) -> Any:
+    return chrome.execute_script(f"return {script}", *arguments)
+
+
+def unreachable_boxes(chrome: Any) -> list[str]:
+    """Boxes that scroll and that the keyboard does not reach, or that have no name."""
+    script = """[...document.querySelectorAll('main *')].filter((box) => {
+      const style = getComputedStyle(box);
+      const scrolls = /auto|scroll/.test(style.overflowX + style.overflowY);
+      return scrolls && (box.scrollWidth > box.clientWidth || box.scrollHeight > box.clientHeight)
+        && !(box.tabIndex >= 0 && box.getAttribute('aria-label'));
+    }).map((box) => box.outerHTML.slice(0, 120))"""
+    return list(run(chrome, script))
+
+
+def poor_contrasts(chrome: Any) -> list[str]:
+    """Texts whose contrast with the ground they stand on is below 4.5."""
+    script = """(() => {
+      const paint = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
+      const parse = (text) => {
+        paint.clearRect(0, 0, 1, 1); paint.fillStyle = text; paint.fillRect(0, 0, 1, 1);
+        const [r, g, b, a] = paint.getImageData(0, 0, 1, 1).data; return [r, g, b, a / 255]; };
+      const light = ([r, g, b]) => [r, g, b].map((c) => c / 255).map((c) => c <= 0.03928
+        ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4).reduce((s, c, i) => s + c
+        * [0.2126, 0.7152, 0.0722][i], 0);
+      const ground = (node) => {
+        for (let at = node; at; at = at.parentElement) {
+          const style = getComputedStyle(at);
+          if (style.backgroundImage !== 'none') return null;
+          const color = parse(style.backgroundColor);
+          if (color[3] > 0.99) return color;
+          if (color[3] > 0) return null;
+        }
+        return parse('white');
+      };
+      const poor = [];
+      const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+      while (walk.nextNode()) {
+        const node = walk.currentNode.parentElement;
+        if (!walk.currentNode.nodeValue.trim() || !node.checkVisibility()) continue;
+        if (node.closest('svg, .vh, script, [hidden]')) continue;
+        const below = ground(node);
+        if (!below) continue;
+        const shades = [light(parse(getComputedStyle(node).color)), light(below)];
+        const ratio = (Math.max(...shades) + 0.05) / (Math.min(...shades) + 0.05);
+        const text = walk.currentNode.nodeValue.trim().slice(0, 40);
+        if (ratio < 4.5) poor.push(`${ratio.toFixed(2)} ${text}`);
+      }
+      return [...new Set(poor)];
+    })()"""
+    return list(run(chrome, script))
+
+
+def emulate(chrome: Any, device: dict[str, object], scheme: str = "light") -> None:
+    chrome.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", device)
+    feature = {"name": "prefers-color-scheme", "value": scheme}
+    chrome.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+
+
+def faults_of(chrome: Any) -> list[str]:
+    """What the console or the policy objects to."""
+    return [entry["message"] for entry in chrome.get_log("browser") if entry["level"] != "INFO"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("device", [DESK, PHONE], ids=["desk", "phone"])
+def test_every_page_is_read_by_everybody(
+    catching_up: Scene, chrome: Any, device: dict[str, object], scheme: str
+) -> None:
+    emulate(chrome, device, scheme)
+    for path in PAGES:
+        chrome.get(catching_up.url + path)
+        assert run(chrome, "document.querySelectorAll('h1').length") == 1, path
+        assert run(chrome, "document.querySelectorAll('main, header, nav, footer').length") >= 4
+        assert run(chrome, "document.documentElement.scrollWidth") <= int(str(device["width"])), (
+            path
+        )
+        assert unreachable_boxes(chrome) == [], path
+        assert poor_contrasts(chrome) == [], path
+        unnamed = (
+            "[...document.querySelectorAll('svg[role=img]')].filter((s) => !s.ariaLabel).length"
+        )
+        assert run(chrome, unnamed) == 0, path
+        small = ("[...document.querySelectorAll('nav a, button')].filter((a) => a.offsetHeight"
+                 " && a.getBoundingClientRect().height < 24).length")  # fmt: skip
+        assert run(chrome, small) == 0, path
+        assert faults_of(chrome) == [], path
+
+
+def test_a_tick_leaves_selection_focus_and_open_tables_alone(
+    catching_up: Scene, chrome: Any
+) -> None:
+    chrome.get(catching_up.url + "/")
+    run(chrome, """(() => {
+      window.opened = 'once';
+      document.querySelector('details').open = true;
+      document.querySelector('.scroll a').focus();
+      const text = document.querySelector('.verdict h1').firstChild;
+      getSelection().selectAllChildren(text);
+      window.node = text;
+    })()""")  # fmt: skip
+    before = run(chrome, "getSelection().toString()")
+    assert before
+    first = run(chrome, "document.querySelector('header time').dateTime")
+    catching_up_moves = "document.querySelector('header time').dateTime !== arguments[0]"
+    wait_until(lambda: run(chrome, catching_up_moves, first), WAIT_S, "a tick")
+    assert run(chrome, "window.opened") == "once"
+    assert run(chrome, "document.querySelector('details').open") is True
+    assert run(chrome, "document.activeElement.matches('.scroll a')") is True
+    assert run(chrome, "getSelection().toString()") == before
+    assert run(chrome, "window.node.isConnected") is True
+
+
+def test_a_pause_is_kept_from_page_to_page(catching_up: Scene, chrome: Any) -> None:
+    chrome.get(catching_up.url + "/")
+    chrome.find_element("id", "pause").click()
+    chrome.get(catching_up.url + "/groups")
+    button = chrome.find_element("id", "pause")
+    assert (button.text, button.get_attribute("aria-pressed")) == ("Resume", "true")
+    button.click()
+    assert chrome.find_element("id", "pause").text == "Pause"
+
+
+def test_a_chart_is_read_by_arrow_keys(catching_up: Scene, chrome: Any) -> None:
+    chrome.get(catching_up.url + "/")
+    run(chrome, "document.querySelector('.chart').focus()")
+    chrome.switch_to.active_element.send_keys("\ue012")
+    read = "document.querySelector('.chart .read').textContent"
+    wait_until(lambda: "waiting" in run(chrome, read), WAIT_S, "the value is read")
+    assert faults_of(chrome) == []
+
+
+def test_a_frozen_monitor_is_said_over_the_page_and_goes_by_itself(
+    tmp_path: Path, chrome: Any
+) -> None:
+    with scene("FLOWING", tmp_path) as site:
+        chrome.get(site.url + "/")
+        site.process.send_signal(signal.SIGSTOP)
+        banner = "document.getElementById('stale').hidden === false"
+        try:
+            wait_until(lambda: run(chrome, banner), WAIT_S, "the stale banner")
+            text = run(chrome, "document.getElementById('stale').textContent")
+            assert "The monitor has not answered for" in text
+            assert run(chrome, "document.body.classList.contains('stale')")
+        finally:
+            site.process.send_signal(signal.SIGCONT)
+        wait_until(lambda: not run(chrome, banner), WAIT_S, "the banner goes")
+
+
+def test_pages_are_whole_without_scripts(catching_up: Scene, chrome: Any) -> None:
+    chrome.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    for path, words in (
+        ("/", ("lines wait", "requests_by_status", "broker-1", "10 min")),
+        ("/counts", ("requests_by_status", "in the minute")),
+        ("/groups", (SLASHED,)),
+    ):
+        chrome.get(catching_up.url + path)
+        shown = chrome.find_element("css selector", "main").text
+        for word in words:
+            assert word in shown, path
+
+
+def test_pictures(tmp_path: Path, chrome: Any) -> None:
+    """Every picture is made each time; MILLRACE_PICTURES=1 keeps them."""
+    folder = PICTURES if os.environ.get("MILLRACE_PICTURES") else tmp_path
+    shots = [
+        ("overview", "/", DESK, "light"), ("overview-dark", "/", DESK, "dark"),
+        ("overview-phone", "/", {**PHONE, "deviceScaleFactor": 1}, "light"),
+        ("counts", "/counts", DESK, "light"),
+        ("group", "/groups/team%2Fbilling%20export", DESK, "light"),
+        ("stream", "/stream", DESK, "light"), ("brokers", "/brokers", DESK, "light"),
+        ("collector", "/collector", DESK, "light"),
+    ]  # fmt: skip
+    with scene("CATCHING_UP", tmp_path / "scene") as site:
+        for name, path, device, scheme in shots:
+            emulate(chrome, device, scheme)
+            chrome.get(site.url + path)
+            picture = chrome.execute_cdp_cmd(
+                "Page.captureScreenshot", {"captureBeyondViewport": True}
+            )
+            data = base64.b64decode(picture["data"])
+            assert data.startswith(b"\x89PNG")
+            (folder / f"{name}.png").write_bytes(data)

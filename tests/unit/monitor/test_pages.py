@@ -1,0 +1,291 @@
+"""Every page over stories of a mill: whole, strict, honest about what is not known."""
+
+import csv
+import io
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from fastapi.testclient import TestClient
+
+from monitor.config import InputSettings, MonitorSection, MonitorSettings
+from monitor.counts import Counts
+from monitor.http import create_app
+from monitor.sampler import Sampler
+from tests.unit.monitor import scene
+from tests.unit.monitor.scene import (
+    CATCHING_UP,
+    EMPTY,
+    FAILED,
+    FLOWING,
+    HOSTILE,
+    METRICS,
+    MYSQL_AWAY,
+    NO_BROKER,
+    NOW_MS,
+    SLASHED,
+    STUCK,
+    Mill,
+    ScriptedCounts,
+    StandingStill,
+    Story,
+)
+from tests.unit.monitor.test_http import Addresses
+
+STORIES = {
+    "flowing": FLOWING,
+    "catching up": CATCHING_UP,
+    "stuck": STUCK,
+    "MySQL away": MYSQL_AWAY,
+    "no broker": NO_BROKER,
+    "empty": EMPTY,
+    "failed": FAILED,
+}
+PATHS = [
+    "/", "/?range=3h", "/?range=all", "/?range=nonsense", "/counts", "/counts?size=1h",
+    "/counts/visitors", "/stream", "/groups", "/groups?sort=lag&q=export", "/topics",
+    "/topics/logs.access", "/brokers", "/collector", "/api/docs",
+]  # fmt: skip
+SLASHED_PATH = f"/groups/{quote(SLASHED, safe='')}"
+LOAD_BYTES_MAX = 100_000
+
+
+class Site:
+    """The site of a story, asked without a browser; its snapshot stands still."""
+
+    def __init__(self, story: Story, folder: Path) -> None:
+        self.mill = Mill(story, folder)
+        self.mill.run()
+        settings = MonitorSettings(
+            section=MonitorSection(),
+            bootstrap_servers="127.0.0.1:19092",
+            data_dir=str(folder),
+            parts={},
+            inputs=(InputSettings(paths=("watched/access/**",), topic="logs.access"),),
+            metrics=METRICS,
+        )
+        sampler = Sampler(settings, StandingStill(self.mill), lambda: NOW_MS, self.mill.recorder)
+        sampler.resume(self.mill.snapshot, self.mill.memory, self.mill.progress)
+        app = create_app(
+            settings,
+            sampler,
+            started_at_ms=NOW_MS - 600_000,
+            clock_ms=lambda: NOW_MS,
+            on_failure=lambda error: None,
+            counts=Counts(ScriptedCounts, lambda: NOW_MS),
+        )
+        # Without its lifespan the application takes no snapshots of its own.
+        self.client = TestClient(app, base_url="http://127.0.0.1:8090")
+
+    def text(self, path: str) -> str:
+        answer = self.client.get(path)
+        assert answer.status_code == 200, path
+        return str(answer.text)
+
+
+class Sites(dict[str, Site]):
+    """A site for each story, made when it is first asked for."""
+
+    def __init__(self, factory: pytest.TempPathFactory) -> None:
+        super().__init__()
+        self._factory = factory
+
+    def __missing__(self, name: str) -> Site:
+        self[name] = Site(STORIES[name], self._factory.mktemp("history"))
+        return self[name]
+
+
+@pytest.fixture(scope="module")
+def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sites]:
+    made = Sites(tmp_path_factory)
+    yield made
+    for site in made.values():
+        assert site.mill.recorder is not None
+        site.mill.recorder.store.close()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["catching up", "no broker", "empty"]
+    + [
+        pytest.param(name, marks=pytest.mark.slow)
+        for name in ("flowing", "stuck", "MySQL away", "failed")
+    ],
+)
+def test_every_page_of_every_story_is_whole_and_strict(sites: Sites, name: str) -> None:
+    paths = [*PATHS]
+    if name != "empty":
+        paths += ["/groups/millrace-stream", "/groups/millrace-stream?sort=lag", SLASHED_PATH]
+    for path in paths:
+        text = sites[name].text(path)
+        page = Addresses()
+        page.feed(text)
+        assert page.inline == [], path
+        assert all(one.startswith(("/", "#", "?")) for one in page.found), path
+        assert text.count("<h1>") == 1, path
+        assert HOSTILE not in text, path
+        shown = re.sub(r"<[^>]*>", " ", text)
+        for never in (r"NaN", r"Infinity", r"undefined", r"None(?!\.)", r"(?<![\w.])-\d"):
+            assert not re.search(rf"(?<![\w]){never}\b", shown), f"{path} shows {never}"
+        # Tables that scroll must be within the keyboard's reach.
+        for tag in re.findall(r'<div class="scroll[^>]*>', text):
+            assert 'tabindex="0"' in tag, path
+            assert "aria-label=" in tag, path
+        ids = re.findall(r'\bid="([^"]+)"', text)
+        assert len(ids) == len(set(ids)), path
+
+
+@pytest.mark.parametrize(
+    ("name", "badge", "sentence"),
+    [
+        ("flowing", "files", "1 file is not read to the end"),
+        ("catching up", "catching up", "lines wait before the stream"),
+        ("stuck", "stream stuck", "The stream has finished nothing for"),
+        ("MySQL away", "mysql down", "MySQL does not answer"),
+        ("no broker", "no broker", "No broker answers"),
+        ("empty", "waiting for lines", "The mill is ready."),
+        ("failed", "stream failed", "The stream has given up"),
+    ],
+)
+def test_one_look_says_what_is_wrong(sites: Sites, name: str, badge: str, sentence: str) -> None:
+    text = sites[name].text("/")
+    verdict = text[text.index('class="verdict"') : text.index("</h1>")]
+    assert badge in verdict
+    assert sentence in verdict
+    if name != "empty":
+        elsewhere = sites[name].text("/topics")
+        assert badge in elsewhere[: elsewhere.index("</header>")], "in the head of other pages"
+
+
+def test_a_failed_part_is_said_with_its_own_words(sites: Sites) -> None:
+    assert "its key has changed" in sites["failed"].text("/")
+    assert "its key has changed" in sites["failed"].text("/stream")
+
+
+def test_stuck_is_said_alike_everywhere(sites: Sites) -> None:
+    client = sites["stuck"].client
+    assert "✕ stuck" in client.get("/").text
+    parts = {row["part"]: row for row in client.get("/api/v1/parts").json()["data"]}
+    assert parts["stream"]["health"] == "stuck"
+    assert "wait in logs.access" in parts["stream"]["stuck_over"]
+    assert "stream has finished nothing" in client.get("/healthz").text
+    assert client.get("/status").json()["problems"][0]["code"] == "part-stuck"
+    found = re.search(r'stuck_seconds\{part="stream"\} (\d+)', client.get("/metrics").text)
+    assert found is not None
+    assert int(found[1]) >= 60
+    assert client.get("/api/v1/health").json()["data"][0]["what"] == "stream stuck"
+
+
+def test_what_was_not_counted_comes_from_mysql_as_lines_and_as_faults(
+    sites: Sites,
+) -> None:
+    page = sites["flowing"].text("/stream")
+    for label, value in (
+        ("Lines not parsed, ever", "214"),
+        ("Lines set aside, ever", "3"),
+        ("Faults of single metrics, ever", "1,130"),
+    ):
+        assert f"<dt>{label}</dt><dd>{value}</dd>" in page
+    assert "slow_ms could not be measured (a fault of this metric)" in page
+    metrics = sites["flowing"].client.get("/metrics").text
+    assert "millrace_lines_unparsed 214.0" in metrics
+    assert "millrace_metric_faults 1130.0" in metrics
+
+
+def test_the_saved_file_is_said_on_the_page(tmp_path: Path) -> None:
+    site = Site(Story(problem="millrace.yaml:7: a fault", notice="takes 9 of 11 away"), tmp_path)
+    text = site.text("/")
+    assert "millrace.yaml:7: a fault" in text
+    assert "takes 9 of 11 away" in text
+    assert "millrace_config_problem 1.0" in site.client.get("/metrics").text
+
+
+def test_a_group_named_with_a_slash_has_its_page_and_its_rows(sites: Sites) -> None:
+    site = sites["catching up"]
+    assert f'href="{SLASHED_PATH}"' in site.text("/groups")
+    page = site.text(SLASHED_PATH)
+    assert "billing-1" in page
+    assert "10.0.7.21" in page
+    assert "cooperative-sticky" in page
+    assert "logs.json-2" in page, "assigned, and never committed"
+    rows = site.client.get(f"/api/v1{SLASHED_PATH}").json()["data"]
+    assert len(rows) == 6
+    assert {row["member"] for row in rows} == {"export-1"}
+
+
+def test_a_stream_that_has_not_begun_shows_no_numbers_below_zero(sites: Sites) -> None:
+    page = sites["empty"].text("/stream")
+    assert "<dt>Batch, epoch</dt><dd>none yet, none yet</dd>" in page
+    assert "<dt>Last batch</dt><dd>none yet</dd>" in page
+
+
+@pytest.mark.parametrize("path", ["/", "/groups", "/healthz", "/metrics", "/status"])
+def test_head_is_answered_as_get_is(sites: Sites, path: str) -> None:
+    answer = sites["flowing"].client.head(path)
+    assert answer.status_code == 200
+    assert answer.text == ""
+
+
+def test_history_is_there_by_range_with_gaps_as_null(sites: Sites) -> None:
+    client = sites["stuck"].client
+    rows = client.get("/api/v1/history", params={"series": ["lag", "counted", "none"]}).json()
+    assert rows["schema"] == "history/1"
+    assert len(rows["data"]) == 120
+    assert rows["data"][-10]["lag"] > 200_000
+    assert rows["data"][-10]["counted"] == 0
+    assert {row["none"] for row in rows["data"]} == {None}
+    names = client.get("/api/v1/history").json()["data"]
+    assert {"series": "lag"} in names
+    assert client.get("/api/v1/history?range=2y").status_code == 422
+    many = client.get("/api/v1/history", params={"series": [str(n) for n in range(13)]})
+    assert many.status_code == 422
+
+
+def test_events_are_kept_and_lettered(sites: Sites) -> None:
+    text = sites["MySQL away"].text("/")
+    assert "mysql does not answer" in text
+    assert '<span class="tag">A</span>' in text
+    told = sites["MySQL away"].client.get("/api/v1/events").json()["data"]
+    assert [row["kind"] for row in told].count("part") == 2
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/api/v1/groups", "/api/v1/lag", "/api/v1/topics", "/api/v1/topics/logs.access",
+     "/api/v1/parts", "/api/v1/collector", "/api/v1/counts", "/api/v1/events", "/api/v1/health"],
+)  # fmt: skip
+def test_every_table_comes_as_csv_too(sites: Sites, path: str) -> None:
+    answer = sites["flowing"].client.get(path, params={"format": "csv"})
+    assert answer.headers["content-type"] == "text/csv; charset=utf-8"
+    table = list(csv.DictReader(io.StringIO(answer.text)))
+    assert table
+    if path.endswith("logs.access"):
+        assert [row["partition"] for row in table] == ["0", "1", "2"]
+
+
+def test_a_name_that_a_spreadsheet_would_calculate_is_given_as_text() -> None:
+    from monitor.api import as_csv
+
+    answer = as_csv([{"group": "=1+1", "lag": -3, "note": None}], "t")
+    assert bytes(answer.body).decode().splitlines()[1] == "'=1+1,-3,"
+
+
+def test_a_first_load_is_small(sites: Sites) -> None:
+    client = sites["catching up"].client
+    sizes = [
+        len(client.get(path).content)
+        for path in ("/", "/static/mill.css", "/static/mill.js", "/static/ticks.js")
+    ]
+    assert sum(sizes) <= LOAD_BYTES_MAX, sizes
+
+
+def test_the_stories_say_what_they_are_meant_to(sites: Sites) -> None:
+    """A scene that is wrong in itself would prove nothing."""
+    stuck = sites["stuck"].mill.snapshot
+    assert stuck is not None
+    part = stuck.part("stream")
+    assert part is not None
+    assert part.state == "running", "it says of itself that all is well"
+    assert scene.STEPS * scene.STEP_MS == 600_000

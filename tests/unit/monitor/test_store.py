@@ -1,0 +1,112 @@
+"""The history's file: levels, gaps, bounds, and what a restart or damage leaves of it."""
+
+from pathlib import Path
+
+import pytest
+
+from monitor import store as stores
+from monitor.levels import DAY_MS, LEVELS, Event
+from monitor.store import Store
+
+FINE, MINUTE, TENTH = LEVELS
+BEGIN_MS = 1_800_000_000_000
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "history.db"
+
+
+def fill(store: Store, begin_ms: int, buckets: int) -> None:
+    for number in range(buckets):
+        at_ms = begin_ms + number * FINE.step_ms
+        store.add(at_ms, {"lag": [number, number + 2.0]})
+
+
+def test_levels_roll_up_with_mean_least_and_most(path: Path) -> None:
+    store = Store(path, 90 * DAY_MS)
+    fill(store, BEGIN_MS, 240)
+    fine = store.read(["lag"], BEGIN_MS, BEGIN_MS + 60_000, FINE)["lag"]
+    assert fine[:2] == [(BEGIN_MS, 1.0, 0.0, 2.0), (BEGIN_MS + 5_000, 2.0, 1.0, 3.0)]
+    minutes = store.read(["lag"], BEGIN_MS, BEGIN_MS + DAY_MS, MINUTE)["lag"]
+    assert len(minutes) == 20
+    assert minutes[0] == (BEGIN_MS, 6.5, 0.0, 13.0)
+    tenths = store.read(["lag"], BEGIN_MS, BEGIN_MS + DAY_MS, TENTH)["lag"]
+    assert tenths == [(BEGIN_MS, 60.5, 0.0, 121.0), (BEGIN_MS + 600_000, 180.5, 120.0, 241.0)]
+
+
+def test_a_restart_goes_on_where_the_levels_stood(path: Path) -> None:
+    store = Store(path, 90 * DAY_MS)
+    fill(store, BEGIN_MS, 7)
+    store.close()
+    store = Store(path, 90 * DAY_MS)
+    fill(store, BEGIN_MS + 7 * FINE.step_ms, 5)
+    (minute,) = store.read(["lag"], BEGIN_MS, BEGIN_MS + 60_000, MINUTE)["lag"]
+    assert (minute[2], minute[3]) == (0.0, 8.0), "the bucket that was filling is whole"
+    assert store.last_ms() == BEGIN_MS + 11 * FINE.step_ms
+
+
+def test_a_time_without_data_stays_without(path: Path) -> None:
+    store = Store(path, 90 * DAY_MS)
+    fill(store, BEGIN_MS, 12)
+    fill(store, BEGIN_MS + 600_000, 12)
+    moments = [point[0] for point in store.read(["lag"], 0, 2 * BEGIN_MS, MINUTE)["lag"]]
+    assert moments == [BEGIN_MS, BEGIN_MS + 600_000]
+
+
+def test_old_rows_go_as_retain_says(path: Path) -> None:
+    store = Store(path, 2 * DAY_MS)
+    fill(store, BEGIN_MS, 120)
+    store.note([Event(BEGIN_MS, "part", "stream restarted", True)])
+    store.purge(BEGIN_MS + DAY_MS)
+    assert store.read(["lag"], 0, 2 * BEGIN_MS, FINE)["lag"] == []
+    assert len(store.read(["lag"], 0, 2 * BEGIN_MS, MINUTE)["lag"]) == 10
+    assert len(store.events(0, 2 * BEGIN_MS, 10)) == 1
+    store.purge(BEGIN_MS + 3 * DAY_MS)
+    assert store.read(["lag"], 0, 2 * BEGIN_MS, MINUTE)["lag"] == []
+    assert store.read(["lag"], 0, 2 * BEGIN_MS, TENTH)["lag"] == []
+    assert store.events(0, 2 * BEGIN_MS, 10) == []
+
+
+def test_the_file_has_a_bound_and_the_finest_rows_go_first(path: Path) -> None:
+    store = Store(path, 90 * DAY_MS, bytes_max=200_000)
+    names = [f"cell.{number}" for number in range(100)]
+    for number in range(60):
+        store.add(BEGIN_MS + number * FINE.step_ms, {name: [1.0] for name in names})
+    assert store.facts().size_bytes > 200_000
+    minutes = store.read(names[:1], 0, 2 * BEGIN_MS, MINUTE)
+    store.purge(BEGIN_MS + 300_000)
+    assert store.facts().size_bytes <= 200_000
+    assert store.read(names[:1], 0, 2 * BEGIN_MS, MINUTE) == minutes
+
+
+def test_series_beyond_the_limit_are_dropped_and_counted(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stores, "SERIES_MAX", 2)
+    store = Store(path, DAY_MS)
+    store.add(BEGIN_MS, {"a": [1.0], "b": [1.0], "c": [1.0]})
+    assert store.names() == ["a", "b"]
+    assert store.facts().dropped == 1
+    store.purge(BEGIN_MS + 2 * DAY_MS)
+    store.add(BEGIN_MS + 2 * DAY_MS, {"c": [1.0]})
+    assert store.names() == ["c"], "series without a bucket made room"
+
+
+def test_a_damaged_file_is_put_aside(path: Path) -> None:
+    store = Store(path, DAY_MS)
+    fill(store, BEGIN_MS, 100)
+    store.close()
+    path.write_bytes(b"no database at all" * 100)
+    again = Store(path, DAY_MS)
+    assert again.was_damaged
+    assert again.names() == []
+    assert path.with_name("history.db.damaged").exists()
+    fill(again, BEGIN_MS, 1)
+    assert again.last_ms() == BEGIN_MS
+
+
+def test_events_come_newest_first(path: Path) -> None:
+    store = Store(path, DAY_MS)
+    store.note([Event(5, "a", "first"), Event(5, "a", "second", True), Event(9, "b", "third")])
+    assert [one.text for one in store.events(0, 100, 2)] == ["third", "second"]
