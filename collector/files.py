@@ -13,7 +13,7 @@ import struct
 import sys
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -127,6 +127,13 @@ class Handles:
         self._pinned.discard(name)
         if handle is not None:
             handle.close()
+
+    def keep(self, names: Collection[str]) -> None:
+        """Close all but these, and let those be closed again for want of room."""
+        for name in list(self._open):
+            if name not in names:
+                self.close(name)
+        self._pinned.clear()
 
     def close_all(self) -> None:
         """Close everything."""

@@ -11,7 +11,7 @@ from collector.checkpoints import Checkpoint
 from collector.config import InputSection
 from collector.discovery import record_key
 from collector.fingerprint import FileId
-from collector.generation import Generation, restored
+from collector.generation import Generation, begun_again, restored
 from collector.sightings import BEGINNINGS, Judgement, Seen, State, Stored, Verdict
 
 # Verdicts that are the ordinary course of things, not events to be counted.
@@ -25,6 +25,8 @@ class Registry:
         self.inputs = inputs
         self.generations: dict[str, Generation] = {}
         self.counters: Counter[str] = Counter()
+        self.changed: set[str] = set()
+        """Whose position records are to be written."""
         self._home = home
         self._new_name = new_name
         self._by_path: dict[str, Generation] = {}
@@ -36,10 +38,29 @@ class Registry:
         """Take over what the topic of positions holds; once, before the first scan."""
         for checkpoint in checkpoints:
             generation = restored(checkpoint, 0, checkpoint.topic)
+            generation.changed = self.changed
             self.generations[generation.name] = generation
             if generation.state is not State.DONE:
                 self._by_path[generation.path] = generation
             self._is_first_look = False
+
+    def start_over(self, checkpoints: Iterable[Checkpoint]) -> None:
+        """Take over what is stored in place of what was believed; only names and files stay.
+
+        A file of which nothing was ever committed begins again, so that its open handle is kept: it
+        may be the last way to a file that was deleted meanwhile.
+        """
+        fresh = [known for known in self.generations.values() if not known.is_stored]
+        self.generations.clear()
+        self._by_path.clear()
+        self.changed.clear()
+        self.restore(checkpoints)
+        taken = {known.file for known in self.generations.values() if not known.state.has_ended}
+        for known in fresh:
+            if known.file not in taken and not known.state.has_ended:
+                again = begun_again(known)
+                self.generations[again.name] = again
+                self._by_path.setdefault(again.path, again)
 
     def at_path(self, path: str) -> Generation | None:
         """The generation that was last seen under a name and is still read."""
@@ -149,6 +170,7 @@ class Registry:
 
     def _begin(self, seen: Seen, verdict: Verdict) -> Generation:
         section = self.inputs[seen.input_index]
+        starts_at_end = self._is_first_look and section.start == "end"
         generation = Generation(
             self._new_name(),
             seen.input_index,
@@ -160,7 +182,9 @@ class Registry:
             seen.birth_ns,
             verdict=verdict,
             size=seen.size,
-            begins_at_end=self._is_first_look and section.start == "end",
+            changed=self.changed,
+            starts_at_end=starts_at_end,
+            begins_at_end=starts_at_end,
         )
         self.generations[generation.name] = generation
         self._by_path[seen.path] = generation
