@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from collector.claims import Claim, claim_key, encode_claim
 from collector.config import (
@@ -132,6 +133,8 @@ class Brokers:
                 )
                 for tp in left
             }
+            for future in futures.values():
+                future.add_done_callback(_retrieved)
             await self.commit(START_TIMEOUT_MS)
             for tp, future in futures.items():
                 if (offset := (await future).offset) != NO_OFFSET:
@@ -229,13 +232,16 @@ class Brokers:
                 held[partition] = 0
             held[partition] += size
             lists[-1].append(NewRecord(key, value, now_ms))
-        return [
+        futures = [
             await self._transactional.send_batch(
                 POSITIONS_TOPIC, partition, build_batch(group, codec=self._codec), len(group)
             )
             for partition, lists in groups.items()
             for group in lists
         ]
+        for future in futures:
+            future.add_done_callback(_retrieved)
+        return futures
 
     async def read_positions(self, instance: str, since: Claim | None = None) -> Stored:
         """What is committed of an instance's positions at this moment, without taking over."""
@@ -284,6 +290,12 @@ class Brokers:
         """Stop; what is not committed by then stays in its file."""
         await self.let_go(timeout_ms)
         await self._cluster.close()
+
+
+def _retrieved(future: "asyncio.Future[Any]") -> None:
+    """The transaction says as well what failed in it: nobody need ask every future."""
+    if not future.cancelled():
+        future.exception()
 
 
 def _octets(value: bytes | memoryview | None) -> bytes | None:

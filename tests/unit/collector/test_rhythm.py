@@ -7,7 +7,6 @@ from collector.schedule import Lane
 
 def test_a_single_fresh_line_is_committed_at_once_and_the_next_after_the_least_time() -> None:
     rhythm = Rhythm(1000)
-    assert rhythm.deadline_ms is None
     assert not rhythm.is_due(10**15)
     rhythm.handed_out(Lane.LIVE, 10, 5_000)
     assert rhythm.is_due(5_000)
