@@ -23,6 +23,8 @@ BACKFILL_BYTES = 4 << 20  # a file further behind than this is read in the backf
 PREFIX_BYTES = 4096  # most bytes of a file's head that identify it
 MARKER_BYTES = 1024  # most bytes before the position that confirm it
 DRAIN_QUIET_MS = 5_000  # a file moved out of the globs is done after so long without growth
+COPY_QUIET_MS = 5_000  # a copy beside its whole original is a file of its own after so long
+CHECKSUM_BYTES = 64 << 20  # most bytes read in one look to tell if a file is another's copy
 RETRY_MS = (200, 5_000)  # back-off of an unreadable file and of a lane that refuses
 RESCAN_GAP_MS = 50  # least time between two scans asked for by events
 # Sending.

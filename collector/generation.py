@@ -62,6 +62,10 @@ class Generation:
     changed: set[str] = field(default_factory=set)
     """Names of generations whose position records are to be written: the registry's, shared."""
     is_stored: bool = False
+    lost_possible: bool = False
+    """It ended, and what a look may not have read of it could be lost."""
+    is_recognised: bool = False
+    """An archive that was held against what is known, and is read as what it was found to be."""
     last_mark: Mark | None = None
 
     @property
@@ -73,6 +77,11 @@ class Generation:
     def safe_position(self) -> int:
         """Everything before it is committed."""
         return self.position if self.delivery is None else self.delivery.safe.position
+
+    @property
+    def lines_read(self) -> int:
+        """Lines handed out since its start."""
+        return self.lines if self.delivery is None else self.delivery.sent_lines
 
     @property
     def committed_lines(self) -> int:
@@ -125,6 +134,10 @@ class Generation:
             self.state,
             self.stamp,
             self.position < self.size,
+            self.first_path,
+            self.size,
+            self.trail,
+            not self.is_archive,
         )
 
     def wake(self, tailer: Tailer) -> None:
