@@ -29,8 +29,13 @@ KeyOf = Callable[[Generation], bytes | None]
 
 
 def file_key(generation: Generation) -> bytes:
-    """The path a generation's records are keyed by; a keyless file still has one partition."""
-    return generation.record_key.encode(errors="surrogateescape")
+    """The path a generation's records are keyed by; a keyless file still has one partition.
+
+    Readers take keys for text, so bytes of a name that are no UTF-8 are written as `\\xNN`: else
+    all that differ only in them would look alike.
+    """
+    name = generation.record_key.encode(errors="surrogateescape")
+    return name.decode(errors="backslashreplace").encode()
 
 
 class Feeder:

@@ -6,6 +6,7 @@ synchronous and short, but for `scan`, which the agent runs in a thread.
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import os
 import stat
@@ -295,7 +296,9 @@ class Walker:
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
-            walk.problems[f"{path}: {error.strerror}"] = None
+            # A symlink that leads to itself leads to no file, as one that leads nowhere.
+            if error.errno != errno.ELOOP:
+                walk.problems[f"{path}: {error.strerror}"] = None
             return
         if seen is not None:
             walk.found[path] = (look, seen)

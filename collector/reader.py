@@ -356,7 +356,12 @@ class Reader:
             return _Waking.WAITING if self.wants_scan else _Waking.AGAIN
         section = self.registry.inputs[generation.input_index]
         limit = min(section.max_line_bytes, self._line_limit(generation))
-        rules = LineRules(limit, section.line_end == "cut", Overlong(section.on_overlong))
+        rules = LineRules(
+            limit,
+            section.line_end == "cut",
+            Overlong(section.on_overlong),
+            section.encoding == "utf-8",
+        )
         generation.wake(Tailer(rules, evidence, BLOCK_BYTES))
         return _Waking.AWAKE
 

@@ -1,5 +1,9 @@
-"""Stops, kills, aborts and taking overs: every line is committed once."""
+"""Stops, kills, aborts and taking overs: every line is committed once.
 
+Beside them what was once wrong about first lines, names and links.
+"""
+
+import os
 from pathlib import Path
 
 import pytest
@@ -63,3 +67,31 @@ def test_who_starts_over_goes_on_from_what_is_stored_with_handles_kept(world: Wo
     world.quiet()
     assert sorted(world.numbers) == list(range(1, 34))
     assert len(world.handles) == 0
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_line(world: World) -> None:
+    world.append("a", b"\xef\xbb")
+    world.look()
+    world.append("a", b"\xbfone\ntwo\n\xef\xbb\xbfthree\n")
+    world.look()
+    assert world.lines == [b"one", b"two", b"\xef\xbb\xbfthree"]
+    world.down()
+    world.up()
+    world.append("a", b"four\n")
+    world.look()
+    assert world.lines[3:] == [b"four"]
+
+
+def test_names_that_differ_in_bytes_that_are_no_text_have_keys_of_their_own(world: World) -> None:
+    for name in (b"a\xff", b"a\xfe"):
+        (world.folder / os.fsdecode(name)).write_bytes(world.new_lines(1))
+    world.look()
+    assert sorted(key or b"" for key in world.keys) == [b"a\\xfe", b"a\\xff"]
+
+
+def test_a_symlink_that_leads_to_itself_leaves_the_scan_complete(world: World) -> None:
+    world.path("b").symlink_to("b")
+    world.write(1, "a")
+    found = world.walker.scan()
+    assert found.is_complete
+    assert [Path(seen.path).name for seen in found.seen] == ["a"]
