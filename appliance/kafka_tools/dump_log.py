@@ -70,6 +70,8 @@ def _print(path: Path, options: argparse.Namespace) -> None:
         _print_log(path, base_offset, options)
         return
     data = path.read_bytes()
+    if path.suffix == ".index" and not data:
+        out(f"{path} is empty.")
     try:
         match path.suffix:
             case ".index":
