@@ -45,7 +45,6 @@ class Topics:
             consumer.close()
         return sum(high for _, high in ends)
 
-
     def committed_count(self, name: str, partitions: int) -> int:
         """Records that a reader of committed ones sees; offsets count the ends of transactions."""
         consumer = Consumer(
@@ -62,7 +61,8 @@ class Topics:
         found, open_count = 0, partitions
         try:
             while open_count:
-                for message in consumer.consume(CONSUME_AT_ONCE, timeout=TIMEOUT_S):
+                # It waits for so many, or for the time to be over, also behind the last one.
+                for message in consumer.consume(CONSUME_AT_ONCE, timeout=0.2):
                     error = message.error()
                     if error is None:
                         found += 1
