@@ -82,7 +82,9 @@ def assert_at_home(chrome: Any, mill: TempMill) -> None:
     assert asked
     foreign = {url for url in asked if urlsplit(url).netloc not in (home, "")}
     assert not {url for url in foreign if not url.startswith(("chrome://", "data:"))}
-    assert not [entry["message"] for entry in chrome.get_log("browser")]
+    said = [entry["message"] for entry in chrome.get_log("browser")]
+    # The browser's own first page complains of a slow machine.
+    assert not [message for message in said if not message.startswith("chrome://")]
 
 
 def test_every_page_fits_a_phone_and_stays_at_home(mill_at_work: TempMill, chrome: Any) -> None:
