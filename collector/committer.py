@@ -16,7 +16,6 @@ from typing import Any
 
 from collector.config import COMMIT_SHARE, RETRY_MS, STUCK_MS, TRANSACTION_TIMEOUT_MS
 from collector.feeder import Feeder
-from collector.generation import Generation
 from collector.outbox import Batch
 from collector.positions import Positions, Records
 from collector.producer import Brokers
@@ -119,7 +118,7 @@ class Committer:
         records: Records = {}
         if is_due:
             self._rhythm.cut(now_ms)
-            records = self._positions.cut(now_ms, self._covers)
+            records = self._positions.cut(now_ms, self._feeder.covers)
         if batches or records:
             await self._send(batches, now_ms)
         if is_due and self._is_open:
@@ -165,11 +164,6 @@ class Committer:
             failed: asyncio.Future[BatchMetadata] = asyncio.get_running_loop().create_future()
             failed.set_exception(error)
             self._position_futures = [failed]
-
-    def _covers(self, generation: Generation) -> bool:
-        if generation.partition is None or generation.is_settled:
-            return True
-        return self._outbox.covers(generation.partition)
 
     async def _end(self) -> None:
         futures = [sent.future for sent in self._sent] + self._position_futures

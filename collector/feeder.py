@@ -96,6 +96,18 @@ class Feeder:
         else:
             self.counters["lines_total"] += batch.record_count
 
+    def covers(self, generation: Generation) -> bool:
+        """Whether the transaction at hand has all lines that were handed out of a generation.
+
+        A copy has to have those of its original: where they go out later and the collector dies
+        before that, the copy may be all that is left to read them from.
+        """
+        if generation.copy_of is not None and not self.covers(generation.copy_of):
+            return False
+        if generation.partition is None or generation.is_settled:
+            return True
+        return self.outbox.covers(generation.partition)
+
     def release(self) -> None:
         """Room was made: files that waited for it are ready again."""
         for place in self._schedule.places():

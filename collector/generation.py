@@ -67,6 +67,8 @@ class Generation:
     is_recognised: bool = False
     """An archive that was held against what is known, and is read as what it was found to be."""
     last_mark: Mark | None = None
+    copy_of: "Generation | None" = None
+    """Whose lines its file holds, until its first record is stored: that must not be before theirs."""
 
     @property
     def position(self) -> int:
@@ -175,6 +177,7 @@ class Generation:
     def committed(self) -> None:
         """The transaction of the last cut holds."""
         self.is_stored = True
+        self.copy_of = None
         if self.delivery is not None:
             self.delivery.committed()
 

@@ -63,9 +63,14 @@ class Registry:
         """Take over what is stored in place of what was believed; only names and files stay.
 
         A file of which nothing was ever committed begins again, so that its open handle is kept: it
-        may be the last way to a file that was deleted meanwhile.
+        may be the last way to a file that was deleted meanwhile. One that was found to be a copy is
+        judged again with its original.
         """
-        fresh = [known for known in self.generations.values() if not known.is_stored]
+        fresh = [
+            known
+            for known in self.generations.values()
+            if not known.is_stored and known.copy_of is None
+        ]
         self.generations.clear()
         self._by_path.clear()
         self.changed.clear()
@@ -252,6 +257,7 @@ class Registry:
             lines=known.lines,
             size=copy.size,
             changed=self.changed,
+            copy_of=known,
         )
         if known.position == copy.size:
             generation.fingerprint = known.read_print()

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from collector.config import COPY_QUIET_MS
+from collector.config import COPY_QUIET_MS, DRAIN_QUIET_MS
+from collector.sightings import State
 from tests.unit.collector.world import World
 
 
@@ -244,3 +245,77 @@ def test_an_edit_before_the_position_makes_a_copy_another_file(world: World) -> 
     world.look()
     assert len(world.lines) == 400
     assert world.count("truncated") == 1
+
+
+def read_only(world: World, count: int, name: str) -> None:
+    """Lines that are read and in memory, but in no transaction yet."""
+    world.write(count, name)
+    world.scan()
+    world.feeder.step(world.now_ms)
+
+
+def test_a_copy_is_done_when_the_lines_it_holds_are_committed_and_not_before(world: World) -> None:
+    """Row 8b, and a death while a broker refuses lines of which the copy is all there is."""
+    world.write(20, "a")
+    world.look()
+    read_only(world, 10, "a")
+    copy(world, "a", "a.1")
+    read_only(world, 3, "a")
+    world.abort(is_refused=True)
+    truncate(world, "a")
+    world.write(5, "a")
+    world.scan()
+    assert world.states()["a.1"] is State.ROTATED
+    world.commit()
+    world.kill()
+    world.up()
+    world.look()
+    assert sorted(world.numbers) == [*range(1, 31), *range(34, 39)]
+
+
+def test_the_copy_of_a_deleted_file_is_done_when_its_lines_are_committed(world: World) -> None:
+    """Row 18, likewise."""
+    world.write(20, "a")
+    world.look()
+    read_only(world, 10, "a")
+    world.abort(is_refused=True)
+    copy(world, "a", "a.1")
+    world.path("a").unlink()
+    for _ in range(3):
+        world.scan()
+        world.feeder.step(world.now_ms)
+        world.now_ms += DRAIN_QUIET_MS
+    assert world.count("copy_done") == 1
+    world.commit()
+    world.kill()
+    world.up()
+    world.look()
+    assert world.numbers == list(range(1, 31))
+
+
+@pytest.mark.parametrize("later", ["trial", "taken away"])
+def test_a_copy_is_done_also_after_its_transaction_failed(world: World, later: str) -> None:
+    world.write(20, "a")
+    world.look()
+    copy(world, "a", "a.1")
+    world.write(3, "a")
+    world.look()
+    truncate(world, "a")
+    world.write(5, "a")
+    world.scan()
+    world.feeder.step(world.now_ms)
+    assert world.count("copytruncated") == 1
+    if later == "trial":
+        world.abort(is_refused=True)
+        world.commit()
+        world.now_ms += 60_000
+        world.feeder.outbox.begin(world.now_ms)
+        world.commit()
+    else:
+        world.start_over()
+    world.look()
+    world.expect(28)
+    world.down()
+    world.up()
+    world.look()
+    world.expect(28)

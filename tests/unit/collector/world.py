@@ -105,7 +105,7 @@ class World:
     def commit(self) -> None:
         """One transaction: everything handed out, with its positions."""
         self.send(everything=True)
-        records = self.positions.cut(self.now_ms, lambda generation: True)
+        records = self.positions.cut(self.now_ms, self.feeder.covers)
         for batch in self.sending:
             self._take(batch)
             self.feeder.committed(batch)
@@ -120,12 +120,14 @@ class World:
             else:
                 self.stored[name] = value
 
-    def abort(self) -> None:
-        """The same, and the brokers give it up."""
+    def abort(self, *, is_refused: bool = False) -> None:
+        """The same, and the brokers give it up; refused, its lines wait for a trial of their own."""
         self.send(everything=True)
-        self.positions.cut(self.now_ms, lambda generation: True)
+        self.positions.cut(self.now_ms, self.feeder.covers)
         for batch in self.sending:
             self.feeder.outbox.given_back(batch, was_acknowledged=True)
+            if is_refused:
+                self.feeder.outbox.suspect(batch.place, self.now_ms)
         self.sending.clear()
         self.positions.given_up()
 
