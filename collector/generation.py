@@ -68,7 +68,7 @@ class Generation:
     """An archive that was held against what is known, and is read as what it was found to be."""
     last_mark: Mark | None = None
     copy_of: "Generation | None" = None
-    """Whose lines its file holds, until its first record is stored: that must not be before theirs."""
+    """Whose lines its file holds, until its own first record is stored: not before they are."""
 
     @property
     def position(self) -> int:

@@ -121,7 +121,7 @@ class World:
                 self.stored[name] = value
 
     def abort(self, *, is_refused: bool = False) -> None:
-        """The same, and the brokers give it up; refused, its lines wait for a trial of their own."""
+        """The same, and the brokers give it up; refused, its lines wait for a trial."""
         self.send(everything=True)
         self.positions.cut(self.now_ms, self.feeder.covers)
         for batch in self.sending:
