@@ -137,9 +137,7 @@ class Fetches:
         self._enter(parked)
 
     def _enter(self, parked: ParkedFetch) -> None:
-        parked.entry = self._parked.park(
-            parked, parked.thresholds, parked.deadline_ms, wants_all=False
-        )
+        parked.entry = self._parked.park(parked, parked.thresholds, parked.deadline_ms)
         self._alarm.wake_by(parked.deadline_ms)
 
     def advanced(self, partition: Replica) -> None:
