@@ -1,7 +1,7 @@
 """The level of the metadata log: what stands in it, and whether this version can read it.
 
-Floor: metadata. Pure. The level is Kafka's `metadata.version` and is written into the log itself,
-before the first record that needs it: whoever finds a level that he does not know must not go on,
+Floor: metadata. Pure. The level is Kafka's `metadata.version` and stands in the log itself, before
+the first record that needs it: whoever finds a level that he does not know must not go on,
 for what he would overlook may be who leads. A log without a level is one of version 0.1.0.
 """
 
@@ -12,7 +12,7 @@ from broker.metadata.records import FeatureLevelRecord, UnknownMetadataRecord
 METADATA_VERSION = "metadata.version"
 
 METADATA_LEVEL = 23
-"""What this version writes: Kafka's 4.0-IV1, with eligible leader replicas (KIP-966)."""
+"""The latest that this version reads: Kafka's 4.0-IV1, with eligible leader replicas (KIP-966)."""
 
 
 def check_level(record: FeatureLevelRecord) -> None:

@@ -2,9 +2,10 @@
 
 Floor: metadata. Pure. A record's value is frame version 1, the record's type and its version as
 unsigned varints, then the body; keys are null. Types and fields are those of Kafka's metadata
-records, so its dump tool can read our log. A type, version or tagged field we do not know stops the
-start: an image with a hole in it would be worse than none. A record is written in the oldest version that carries what it
-holds, so that what needs nothing newer stays readable to those who know nothing newer.
+records, so its dump tool can read our log. A type, version or tagged field we do not know stops
+the start: an image with a hole in it would be worse than none. A record is written in the oldest
+version that carries what it holds, so that what needs nothing newer stays readable to those who
+know nothing newer.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class Controller:
         topic_id = self._image.topics[place.topic].topic_id
         record = PartitionChangeRecord(partition_id=place.partition, topic_id=topic_id, **changes)
         delta = MetadataDelta(self._image).replay_all([record])
-        self._image = delta.image()
+        self._image = delta.image(self._image.end_offset + 1)
         broker = self._rig.broker
         broker.replicas.apply(delta, self._image, lambda: broker._on_image(delta))
 
