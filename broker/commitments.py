@@ -14,6 +14,7 @@ the line from inside its own end: it may await, lose, advance and expire.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol
 
 from protocol.errors import ErrorCode
@@ -115,3 +116,43 @@ class Commitments:
         self.next_deadline_ms = earliest
         for waiter in due:
             waiter.lost(ErrorCode.REQUEST_TIMED_OUT)
+
+
+class Waits:
+    """The deadlines of all lines of a broker, for one alarm."""
+
+    __slots__ = ("_lines", "_wake_by", "next_deadline_ms")
+
+    def __init__(self, wake_by: Callable[[int], None]) -> None:
+        """`wake_by` sees to it that `expire` is called by a time."""
+        self._lines: dict[Commitments, None] = {}
+        """Where somebody may wait with a deadline."""
+        self._wake_by = wake_by
+        self.next_deadline_ms: int | None = None
+        """When to call `expire`: no line's deadline is earlier."""
+
+    def await_(self, line: Commitments, offset: int, waiter: Waiter, deadline_ms: int) -> None:
+        """Wait in a line as `Commitments.await_` has it, at most until the deadline."""
+        line.await_(offset, waiter, deadline_ms)
+        if not line:
+            return
+        self._lines[line] = None
+        if self.next_deadline_ms is None or deadline_ms < self.next_deadline_ms:
+            self.next_deadline_ms = deadline_ms
+            self._wake_by(deadline_ms)
+
+    def expire(self, now_ms: int) -> None:
+        """End the waits whose deadline has come."""
+        if self.next_deadline_ms is None or now_ms < self.next_deadline_ms:
+            return
+        # Whoever is told may wait anew, in any line.
+        lines, self._lines = self._lines, {}
+        self.next_deadline_ms = None
+        for line in lines:
+            line.expire(now_ms)
+            deadline_ms = line.next_deadline_ms
+            if not line or deadline_ms is None:
+                continue
+            self._lines[line] = None
+            if self.next_deadline_ms is None or deadline_ms < self.next_deadline_ms:
+                self.next_deadline_ms = deadline_ms

@@ -1,9 +1,8 @@
-"""Where delayed requests wait: for offsets to be reached, or for their time to be up.
+"""Where fetches wait: for any of several offsets to be reached, or for their time to be up.
 
 Ground floor. Pure; no coroutine, task or future per request. A request is parked under one or more
-keys, each with a threshold; whoever raises a key's value (a high watermark, a log end) calls
-`release` with it. A produce request wants all of its keys to get there, a fetch any of them. What
-comes out is the request itself, for the driver to finish; it comes out exactly once.
+keys, each with a threshold; whoever raises a key's value (a high watermark) calls `release` with
+it. What comes out is the request itself, for the driver to finish; it comes out exactly once.
 """
 
 from __future__ import annotations
@@ -20,13 +19,12 @@ Request = TypeVar("Request")
 class Parked(Generic[Key, Request]):
     """A waiting request: what it still waits for, and until when."""
 
-    __slots__ = ("request", "thresholds", "timer", "wants_all")
+    __slots__ = ("request", "thresholds", "timer")
 
-    def __init__(self, request: Request, thresholds: dict[Key, int], *, wants_all: bool) -> None:
+    def __init__(self, request: Request, thresholds: dict[Key, int]) -> None:
         self.request = request
         self.thresholds = thresholds
-        """Key -> the value at which it is satisfied; satisfied keys are taken out."""
-        self.wants_all = wants_all
+        """Key -> the value at which it is satisfied."""
         self.timer: Timer[Parked[Key, Request]] | None = None
 
 
@@ -60,10 +58,8 @@ class Purgatory(Generic[Key, Request]):
         request: Request,
         thresholds: Iterable[tuple[Key, int]],
         deadline_ms: int,
-        *,
-        wants_all: bool,
     ) -> Parked[Key, Request]:
-        """Let a request wait until its keys reach their thresholds, at most to the deadline.
+        """Let a request wait until one of its keys reaches its threshold, at most to the deadline.
 
         A key named twice counts with its higher threshold. Without any key it waits for its
         deadline alone. The caller has checked that it must wait: values reached before are not
@@ -72,7 +68,7 @@ class Purgatory(Generic[Key, Request]):
         wanted: dict[Key, int] = {}
         for key, threshold in thresholds:
             wanted[key] = max(threshold, wanted.get(key, threshold))
-        parked = Parked(request, wanted, wants_all=wants_all)
+        parked = Parked(request, wanted)
         for key in wanted:
             self._waiting.setdefault(key, {})[parked] = None
         parked.timer = self._timers.add(deadline_ms, parked)
@@ -86,12 +82,8 @@ class Purgatory(Generic[Key, Request]):
         reached = [parked for parked in waiting if parked.thresholds[key] <= value]
         done: list[Request] = []
         for parked in reached:
-            if parked.wants_all and len(parked.thresholds) > 1:
-                self._leave(parked, key)
-                del parked.thresholds[key]
-            else:
-                self.remove(parked)
-                done.append(parked.request)
+            self.remove(parked)
+            done.append(parked.request)
         return done
 
     def release_all(self, key: Key) -> list[Request]:

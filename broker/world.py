@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum, auto
 from random import Random
-from typing import NoReturn, Protocol, TypeVar
+from typing import NamedTuple, NoReturn, Protocol, TypeVar
 
 from broker.config import Listener
 
@@ -60,18 +60,33 @@ class Jobs(Protocol):
         """
 
 
+class Address(NamedTuple):
+    """Where another broker listens: a name or an IP address, and a port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
 class End(Enum):
-    """Why a link has no more to give."""
+    """Why a link has no more to give, or never stood."""
 
     CLOSED = auto()
-    """Our side has closed it."""
+    """Our side has closed it, or could not even try: the reason says more."""
     EOF = auto()
     """The peer sends no more, and may still read."""
     RESET = auto()
+    """The peer, or something in between, has thrown it away."""
     REFUSED = auto()
+    """Nobody listens at the address, and its machine says so."""
     TIMED_OUT = auto()
+    """Nothing was heard in time: no answer to a dial, no acknowledgement of what was sent."""
     UNREACHABLE = auto()
+    """There is no way to the address at present."""
     UNRESOLVED = auto()
+    """Nobody knows what the name means."""
 
 
 class Link(Protocol):
@@ -103,6 +118,8 @@ class Link(Protocol):
 
     def send(self, chunks: Sequence[object]) -> None:
         """Send chunks (bytes-like, or regions of files) behind all that was sent before.
+
+        Nothing may be sent before the receiver has heard `linked`.
 
         What cannot be sent shows later: a peer that is gone takes back nothing of what it has
         sent, so its frames still come, and then `ended`.
@@ -189,6 +206,19 @@ class World(Protocol):
 
     def listen(self, name: str, address: Listener, take: Callable[[], Receiver]) -> Listening:
         """Bind an address; each connection that comes in gets a receiver. Raises PortTaken."""
+
+    def dial(self, address: Address, receiver: Receiver, *, asks_resolver: bool = True) -> Link:
+        """Connect to another broker; the receiver hears `linked`, or else `ended`, but not before
+        this call has returned.
+
+        A name is looked up, and where that fails means what it meant before. `asks_resolver`
+        False: it means what it meant before, UNRESOLVED if nobody has looked it up. Where a name
+        has several addresses they are tried one after the other.
+        """
+
+    def look_up(self, host: str) -> None:
+        """Find out, beside the loop, what a name means, for those who will dial it and must not
+        wait for that."""
 
     def die(self, reason: str) -> NoReturn:
         """End the process at once, leaving everything to recovery."""

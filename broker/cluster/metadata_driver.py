@@ -125,7 +125,7 @@ class MetadataDriver:
                         )
                     if isinstance(record, RemoveTopicRecord):
                         self.removed_ids.add(record.topic_id)
-        self.image = self._decided = delta.image()
+        self.image = self._decided = delta.image(end_offset)
         self._log.advance_high_watermark(end_offset)
 
     def submit(
@@ -146,7 +146,8 @@ class MetadataDriver:
         outcome = self._controller.handle(order, self._decided, now_ms)
         delta = MetadataDelta(self._decided)
         if outcome.records:
-            decided = delta.replay_all(outcome.records).image()
+            end_offset = self._log.log_end_offset + len(outcome.records)
+            decided = delta.replay_all(outcome.records).image(end_offset)
             try:
                 self._append(outcome.records, now_ms)
             except DiskError as error:
@@ -177,7 +178,8 @@ class MetadataDriver:
     def submit_now(self, order: ControllerInput) -> Any:
         """Before the loop runs: decide, write, sync and replay in one go; returns the reply."""
         outcome = self._controller.handle(order, self.image, self._clock.now_ms())
-        decided = MetadataDelta(self.image).replay_all(outcome.records).image()
+        end_offset = self._log.log_end_offset + len(outcome.records)
+        decided = MetadataDelta(self.image).replay_all(outcome.records).image(end_offset)
         self._append(outcome.records, self._clock.now_ms())
         target = self._log.flush_target()
         if target is not None:

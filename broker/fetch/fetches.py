@@ -15,12 +15,8 @@ from broker.config import InForce
 from broker.fetch.reading import Reading, ReadingPorts
 from broker.metrics.metrics import Metrics
 from broker.purgatory import Parked, Purgatory
-from broker.replicas.replica_manager import (
-    READ_COMMITTED,
-    READ_UNCOMMITTED,
-    Partition,
-    ReplicaManager,
-)
+from broker.replicas.replica import READ_COMMITTED, READ_UNCOMMITTED, Replica
+from broker.replicas.replicas import Replicas
 from broker.replication.fetch_session import FetchSession, FetchSessions
 from broker.sessions.call import Call
 from broker.sessions.reception import BROKER_LISTENER
@@ -33,7 +29,7 @@ EARLY_AFTER_MS = 5
 
 ISOLATION_LEVELS = (READ_UNCOMMITTED, READ_COMMITTED)
 
-Awaited = tuple[Partition, int]
+Awaited = tuple[Replica, int]
 """A partition read at one isolation level: its readable end is what a parked fetch waits for."""
 
 END_OF_TIME_MS = 2**63
@@ -96,7 +92,7 @@ class Fetches:
         alarm: Alarm,
         chance: Random,
         metrics: Metrics,
-        replicas: ReplicaManager,
+        replicas: Replicas,
     ) -> None:
         self._clock = clock
         self._alarm = alarm
@@ -141,12 +137,10 @@ class Fetches:
         self._enter(parked)
 
     def _enter(self, parked: ParkedFetch) -> None:
-        parked.entry = self._parked.park(
-            parked, parked.thresholds, parked.deadline_ms, wants_all=False
-        )
+        parked.entry = self._parked.park(parked, parked.thresholds, parked.deadline_ms)
         self._alarm.wake_by(parked.deadline_ms)
 
-    def advanced(self, partition: Partition) -> None:
+    def advanced(self, partition: Replica) -> None:
         """The partition's high watermark has moved: look again at the fetches that wait for it."""
         if not self._parked.is_awaiting:
             return
@@ -159,8 +153,8 @@ class Fetches:
                 else:
                     self._park(parked, reading)
 
-    def gone(self, partition: Partition) -> None:
-        """The partition is not served here any more: its fetchers learn so."""
+    def lost(self, partition: Replica) -> None:
+        """The partition is not led here any more: its fetchers learn so."""
         for isolation_level in ISOLATION_LEVELS:
             for parked in self._parked.release_all((partition, isolation_level)):
                 self._complete(parked, self._read(parked))

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable
 
-from broker.replicas.replica_manager import ReplicaManager
+from broker.replicas.replicas import Replicas
 from broker.sessions.call import Call
 from broker.storage.errors import CorruptionError, DiskError
 from broker.world import Soon
@@ -50,7 +50,7 @@ _ENDS = (LATEST_TIMESTAMP, EARLIEST_TIMESTAMP)
 class Listing:
     """One ListOffsets request, and which of its partitions still have to be searched."""
 
-    def __init__(self, replicas: ReplicaManager, call: Call, request: ListOffsetsRequest) -> None:
+    def __init__(self, replicas: Replicas, call: Call, request: ListOffsetsRequest) -> None:
         """Everything but the searches is done here."""
         self.call = call
         self.response = ListOffsetsResponse()
@@ -102,8 +102,7 @@ class Listing:
         self, topic: str, asked: ListOffsetsPartition, answer: ListOffsetsPartitionResponse
     ) -> None:
         version = self.call.version
-        partition = self._replicas.find(topic, asked.partition_index)
-        partition.check_epoch(asked.current_leader_epoch)
+        partition = self._replicas.find(topic, asked.partition_index, asked.current_leader_epoch)
         log = partition.log
         limit_offset = partition.readable_end(self._request.isolation_level)
         timestamp = asked.timestamp
@@ -134,7 +133,7 @@ class Listing:
 class Listings:
     """All ListOffsets requests under way."""
 
-    def __init__(self, replicas: ReplicaManager, soon: Soon, turn_ns: Callable[[], int]) -> None:
+    def __init__(self, replicas: Replicas, soon: Soon, turn_ns: Callable[[], int]) -> None:
         self._replicas = replicas
         self._soon = soon
         self._turn_ns = turn_ns

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from broker.config import InForce
 from broker.metrics.metrics import Metrics
-from broker.replicas.replica_manager import READ_COMMITTED, Partition, ReplicaManager
+from broker.replicas.replica import READ_COMMITTED, Replica
+from broker.replicas.replicas import Replicas
 from broker.replication.fetch_session import (
     FULL_EPOCH,
     CachedPartition,
@@ -50,7 +51,7 @@ LISTED_BEYOND_MAX = 100
 class ReadingPorts:
     """What a look needs around it."""
 
-    replicas: ReplicaManager
+    replicas: Replicas
     metrics: Metrics
     settings: InForce
     sessions: FetchSessions
@@ -69,14 +70,14 @@ class Reading:
         """Without a session everything in the request is looked at, and answered."""
         self.request = request
         self.response = FetchResponse()
-        self.partitions: list[Partition] = []
+        self.partitions: list[Replica] = []
         self._ports = ports
         self._call = call
         self._session = session
         self._size_bytes = 0
         self._readable_bytes = 0
         self._is_behind = False
-        self._found: list[tuple[Partition, int]] = []
+        self._found: list[tuple[Replica, int]] = []
         self._left_bytes = min(request.max_bytes, ports.settings.config.fetch_max_bytes)
         self._has_error = False
         if session is None:
@@ -165,8 +166,9 @@ class Reading:
         try:
             if self.request.replica_id >= 0 and self._call.listener_name != BROKER_LISTENER:
                 raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-            partition = self._ports.replicas.find(topic, asked.partition)
-            partition.check_epoch(asked.current_leader_epoch)
+            partition = self._ports.replicas.find(
+                topic, asked.partition, asked.current_leader_epoch
+            )
             if self._call.version < ZSTD_SINCE and partition.log.config.compression_type == ZSTD:
                 raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
             self._read_log(partition, asked, answer)
@@ -185,7 +187,7 @@ class Reading:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return code
 
-    def _read_log(self, partition: Partition, asked: FetchPartition, answer: PartitionData) -> None:
+    def _read_log(self, partition: Replica, asked: FetchPartition, answer: PartitionData) -> None:
         log = partition.log
         if asked.last_fetched_epoch >= 0 and self._diverges(partition, asked, answer):
             self._has_error = True
@@ -210,7 +212,7 @@ class Reading:
         answer.last_stable_offset = log.last_stable_offset
         answer.log_start_offset = log.log_start_offset
 
-    def _diverges(self, partition: Partition, asked: FetchPartition, answer: PartitionData) -> bool:
+    def _diverges(self, partition: Replica, asked: FetchPartition, answer: PartitionData) -> bool:
         """Whether what the client has read last is not what our log holds there."""
         epoch, end_offset = partition.end_offset_for_epoch(asked.last_fetched_epoch)
         if epoch < 0:

@@ -49,15 +49,14 @@ class OffsetHandlers:
         def refused(error: ApiError) -> None:
             call.answer(_all_refused(request, error.code))
 
+        groups = self._groups
         try:
-            loaded = self._groups.find(request.group_id)
+            loaded = groups.find(request.group_id)
+            shard = groups.shard(request.group_id)
+            outcome = shard.commit(request, groups.moment(), groups.has_partition)
+            groups.submit(loaded, outcome, call.answer, refused)
         except ApiError as error:
             refused(error)
-            return
-        groups = self._groups
-        shard = groups.shard(request.group_id)
-        outcome = shard.commit(request, groups.moment(), groups.has_partition)
-        groups.submit(loaded, outcome, call.answer, refused)
 
     def offset_fetch(self, call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
         """OffsetFetch of one group, or from version 8 on of many.

@@ -15,7 +15,7 @@ from broker.config import InForce
 from broker.controller.placement import check_assignment
 from broker.controller.topics import live_brokers
 from broker.metadata.image import MetadataImage, PartitionImage
-from broker.replicas.replica_manager import ReplicaManager
+from broker.replicas.replicas import Replicas
 from broker.sessions.call import Call
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.elections import (
@@ -51,9 +51,7 @@ UNKNOWN_BYTES = -1
 class PlacementHandlers:
     """Where partitions lie, and who leads them."""
 
-    def __init__(
-        self, replicas: ReplicaManager, settings: InForce, metadata: MetadataDriver
-    ) -> None:
+    def __init__(self, replicas: Replicas, settings: InForce, metadata: MetadataDriver) -> None:
         self._replicas = replicas
         self._settings = settings
         self._metadata = metadata

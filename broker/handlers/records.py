@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from broker.replicas.replica_manager import ReplicaManager
+from broker.replicas.checkpoint_queue import CheckpointQueue
+from broker.replicas.replicas import Replicas
 from broker.sessions.call import Call
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.list_offsets import (
@@ -27,8 +28,9 @@ TO_HIGH_WATERMARK = -1
 class RecordHandlers:
     """Records deleted, and the ends of epochs."""
 
-    def __init__(self, replicas: ReplicaManager) -> None:
+    def __init__(self, replicas: Replicas, checkpoints: CheckpointQueue) -> None:
         self._replicas = replicas
+        self._checkpoints = checkpoints
 
     def delete_records(self, call: Call, request: DeleteRecordsRequest) -> None:
         """DeleteRecords: answered once the new start of each log is on the disk.
@@ -52,7 +54,7 @@ class RecordHandlers:
                         one.low_watermark = NO_OFFSET
             call.answer(answer)
 
-        self._replicas.checkpoint(lambda: call.answer(answer), failed, frees_room=True)
+        self._checkpoints.write(lambda: call.answer(answer), failed, frees_room=True)
 
     def _deleted(self, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
         result = DeleteRecordsPartitionResult(
@@ -84,8 +86,9 @@ class RecordHandlers:
             for asked in topic.partitions:
                 one = OffsetForLeaderEpochEndOffset(partition=asked.partition)
                 try:
-                    partition = self._replicas.find(topic.topic, asked.partition)
-                    partition.check_epoch(asked.current_leader_epoch)
+                    partition = self._replicas.find(
+                        topic.topic, asked.partition, asked.current_leader_epoch
+                    )
                     found = partition.end_offset_for_epoch(asked.leader_epoch)
                     one.leader_epoch, one.end_offset = found
                 except ApiError as error:

@@ -203,7 +203,7 @@ class TransactionHandlers:
 
         def add() -> None:
             try:
-                partition = self._groups.find(request.group_id).partition
+                replica = self._groups.find(request.group_id).replica
             except ApiError as error:
                 answer(error)
                 return
@@ -211,7 +211,7 @@ class TransactionHandlers:
                 request.transactional_id,
                 request.producer_id,
                 request.producer_epoch,
-                [partition.topic_partition],
+                [replica.topic_partition],
                 answer,
             )
 
@@ -251,16 +251,15 @@ class TransactionHandlers:
                 request.transactional_id,
                 request.producer_id,
                 request.producer_epoch,
-                loaded.partition.topic_partition,
+                loaded.replica.topic_partition,
             )
             outcome = self._groups.shard(request.group_id).commit_in_transaction(
                 request, self._clock.now_ms(), self._groups.has_partition
             )
+            producer = ProducerEpoch(request.producer_id, request.producer_epoch)
+            self._groups.submit(loaded, outcome, call.answer, refused, producer)
         except ApiError as error:
             refused(error)
-            return
-        producer = ProducerEpoch(request.producer_id, request.producer_epoch)
-        self._groups.submit(loaded, outcome, call.answer, refused, producer)
 
 
 def _added(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from broker.coordinators.txn_state import Transaction, TxnState
 from broker.metadata.names import check_topic_name
-from broker.replicas.replica_manager import ReplicaManager
+from broker.replicas.replicas import Replicas
 from broker.sessions.call import Call
 from broker.shards.markers import Markers, TxnMarker
 from broker.shards.transactions import TxnCoordinator
@@ -34,11 +36,31 @@ KNOWN_STATES = frozenset(state.title for state in TxnState) | {"PrepareEpochFenc
 """The names Kafka knows; the last is one of its states that never reaches a log."""
 
 
+MARKERS_MS_MAX = 1_000
+"""How long markers are waited for. What is not committed by then gets REQUEST_TIMED_OUT: one
+partition must not hold back the answers of all others."""
+
+
+class MarkerAnswer:
+    """A marker's part of an answer, until it is committed."""
+
+    def __init__(self, part: WritableTxnMarkerPartitionResult, done: Callable[[], None]) -> None:
+        self._part = part
+        self._done = done
+
+    def reached(self) -> None:
+        self._done()
+
+    def lost(self, code: ErrorCode) -> None:
+        self._part.error_code = code
+        self._done()
+
+
 class TransactionAdminHandlers:
     """Transactions and producers listed, and markers written for others."""
 
     def __init__(
-        self, replicas: ReplicaManager, markers: Markers, transactions: TxnCoordinator, clock: Clock
+        self, replicas: Replicas, markers: Markers, transactions: TxnCoordinator, clock: Clock
     ) -> None:
         self._replicas = replicas
         self._markers = markers
@@ -48,12 +70,13 @@ class TransactionAdminHandlers:
     def write_txn_markers(
         self, call: Call, request: WriteTxnMarkersRequest
     ) -> WriteTxnMarkersResponse | None:
-        """WriteTxnMarkers: answered when every marker is committed.
+        """WriteTxnMarkers: answered when every marker is committed, or after `MARKERS_MS_MAX`.
 
         The coordinator of this node writes its own ones without asking; here they come from other
         coordinators, and from kafka-transactions, which aborts with it what hangs.
         """
         response = WriteTxnMarkersResponse()
+        deadline_ms = self._clock.monotonic_ms() + MARKERS_MS_MAX
         left = 1
 
         def one_done() -> None:
@@ -77,8 +100,9 @@ class TransactionAdminHandlers:
                     one = WritableTxnMarkerPartitionResult(partition_index=index)
                     left += 1
                     try:
-                        partition = self._replicas.find(topic.name, index)
-                        self._markers.write(partition, marker, one_done)
+                        replica = self._replicas.find(topic.name, index)
+                        waiter = MarkerAnswer(one, one_done)
+                        self._markers.write(replica, marker, waiter, deadline_ms)
                     except ApiError as error:
                         left -= 1
                         one.error_code = error.code

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TypeVar
 
+from broker.metadata.features import check_level
 from broker.metadata.names import normalised
 from broker.metadata.records import (
     BROKER_RESOURCE,
@@ -51,7 +52,7 @@ INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, METADATA_TOPIC})
 
 
 class ImpossibleRecord(Exception):
-    """A record that does not fit those before it: nothing has changed but the offset."""
+    """A record that does not fit those before it: nothing has changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +184,6 @@ class MetadataDelta:
         self.removed: list[TopicImage] = []
         self.touched: set[str] = set()
         self.changes_nodes = False
-        self._count = 0
         self._brokers = dict(base.brokers)
         self._topics = dict(base.topics)
         self._topic_names = dict(base.topic_names)
@@ -200,8 +200,10 @@ class MetadataDelta:
         return self
 
     def replay(self, record: MetadataRecord) -> None:
-        """Take in the next record of the log, or raise ImpossibleRecord and be as without it."""
-        self._count += 1
+        """Take in the next record of the log, or raise ImpossibleRecord and be as without it.
+
+        UnknownMetadataRecord when the log is of a later version, and must not be read on.
+        """
         match record:
             case PartitionRecord():
                 self._add_partition(record)
@@ -231,14 +233,17 @@ class MetadataDelta:
             case ProducerIdsRecord():
                 self._next_producer_id = record.next_producer_id
 
-    def image(self) -> MetadataImage:
-        """The image after all records taken in."""
+    def image(self, end_offset: int) -> MetadataImage:
+        """The image after all records taken in; `end_offset` is that of their batch in the log.
+
+        It comes from the log, which also holds batches of the quorum's own.
+        """
         topics = dict(self._topics)
         for topic_id, partitions in self._partitions.items():
             name = self._topic_names[topic_id]
             topics[name] = replace(topics[name], partitions=tuple(partitions))
         return MetadataImage(
-            end_offset=self.base.end_offset + self._count,
+            end_offset=end_offset,
             brokers=self._brokers,
             topics=topics,
             topic_names=self._topic_names,
@@ -273,6 +278,7 @@ class MetadataDelta:
         )
 
     def _set_feature(self, record: FeatureLevelRecord) -> None:
+        check_level(record)
         self._features.pop(record.name, None)
         if record.feature_level:
             self._features[record.name] = record.feature_level

@@ -2,9 +2,10 @@
 
 Floor: metadata. Pure. A record's value is frame version 1, the record's type and its version as
 unsigned varints, then the body; keys are null. Types and fields are those of Kafka's metadata
-records, so its dump tool can read our log. A type we do not know stops the start: an image with a
-hole in it would be worse than none. A record is written in the oldest version that carries what it
-holds, so that what needs nothing newer stays readable to those who know nothing newer.
+records, so its dump tool can read our log. A type, version or tagged field we do not know stops
+the start: an image with a hole in it would be worse than none. A record is written in the oldest
+version that carries what it holds, so that what needs nothing newer stays readable to those who
+know nothing newer.
 """
 
 from __future__ import annotations
@@ -246,9 +247,14 @@ def decode_record(value: Buffer | None) -> MetadataRecord:
         cls = _CLASSES.get(api_key)
         if frame_version != FRAME_VERSION or cls is None or version not in cls.valid_versions:
             raise UnknownMetadataRecord(
-                f"metadata record type {api_key} version {version} in frame {frame_version}"
+                f"metadata record type {api_key} version {version} in frame {frame_version} is "
+                "not known here: run the version that wrote it, or a later one"
             )
-        record, _ = cls.decode(value, version, position)
+        record, end = cls.decode(value, version, position, is_strict=True)
     except (WireError, IndexError) as error:
         raise UnknownMetadataRecord(f"metadata record cannot be read: {error}") from error
+    if end != len(value):
+        raise UnknownMetadataRecord(
+            f"metadata record type {api_key} version {version} goes on behind its end"
+        )
     return record  # type: ignore[return-value]  # one of the classes of _CLASSES

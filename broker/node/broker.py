@@ -12,6 +12,7 @@ from functools import partial
 from broker.alarm import Alarm
 from broker.budget import TurnBudget
 from broker.cluster.metadata_driver import METADATA_PARTITION, METADATA_TOPIC_ID, MetadataDriver
+from broker.commitments import Waits
 from broker.config import BrokerConfig, InForce, LogConfig
 from broker.controller.controller import Controller
 from broker.controller.outcome import RegisterBroker
@@ -22,12 +23,16 @@ from broker.metadata.records import BROKER_RESOURCE
 from broker.metrics.metrics import Metrics
 from broker.node.parts import Parts
 from broker.node.tables import client_table
+from broker.produce.judge import Judge
 from broker.produce.produces import Produces
 from broker.produce.short import QuickProduces, lane_of
+from broker.replicas.checkpoint_queue import CheckpointQueue
 from broker.replicas.flusher import Flusher
+from broker.replicas.folders import Folders
 from broker.replicas.housekeeping import Housekeeping
 from broker.replicas.refusals import note_refusals
-from broker.replicas.replica_manager import Partition, ReplicaManager
+from broker.replicas.replica import Replica
+from broker.replicas.replicas import Replicas
 from broker.sessions.dispatch import Dispatcher
 from broker.sessions.reception import Reception
 from broker.sessions.session import Session
@@ -141,30 +146,35 @@ class Broker:
                 },
             )
         )
-        replicas = self.replicas = ReplicaManager(
-            settings.config,
+        waits = Waits(alarm.wake_by)
+        folders = Folders(settings, world.clock, self._logs, self.worker)
+        replicas = self.replicas = Replicas(
+            settings,
+            broker_epoch,
             world.clock,
             self._logs,
             self.flusher,
-            self.worker,
-            self._advanced,
-            self._gone,
+            folders,
+            lambda replica: self.parts.fetches.advanced(replica),
+            self._lost,
         )
         ports = ShardPorts(
-            world.clock, world.soon, lambda: metadata.image, replicas, self.write_failed
+            world.clock, world.soon, lambda: metadata.image, replicas, waits, self.write_failed
         )
         groups = GroupCoordinator(ports, settings, alarm, world.chance, metrics.warnings)
         markers = Markers(ports, groups)
         transactions = TxnCoordinator(ports, settings, markers)
+        judge = self.judge = Judge(settings, metrics, replicas, transactions.shard)
         self.parts = Parts(
             settings,
             world.clock,
             metrics,
             metadata,
+            waits,
+            folders,
+            CheckpointQueue(self._logs, self.worker),
             replicas,
-            Produces(
-                settings, world, alarm, metrics, replicas, transactions.shard, self.write_failed
-            ),
+            Produces(world, waits, judge, replicas, self.write_failed),
             Fetches(settings, world.clock, alarm, world.chance, metrics, replicas),
             Listings(replicas, world.soon, world.turn_ns),
             groups,
@@ -196,7 +206,14 @@ class Broker:
     def _keep_house(self, parts: Parts) -> None:
         config, clock = self.settings.config, self.clock
         house = self.housekeeping = Housekeeping(
-            self.settings, self._world, self.alarm, self.metrics, parts.replicas, self.worker
+            self.settings,
+            self._world,
+            self.alarm,
+            self.metrics,
+            parts.replicas,
+            parts.folders,
+            parts.checkpoints,
+            self.worker,
         )
         house.repeat(SESSION_SWEEP_MS, lambda: self.sessions.sweep(clock.monotonic_ms()))
         warnings = self.metrics.warnings
@@ -252,7 +269,7 @@ class Broker:
         """Hand the settings that were changed at run time to everything that keeps a copy."""
         config = self._config_in_force(self.metadata)
         self.settings.config = self._controller.config = config
-        self.replicas.reconfigure(config, self.metadata.image)
+        self.replicas.reconfigure(self.metadata.image)
 
     def _on_image(self, delta: MetadataDelta) -> None:
         parts = self.parts
@@ -261,7 +278,7 @@ class Broker:
         if delta.removed:
             names = {topic.name for topic in delta.removed}
             parts.groups.topics_removed(names)
-            parts.produces.topics_removed(names)
+            self.judge.first_refused.topics_removed(names)
         if OFFSETS_TOPIC in delta.touched:
             parts.groups.follow()
         if TRANSACTIONS_TOPIC in delta.touched:
@@ -291,29 +308,24 @@ class Broker:
         else:
             self.replicas.flushed(log)
 
-    def _advanced(self, partition: Partition) -> None:
+    def _lost(self, replica: Replica) -> None:
+        """A partition is not led here any more: in the same turn nobody counts on it."""
         parts = self.parts
-        if partition.is_internal:
-            parts.groups.advanced(partition)
-            parts.transactions.advanced(partition)
-        parts.markers.advanced(partition)
-        parts.produces.advanced(partition)
-        parts.fetches.advanced(partition)
-
-    def _gone(self, partition: Partition) -> None:
-        self.parts.markers.gone(partition)
-        self.parts.produces.gone(partition)
-        self.parts.fetches.gone(partition)
+        if replica.topic == OFFSETS_TOPIC:
+            parts.groups.resigned(replica)
+        elif replica.topic == TRANSACTIONS_TOPIC:
+            parts.transactions.resigned(replica)
+        parts.fetches.lost(replica)
 
     def on_time(self, now_ms: int) -> int:
         """Do what is due by the monotonic clock; returns the next deadline."""
         parts = self.parts
-        parts.produces.expire(now_ms)
+        parts.waits.expire(now_ms)
         parts.fetches.expire(now_ms)
         parts.groups.on_time(now_ms)
         self.housekeeping.run_due(now_ms)
         deadlines = (
-            parts.produces.next_deadline_ms,
+            parts.waits.next_deadline_ms,
             parts.fetches.next_deadline_ms,
             parts.groups.next_deadline_ms,
             self.housekeeping.next_deadline_ms,

@@ -9,12 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker.cluster.metadata_driver import MetadataDriver
+from broker.commitments import Waits
 from broker.config import InForce
 from broker.fetch.fetches import Fetches
 from broker.fetch.listing import Listings
 from broker.metrics.metrics import Metrics
 from broker.produce.produces import Produces
-from broker.replicas.replica_manager import ReplicaManager
+from broker.replicas.checkpoint_queue import CheckpointQueue
+from broker.replicas.folders import Folders
+from broker.replicas.replicas import Replicas
 from broker.shards.groups import GroupCoordinator
 from broker.shards.markers import Markers
 from broker.shards.producer_ids import ProducerIds
@@ -30,7 +33,10 @@ class Parts:
     clock: Clock
     metrics: Metrics
     metadata: MetadataDriver
-    replicas: ReplicaManager
+    waits: Waits
+    folders: Folders
+    checkpoints: CheckpointQueue
+    replicas: Replicas
     produces: Produces
     fetches: Fetches
     listings: Listings

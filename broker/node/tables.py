@@ -32,7 +32,7 @@ def client_table(parts: Parts) -> Mapping[ApiKey, Handler]:
     group_membership = MembershipHandlers(parts.groups)
     groups = OffsetHandlers(parts.groups)
     placement = PlacementHandlers(parts.replicas, parts.settings, parts.metadata)
-    records = RecordHandlers(parts.replicas)
+    records = RecordHandlers(parts.replicas, parts.checkpoints)
     topic_pages = TopicPageHandlers(parts.metadata)
     transactions = TransactionHandlers(
         parts.producer_ids, parts.transactions, parts.clock, parts.metadata, parts.groups

@@ -1,43 +1,121 @@
 """A Produce request whose answer is made but may not leave yet.
 
-Floor: produce.
+Floor: produce. It waits in one line for each partition it has written to, and is answered when the
+last of these waits has ended; each has a code of its own.
 """
 
 from __future__ import annotations
 
+from broker.commitments import Commitments, Waits
+from broker.produce.refusing import refuse
 from broker.produce.verification import TRANSACTIONAL
-from broker.replicas.replica_manager import Partition
+from broker.replicas.replica import Replica
 from broker.sessions.call import Call
-from protocol.errors import WireError
+from broker.world import Clock
+from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.messages.produce import PartitionProduceResponse, ProduceRequest, ProduceResponse
 from protocol.wire.records import read_header
+
+LEADER_ALONE = 1
+"""Produce's acks: the leader's own disk."""
+
+SYNC_MS_MIN = 1_000
+"""What a Produce gives the sync at least. A client's time-out is meant for followers, and Kafka,
+which waits for none on one replica, takes 0 and -1; refused, the client would send it again."""
+
+
+class Parking:
+    """Where Produce requests wait."""
+
+    __slots__ = ("_clock", "count", "waits")
+
+    def __init__(self, waits: Waits, clock: Clock) -> None:
+        self.waits = waits
+        self._clock = clock
+        self.count = 0
+        """Requests that wait."""
+
+    def deadline_ms(self, timeout_ms: int) -> int:
+        """Until when a request waits that begins to do so now."""
+        return self._clock.monotonic_ms() + max(timeout_ms, SYNC_MS_MIN)
+
+
+def line_of(replica: Replica, required_acks: int) -> Commitments:
+    """Where to wait for what `acks` asks for."""
+    return replica.counted if required_acks == LEADER_ALONE else replica.committed
+
+
+class Part:
+    """What a request has appended to one partition; waits for that to count."""
+
+    __slots__ = ("answer", "end_offset", "leader_epoch", "parked", "replica")
+
+    def __init__(
+        self,
+        parked: ParkedProduce,
+        replica: Replica,
+        answer: PartitionProduceResponse,
+        end_offset: int,
+    ) -> None:
+        self.parked = parked
+        self.replica = replica
+        self.answer = answer
+        self.end_offset = end_offset
+        self.leader_epoch = replica.leader_epoch
+        """In which it was appended."""
+
+    def reached(self) -> None:
+        self.parked.part_ended()
+
+    def lost(self, code: ErrorCode) -> None:
+        refuse(self.answer, ApiError(code))
+        self.parked.part_ended()
 
 
 class ParkedProduce:
     """A Produce whose answer is made but may not leave yet."""
 
-    __slots__ = ("appended", "call", "deadline_ms", "has_two_producers", "required_acks",
-                 "response", "timeout_ms", "transactional_id")  # fmt: skip
+    __slots__ = ("_open_count", "_parking", "appended", "call", "has_two_producers",
+                 "required_acks", "response", "timeout_ms", "transactional_id",
+                 "version")  # fmt: skip
 
     def __init__(self, call: Call, request: ProduceRequest) -> None:
         self.call = call
+        self.version = call.version
         self.required_acks = request.acks
         self.timeout_ms = request.timeout_ms
-        self.deadline_ms = 0
-        """Until when it waits, once it does."""
         self.transactional_id = request.transactional_id
         self.has_two_producers = request.transactional_id is not None and has_two_producers(request)
         self.response = ProduceResponse()
-        self.appended: list[tuple[Partition, PartitionProduceResponse, int]] = []
-        """Partition, its part of the answer, and the end offset that must be committed."""
+        self.appended: list[Part] = []
+        self._open_count = 0
+        """Waits that have not ended."""
+        self._parking: Parking | None = None
 
-    def thresholds(self) -> dict[Partition, int]:
-        """What is not committed yet: per partition the high watermark that would do."""
-        missing: dict[Partition, int] = {}
-        for partition, _, end_offset in self.appended:
-            if partition.log.high_watermark < end_offset:
-                missing[partition] = max(end_offset, missing.get(partition, 0))
-        return missing
+    def settle(self, parking: Parking) -> None:
+        """What it has appended is written: answer it, now or when that counts."""
+        # One more, so that it is not answered between two of its parts.
+        self._open_count = 1 + len(self.appended)
+        deadline_ms = parking.deadline_ms(self.timeout_ms)
+        for part in self.appended:
+            if part.replica.leads_in(part.leader_epoch):
+                line = line_of(part.replica, self.required_acks)
+                parking.waits.await_(line, part.end_offset, part, deadline_ms)
+            else:
+                part.lost(part.replica.why_lost)
+        if self._open_count > 1:
+            parking.count += 1
+            self._parking = parking
+        self.part_ended()
+
+    def part_ended(self) -> None:
+        """One wait less; the last one lets the answer leave."""
+        self._open_count -= 1
+        if self._open_count:
+            return
+        if self._parking is not None:
+            self._parking.count -= 1
+        self.complete()
 
     def complete(self) -> None:
         """Give the answer."""

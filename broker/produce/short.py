@@ -15,14 +15,15 @@ from struct import error as StructError
 from typing import Protocol
 
 from broker.metrics.times import ApiTimes, Timing
-from broker.produce.parked import ParkedProduce
+from broker.produce.parked import ParkedProduce, Parking, Part, line_of
+from broker.produce.refusing import refuse
 from broker.produce.verification import TRANSACTIONAL
-from broker.replicas.replica_manager import Partition
+from broker.replicas.replica import Replica
 from broker.sessions.call import Asking, Call
 from broker.sessions.pipeline import Slot
 from broker.storage.errors import RecordsUnseen
 from broker.storage.outcomes import Appended
-from protocol.errors import ApiError, WireError
+from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.messages.api import ApiKey
 from protocol.messages.headers import decode_request_header, encode_response
 from protocol.messages.produce import (
@@ -53,7 +54,8 @@ class Lane:
     """What stays the same from one request of a connection to the next."""
 
     __slots__ = ("answer", "fill", "fill_at", "head", "index", "is_flexible", "prefix",
-                 "prefix_end", "required_acks", "timeout_ms", "topic", "version")  # fmt: skip
+                 "prefix_end", "required_acks", "timeout_ms", "topic", "transactional_id",
+                 "version")  # fmt: skip
 
     def __init__(self, frame: memoryview, prefix_end: int, request: ProduceRequest) -> None:
         topic = request.topic_data[0]
@@ -66,6 +68,7 @@ class Lane:
         self.index = topic.partition_data[0].index
         self.required_acks = request.acks
         self.timeout_ms = request.timeout_ms
+        self.transactional_id = request.transactional_id
         self.answer, self.fill_at = _pattern(self.topic, self.index, version)
         self.fill = Packed(">qqq" if version >= _LOG_START_SINCE else ">qq")
 
@@ -97,11 +100,11 @@ class Lane:
 class QuickProduce:
     """A request that took the short way, until its answer may leave."""
 
-    __slots__ = ("appended", "deadline_ms", "frame_start", "lane", "partition", "session",
+    __slots__ = ("_parking", "appended", "frame_start", "lane", "replica", "session",
                  "slot")  # fmt: skip
 
-    deadline_ms: int
-    """Until when it waits, once it does."""
+    _parking: Parking
+    """Where it waits, once it does."""
 
     def __init__(
         self,
@@ -109,29 +112,41 @@ class QuickProduce:
         slot: Slot,
         frame: memoryview,
         lane: Lane,
-        partition: Partition,
+        replica: Replica,
         appended: Appended,
     ) -> None:
         self.session = session
         self.slot = slot
         self.frame_start = bytes(frame[:_CORRELATION_END])
         self.lane = lane
-        self.partition = partition
+        self.replica = replica
         self.appended = appended
 
     @property
     def required_acks(self) -> int:
         return self.lane.required_acks
 
-    @property
-    def timeout_ms(self) -> int:
-        return self.lane.timeout_ms
-
-    def thresholds(self) -> dict[Partition, int]:
-        """What is not committed yet."""
+    def settle(self, parking: Parking) -> None:
+        """What it has appended is written: answer it, now or when that counts."""
         end_offset = self.appended.last_offset + 1
-        partition = self.partition
-        return {partition: end_offset} if partition.log.high_watermark < end_offset else {}
+        lane = self.lane
+        line = line_of(self.replica, lane.required_acks)
+        if end_offset <= line.mark:
+            self.complete()
+            return
+        self._parking = parking
+        parking.count += 1
+        parking.waits.await_(line, end_offset, self, parking.deadline_ms(lane.timeout_ms))
+
+    def reached(self) -> None:
+        self._parking.count -= 1
+        self.complete()
+
+    def lost(self, code: ErrorCode) -> None:
+        self._parking.count -= 1
+        parked = self.as_parked()
+        refuse(parked.appended[0].answer, ApiError(code))
+        parked.complete()
 
     def complete(self) -> None:
         """Give the answer: all went well."""
@@ -144,7 +159,7 @@ class QuickProduce:
         answer = bytearray(lane.answer)
         answer[4:8] = self.frame_start[4:]
         offsets = (
-            appended.base_offset, appended.log_append_time_ms, self.partition.log.log_start_offset
+            appended.base_offset, appended.log_append_time_ms, self.replica.log.log_start_offset
         )  # fmt: skip
         lane.fill.pack_into(answer, lane.fill_at, *offsets[: lane.fill.size // 8])
         self.slot.answer = (answer,)
@@ -163,12 +178,12 @@ class QuickProduce:
             index=lane.index,
             base_offset=self.appended.base_offset,
             log_append_time_ms=self.appended.log_append_time_ms,
-            log_start_offset=self.partition.log.log_start_offset,
+            log_start_offset=self.replica.log.log_start_offset,
         )
         parked.response.responses.append(
             TopicProduceResponse(name=lane.topic, partition_responses=[one])
         )
-        parked.appended.append((self.partition, one, self.appended.last_offset + 1))
+        parked.appended.append(Part(parked, self.replica, one, self.appended.last_offset + 1))
         return parked
 
 
@@ -177,8 +192,8 @@ class Stages(Protocol):
 
     def append_quick(
         self, lane: Lane, batch: memoryview, header: BatchHeader
-    ) -> tuple[Partition, Appended] | None:
-        """Stage one batch; None, or an error, before anything has changed."""
+    ) -> tuple[Replica, Appended]:
+        """Stage one batch; an error comes before anything has changed."""
 
     def stage(self, produce: QuickProduce) -> None:
         """Answer it, or park it, when its batch is written."""
@@ -206,8 +221,6 @@ class QuickProduces:
                 return False
             done = self._produces.append_quick(lane, batch, header)
         except (ApiError, WireError, RecordsUnseen):
-            return False
-        if done is None:
             return False
         times.count += 1
         self._produces.stage(QuickProduce(session, slot, frame, lane, *done))

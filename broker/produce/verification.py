@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.coordinators.txn import TxnShard
-from broker.replicas.replica_manager import Partition
+from broker.replicas.replica import Replica
 from protocol.errors import ApiError, ErrorCode
 from protocol.wire.records import BatchHeader
 
@@ -34,7 +34,7 @@ told NOT_ENOUGH_REPLICAS, as Kafka does: retry, without new metadata."""
 
 
 def refuse_outsider(
-    verifier: Verifier, transactional_id: str | None, header: BatchHeader, partition: Partition
+    verifier: Verifier, transactional_id: str | None, header: BatchHeader, partition: Replica
 ) -> None:
     """Refuse a transactional batch that has no place in this partition."""
     if transactional_id is None:

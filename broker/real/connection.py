@@ -8,6 +8,7 @@ paused, so what comes behind, the peer's end too, waits in the kernel.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import socket
@@ -23,9 +24,24 @@ from protocol.wire.frame import FrameBuffer
 
 logger = logging.getLogger(__name__)
 
+ENDS = {
+    errno.ECONNREFUSED: End.REFUSED,
+    errno.ECONNRESET: End.RESET,
+    errno.EPIPE: End.RESET,
+    errno.ETIMEDOUT: End.TIMED_OUT,
+    errno.EHOSTUNREACH: End.UNREACHABLE,
+    errno.ENETUNREACH: End.UNREACHABLE,
+    errno.EHOSTDOWN: End.UNREACHABLE,
+    errno.ENETDOWN: End.UNREACHABLE,
+    # A rule of the packet filter.
+    errno.EACCES: End.UNREACHABLE,
+    errno.EPERM: End.UNREACHABLE,
+}
+"""What the kernel says of a peer. Whatever it says besides is about our own side."""
+
 
 class SocketLink(asyncio.BufferedProtocol):
-    """One accepted connection, from its first byte to its end."""
+    """One connection, from its first byte to its end."""
 
     def __init__(
         self,
@@ -52,6 +68,9 @@ class SocketLink(asyncio.BufferedProtocol):
     # The loop calls these.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if self._is_closed:
+            cast(asyncio.Transport, transport).abort()
+            return
         self._transport = cast(asyncio.Transport, transport)
         name = transport.get_extra_info("peername") or ("?", 0)
         self.peer_host = str(name[0])
@@ -82,13 +101,14 @@ class SocketLink(asyncio.BufferedProtocol):
         if not self._is_closed:
             # A reset takes back no more than an end does, only nobody takes the answers.
             self.mute()
-            self._end(End.RESET)
+            code = exc.errno if isinstance(exc, OSError) and exc.errno is not None else 0
+            self._end(ENDS.get(code, End.RESET))
 
-    def _end(self, end: End) -> None:
+    def _end(self, end: End, reason: str = "") -> None:
         if not self._is_closed and not self._has_ended:
             self._has_ended = True
             self.is_paused = True
-            self._receiver.ended(end)
+            self._receiver.ended(end, reason)
 
     # The receiver calls these.
 
@@ -153,7 +173,7 @@ class SocketLink(asyncio.BufferedProtocol):
 
     def _broken(self, error: Exception) -> None:
         """The peer has gone, or their segment has."""
-        if isinstance(error, ConnectionError):
+        if isinstance(error, ConnectionError) or getattr(error, "errno", None) in ENDS:
             # What the peer has sent before it went is still in the kernel, and its end behind that.
             self.mute()
             self._loop.call_soon(self._receiver.drained)

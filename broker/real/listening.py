@@ -66,8 +66,10 @@ class SocketListening:
         warmer: Warmer,
         frame_bytes_max: int,
         unread_bytes_max: int,
+        silence_ms_max: int = 0,
     ) -> None:
-        """Binds. Raises PortTaken."""
+        """Binds. Raises PortTaken. `silence_ms_max`: what is sent must be acknowledged within that;
+        0: the kernel's patience, of minutes."""
         self._loop = loop
         self._setting = f"listener {name}"
         self._address = address
@@ -76,6 +78,8 @@ class SocketListening:
         self._frame_bytes_max = frame_bytes_max
         self._unread_bytes_max = unread_bytes_max
         self._bound = bind(self._setting, address.host, address.port)
+        # Accepted sockets inherit it.
+        self._bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, silence_ms_max)
         self._server: asyncio.Server | None = None
         self._opening: asyncio.Task[None] | None = None
         self._is_closed = False

@@ -14,10 +14,13 @@ from time import perf_counter_ns
 from typing import NoReturn
 
 from broker.config import Listener
+from broker.real.dialling import SILENCE_MS_MAX, DialledLink
 from broker.real.listening import SocketListening
+from broker.real.names import Names
 from broker.real.warmer import Warmer
 from broker.real.workers import Worker
-from broker.world import Cancel, Receiver, Soon
+from broker.sessions.reception import BROKER_LISTENER
+from broker.world import Address, Cancel, Receiver, Soon
 
 
 class SystemClock:
@@ -51,6 +54,7 @@ class LoopWorld:
         self._frame_bytes_max = frame_bytes_max
         self._unread_bytes_max = unread_bytes_max
         self._warmer = Warmer(loop)
+        self._names = Names(loop)
 
     def later(self, delay_ms: int, call: Callable[[], object]) -> Cancel:
         """`call_later`, in milliseconds."""
@@ -70,7 +74,28 @@ class LoopWorld:
             self._warmer,
             self._frame_bytes_max,
             self._unread_bytes_max,
+            # A client's machine may be away for longer than another broker's.
+            SILENCE_MS_MAX if name == BROKER_LISTENER else 0,
         )
+
+    def dial(
+        self, address: Address, receiver: Receiver, *, asks_resolver: bool = True
+    ) -> DialledLink:
+        """A socket to another broker."""
+        link = DialledLink(
+            self._loop,
+            receiver,
+            self._warmer,
+            self._frame_bytes_max,
+            self._unread_bytes_max,
+            address,
+        )
+        link.begin(self._names, asks_resolver=asks_resolver)
+        return link
+
+    def look_up(self, host: str) -> None:
+        """A lookup whose answer is kept."""
+        self._names.look_up(host)
 
     def stop(self) -> None:
         """End what threads are not anybody's."""

@@ -10,7 +10,8 @@ import logging
 from collections.abc import Callable
 
 from broker.config import InForce
-from broker.replicas.replica_manager import Partition, ReplicaManager
+from broker.replicas.replica import Replica
+from broker.replicas.replicas import Replicas
 from broker.storage.cleaner import CleaningJob
 from broker.storage.dropped import DroppedFiles
 from broker.storage.errors import CorruptionError, DiskError
@@ -36,7 +37,7 @@ class Cleaner:
         self,
         settings: InForce,
         world: World,
-        replicas: ReplicaManager,
+        replicas: Replicas,
         worker: Jobs,
         unlink: Callable[[DroppedFiles], None],
     ) -> None:
@@ -46,14 +47,14 @@ class Cleaner:
         self._worker = worker
         self._unlink = unlink
         self._is_busy = False
-        self._left_alone: set[Partition] = set()
+        self._left_alone: set[Replica] = set()
 
     def look(self) -> None:
         """Begin with the dirtiest partition, if one is dirty enough."""
         if self._is_busy or not self._settings.config.log_cleaner_enable:
             return
         now_ms = self._world.clock.now_ms()
-        dirtiest: tuple[float, Partition] | None = None
+        dirtiest: tuple[float, Replica] | None = None
         for partition in self._replicas:
             if partition in self._left_alone or (dirt := partition.log.dirt(now_ms)) is None:
                 continue
@@ -72,7 +73,7 @@ class Cleaner:
             self._is_busy = True
             self._slice(partition, job)
 
-    def _slice(self, partition: Partition, job: CleaningJob) -> None:
+    def _slice(self, partition: Replica, job: CleaningJob) -> None:
         if not partition.log.is_cleaning(job):
             self._given_up(job)
             return
@@ -94,7 +95,7 @@ class Cleaner:
             lambda error: self._failed(partition, job, error),
         )
 
-    def _swap(self, partition: Partition, job: CleaningJob) -> None:
+    def _swap(self, partition: Replica, job: CleaningJob) -> None:
         log = partition.log
         if not log.is_cleaning(job):
             self._given_up(job)
@@ -125,7 +126,7 @@ class Cleaner:
         self._worker.run(job.abandon, lambda _: None, lambda _: None)
 
     def _failed(
-        self, partition: Partition, job: CleaningJob, error: Exception, *, is_over: bool = False
+        self, partition: Replica, job: CleaningJob, error: Exception, *, is_over: bool = False
     ) -> None:
         if not is_over:
             self._given_up(job)
@@ -139,7 +140,7 @@ class Cleaner:
             self._left_alone.add(partition)
         self._report(partition, error)
 
-    def _report(self, partition: Partition, error: Exception) -> None:
+    def _report(self, partition: Replica, error: Exception) -> None:
         if isinstance(error, DiskError) and error.is_final:
             self._world.die(f"the disk has failed: {error}")
         if isinstance(error, CorruptionError):

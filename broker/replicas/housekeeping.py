@@ -13,8 +13,11 @@ from functools import partial
 from broker.alarm import Alarm
 from broker.config import InForce
 from broker.metrics.metrics import Metrics
+from broker.replicas.checkpoint_queue import CheckpointQueue
 from broker.replicas.cleaning import Cleaner
-from broker.replicas.replica_manager import Partition, ReplicaManager
+from broker.replicas.folders import Folders
+from broker.replicas.replica import Replica
+from broker.replicas.replicas import Replicas
 from broker.storage.dropped import DroppedFiles
 from broker.storage.errors import DiskError
 from broker.timers import Timers
@@ -44,7 +47,9 @@ class Housekeeping:
         world: World,
         alarm: Alarm,
         metrics: Metrics,
-        replicas: ReplicaManager,
+        replicas: Replicas,
+        folders: Folders,
+        checkpoints: CheckpointQueue,
         worker: Jobs,
     ) -> None:
         self._clock = world.clock
@@ -52,6 +57,8 @@ class Housekeeping:
         self._alarm = alarm
         self._metrics = metrics
         self._replicas = replicas
+        self._folders = folders
+        self._checkpoints = checkpoints
         self._worker = worker
         self._timers: Timers[Callable[[], object]] = Timers()
         self._checkpointed: object = None
@@ -95,10 +102,10 @@ class Housekeeping:
         wait_ms = files.due_ms - self._clock.now_ms()
         if wait_ms > 0:
             due_ms = self._clock.monotonic_ms() + wait_ms
-            self._timers.add(due_ms, lambda: self._replicas.unlink(files))
+            self._timers.add(due_ms, lambda: self._folders.unlink(files))
             self._alarm.wake_by(due_ms)
         else:
-            self._replicas.unlink(files)
+            self._folders.unlink(files)
 
     def _flush_overdue(self) -> None:
         self._replicas.flush_overdue(self._clock.now_ms())
@@ -114,7 +121,7 @@ class Housekeeping:
         if now == self._checkpointed:
             return
         self._checkpointed = now
-        replicas.checkpoint(lambda: None, self._checkpoint_failed)
+        self._checkpoints.write(lambda: None, self._checkpoint_failed)
 
     def _checkpoint_failed(self, error: Exception) -> None:
         self._checkpointed = None
@@ -138,7 +145,7 @@ class Housekeeping:
     def _retain(self) -> None:
         now_ms = self._clock.now_ms()
         replicas = self._replicas
-        waiting: list[tuple[Partition, int]] = []
+        waiting: list[tuple[Replica, int]] = []
         for partition in list(replicas):
             try:
                 if partition.log.expire(now_ms):
@@ -147,9 +154,9 @@ class Housekeeping:
                 self._retention_failed(partition, error)
         if waiting:
             done = partial(self._drop, waiting)
-            replicas.checkpoint(done, self._checkpoint_failed, frees_room=True)
+            self._checkpoints.write(done, self._checkpoint_failed, frees_room=True)
 
-    def _drop(self, waiting: list[tuple[Partition, int]]) -> None:
+    def _drop(self, waiting: list[tuple[Replica, int]]) -> None:
         """Drop the files below log starts that are on the disk."""
         now_ms = self._clock.now_ms()
         for partition, start_offset in waiting:
@@ -164,7 +171,7 @@ class Housekeeping:
             )
             self.unlink(dropped)
 
-    def _retention_failed(self, partition: Partition, error: DiskError) -> None:
+    def _retention_failed(self, partition: Replica, error: DiskError) -> None:
         if error.is_final:
             self._die(f"the disk has failed: {error}")
         logger.warning(

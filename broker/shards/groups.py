@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Sequence
 from random import Random
 from typing import Any, cast
 
@@ -91,14 +91,6 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
 
     # Coming and going of shards.
 
-    def follow(self) -> None:
-        """Load and drop shards; members that wait in one that goes are sent to look elsewhere."""
-        before = dict(self._shards)
-        super().follow()
-        for index, loaded in before.items():
-            if self._shards.get(index) is not loaded:
-                self._unload(loaded)
-
     def on_loaded(self, loaded: LoadedShard[GroupShard], shard: GroupShard) -> None:
         """Members of before have one session time-out to be heard of."""
         shard.loaded(self.moment())
@@ -109,6 +101,10 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
         # Nothing has been committed since: who has made the topic again begins without offsets.
         gone |= self._removed_unseen.pop(loaded, set())
         self._forget_removed(loaded, shard, shard.of_topics(gone))
+
+    def on_dropped(self, loaded: LoadedShard[GroupShard]) -> None:
+        """Members that wait in a shard that goes are sent to look elsewhere."""
+        self._unload(loaded)
 
     def _unload(self, loaded: LoadedShard[GroupShard]) -> None:
         self._removed_unseen.pop(loaded, None)
@@ -140,7 +136,7 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
             self._alarm.wake_by(deadline_ms)
 
     def _store(self, loaded: LoadedShard[GroupShard], shard: GroupShard, store: Store) -> None:
-        def committed(_: object) -> None:
+        def committed() -> None:
             store.group.stored(store, ErrorCode.NONE, self.moment())
             self.perform(loaded)
 
@@ -161,7 +157,10 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
             store.group.stored(store, code, self.moment())
             self.perform(loaded)
 
-        self.submit(loaded, Outcome([store.record], None), committed, refused)
+        try:
+            self.submit_own(loaded, Outcome([store.record], None), committed)
+        except ApiError as error:
+            refused(error)
 
     @property
     def next_deadline_ms(self) -> int | None:
@@ -195,11 +194,14 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
         # What is being committed anew has its time before it.
         busy = loaded.keys_under_way()
 
-        def committed(_: object) -> None:
+        def committed() -> None:
             self._ports.soon(self._expire_some, loaded, shard, doomed, now_ms)
 
         outcome = Outcome([one for one in records if one.key not in busy], None)
-        self.submit(loaded, outcome, committed, _not_forgotten)
+        try:
+            self.submit_own(loaded, outcome, committed)
+        except ApiError as error:
+            _not_forgotten(error)
 
     def topics_removed(self, names: Collection[str]) -> None:
         """Write tombstones for the offsets of topics that are gone, also those on their way."""
@@ -219,7 +221,7 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
     ) -> None:
         """Write tombstones for what removed topics leave behind. It is void at once, whatever
         becomes of them: a new topic of the name must begin without offsets."""
-        shard.void(records, loaded.partition.log.log_end_offset)
+        shard.void(records, loaded.replica.log.log_end_offset)
         self._forget(loaded, records)
 
     def retry(self) -> None:
@@ -232,7 +234,11 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
 
     def _forget(self, loaded: LoadedShard[GroupShard], records: list[CoordinatorRecord]) -> None:
         """Write tombstones that nobody waits for."""
-        self.submit_tombstones(loaded, Outcome(records, None), lambda _: None, _not_forgotten)
+        try:
+            for batch in self._batches(loaded, records):
+                self.submit_own(loaded, Outcome(batch, None), lambda: None)
+        except ApiError as error:
+            _not_forgotten(error)
 
     def submit_tombstones(
         self,
@@ -243,16 +249,24 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
     ) -> None:
         """Append tombstones in as many batches as they take; `reply` comes when the last one is
         committed. What follows a refused batch is not written."""
-        records = outcome.records
-        refusals: list[ApiError] = []
-        while not refusals:
+        *batches, last = self._batches(loaded, outcome.records)
+        try:
+            for batch in batches:
+                self.submit_own(loaded, Outcome(batch, None), lambda: None)
+            self.submit(loaded, Outcome(last, outcome.reply), reply, refused)
+        except ApiError as error:
+            refused(error)
+
+    def _batches(
+        self, loaded: LoadedShard[GroupShard], records: Sequence[CoordinatorRecord]
+    ) -> Iterator[Sequence[CoordinatorRecord]]:
+        """Tombstones in as many batches as they take; at least one, if an empty one."""
+        while True:
             count = fitting((len(one.key) for one in records), loaded.batch_bytes_max)
-            batch, records = records[:count], records[count:]
+            yield records[:count]
+            records = records[count:]
             if not records:
-                self.submit(loaded, Outcome(batch, outcome.reply), reply, refused)
                 return
-            self.submit(loaded, Outcome(batch, None), lambda _: None, refusals.append)
-        refused(refusals[0])
 
 
 def _not_forgotten(error: ApiError) -> None:

@@ -1,16 +1,17 @@
-"""Transaction markers: written into the partitions led here, and reported once they are committed.
+"""Transaction markers: written into the partitions led here, and waited for.
 
-Floor: shards. One waiting list per partition, in the order of the log.
+Floor: shards. Whoever writes one learns how its wait ends: committed, gone with its partition
+(UNKNOWN_TOPIC_OR_PARTITION: nobody can be misled by what it held), or not led here any more
+(NOT_LEADER_OR_FOLLOWER: it must be written where the leader is by then).
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from broker.commitments import Waiter
 from broker.metadata.image import OFFSETS_TOPIC
-from broker.replicas.replica_manager import Partition
+from broker.replicas.replica import Replica
 from broker.shards.shard_driver import ProducerEpoch, ShardPorts
 from broker.storage.errors import DiskError
 from protocol.errors import ApiError, ErrorCode
@@ -30,27 +31,28 @@ class OffsetShards(Protocol):
     """Where offsets wait that a transaction has committed (`groups`)."""
 
     def marker_written(
-        self, partition: Partition, offset: int, producer: ProducerEpoch, marker: Marker
+        self, replica: Replica, offset: int, producer: ProducerEpoch, marker: Marker
     ) -> None:
         """A transaction's marker stands in one of the offsets topic's partitions."""
 
 
 class Markers:
-    """All markers that are written and not committed."""
+    """Writes markers."""
 
     def __init__(self, ports: ShardPorts, offset_shards: OffsetShards) -> None:
         self._ports = ports
         self._offset_shards = offset_shards
-        self._waiting: dict[Partition, deque[tuple[int, Callable[[], None]]]] = {}
 
-    def write(self, partition: Partition, marker: TxnMarker, done: Callable[[], None]) -> None:
-        """Write a marker; `done` comes when it is committed, or when its partition is gone.
+    def write(
+        self, replica: Replica, marker: TxnMarker, waiter: Waiter, deadline_ms: int | None = None
+    ) -> None:
+        """Write a marker; the waiter hears when it is committed, perhaps before this returns.
 
         Refuses with INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED what is older than
-        the log knows, and with KAFKA_STORAGE_ERROR when the disk does. May call `done` before it
-        returns.
+        the log knows, and with KAFKA_STORAGE_ERROR when the disk does. Without a deadline the
+        waiter waits for as long as the partition is led here.
         """
-        log = partition.log
+        log = replica.log
         now_ms = self._ports.clock.now_ms()
         try:
             appended = log.append_marker(
@@ -58,35 +60,23 @@ class Markers:
                 marker.producer_epoch,
                 marker.is_commit,
                 marker.coordinator_epoch,
-                partition.leader_epoch,
+                replica.leader_epoch,
                 now_ms,
             )
             log.write_staged(now_ms)
         except DiskError as error:
-            self._ports.write_failed(partition.topic_partition, error, now_ms)
+            self._ports.write_failed(replica.topic_partition, error, now_ms)
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        if partition.topic == OFFSETS_TOPIC:
+        if replica.topic == OFFSETS_TOPIC:
             self._offset_shards.marker_written(
-                partition,
+                replica,
                 appended.last_offset,
                 ProducerEpoch(marker.producer_id, marker.producer_epoch),
                 Marker(marker.is_commit, marker.coordinator_epoch),
             )
-        waiting = self._waiting.setdefault(partition, deque())
-        waiting.append((appended.last_offset + 1, done))
-        self._ports.replicas.written(partition)
-
-    def advanced(self, partition: Partition) -> None:
-        """The partition's high watermark has moved."""
-        waiting = self._waiting.get(partition)
-        if waiting is None:
-            return
-        while waiting and waiting[0][0] <= partition.log.high_watermark:
-            waiting.popleft()[1]()
-        if not waiting:
-            self._waiting.pop(partition, None)
-
-    def gone(self, partition: Partition) -> None:
-        """The partition is not served here any more: nobody can be misled by what it held."""
-        for _, done in self._waiting.pop(partition, ()):
-            done()
+        end_offset = appended.last_offset + 1
+        if deadline_ms is None:
+            replica.committed.await_(end_offset, waiter, None)
+        else:
+            self._ports.waits.await_(replica.committed, end_offset, waiter, deadline_ms)
+        self._ports.replicas.written(replica)

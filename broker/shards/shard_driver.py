@@ -1,10 +1,15 @@
 """A coordinator at work: its shards loaded by replay, its outcomes appended, then replayed.
 
-Floor: shards. Each partition of the coordinator's internal topic is one shard. A shard is loaded, a
-slice a turn, when its partition comes into service; until then everything in it answers
-COORDINATOR_LOAD_IN_PROGRESS. An outcome's records are appended as one batch, and when the high
-watermark has passed it they are replayed into the shard and the reply leaves. Batches reach the
-shard whole, with their header: what is replayed from the log and what was just written look alike.
+Floor: shards. Each partition of the coordinator's internal topic is one shard, for one leader
+epoch. It is loaded, a slice a turn, when its partition is led here, up to the log's end, and serves
+when the high watermark has got there: what lies above may vanish with its leader, and nothing may
+be decided on it. Until then everything in it answers COORDINATOR_LOAD_IN_PROGRESS.
+
+An outcome's records are appended as one batch, and when that is committed they are replayed into
+the shard and the reply leaves. A client's wait has a deadline; a replay has none, for the shard
+must know of every decision that its log holds, whatever its client was told. Only the end of the
+leadership ends that wait, and the shard with it. Batches reach the shard whole, with their header:
+what is replayed from the log and what was just written look alike.
 """
 
 from __future__ import annotations
@@ -15,11 +20,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from broker.commitments import Waits
 from broker.coordinators.offsets import shard_of
 from broker.coordinators.outcome import CoordinatorRecord, Outcome, Shard
 from broker.metadata.image import MetadataImage
 from broker.replicas.refusals import WriteFailed
-from broker.replicas.replica_manager import Partition, ReplicaManager
+from broker.replicas.replica import Replica
+from broker.replicas.replicas import Replicas
 from broker.storage.errors import CorruptionError, DiskError
 from broker.storage.log import Log
 from broker.world import Clock, Soon
@@ -53,6 +60,9 @@ is what Kafka writes there, and what DescribeProducers counts from."""
 
 S = TypeVar("S", bound=Shard)
 
+COMMIT_MS_MAX = 5_000
+"""How long a client waits for a commit, as Kafka's `offsets.commit.timeout.ms`."""
+
 Reply = Callable[[Any], None]
 Refused = Callable[[ApiError], None]
 
@@ -64,7 +74,8 @@ class ShardPorts:
     clock: Clock
     soon: Soon
     image: Callable[[], MetadataImage]
-    replicas: ReplicaManager
+    replicas: Replicas
+    waits: Waits
     write_failed: WriteFailed
 
 
@@ -76,26 +87,63 @@ class ProducerEpoch(NamedTuple):
 
 
 class LoadedShard(Generic[S]):
-    """A shard and what is written for it but not committed."""
+    """A shard in one leader epoch, and what is written for it but not committed."""
 
-    __slots__ = ("partition", "pending", "shard")
+    __slots__ = ("leader_epoch", "replica", "shard", "under_way")
 
-    def __init__(self, partition: Partition) -> None:
-        self.partition = partition
+    def __init__(self, replica: Replica) -> None:
+        self.replica = replica
+        self.leader_epoch = replica.leader_epoch
+        """Under which it was loaded. Whatever it decides goes out under this epoch, and none that
+        the partition has got since."""
         self.shard: S | None = None
         """None while it is being loaded, or when its log cannot be read."""
-        self.pending: deque[tuple[int, Callable[[], None], Sequence[CoordinatorRecord]]] = deque()
-        """The high watermark that commits it, what is to be done then, and what was written; in
-        the log's order."""
+        self.under_way: deque[Sequence[CoordinatorRecord]] = deque()
+        """What is written and not committed, batch by batch."""
 
     @property
     def batch_bytes_max(self) -> int:
         """What the records of one batch may take: no more than is worked off in one turn."""
-        return min(self.partition.log.config.max_message_bytes - HEADER_BYTES, LOAD_BYTES)
+        return min(self.replica.log.config.max_message_bytes - HEADER_BYTES, LOAD_BYTES)
 
     def keys_under_way(self) -> set[bytes]:
         """The keys that are written and not committed: the shard does not know of them yet."""
-        return {record.key for _, _, records in self.pending for record in records}
+        return {record.key for records in self.under_way for record in records}
+
+
+class Replay:
+    """What is done when something in the shard's log is committed; dropped with the shard."""
+
+    __slots__ = ("_do",)
+
+    def __init__(self, do: Callable[[], None]) -> None:
+        self._do = do
+
+    def reached(self) -> None:
+        self._do()
+
+    def lost(self, code: ErrorCode) -> None:
+        """The shard is dropped, and loaded anew by whoever leads it next."""
+
+
+class Answering:
+    """A client that waits for a commit."""
+
+    __slots__ = ("_refused", "_reply", "_value")
+
+    def __init__(self, reply: Reply, value: object, refused: Refused) -> None:
+        self._reply = reply
+        self._value = value
+        self._refused = refused
+
+    def reached(self) -> None:
+        self._reply(self._value)
+
+    def lost(self, code: ErrorCode) -> None:
+        """As Kafka tells its clients: ask again, here or where the coordinator is by then."""
+        is_late = code is ErrorCode.REQUEST_TIMED_OUT
+        told = ErrorCode.COORDINATOR_NOT_AVAILABLE if is_late else ErrorCode.NOT_COORDINATOR
+        self._refused(ApiError(told, "not committed in time" if is_late else ""))
 
 
 class CoordinatorDriver(Generic[S]):
@@ -156,46 +204,70 @@ class CoordinatorDriver(Generic[S]):
 
     def serves(self, loaded: LoadedShard[S]) -> bool:
         """Whether a shard is still here, for what goes on in later turns."""
-        return self._shards.get(loaded.partition.index) is loaded
+        return self._shards.get(loaded.replica.index) is loaded
 
     # Loading.
 
     def follow(self) -> None:
-        """Load the shards of partitions that have come into service; drop those that have gone."""
-        present = {
-            partition.index: partition
-            for partition in self._ports.replicas.partitions_of(self._topic)
-        }
-        for index in [one for one in self._shards if one not in present]:
-            del self._shards[index]
-        for index, partition in present.items():
-            known = self._shards.get(index)
-            if known is None or known.partition is not partition:
-                self._load(index, partition)
+        """Load the shards of partitions that are led here; drop those that are not, or anew."""
+        led = {one.index: one for one in self._ports.replicas.led_of(self._topic)}
+        for index, loaded in list(self._shards.items()):
+            replica = led.get(index)
+            if replica is not loaded.replica or not replica.leads_in(loaded.leader_epoch):
+                del self._shards[index]
+                self.on_dropped(loaded)
+        for index, replica in led.items():
+            if index not in self._shards:
+                self._load(index, replica)
 
-    def _load(self, index: int, partition: Partition) -> None:
-        loaded = self._shards[index] = LoadedShard[S](partition)
-        self._load_slice(loaded, self._make_shard(), partition.log.log_start_offset)
+    def _load(self, index: int, replica: Replica) -> None:
+        loaded = self._shards[index] = LoadedShard[S](replica)
+        self._load_slice(loaded, self._make_shard(), replica.log.log_start_offset)
 
     def _load_slice(self, loaded: LoadedShard[S], shard: S, offset: int) -> None:
         """Replay a little, and the rest in later turns: a log must not be read in two threads."""
-        log = loaded.partition.log
+        if not self.serves(loaded):
+            return
+        log = loaded.replica.log
         if offset >= log.log_end_offset:
-            loaded.shard = shard
-            self.on_loaded(loaded, shard)
+            self._await_commit(loaded, shard, offset)
             return
         try:
             offset = replay_slice(log, shard, offset)
         except (CorruptionError, DiskError, WireError, ApiError) as error:
             logger.error(
                 self._load_error,
-                extra=fields(partition=loaded.partition.topic_partition, error=error),
+                extra=fields(partition=loaded.replica.topic_partition, error=error),
             )
             return
         self._ports.soon(self._load_slice, loaded, shard, offset)
 
+    def _await_commit(self, loaded: LoadedShard[S], shard: S, end_offset: int) -> None:
+        """The log's end is reached: serve as soon as all of that is committed."""
+        replica = loaded.replica
+        if replica.log.high_watermark >= end_offset:
+            loaded.shard = shard
+            self.on_loaded(loaded, shard)
+            return
+
+        def committed() -> None:
+            # A marker may have been written meanwhile.
+            self._load_slice(loaded, shard, end_offset)
+
+        replica.committed.await_(end_offset, Replay(committed), None)
+
     def on_loaded(self, loaded: LoadedShard[S], shard: S) -> None:
         """A shard has been loaded; for coordinators that have something to go on with."""
+
+    def on_dropped(self, loaded: LoadedShard[S]) -> None:
+        """A shard is not led here any more; for coordinators that have something to give up."""
+
+    def resigned(self, replica: Replica) -> None:
+        """A partition of the topic is not led here any more, or not in the epoch it was."""
+        loaded = self._shards.get(replica.index)
+        if loaded is not None and loaded.replica is replica:
+            del self._shards[replica.index]
+            self.on_dropped(loaded)
 
     # Committing.
 
@@ -206,8 +278,13 @@ class CoordinatorDriver(Generic[S]):
         reply: Reply,
         refused: Refused,
         producer: ProducerEpoch | None = None,
+        then: Callable[[], None] | None = None,
     ) -> None:
         """Append an outcome's records; `reply` comes when they are committed and replayed.
+
+        `refused` comes instead where that takes too long, or the shard is dropped before. What must
+        follow the decision whatever its client was told is `then`, which comes behind the reply.
+        Raises ApiError where nothing has been written.
 
         With `producer` they are part of that producer's transaction: the log keeps it open until a
         marker comes. Such a batch is replayed as soon as it is written, not only once it is
@@ -216,9 +293,48 @@ class CoordinatorDriver(Generic[S]):
         """
         if not outcome.records:
             reply(outcome.reply)
+            if then is not None:
+                then()
             return
-        partition = loaded.partition
-        log = partition.log
+        end_offset = self._append(loaded, outcome, producer)
+        ports = self._ports
+        deadline_ms = ports.clock.monotonic_ms() + COMMIT_MS_MAX
+        answering = Answering(reply, outcome.reply, refused)
+        ports.waits.await_(loaded.replica.committed, end_offset, answering, deadline_ms)
+        if then is not None:
+            loaded.replica.committed.await_(end_offset, Replay(then), None)
+        ports.replicas.written(loaded.replica)
+
+    def submit_own(
+        self, loaded: LoadedShard[S], outcome: Outcome[Any], then: Callable[[], None]
+    ) -> None:
+        """The same for what no client waits for: `then` comes however long the commit takes.
+
+        It does not come if the shard is dropped before. Raises ApiError where nothing has been
+        written.
+        """
+        if not outcome.records:
+            then()
+            return
+        end_offset = self._append(loaded, outcome)
+        loaded.replica.committed.await_(end_offset, Replay(then), None)
+        self._ports.replicas.written(loaded.replica)
+
+    def _append(
+        self,
+        loaded: LoadedShard[S],
+        outcome: Outcome[Any],
+        producer: ProducerEpoch | None = None,
+    ) -> int:
+        """Write an outcome's records, to be replayed once they are committed.
+
+        Returns the end of their batch, to wait for; then `replicas.written` is due. Raises ApiError
+        where nothing has been written.
+        """
+        replica = loaded.replica
+        if not replica.leads_in(loaded.leader_epoch):
+            raise ApiError(ErrorCode.NOT_COORDINATOR)
+        log = replica.log
         now_ms = self._ports.clock.now_ms()
         producer_id, producer_epoch = producer or (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
         batch = build_batch(
@@ -229,65 +345,49 @@ class CoordinatorDriver(Generic[S]):
             is_transactional=producer is not None,
         )
         if len(batch) > log.config.max_message_bytes:
-            refused(ApiError(self._too_large))
-            return
+            raise ApiError(self._too_large)
         view = memoryview(batch)
         header = read_header(view)
         try:
-            appended = log.append_own(view, header, partition.leader_epoch, now_ms)
+            appended = log.append_own(view, header, loaded.leader_epoch, now_ms)
             log.write_staged(now_ms)
-        except ApiError as error:
-            refused(error)
-            return
         except DiskError as error:
-            refused(self.write_failed(partition, error, now_ms))
-            return
+            raise self.write_failed(replica, error, now_ms) from error
         header = header._replace(base_offset=appended.base_offset)
         records = outcome.records
-
-        def replay() -> None:
-            if loaded.shard is not None:
-                loaded.shard.replay_batch(header, records)
+        end_offset = appended.last_offset + 1
+        if producer is not None and loaded.shard is not None:
+            loaded.shard.replay_batch(header, records)
 
         def committed() -> None:
-            if producer is None:
-                replay()
-            reply(outcome.reply)
+            loaded.under_way.popleft()
+            if producer is None and loaded.shard is not None:
+                loaded.shard.replay_batch(header, records)
 
-        if producer is not None:
-            replay()
-        loaded.pending.append((appended.last_offset + 1, committed, records))
-        self._ports.replicas.written(partition)
+        loaded.under_way.append(records)
+        replica.committed.await_(end_offset, Replay(committed), None)
+        return end_offset
 
     def marker_written(
-        self, partition: Partition, offset: int, producer: ProducerEpoch, marker: Marker
+        self, replica: Replica, offset: int, producer: ProducerEpoch, marker: Marker
     ) -> None:
         """A transaction's marker stands in one of the topic's partitions; replay it once it is
         committed. A shard that is still loading will meet it in the log."""
-        loaded = self._shards.get(partition.index)
-        if loaded is None or loaded.partition is not partition or loaded.shard is None:
+        loaded = self._shards.get(replica.index)
+        if loaded is None or loaded.replica is not replica or loaded.shard is None:
             return
-        header = marker_header(offset, producer, partition.leader_epoch)
+        header = marker_header(offset, producer, replica.leader_epoch)
 
         def committed() -> None:
             if loaded.shard is not None:
                 loaded.shard.replay_marker(header, marker)
 
-        loaded.pending.append((offset + 1, committed, ()))
+        replica.committed.await_(offset + 1, Replay(committed), None)
 
-    def write_failed(self, partition: Partition, error: DiskError, now_ms: int) -> ApiError:
+    def write_failed(self, replica: Replica, error: DiskError, now_ms: int) -> ApiError:
         """Note that the disk has refused; what to tell whoever wanted to write."""
-        self._ports.write_failed(partition.topic_partition, error, now_ms)
+        self._ports.write_failed(replica.topic_partition, error, now_ms)
         return ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
-
-    def advanced(self, partition: Partition) -> None:
-        """The high watermark of one of the topic's partitions has moved."""
-        loaded = self._shards.get(partition.index)
-        if loaded is None or loaded.partition is not partition:
-            return
-        pending = loaded.pending
-        while pending and pending[0][0] <= partition.log.high_watermark:
-            pending.popleft()[1]()
 
 
 def marker_header(offset: int, producer: ProducerEpoch, leader_epoch: int) -> BatchHeader:

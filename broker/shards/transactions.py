@@ -10,14 +10,13 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from broker.config import InForce
 from broker.coordinators.outcome import Outcome, fitting
 from broker.coordinators.txn import TxnShard, refuse_timeout
 from broker.coordinators.txn_state import Transaction, TxnState
 from broker.metadata.image import TRANSACTIONS_TOPIC
-from broker.replicas.replica_manager import Partition
+from broker.replicas.replica import Replica
 from broker.shards.markers import Markers, TxnMarker
 from broker.shards.outages import Outages
 from broker.shards.shard_driver import CoordinatorDriver, LoadedShard, Refused, ShardPorts
@@ -29,6 +28,28 @@ from protocol.types import TopicPartition
 logger = logging.getLogger(__name__)
 
 FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+
+
+class MarkerWait:
+    """A marker of a transaction, until it is committed."""
+
+    __slots__ = ("_coordinator", "_ending", "_topic_partition")
+
+    def __init__(
+        self, coordinator: TxnCoordinator, ending: Ending, topic_partition: TopicPartition
+    ) -> None:
+        self._coordinator = coordinator
+        self._ending = ending
+        self._topic_partition = topic_partition
+
+    def reached(self) -> None:
+        self._coordinator.marker_ended(self._ending)
+
+    def lost(self, code: ErrorCode) -> None:
+        if code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            # Led elsewhere by now: only there the marker can be known to stand.
+            self._ending.unwritten.add(self._topic_partition)
+        self._coordinator.marker_ended(self._ending)
 
 
 class Ending:
@@ -74,9 +95,14 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         for transaction in shard.preparing():
             self._end(Ending(loaded, shard, transaction))
 
-    def write_failed(self, partition: Partition, error: DiskError, now_ms: int) -> ApiError:
+    def on_dropped(self, loaded: LoadedShard[TxnShard]) -> None:
+        """What this shard had decided is ended by whoever leads it next."""
+        for ending in [one for one in self._endings if one.loaded is loaded]:
+            del self._endings[ending]
+
+    def write_failed(self, replica: Replica, error: DiskError, now_ms: int) -> ApiError:
         """As Kafka has it: the client looks its coordinator up again, and then tries again."""
-        super().write_failed(partition, error, now_ms)
+        super().write_failed(replica, error, now_ms)
         return ApiError(ErrorCode.NOT_COORDINATOR, str(error))
 
     def refuse_timeout(self, timeout_ms: int) -> None:
@@ -111,17 +137,44 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         reply: Callable[[Sequence[Transaction]], None],
         refused: Refused,
     ) -> None:
-        def committed(moved: Sequence[Transaction]) -> None:
-            reply(moved)
-            for one in moved:
+        """Write a decision; its markers follow the reply, whether or not that came in time."""
+
+        def ended() -> None:
+            for one in outcome.reply:
                 if one.state.is_preparing:
                     self._end(Ending(loaded, shard, one))
 
-        def not_written(error: ApiError) -> None:
-            shard.withdraw(one.transactional_id for one in outcome.reply)
+        try:
+            self.submit(loaded, outcome, reply, refused, then=ended)
+        except ApiError as error:
+            self._withdraw(shard, outcome)
             refused(error)
 
-        self.submit(loaded, outcome, committed, not_written)
+    def _submit_own(
+        self,
+        loaded: LoadedShard[TxnShard],
+        shard: TxnShard,
+        outcome: Outcome[Sequence[Transaction]],
+        then: Callable[[], None],
+    ) -> bool:
+        """The same for what no client has asked for; whether it has been written."""
+
+        def committed() -> None:
+            for one in outcome.reply:
+                if one.state.is_preparing:
+                    self._end(Ending(loaded, shard, one))
+            then()
+
+        try:
+            self.submit_own(loaded, outcome, committed)
+        except ApiError as error:
+            self._withdraw(shard, outcome)
+            logger.warning("transactions could not be moved", extra=fields(error=error))
+            return False
+        return True
+
+    def _withdraw(self, shard: TxnShard, outcome: Outcome[Sequence[Transaction]]) -> None:
+        shard.withdraw(one.transactional_id for one in outcome.reply)
 
     # Markers, and what follows them.
 
@@ -146,15 +199,15 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         self._complete_if_written(ending)
 
     def _write_marker(self, ending: Ending, topic_partition: TopicPartition) -> None:
-        partition = self._ports.replicas.find(*topic_partition)
+        replica = self._ports.replicas.find(*topic_partition)
         transaction = ending.transaction
         marker = TxnMarker(
             transaction.producer_id,
             transaction.producer_epoch,
             transaction.state is TxnState.PREPARE_COMMIT,
-            ending.loaded.partition.leader_epoch,
+            ending.loaded.leader_epoch,
         )
-        self._markers.write(partition, marker, partial(self._marker_committed, ending))
+        self._markers.write(replica, marker, MarkerWait(self, ending, topic_partition))
 
     def _is_settled_by(self, topic_partition: TopicPartition, error: ApiError, now_ms: int) -> bool:
         """Whether a refused marker need not be written at all."""
@@ -171,24 +224,25 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         self._outages.refused(topic_partition, error, now_ms)
         return False
 
-    def _marker_committed(self, ending: Ending) -> None:
+    def marker_ended(self, ending: Ending) -> None:
+        """A marker is committed, or must be written anew."""
         ending.waiting_count -= 1
         self._complete_if_written(ending)
 
     def _complete_if_written(self, ending: Ending) -> None:
         if ending.unwritten or ending.waiting_count or ending.is_completing:
             return
+        if not self.serves(ending.loaded):
+            # Whoever leads the shard by now finds the decision in its log, and ends it.
+            return
         ending.is_completing = True
 
-        def completed(_: Sequence[Transaction]) -> None:
+        def completed() -> None:
             self._endings.pop(ending, None)
-
-        def not_written(_: ApiError) -> None:
-            ending.is_completing = False
 
         now_ms = self._ports.clock.now_ms()
         outcome = ending.shard.complete(ending.transaction.transactional_id, now_ms)
-        self._submit(ending.loaded, ending.shard, outcome, completed, not_written)
+        ending.is_completing = self._submit_own(ending.loaded, ending.shard, outcome, completed)
 
     def retry(self) -> None:
         """Try again what could not be written."""
@@ -211,7 +265,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
                         timeout_ms=one.timeout_ms,
                     ),
                 )
-                self._submit(loaded, shard, outcome, _nothing, _not_written)
+                self._submit_own(loaded, shard, outcome, lambda: None)
 
     def expire(self) -> None:
         """Give up the transactional ids that nobody has used for long."""
@@ -227,15 +281,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         some = [ids.popleft() for _ in range(count)]
         outcome = shard.expire(some, self._ports.clock.now_ms())
 
-        def committed(_: Sequence[Transaction]) -> None:
+        def committed() -> None:
             self._ports.soon(self._expire_some, loaded, shard, ids)
 
-        self._submit(loaded, shard, outcome, committed, _not_written)
-
-
-def _nothing(_: Sequence[Transaction]) -> None:
-    pass
-
-
-def _not_written(error: ApiError) -> None:
-    logger.warning("transactions could not be moved", extra=fields(error=error))
+        self._submit_own(loaded, shard, outcome, committed)

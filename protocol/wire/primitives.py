@@ -166,6 +166,11 @@ def fail_tag(tag: int, size: int, what: str) -> NoReturn:
     raise BadTags(f"{what}: tagged field {tag} does not fill its declared {size} bytes")
 
 
+def fail_tags(what: str) -> NoReturn:
+    """A tagged field that is not known, where nothing may be overlooked."""
+    raise BadTags(f"{what} has a tagged field that is not known")
+
+
 def fail_marker(marker: int, what: str) -> NoReturn:
     """A nullable struct announces itself by 1 or -1, nothing else."""
     if marker == -1:

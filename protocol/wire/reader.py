@@ -38,6 +38,7 @@ _HELPERS = (
     "fail_marker",
     "fail_string",
     "fail_tag",
+    "fail_tags",
     "read_tag",
     "read_tag_count",
     "read_uvarint",
@@ -47,14 +48,15 @@ _HELPERS = (
 
 
 def compile_reader(
-    cls: "type[Struct]", version: int, flexible: bool, keep_views: bool
+    cls: "type[Struct]", version: int, flexible: bool, keep_views: bool, is_strict: bool = False
 ) -> Callable[[Any, int, int], tuple[Any, int]]:
     """`read(buffer, position, limit) -> (message, end)` for one version of one message.
 
     `keep_views`: the message has `records`, so the buffer is sliced as a memoryview; else it is
-    turned into bytes once, whose slices decode faster.
+    turned into bytes once, whose slices decode faster. `is_strict`: a tagged field that the class
+    does not have is BadTags; else it is stepped over.
     """
-    source = _ReaderSource(version, flexible, keep_views)
+    source = _ReaderSource(version, flexible, keep_views, is_strict)
     text = source.function(cls)
     exec(compile(text, f"<reader of {cls.__name__} v{version}>", "exec"), source.scope)
     read: Callable[[Any, int, int], tuple[Any, int]] = source.scope["read"]
@@ -77,10 +79,11 @@ def least_size(field: "Field | type[Struct]", version: int, flexible: bool) -> i
 
 
 class _ReaderSource:
-    def __init__(self, version: int, flexible: bool, keep_views: bool) -> None:
+    def __init__(self, version: int, flexible: bool, keep_views: bool, is_strict: bool) -> None:
         self.version = version
         self.flexible = flexible
         self.keep_views = keep_views
+        self.is_strict = is_strict
         self.scope: dict[str, Any] = {name: getattr(primitives, name) for name in _HELPERS}
         self.scope |= {"new": object.__new__, "unpack_from": unpack_from}
         self.scope["NUMBER_COUNT_MAX"] = LIMITS.number_count_max
@@ -302,10 +305,12 @@ class _ReaderSource:
     def tags(self, cls: "type[Struct]", instance: str, known: "list[Field]") -> None:
         """The tagged section that ends every struct of a flexible version."""
         count = self.name("tags")
+        unknown = f"fail_tags({cls.__name__!r})"
         self.run.append(("B", count))
         self.flush()
         if not known:
-            self.line(f"if {count}: pos = skip_tags(buf, pos - 1, limit)")
+            skip = "pos = skip_tags(buf, pos - 1, limit)"
+            self.line(f"if {count}: {unknown if self.is_strict else skip}")
             return
         self.line(f"if {count}:")
         self.depth += 1
@@ -323,5 +328,5 @@ class _ReaderSource:
             self.flush()
             self.line(f"if pos != {end}: fail_tag({tag}, {end} - {start}, {cls.__name__!r})")
             self.depth -= 1
-        self.line(f"else: pos = {end}")
+        self.line(f"else: {unknown if self.is_strict else f'pos = {end}'}")
         self.depth -= 2

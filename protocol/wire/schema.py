@@ -223,6 +223,7 @@ class Message(Struct):
     flexible_from: ClassVar[int]
     has_records: ClassVar[bool]
     _readers: ClassVar[dict[int, _Reader]]
+    _strict_readers: ClassVar[dict[int, _Reader]]
     _writers: ClassVar[dict[int, _Writer]]
 
     def __init_subclass__(cls, *, api_key: int, versions: tuple[int, int], flexible: int) -> None:
@@ -231,15 +232,20 @@ class Message(Struct):
         cls.flexible_from = flexible
         cls.has_records = _holds_records(cls)
         cls._readers = {}
+        cls._strict_readers = {}
         cls._writers = {}
 
     @classmethod
-    def decode(cls, buffer: Buffer, version: int, position: int = 0) -> tuple[Self, int]:
+    def decode(
+        cls, buffer: Buffer, version: int, position: int = 0, *, is_strict: bool = False
+    ) -> tuple[Self, int]:
         """Read one body from `position`; returns it and where it ended.
 
         Any fault of the bytes is a WireError. Bytes behind the end are the caller's to judge.
+        `is_strict`: so is a tagged field that is not known, which others step over.
         """
-        reader = cls._readers.get(version) or cls._reader(version)
+        readers = cls._strict_readers if is_strict else cls._readers
+        reader = readers.get(version) or cls._reader(version, is_strict)
         try:
             return reader(buffer, position, len(buffer))
         except (StructError, IndexError) as error:
@@ -288,12 +294,13 @@ class Message(Struct):
             raise UnknownVersion(f"{cls.__name__} v{version}, only {valid} are known")
 
     @classmethod
-    def _reader(cls, version: int) -> _Reader:
+    def _reader(cls, version: int, is_strict: bool) -> _Reader:
         from protocol.wire.reader import compile_reader
 
         cls.check_version(version)
-        reader = compile_reader(cls, version, version >= cls.flexible_from, cls.has_records)
-        cls._readers[version] = reader
+        is_flexible = version >= cls.flexible_from
+        reader = compile_reader(cls, version, is_flexible, cls.has_records, is_strict)
+        (cls._strict_readers if is_strict else cls._readers)[version] = reader
         return reader
 
     @classmethod

@@ -2,7 +2,8 @@
 
 Nothing happens by itself. `turn` runs what was wanted for the next turn, `run_for` lets time pass
 from one event to the next. A thread's job is an event like any other: it is done, and reported,
-when its time has come; `held` worlds do no job before they are told to.
+when its time has come. Several worlds may share one timeline, and a network (`network`): each is
+then one life of a process, and when that is over nothing it wanted happens any more.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ import heapq
 from collections import deque
 from collections.abc import Callable
 from random import Random
-from typing import NoReturn, TypeVar
+from typing import NoReturn, Protocol, TypeVar
 
 from broker.config import Listener
 from broker.storage.errors import CorruptionError, DiskError, FolderError
-from broker.world import Jobs, Receiver
+from broker.world import Address, Jobs, Link, Receiver
 from tests.sim.clock import SimClock
 
 T = TypeVar("T")
@@ -28,17 +29,70 @@ class Died(AssertionError):
     """The process would have ended; the text says why."""
 
 
+class Life(Protocol):
+    """Whoever wants something to happen."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended, so that nothing it wanted happens any more."""
+
+
 class SimCall:
     """A call that is to come, unless it is cancelled."""
 
-    __slots__ = ("call", "is_cancelled")
+    __slots__ = ("call", "is_cancelled", "life")
 
-    def __init__(self, call: Callable[[], object]) -> None:
+    def __init__(self, life: Life, call: Callable[[], object]) -> None:
+        self.life = life
         self.call = call
         self.is_cancelled = False
 
     def cancel(self) -> None:
         self.is_cancelled = True
+
+
+class Timeline:
+    """The one order of all that happens, and the time at which it does."""
+
+    def __init__(self, now_ms: int = 0, monotonic_ms: int = 0) -> None:
+        self.clock = SimClock(now_ms, monotonic_ms)
+        self._soon: deque[tuple[Life, Callable[..., object], tuple[object, ...]]] = deque()
+        self._later: list[tuple[int, int, SimCall]] = []
+        self._number = 0
+
+    def soon(self, life: Life, call: Callable[..., object], *args: object) -> None:
+        self._soon.append((life, call, args))
+
+    def later(self, life: Life, delay_ms: int, call: Callable[[], object]) -> SimCall:
+        planned = SimCall(life, call)
+        self._number += 1
+        due_ms = self.clock.monotonic_ms() + delay_ms
+        heapq.heappush(self._later, (due_ms, self._number, planned))
+        return planned
+
+    def turn(self) -> None:
+        """One turn of the loop: what it brings for the next one waits."""
+        for _ in range(len(self._soon)):
+            life, call, args = self._soon.popleft()
+            if not life.is_over:
+                call(*args)
+
+    def settle(self) -> None:
+        """Turns until nothing is wanted for the next one."""
+        while self._soon:
+            self.turn()
+
+    def run_for(self, duration_ms: int) -> None:
+        """Let time pass, from one event to the next, and a turn at each."""
+        end_ms = self.clock.monotonic_ms() + duration_ms
+        self.settle()
+        while self._later and self._later[0][0] <= end_ms:
+            due_ms, _, planned = heapq.heappop(self._later)
+            if not (planned.is_cancelled or planned.life.is_over):
+                self.clock.advance(max(due_ms - self.clock.monotonic_ms(), 0))
+                planned.call()
+                self.settle()
+        self.clock.advance(end_ms - self.clock.monotonic_ms())
 
 
 class SimJobs:
@@ -72,7 +126,8 @@ class SimJobs:
 class SimListening:
     """An address at which links are made by the test: `accept` gives a receiver."""
 
-    def __init__(self, take: Callable[[], Receiver]) -> None:
+    def __init__(self, address: Listener, take: Callable[[], Receiver]) -> None:
+        self.address = address
         self.accept = take
         self.is_open = False
 
@@ -83,16 +138,34 @@ class SimListening:
         self.is_open = False
 
 
+class Dials(Protocol):
+    """A network, as one world sees it."""
+
+    def dial(
+        self, world: SimWorld, address: Address, receiver: Receiver, asks_resolver: bool
+    ) -> Link:
+        """What `World.dial` promises."""
+
+
 class SimWorld:
     """Everything that a broker asks of the world."""
 
-    def __init__(self, seed: int, now_ms: int = 0, monotonic_ms: int = 0) -> None:
-        self.clock = SimClock(now_ms, monotonic_ms)
+    def __init__(
+        self,
+        seed: int | str,
+        now_ms: int = 0,
+        monotonic_ms: int = 0,
+        timeline: Timeline | None = None,
+        network: Dials | None = None,
+    ) -> None:
+        self.timeline = timeline or Timeline(now_ms, monotonic_ms)
+        self.clock = self.timeline.clock
         self.chance = Random(seed)
+        self.is_over = False
         self.listening: dict[str, SimListening] = {}
-        self._soon: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()
-        self._later: list[tuple[int, int, SimCall]] = []
-        self._number = 0
+        self.known_hosts: set[str] = set()
+        """The names whose meaning has been found out."""
+        self._network = network
         self.ns = 0
         """What budgets are measured by; a test may let it pass, and nothing else does but looks."""
         self.look_ns = LOOK_NS
@@ -102,21 +175,24 @@ class SimWorld:
         return self.ns
 
     def soon(self, call: Callable[..., object], *args: object) -> None:
-        self._soon.append((call, args))
+        self.timeline.soon(self, call, *args)
 
     def later(self, delay_ms: int, call: Callable[[], object]) -> SimCall:
-        planned = SimCall(call)
-        self._number += 1
-        due_ms = self.clock.monotonic_ms() + delay_ms
-        heapq.heappush(self._later, (due_ms, self._number, planned))
-        return planned
+        return self.timeline.later(self, delay_ms, call)
 
     def jobs(self, name: str, on_final: Callable[[Exception], None] | None = None) -> Jobs:
         return SimJobs(self, on_final)
 
     def listen(self, name: str, address: Listener, take: Callable[[], Receiver]) -> SimListening:
-        made = self.listening[name] = SimListening(take)
+        made = self.listening[name] = SimListening(address, take)
         return made
+
+    def dial(self, address: Address, receiver: Receiver, *, asks_resolver: bool = True) -> Link:
+        assert self._network is not None, "a world without a network calls nobody"
+        return self._network.dial(self, address, receiver, asks_resolver)
+
+    def look_up(self, host: str) -> None:
+        self.known_hosts.add(host)
 
     def die(self, reason: str) -> NoReturn:
         raise Died(f"the broker would end: {reason}")
@@ -125,23 +201,12 @@ class SimWorld:
 
     def turn(self) -> None:
         """One turn of the loop: what it brings for the next one waits."""
-        for _ in range(len(self._soon)):
-            call, args = self._soon.popleft()
-            call(*args)
+        self.timeline.turn()
 
     def settle(self) -> None:
         """Turns until nothing is wanted for the next one."""
-        while self._soon:
-            self.turn()
+        self.timeline.settle()
 
     def run_for(self, duration_ms: int) -> None:
         """Let time pass, from one event to the next, and a turn at each."""
-        end_ms = self.clock.monotonic_ms() + duration_ms
-        self.settle()
-        while self._later and self._later[0][0] <= end_ms:
-            due_ms, _, planned = heapq.heappop(self._later)
-            if not planned.is_cancelled:
-                self.clock.advance(max(due_ms - self.clock.monotonic_ms(), 0))
-                planned.call()
-                self.settle()
-        self.clock.advance(end_ms - self.clock.monotonic_ms())
+        self.timeline.run_for(duration_ms)

@@ -56,7 +56,8 @@ class Cluster:
     def replay(self, records: Any) -> None:
         """Take records in as the log would give them back."""
         read: list[MetadataRecord] = [decode_record(encode_record(one)) for one in records]
-        self.image = MetadataDelta(self.image).replay_all(read).image()
+        end_offset = self.image.end_offset + len(read)
+        self.image = MetadataDelta(self.image).replay_all(read).image(end_offset)
 
     def create(self, name: str, partitions: int = 1, **settings: str) -> Any:
         """Make a topic; returns its part of the answer."""

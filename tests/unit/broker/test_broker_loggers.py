@@ -23,7 +23,7 @@ from tests.unit.broker.rig import Rig
 
 TOPIC, BROKER, LOGGER = 2, 4, 8
 SELF = "1"
-PRODUCING = "broker.produce.produces"
+PRODUCING = "broker.fetch.reading"
 DYNAMIC_BROKER_LOGGER = 6
 
 
@@ -99,7 +99,7 @@ def test_a_level_is_set_and_taken_away(rig: Rig, name: str, level: int) -> None:
 
 
 def test_what_lies_below_a_logger_follows_it(rig: Rig) -> None:
-    assert alter(rig, ("broker.produce", Operation.SET, "ERROR")) is ErrorCode.NONE
+    assert alter(rig, ("broker.fetch", Operation.SET, "ERROR")) is ErrorCode.NONE
     assert alter(rig, ("root", Operation.SET, "WARN")) is ErrorCode.NONE
     found = levels(rig)
     assert (found["root"], found["asyncio"], found[PRODUCING]) == ("WARN", "WARN", "ERROR")

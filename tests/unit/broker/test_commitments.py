@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.commitments import NO_MARK, Commitments
+from broker.commitments import NO_MARK, Commitments, Waits
 from protocol.errors import ErrorCode
 
 MOVED = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -239,3 +239,56 @@ def test_every_waiter_ends_once_whatever_its_neighbours_do(seed: int) -> None:
     while len(scene.line):
         scene.line.lose(MOVED)
     assert [waiter.ends for waiter in scene.waiters] == [1] * len(scene.waiters), seed
+
+
+class Lines:
+    """Two lines under one alarm, and when that was asked to ring."""
+
+    def __init__(self) -> None:
+        self.journal: list[str] = []
+        self.alarms: list[int] = []
+        self.waits = Waits(self.alarms.append)
+        self.one, self.two = Commitments(0), Commitments(0)
+
+    def wait(self, line: Commitments, name: str, offset: int, deadline_ms: int) -> None:
+        self.waits.await_(line, offset, Noted(name, self.journal), deadline_ms)
+
+
+def test_the_alarm_is_set_for_the_earliest_deadline_of_all_lines() -> None:
+    lines = Lines()
+    lines.wait(lines.one, "a", 5, 300)
+    lines.wait(lines.two, "b", 5, 200)
+    lines.wait(lines.one, "c", 6, 250)
+    assert (lines.alarms, lines.waits.next_deadline_ms) == ([300, 200], 200)
+    lines.waits.expire(199)
+    assert lines.journal == []
+    lines.waits.expire(200)
+    assert (lines.journal, lines.waits.next_deadline_ms) == (["b REQUEST_TIMED_OUT"], 250)
+    lines.waits.expire(1_000)
+    assert lines.journal[1:] == ["a REQUEST_TIMED_OUT", "c REQUEST_TIMED_OUT"]
+    assert lines.waits.next_deadline_ms is None
+
+
+def test_a_line_that_was_reached_sets_no_alarm_and_keeps_none() -> None:
+    lines = Lines()
+    lines.one.advanced(5)
+    lines.wait(lines.one, "a", 5, 300)
+    assert (lines.journal, lines.alarms) == (["a reached"], [])
+    lines.wait(lines.one, "b", 6, 300)
+    lines.one.advanced(6)
+    lines.waits.expire(300)
+    assert lines.journal == ["a reached", "b reached"]
+    assert lines.waits.next_deadline_ms is None
+
+
+def test_who_is_told_that_it_took_too_long_may_wait_again() -> None:
+    lines = Lines()
+
+    def again() -> None:
+        lines.wait(lines.one, "again", 9, 500)
+
+    lines.waits.await_(lines.one, 5, Noted("a", lines.journal, again), 300)
+    lines.waits.expire(300)
+    assert lines.waits.next_deadline_ms == 500
+    lines.waits.expire(500)
+    assert lines.journal == ["a REQUEST_TIMED_OUT", "again REQUEST_TIMED_OUT"]

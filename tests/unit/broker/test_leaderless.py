@@ -41,7 +41,8 @@ def rig() -> Iterator[Rig]:
 def replay(rig: Rig, record: MetadataRecord) -> None:
     """Take in a record that no controller of one node writes by itself."""
     metadata = rig.broker.parts.metadata
-    metadata.image = MetadataDelta(metadata.image).replay_all([record]).image()
+    image = metadata.image
+    metadata.image = MetadataDelta(image).replay_all([record]).image(image.end_offset)
 
 
 def take_leader(rig: Rig, index: int) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.metadata.features import METADATA_LEVEL, METADATA_VERSION
 from broker.metadata.image import ImpossibleRecord, MetadataDelta, MetadataImage
 from broker.metadata.records import (
     FENCED,
@@ -22,6 +23,7 @@ from broker.metadata.records import (
     RegisterBrokerRecord,
     TopicRecord,
     UnfenceBrokerRecord,
+    UnknownMetadataRecord,
     UnregisterBrokerRecord,
     decode_record,
     encode_record,
@@ -53,7 +55,7 @@ def values_of_today() -> list[bytes]:
 
 
 def replayed(*records: MetadataRecord) -> MetadataImage:
-    return MetadataDelta(MetadataImage()).replay_all(records).image()
+    return MetadataDelta(MetadataImage()).replay_all(records).image(len(records))
 
 
 REGISTERED = RegisterBrokerRecord(broker_id=1, incarnation_id=Uuid(int=1), broker_epoch=5)
@@ -179,6 +181,34 @@ def test_features_have_levels_and_level_0_is_none() -> None:
     none = FeatureLevelRecord(name="metadata.version", feature_level=0)
     assert replayed(one, two).features == {"metadata.version": 2}
     assert replayed(one, none).features == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "level"),
+    [(METADATA_VERSION, METADATA_LEVEL + 1), (METADATA_VERSION, -1), ("later", 1)],
+)
+def test_a_level_of_a_later_version_is_not_read_on(name: str, level: int) -> None:
+    record = FeatureLevelRecord(name=name, feature_level=level)
+    with pytest.raises(UnknownMetadataRecord, match=f"is at {name} {level}, .* run the version"):
+        replayed(record)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [PartitionChangeRecord(topic_id=TOPIC_ID, isr=[1]), NoOpRecord()],
+    ids=["beside known tags", "without known tags"],
+)
+def test_a_tagged_field_of_a_later_version_is_not_overlooked(record: MetadataRecord) -> None:
+    value = bytearray(encode_record(record))
+    tags_at = len(value) - 1 if isinstance(record, NoOpRecord) else VERSION_AT + 1 + 4 + 16
+    value[tags_at] += 1
+    with pytest.raises(UnknownMetadataRecord, match="a tagged field that is not known"):
+        decode_record(bytes(value) + bytes([99, 1, 0]))
+
+
+def test_what_stands_behind_a_record_is_not_overlooked() -> None:
+    with pytest.raises(UnknownMetadataRecord, match="goes on behind its end"):
+        decode_record(encode_record(NoOpRecord()) + b"x")
 
 
 def test_a_partition_change_leaves_alone_what_it_does_not_name() -> None:

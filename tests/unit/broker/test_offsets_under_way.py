@@ -65,7 +65,7 @@ def test_an_offset_committed_anew_does_not_expire_with_the_old_one(rig: Rig) -> 
 
 def test_a_commit_on_its_way_goes_with_its_topic(rig: Rig) -> None:
     """Pitfall 45: a new topic of the same name begins without offsets."""
-    log = rig.broker.parts.groups.find("g").partition.log
+    log = rig.broker.parts.groups.find("g").replica.log
     asked = rig.send(commit(7), 8)
     # The disk is slow for the offsets alone.
     del rig.flusher.marked[log]
@@ -79,7 +79,7 @@ def test_a_commit_on_its_way_goes_with_its_topic(rig: Rig) -> None:
 
 def remove_while_full(rig: Rig) -> None:
     """The topic goes while the disk takes nothing of the group's partition."""
-    folder = rig.broker.parts.groups.find("g").partition.log.folder
+    folder = rig.broker.parts.groups.find("g").replica.log.folder
     rig.disk.refuses = lambda path, operation: operation == "write" and str(folder) in str(path)
     rig.ask(DeleteTopicsRequest(topic_names=["t"]), 5)
     rig.disk.refuses = None
@@ -99,7 +99,7 @@ def test_a_full_disk_does_not_keep_the_offsets_of_a_removed_topic(rig: Rig) -> N
 
 
 def test_a_commit_on_its_way_goes_with_its_topic_though_the_disk_is_full(rig: Rig) -> None:
-    log = rig.broker.parts.groups.find("g").partition.log
+    log = rig.broker.parts.groups.find("g").replica.log
     rig.send(commit(7), 8)
     del rig.flusher.marked[log]
     remove_while_full(rig)
@@ -170,7 +170,7 @@ def test_a_topic_made_again_while_the_offsets_load_begins_without_them(
 def test_a_topic_removed_right_before_a_crash_leaves_no_offsets(rig: Rig) -> None:
     """Pitfall 45 again: the removal was on the disk, the tombstones were not."""
     rig.ask(commit(7), 8)
-    log = rig.broker.parts.groups.find("g").partition.log
+    log = rig.broker.parts.groups.find("g").replica.log
     asked = rig.send(DeleteTopicsRequest(topic_names=["t"]), 5)
     while not asked.is_answered():
         rig.flusher.marked.pop(log, None)
@@ -192,7 +192,7 @@ def test_offsets_of_groups_with_the_longest_names_expire_too_many_of_them_at_onc
     for number in range(40):
         rig.ask(commit(1, f"{number:02}".ljust(32_000, "x")), 8)
     rig.clock.advance(RETENTION_MS + 1)
-    log = rig.broker.parts.groups.find("g").partition.log
+    log = rig.broker.parts.groups.find("g").replica.log
     before = log.log_end_offset
     rig.broker.parts.groups.expire(rig.clock.now_ms())
     # A batch at a time: the loop has other things to do.

@@ -347,7 +347,7 @@ def test_the_offsets_topic_is_made_for_the_first_group_of_all() -> None:
 def test_offsets_carry_sequences_as_kafka_writes_them(rig: Rig, producer: TxnProducer) -> None:
     """Each commit begins at 0: nobody sends one of them twice, so nobody counts on."""
     producer.add_offsets("g")
-    partition = rig.broker.parts.groups.find("g").partition
+    partition = rig.broker.parts.groups.find("g").replica
     topic = TopicRequest(name=OFFSETS_TOPIC, partition_indexes=[partition.index])
     for offsets in ({A: 1, B: 1}, {A: 2}):
         assert set(producer.commit_offsets("g", offsets)) == {ErrorCode.NONE}

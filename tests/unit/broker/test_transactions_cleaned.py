@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.replicas.replica_manager import Partition
+from broker.replicas.replica import Replica
 from protocol.errors import ErrorCode
 from protocol.types import TopicPartition
 from tests.harness.wire import batch_of, fetch_request, produce_request
@@ -38,7 +38,7 @@ def rig() -> Iterator[Rig]:
     yield rig
 
 
-def clean(rig: Rig, partition: Partition) -> None:
+def clean(rig: Rig, partition: Replica) -> None:
     """Clean as long as there is anything to clean."""
     now_ms = rig.clock.now_ms()
     while (job := partition.log.plan_cleaning(now_ms, MAP_BYTES)) is not None:
@@ -81,9 +81,9 @@ def test_coordinators_load_from_cleaned_logs(rig: Rig) -> None:
     before = services.transactions.shard("id").transactions
     rig.clock.advance(LATER_MS)
     for loaded in (services.transactions.find("id"), services.groups.find("g")):
-        size_bytes = loaded.partition.log.size_bytes
-        clean(rig, loaded.partition)
-        assert loaded.partition.log.size_bytes < size_bytes
+        size_bytes = loaded.replica.log.size_bytes
+        clean(rig, loaded.replica)
+        assert loaded.replica.log.size_bytes < size_bytes
     rig.broker.parts.replicas.flush_all()
     settle(rig)
     rig.disk.now_ms = rig.clock.now_ms()

@@ -108,7 +108,7 @@ def image_of(
 
 
 def after(image: MetadataImage, records: Sequence[MetadataRecord]) -> MetadataImage:
-    return MetadataDelta(image).replay_all(records).image()
+    return MetadataDelta(image).replay_all(records).image(image.end_offset + len(records))
 
 
 def one_of(image: MetadataImage, number: int = 0) -> PartitionImage:

@@ -1,0 +1,106 @@
+"""Whether a client's batch may be appended: decided in one place, however its request was read.
+
+Floor: produce. `admit` finds the partition, `append` is all that a Produce does to its log before
+that is written. What is raised has changed nothing but what was owed anyway.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from broker.config import InForce
+from broker.metrics.metrics import Metrics
+from broker.produce.first_refused import FirstRefused
+from broker.produce.verification import TRANSACTIONAL, Verifier, refuse_outsider
+from broker.replicas.replica import Replica
+from broker.replicas.replicas import Replicas
+from broker.storage.outcomes import Appended, Seen
+from broker.storage.validation import CODEC_BITS
+from protocol.errors import ApiError, ErrorCode
+from protocol.wire.compression import Codec
+from protocol.wire.records import BatchHeader
+
+ALL_REPLICAS = -1
+"""Produce's acks: every in-sync replica."""
+
+ZSTD = int(Codec.ZSTD)
+ZSTD_SINCE = 7
+"""The first version of Produce whose clients know zstd (KIP-110)."""
+
+
+class Terms(Protocol):
+    """What a request says of all its batches."""
+
+    @property
+    def required_acks(self) -> int:
+        """0, 1 or -1."""
+
+    @property
+    def version(self) -> int:
+        """Of Produce."""
+
+    @property
+    def transactional_id(self) -> str | None:
+        """Whose transaction its transactional batches belong to."""
+
+
+class Judge:
+    """Judges batches and stages them."""
+
+    def __init__(
+        self, settings: InForce, metrics: Metrics, replicas: Replicas, verifier: Verifier
+    ) -> None:
+        self._metrics = metrics
+        self._replicas = replicas
+        self._verifier = verifier
+        self._batch_records_max = settings.config.max_batch_records
+        self._dirty: dict[Replica, None] = {}
+        self.first_refused = FirstRefused()
+
+    def admit(self, terms: Terms, topic: str, index: int) -> Replica:
+        """The partition, if this request may write to it; raises ApiError."""
+        replica = self._replicas.find(topic, index)
+        if self.first_refused:
+            self.first_refused.hand_over(replica)
+        if replica.is_internal:
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is internal")
+        if terms.required_acks == ALL_REPLICAS and replica.state.is_under_min_isr:
+            in_sync = len(replica.state.in_sync_replicas)
+            raise ApiError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{in_sync} in sync; min.insync.replicas is "
+                f"{replica.log.config.min_insync_replicas}",
+            )
+        return replica
+
+    def append(
+        self,
+        terms: Terms,
+        replica: Replica,
+        batch: memoryview,
+        header: BatchHeader,
+        now_ms: int,
+        seen: Seen | None = None,
+    ) -> Appended:
+        """Stage one batch. Raises ApiError, WireError, or RecordsUnseen where they must be seen."""
+        if header.record_count > self._batch_records_max:
+            raise ApiError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"{header.record_count} records; max.batch.records is {self._batch_records_max}",
+            )
+        if header.attributes & CODEC_BITS == ZSTD and terms.version < ZSTD_SINCE:
+            raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd in an old Produce")
+        if header.attributes & TRANSACTIONAL:
+            refuse_outsider(self._verifier, terms.transactional_id, header, replica)
+        appended = replica.log.append(batch, header, replica.leader_epoch, now_ms, seen)
+        if not appended.is_duplicate:
+            size_bytes = len(batch)
+            self._dirty[replica] = None
+            self._metrics.appended(size_bytes)
+            replica.bytes_in += size_bytes
+        return appended
+
+    def take_dirty(self) -> dict[Replica, None]:
+        """The partitions with something staged since the last call."""
+        dirty, self._dirty = self._dirty, {}
+        return dirty

@@ -1,0 +1,113 @@
+"""Where this broker calls another: a socket that is connected, and then a link like any other.
+
+Floor: real. The kernel says what became of a dial, and `End` passes it on. A dead host acknowledges
+nothing, while the kernel of a process that stands still does: what is not acknowledged within
+`SILENCE_MS_MAX` ends the link.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+from broker.real.connection import ENDS, SocketLink
+from broker.real.names import Found, Names
+from broker.real.warmer import Warmer
+from broker.world import Address, End, Receiver
+
+SILENCE_MS_MAX = 2_000
+"""TCP_USER_TIMEOUT on links between brokers. It also ends a link to a peer that has taken nothing
+for so long."""
+
+CONNECT_S_MAX = 2.0
+"""How long all addresses of a name may take together to answer."""
+
+WEIGHT = (End.CLOSED, End.UNREACHABLE, End.REFUSED, End.RESET, End.TIMED_OUT)
+"""Of several addresses the last in this order speaks for all: one that is silent may yet be the
+broker's, one that refuses says more than one to which there is no way from here."""
+
+
+class DialledLink(SocketLink):
+    """A connection that this side has asked for."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        receiver: Receiver,
+        warmer: Warmer,
+        frame_bytes_max: int,
+        unread_bytes_max: int,
+        address: Address,
+    ) -> None:
+        super().__init__(loop, receiver, warmer, frame_bytes_max, unread_bytes_max)
+        self.peer_host, self.peer = address.host, str(address)
+        self._address = address
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self, names: Names, *, asks_resolver: bool) -> None:
+        """Find the addresses, and connect to one of them."""
+        self._task = self._loop.create_task(self._dial(names, asks_resolver))
+        self._task.add_done_callback(self._dialled)
+
+    async def _dial(self, names: Names, asks_resolver: bool) -> None:
+        found = await names.find(self._address.host, asks_resolver=asks_resolver)
+        if not found:
+            self._loop.call_soon(self._end, End.UNRESOLVED, f"{self.peer_host} is not known")
+            return
+        deadline_s = self._loop.time() + CONNECT_S_MAX
+        failures: list[tuple[End, str]] = []
+        for left, one in zip(range(len(found), 0, -1), found, strict=True):
+            try:
+                async with asyncio.timeout((deadline_s - self._loop.time()) / left):
+                    await self._connect(one)
+                return
+            except OSError as error:
+                failures.append(_told_by(error))
+        self._loop.call_soon(self._end, *max(failures, key=lambda told: WEIGHT.index(told[0])))
+
+    async def _connect(self, found: Found) -> None:
+        """Raises OSError, as TimeoutError also when the time is over."""
+        made = socket.socket(found.family, socket.SOCK_STREAM)
+        try:
+            made.setblocking(False)
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_MS_MAX)
+            await self._loop.sock_connect(made, found.at(self._address.port))
+            if is_own_end(made):
+                raise ConnectionRefusedError(f"nobody listens at {self._address}")
+            await self._loop.create_connection(lambda: self, sock=made)
+        except BaseException:
+            made.close()
+            raise
+
+    def _dialled(self, task: asyncio.Task[None]) -> None:
+        """A fault in a task would be told when it is collected, if ever."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            context = {"message": f"dialling {self._address} failed", "exception": error}
+            self._loop.call_exception_handler(context)
+
+    def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        super().close()
+
+
+def is_own_end(connected: socket.socket) -> bool:
+    """Whether a socket is connected to itself.
+
+    A port without a listener may be drawn as the local port of the very socket that calls it: TCP
+    opens that from both sides at once.
+    """
+    return bool(connected.getsockname() == connected.getpeername())
+
+
+def _told_by(error: OSError) -> tuple[End, str]:
+    if isinstance(error, TimeoutError):
+        return End.TIMED_OUT, ""
+    # Without an errno: our own word for a socket connected to itself.
+    if isinstance(error, ConnectionRefusedError):
+        return End.REFUSED, ""
+    end = ENDS.get(error.errno or 0)
+    # No descriptor, no port, no memory, no such kind of address: that says nothing of the peer.
+    return (End.CLOSED, str(error)) if end is None else (end, "")

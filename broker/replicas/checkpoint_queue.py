@@ -1,0 +1,60 @@
+"""Checkpoints in the file thread: one at a time, and the next is for all who have asked by then.
+
+Floor: replicas. Clients may ask faster than the disk writes, and go away before they are answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.storage.log_manager import LogManager
+from broker.world import Jobs
+
+Done = Callable[[], None]
+Failed = Callable[[Exception], None]
+
+
+class CheckpointQueue:
+    """Writes the offsets every log starts at, and is safe up to."""
+
+    def __init__(self, logs: LogManager, worker: Jobs) -> None:
+        self._logs = logs
+        self._worker = worker
+        self._next: list[tuple[Done, Failed]] = []
+        """Who has asked for a checkpoint since the last one began."""
+        self._next_frees_room = False
+        self._is_writing = False
+
+    def write(self, done: Done, failed: Failed, *, frees_room: bool = False) -> None:
+        """Write a checkpoint of all that is so now, then call `done`.
+
+        `frees_room`: so that files may go; it may use the reserve on a full disk.
+        """
+        self._next.append((done, failed))
+        self._next_frees_room |= frees_room
+        if not self._is_writing:
+            self._write()
+
+    def _write(self) -> None:
+        asked, self._next = self._next, []
+        frees_room, self._next_frees_room = self._next_frees_room, False
+        self._is_writing = True
+        checkpoint = self._logs.checkpoint(frees_room=frees_room)
+
+        def written(_: None) -> None:
+            self._is_writing = False
+            for done, _failed in asked:
+                done()
+            go_on()
+
+        def refused(error: Exception) -> None:
+            self._is_writing = False
+            for _done, failed in asked:
+                failed(error)
+            go_on()
+
+        def go_on() -> None:
+            if self._next and not self._is_writing:
+                self._write()
+
+        self._worker.run(checkpoint.perform, written, refused)

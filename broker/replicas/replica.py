@@ -1,0 +1,160 @@
+"""One partition as this broker holds it: its log, its role, and who waits for what of it.
+
+Floor: replicas. The role, the high watermark and the in-sync replicas are `state`'s; here they meet
+the log, and the two lines of those who wait: for what the leader's own disk has (`counted`, acks=1)
+and for what all in-sync replicas have (`committed`: acks=all, coordinators, markers).
+"""
+
+from __future__ import annotations
+
+from broker.commitments import Commitments
+from broker.metadata.image import PartitionImage
+from broker.metadata.records import RECOVERED
+from broker.replication.leader import Assignment, LogEnds
+from broker.replication.partition import Leader, PartitionState, RoleChange
+from broker.storage.log import Log
+from protocol.errors import ErrorCode
+from protocol.types import NO_LEADER_EPOCH, TopicPartition
+
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+"""The isolation levels of Fetch and ListOffsets."""
+
+
+class Replica:
+    """The log and the state of one partition. Made when its folder is there, until that goes."""
+
+    __slots__ = (
+        "bytes_in",
+        "bytes_out",
+        "committed",
+        "counted",
+        "index",
+        "is_internal",
+        "leader_epoch",
+        "log",
+        "state",
+        "topic",
+        "topic_partition",
+        "why_lost",
+    )
+
+    def __init__(
+        self, topic_partition: TopicPartition, log: Log, state: PartitionState, is_internal: bool
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.topic = topic_partition.topic
+        self.index = topic_partition.partition
+        self.log = log
+        self.state = state
+        self.is_internal = is_internal
+        self.leader_epoch = NO_LEADER_EPOCH
+        """Of the present role. What is kept by partition is kept by this epoch too."""
+        self.counted = Commitments()
+        self.committed = Commitments()
+        self.why_lost = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        """What to tell whoever has written here in a former role; not for the present leader's."""
+        self.bytes_in = 0
+        """What clients have written here since the start of the process."""
+        self.bytes_out = 0
+        """What they have been sent from here."""
+
+    @property
+    def is_led(self) -> bool:
+        """Whether this broker is the partition's leader."""
+        return isinstance(self.state.role, Leader)
+
+    def leads_in(self, leader_epoch: int) -> bool:
+        """Whether it is still the leader of that epoch, for what goes on in later turns."""
+        return leader_epoch == self.leader_epoch and self.is_led
+
+    def readable_end(self, isolation_level: int) -> int:
+        """Where a client's reading ends: at the high watermark, or before what is undecided."""
+        if isolation_level == READ_COMMITTED:
+            return self.log.last_stable_offset
+        return self.log.high_watermark
+
+    def epoch_at(self, offset: int) -> int:
+        """The leader epoch in which the record at an offset was written.
+
+        The epoch of the record, not the current one: on a quiet topic a client that knows an older
+        epoch would take the current one for a truncation and wait for ever. Where there is no
+        record, the next one there will be of the current epoch.
+        """
+        log = self.log
+        if not log.log_start_offset <= offset < log.log_end_offset:
+            return self.leader_epoch
+        return log.leader_epochs.epoch_of(offset)
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
+        """(largest epoch not above the one asked for, its end offset), or (-1, -1)."""
+        return self.log.end_offset_for_epoch(leader_epoch, self.leader_epoch)
+
+    # What moves it.
+
+    def assign(
+        self, seen: PartitionImage, offset: int, min_in_sync_replicas: int, now_ms: int
+    ) -> RoleChange | None:
+        """Follow the metadata log as it is at an offset; None where the role stays.
+
+        Whoever waits here under the role before is told: nothing is known of it any more. Then
+        `take_over` is due.
+        """
+        assignment = Assignment(
+            offset=offset,
+            leader=seen.leader,
+            leader_epoch=seen.leader_epoch,
+            partition_epoch=seen.partition_epoch,
+            replicas=seen.replicas,
+            in_sync_replicas=seen.in_sync_replicas,
+            min_in_sync_replicas=min_in_sync_replicas,
+            is_recovering=seen.leader_recovery_state != RECOVERED,
+        )
+        change = self.state.assign(assignment, self._ends(), now_ms)
+        self.leader_epoch = self.state.leader_epoch
+        if change is not None:
+            self._lose(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self.counted.advanced(self.state.counted_end)
+        return change
+
+    def _ends(self) -> LogEnds:
+        log = self.log
+        return LogEnds(
+            log_start_offset=log.log_start_offset,
+            high_watermark=log.high_watermark,
+            counted_end=self.counted_end(),
+            log_end_offset=log.log_end_offset,
+        )
+
+    def counted_end(self) -> int:
+        """How far the own log counts: synced, or written where the topic's settings say so."""
+        log = self.log
+        if log.config.is_flushed_before_ack:
+            # What is staged does not count, even if the flusher has been fast.
+            return min(log.recovery_point, log.written_end_offset)
+        return log.written_end_offset
+
+    def counts(self) -> bool:
+        """More of the own log counts: tell it on. Whether the high watermark has moved."""
+        end_offset = self.counted_end()
+        self.state.counted(end_offset)
+        self.counted.advanced(end_offset)
+        return self.take_over()
+
+    def take_over(self) -> bool:
+        """Bring the log, and who waits, to the high watermark. Whether it has moved."""
+        high_watermark = self.state.high_watermark
+        has_moved = high_watermark > self.log.high_watermark
+        if has_moved:
+            self.log.advance_high_watermark(high_watermark)
+        self.committed.advanced(high_watermark)
+        return has_moved
+
+    def gone(self) -> None:
+        """The partition is no more: nothing that was begun here goes on."""
+        self.leader_epoch = NO_LEADER_EPOCH
+        self._lose(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def _lose(self, code: ErrorCode) -> None:
+        self.why_lost = code
+        self.counted.lose(code)
+        self.committed.lose(code)

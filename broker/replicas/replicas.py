@@ -1,0 +1,290 @@
+"""The partitions this broker holds: found by name, in the roles the metadata gives them, committed.
+
+Floor: replicas. A commit of the metadata changes roles in the turn in which it comes; only folders
+are made and renamed in a thread (`folders`). Clients find leaders alone; a miss is looked up among
+all for the reason.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+from broker.config import InForce
+from broker.metadata.image import MetadataDelta, MetadataImage, TopicImage
+from broker.metadata.records import TOPIC_RESOURCE
+from broker.replicas.flusher import Flusher
+from broker.replicas.folders import Folders, Made
+from broker.replicas.replica import Replica
+from broker.replication.partition import Leader, PartitionState, RoleChange
+from broker.storage.dropped import DroppedFiles
+from broker.storage.log import Log
+from broker.storage.log_manager import LogManager
+from broker.world import Clock
+from protocol.errors import ApiError, ErrorCode
+from protocol.log import fields
+from protocol.types import NO_LEADER_EPOCH, TopicPartition, Uuid
+
+logger = logging.getLogger(__name__)
+
+NOTHING_HELD: Mapping[int, Replica] = {}
+
+
+class Replicas:
+    """Finds partitions, gives them their roles, and counts what is written.
+
+    `on_advance` hears of every high watermark that has moved, `on_lost` of every partition that is
+    not led here any more.
+    """
+
+    def __init__(
+        self,
+        settings: InForce,
+        broker_epoch: int,
+        clock: Clock,
+        logs: LogManager,
+        flusher: Flusher,
+        folders: Folders,
+        on_advance: Callable[[Replica], None],
+        on_lost: Callable[[Replica], None],
+    ) -> None:
+        """`broker_epoch` is the one under which this incarnation is registered."""
+        self.logs = logs
+        self._settings = settings
+        self._broker_epoch = broker_epoch
+        self._clock = clock
+        self._flusher = flusher
+        self._folders = folders
+        self._on_advance = on_advance
+        self._on_lost = on_lost
+        self._held: dict[str, dict[int, Replica]] = {}
+        self._led: dict[str, dict[int, Replica]] = {}
+        """Those of which this broker is the leader."""
+        self._by_log: dict[Log, Replica] = {}
+        self._brokers: Mapping[int, int] = {}
+        self.unmade: dict[TopicPartition, str] = {}
+        """Partitions of the metadata whose folder the disk has refused so far, with the reason."""
+        self._elsewhere: set[TopicPartition] = set()
+        """Partitions of which this broker is no replica."""
+
+    def __iter__(self) -> Iterator[Replica]:
+        for replicas in self._held.values():
+            yield from replicas.values()
+
+    def find(self, topic: str, index: int, current_leader_epoch: int = NO_LEADER_EPOCH) -> Replica:
+        """The partition that is led here, or why there is none to be had.
+
+        `current_leader_epoch`: in which the client believes the leader to be; -1 for no check.
+        """
+        led = self._led.get(topic)
+        replica = led.get(index) if led is not None else None
+        if replica is None:
+            raise ApiError(self._why_not_led(topic, index, current_leader_epoch))
+        if current_leader_epoch not in (NO_LEADER_EPOCH, replica.leader_epoch):
+            raise ApiError(replica.state.refusal(current_leader_epoch))
+        return replica
+
+    def _why_not_led(self, topic: str, index: int, current_leader_epoch: int) -> ErrorCode:
+        topic_partition = TopicPartition(topic, index)
+        if topic_partition in self.logs.offline or topic_partition in self.unmade:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        replica = self._held.get(topic, NOTHING_HELD).get(index)
+        if replica is not None:
+            return replica.state.refusal(current_leader_epoch)
+        if topic_partition in self._elsewhere:
+            # UNKNOWN_TOPIC_OR_PARTITION would tell the client that there is no such partition.
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def get(self, topic: str, index: int) -> Replica | None:
+        """The partition, where it is led here."""
+        led = self._led.get(topic)
+        return led.get(index) if led is not None else None
+
+    def led_of(self, topic: str) -> Collection[Replica]:
+        """The partitions of a topic that are led here."""
+        return self._led.get(topic, NOTHING_HELD).values()
+
+    # What is written, and how far it counts.
+
+    def written(self, replica: Replica) -> None:
+        """Something has been written to the log: it counts now, or once it is synced."""
+        log = replica.log
+        config = log.config
+        if config.is_flushed_before_ack:
+            self._flusher.mark(log)
+            return
+        has_moved = replica.counts()
+        if log.is_flush_due(self._clock.now_ms()):
+            self._flusher.mark(log)
+        if has_moved:
+            self._on_advance(replica)
+
+    def flushed(self, log: Log) -> None:
+        """The log's recovery point has moved."""
+        replica = self._by_log.get(log)
+        if replica is not None and replica.counts():
+            self._on_advance(replica)
+
+    def flush_overdue(self, now_ms: int) -> None:
+        """Sync the logs that their `flush.ms` or `flush.messages` asks for."""
+        for replica in self:
+            if replica.log.is_flush_due(now_ms):
+                self._flusher.mark(replica.log)
+
+    def flush_all(self) -> None:
+        """Sync everything that is written, whatever its topic's settings."""
+        for replica in self:
+            if replica.log.recovery_point < replica.log.written_end_offset:
+                self._flusher.mark(replica.log)
+
+    # The metadata has changed.
+
+    def open_all(self, image: MetadataImage, removed_ids: set[Uuid]) -> list[DroppedFiles]:
+        """At start: take all partitions of the image into service; returns what may be unlinked."""
+        dropped = self._folders.finish_removals(image, removed_ids)
+        self._follow_brokers(image)
+        for topic in image.topics.values():
+            self._adopt(self._folders.make(topic, image), image)
+        return dropped
+
+    def apply(self, delta: MetadataDelta, image: MetadataImage, done: Callable[[], None]) -> None:
+        """Follow a commit: roles change at once; `done` comes when the folders are there too."""
+        retired = self._retire(delta.removed)
+        self._follow_brokers(image)
+        touched = [image.topics[name] for name in sorted(delta.touched) if name in image.topics]
+        for topic in touched:
+            self._follow(topic, image)
+        wanted = [topic for topic in touched if self._is_missing_any(topic)]
+
+        def made(all_made: Sequence[Made]) -> None:
+            for one in all_made:
+                self._adopt(one, image)
+            done()
+
+        if not delta.removed and not wanted:
+            done()
+            return
+        # A flush under way works in the folder by its path, which a namesake may get.
+        self._flusher.drain(
+            retired, lambda: self._folders.change(delta.removed, wanted, image, made)
+        )
+
+    def reconfigure(self, image: MetadataImage) -> None:
+        """Put settings of the node in force that were changed at run time, for all topics."""
+        for topic in image.topics.values():
+            self._follow(topic, image)
+
+    def retry(self, current: Callable[[], MetadataImage], done: Callable[[], None]) -> None:
+        """Try again to make what the disk has refused; `done` comes when something may have been
+        made, which is in service then."""
+        image = current()
+        names = sorted({one.topic for one in self.unmade})
+        topics = [image.topics[name] for name in names if name in image.topics]
+
+        def finish(made: list[Made]) -> None:
+            now = current()
+            for one in made:
+                # The topic may have gone meanwhile, or be another of the same name. While it is
+                # being deleted it is out of service, and the image does not say so yet.
+                topic = now.topics.get(one.topic.name)
+                if topic is None or topic.topic_id != one.topic.topic_id:
+                    continue
+                if topic.name in self._held:
+                    self._adopt(Made(topic, one.logs, one.refused), now)
+            done()
+
+        self._folders.retry_forgetting()
+        if topics:
+            self._folders.change((), topics, image, finish)
+
+    def _retire(self, topics: Sequence[TopicImage]) -> list[Log]:
+        """Take topics out of service; returns their logs, to be synced no more."""
+        retired = []
+        for topic in topics:
+            for index in range(len(topic.partitions)):
+                topic_partition = TopicPartition(topic.name, index)
+                self.unmade.pop(topic_partition, None)
+                self._elsewhere.discard(topic_partition)
+            self._led.pop(topic.name, None)
+            for replica in self._held.pop(topic.name, {}).values():
+                self._by_log.pop(replica.log, None)
+                replica.log.retire()
+                retired.append(replica.log)
+                replica.gone()
+                self._on_lost(replica)
+        return retired
+
+    def _follow_brokers(self, image: MetadataImage) -> None:
+        """Tell every partition which brokers may be in sync, when that has changed."""
+        brokers = {one.node_id: one.broker_epoch for one in image.brokers.values() if one.is_active}
+        if brokers == self._brokers:
+            return
+        self._brokers = brokers
+        for replica in self:
+            replica.state.eligible(brokers)
+            self._moved(replica)
+
+    def _is_missing_any(self, topic: TopicImage) -> bool:
+        held = self._held.get(topic.name, NOTHING_HELD)
+        return any(
+            index not in held and TopicPartition(topic.name, index) not in self.logs.offline
+            for index in self._folders.own_indexes(topic)
+        )
+
+    def _adopt(self, made: Made, image: MetadataImage) -> None:
+        """Take logs that are there into service."""
+        topic = made.topic
+        held = self._held.setdefault(topic.name, {})
+        for topic_partition, reason in made.refused.items():
+            if topic_partition not in self.unmade:
+                logger.error(
+                    "partition cannot be made",
+                    extra=fields(partition=topic_partition, reason=reason),
+                )
+            self.unmade[topic_partition] = reason
+        node_id = self._settings.config.node_id
+        for index, log in made.logs.items():
+            topic_partition = TopicPartition(topic.name, index)
+            self.unmade.pop(topic_partition, None)
+            known = held.get(index)
+            if known is not None and known.log is log:
+                continue
+            state = PartitionState(node_id, self._broker_epoch)
+            state.eligible(self._brokers)
+            held[index] = Replica(topic_partition, log, state, topic.is_internal)
+            self._by_log[log] = held[index]
+        self._follow(topic, image)
+
+    def _follow(self, topic: TopicImage, image: MetadataImage) -> None:
+        """Give the partitions of a topic that are held here their roles and settings."""
+        config = self._settings.config.log_config(image.settings(TOPIC_RESOURCE, topic.name))
+        own = self._folders.own_indexes(topic)
+        self._elsewhere.update(
+            TopicPartition(topic.name, index)
+            for index in range(len(topic.partitions))
+            if index not in own
+        )
+        now_ms = self._clock.monotonic_ms()
+        for index, replica in self._held.get(topic.name, NOTHING_HELD).items():
+            replica.log.config = config
+            change = replica.assign(
+                topic.partitions[index], image.end_offset, config.min_insync_replicas, now_ms
+            )
+            if change is not None:
+                self._changed(replica, change)
+            self._moved(replica)
+
+    def _changed(self, replica: Replica, change: RoleChange) -> None:
+        led = self._led.setdefault(replica.topic, {})
+        if isinstance(change.before, Leader):
+            led.pop(replica.index, None)
+            self._on_lost(replica)
+        if isinstance(change.after, Leader):
+            led[replica.index] = replica
+            if replica.counted_end() < replica.log.log_end_offset:
+                self._flusher.mark(replica.log)
+
+    def _moved(self, replica: Replica) -> None:
+        if replica.take_over():
+            self._on_advance(replica)

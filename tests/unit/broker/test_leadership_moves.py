@@ -1,0 +1,349 @@
+"""Leadership that goes and comes at any moment: nothing stays unanswered, nothing is torn.
+
+The broker holds the same logs all the while. What was under way when it resigned is refused, and
+asked again by its client; what was decided is in the log, and found there by whoever leads next.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from broker.coordinators.offsets import shard_of
+from broker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, MetadataDelta
+from broker.metadata.records import PartitionChangeRecord
+from broker.shards.shard_driver import COMMIT_MS_MAX
+from protocol.errors import ErrorCode
+from protocol.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+)
+from protocol.messages.transactions import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from protocol.types import NO_NODE, TopicPartition
+from tests.harness.history import Outcome
+from tests.harness.seed import seeded
+from tests.harness.wire import batch_of, fetch_request, produce_request
+from tests.unit.broker.rig import Asked, Rig
+from tests.unit.broker.txn_rig import A, B, TxnProducer, code_of, read_stable, settle, txn_rig
+from tests.unit.broker.txn_world import PLACES, TxnWorld
+
+ME, OTHER = 1, 2
+
+RETRY_MS = 2_000
+"""When markers are tried again."""
+
+
+class Controller:
+    """Writes the records of a controller that gives and takes leaderships."""
+
+    def __init__(self, rig: Rig) -> None:
+        self._rig = rig
+        self._image = rig.broker.parts.metadata.image
+        self.taken: list[TopicPartition] = []
+
+    def shard(self, topic: str, key: str) -> TopicPartition:
+        """The partition of a coordinator's topic that holds a key."""
+        return TopicPartition(topic, shard_of(key, len(self._image.topics[topic].partitions)))
+
+    def take(self, place: TopicPartition) -> None:
+        """Nobody leads the partition any more."""
+        self.change(place, leader=NO_NODE)
+        self.taken.append(place)
+
+    def give_back(self, place: TopicPartition) -> None:
+        """This broker leads it again, in a later epoch."""
+        self.taken.remove(place)
+        self.change(place, leader=ME)
+
+    def change(self, place: TopicPartition, **changes: Any) -> None:
+        """Commit a change of one partition."""
+        topic_id = self._image.topics[place.topic].topic_id
+        record = PartitionChangeRecord(partition_id=place.partition, topic_id=topic_id, **changes)
+        delta = MetadataDelta(self._image).replay_all([record])
+        self._image = delta.image(self._image.end_offset + 1)
+        broker = self._rig.broker
+        broker.replicas.apply(delta, self._image, lambda: broker._on_image(delta))
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    with txn_rig() as rig:
+        yield rig
+
+
+@pytest.fixture
+def controller(rig: Rig) -> Controller:
+    return Controller(rig)
+
+
+def commit_request(offset: int) -> OffsetCommitRequest:
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+    return OffsetCommitRequest(
+        group_id="g", topics=[OffsetCommitRequestTopic(name="t", partitions=[partition])]
+    )
+
+
+def commit_code(asked: Asked) -> ErrorCode:
+    return ErrorCode(asked.answer.topics[0].partitions[0].error_code)
+
+
+def committed_offset(rig: Rig) -> int:
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
+    group = rig.ask(request, 8).groups[0]
+    assert group.error_code == 0
+    return int(group.topics[0].partitions[0].committed_offset) if group.topics else -1
+
+
+# What clients wait for.
+
+
+def test_a_produce_under_way_is_refused_in_the_turn_in_which_the_leadership_ends(
+    rig: Rig, controller: Controller
+) -> None:
+    asked = rig.send(produce_request("t", batch_of([b"x"])), 9)
+    assert not asked.is_answered()
+    controller.take(A)
+    assert code_of(asked) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    refused = rig.send(produce_request("t", batch_of([b"x"])), 9)
+    assert code_of(refused) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    controller.give_back(A)
+    taken = rig.send(produce_request("t", batch_of([b"y"])), 9)
+    settle(rig)
+    assert code_of(taken) is ErrorCode.NONE
+
+
+def test_each_partition_of_a_produce_has_its_own_code(rig: Rig, controller: Controller) -> None:
+    request = produce_request("t", batch_of([b"x"]))
+    more = produce_request("t", batch_of([b"y"]), partition=1)
+    request.topic_data[0].partition_data += more.topic_data[0].partition_data
+    asked = rig.send(request, 9)
+    controller.take(A)
+    assert not asked.is_answered()
+    settle(rig)
+    codes = [one.error_code for one in asked.answer.responses[0].partition_responses]
+    assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE]
+
+
+def test_a_fetch_that_waits_learns_it_at_once(rig: Rig, controller: Controller) -> None:
+    asked = rig.send(fetch_request("t", max_wait_ms=10_000), 12)
+    assert not asked.is_answered()
+    controller.take(A)
+    part = asked.answer.responses[0].partitions[0]
+    assert part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_acks_1_waits_for_the_leaders_disk_and_acks_all_for_everybody_in_sync(
+    rig: Rig, controller: Controller
+) -> None:
+    controller.change(A, replicas=[ME, OTHER], isr=[ME, OTHER])
+    alone = rig.send(produce_request("t", batch_of([b"x"]), required_acks=1), 9)
+    everybody = rig.send(produce_request("t", batch_of([b"y"]), timeout_ms=2_000), 9)
+    assert not alone.is_answered()
+    settle(rig)
+    assert code_of(alone) is ErrorCode.NONE
+    assert not everybody.is_answered()
+    rig.advance(2_000)
+    assert code_of(everybody) is ErrorCode.REQUEST_TIMED_OUT
+    # Nobody may read what may still be lost.
+    part = rig.ask(fetch_request("t"), 12).responses[0].partitions[0]
+    assert (part.high_watermark, len(part.records)) == (0, 0)
+
+
+def test_with_too_few_in_sync_acks_all_is_refused_and_acks_1_is_not(rig: Rig) -> None:
+    rig.create("strict", min_insync_replicas="2")
+    place = TopicPartition("strict", 0)
+    Controller(rig).change(place, replicas=[ME, OTHER], isr=[ME])
+    refused = rig.send(produce_request("strict", batch_of([b"x"])), 9)
+    assert code_of(refused) is ErrorCode.NOT_ENOUGH_REPLICAS
+    taken = rig.send(produce_request("strict", batch_of([b"x"]), required_acks=1), 9)
+    settle(rig)
+    assert code_of(taken) is ErrorCode.NONE
+
+
+def test_the_epoch_is_judged_before_the_role(rig: Rig, controller: Controller) -> None:
+    controller.take(A)
+    request = fetch_request("t")
+    for known, code in ((0, ErrorCode.FENCED_LEADER_EPOCH), (9, ErrorCode.UNKNOWN_LEADER_EPOCH)):
+        request.topics[0].partitions[0].current_leader_epoch = known
+        part = rig.ask(request, 12).responses[0].partitions[0]
+        assert part.error_code == code
+
+
+# What coordinators wait for.
+
+
+def test_a_commit_under_way_is_refused_when_its_shard_is_dropped(
+    rig: Rig, controller: Controller
+) -> None:
+    """It had been unanswered for ever, and its connection's pipeline with it."""
+    asked = rig.send(commit_request(7), 8)
+    assert not asked.is_answered()
+    controller.take(controller.shard(OFFSETS_TOPIC, "g"))
+    assert commit_code(asked) is ErrorCode.NOT_COORDINATOR
+
+
+def test_a_decision_is_replayed_though_its_client_was_told_that_it_came_too_late(
+    rig: Rig, controller: Controller
+) -> None:
+    asked = rig.send(commit_request(7), 8)
+    rig.advance(COMMIT_MS_MAX)
+    assert commit_code(asked) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    settle(rig)
+    assert committed_offset(rig) == 7
+
+
+def test_markers_follow_a_commit_whose_client_was_told_that_it_came_too_late(rig: Rig) -> None:
+    producer = TxnProducer(rig).ready()
+    producer.add(A)
+    assert producer.put(A, b"x") is ErrorCode.NONE
+    asked = rig.send(producer.end_request(is_commit=True), 3)
+    rig.advance(COMMIT_MS_MAX)
+    assert asked.answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert read_stable(rig, "t") == []
+    settle(rig)
+    assert read_stable(rig, "t") == [b"x"]
+
+
+def test_a_shard_serves_when_all_that_it_has_read_is_committed(
+    rig: Rig, controller: Controller
+) -> None:
+    """What lies above the high watermark may vanish with its leader; nothing is built on it."""
+    place = controller.shard(OFFSETS_TOPIC, "g")
+    rig.send(commit_request(7), 8)
+    controller.take(place)
+    controller.give_back(place)
+    rig.turn()
+    refused = rig.send(commit_request(8), 8)
+    assert commit_code(refused) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    settle(rig)
+    assert committed_offset(rig) == 7
+
+
+def test_a_marker_of_a_partition_that_moves_is_written_again(
+    rig: Rig, controller: Controller
+) -> None:
+    """ "Not led here" is not "gone": the transaction would be complete with a marker missing."""
+    producer = TxnProducer(rig).ready()
+    producer.add(A, B)
+    assert [producer.put(A, b"a"), producer.put(B, b"b")] == [ErrorCode.NONE] * 2
+    rig.send(producer.end_request(is_commit=True), 3)
+    rig.flusher.sync()
+    controller.take(A)
+    settle(rig)
+    transactions = rig.broker.parts.transactions
+    state = transactions.shard("id").transactions["id"].state
+    assert state.is_preparing
+    controller.give_back(A)
+    rig.advance(RETRY_MS)
+    settle(rig)
+    assert not transactions.shard("id").transactions["id"].state.is_preparing
+    assert (read_stable(rig, "t"), read_stable(rig, "t", 1)) == ([b"a"], [b"b"])
+
+
+def test_markers_go_out_under_the_epoch_in_which_the_shard_was_loaded(
+    rig: Rig, controller: Controller
+) -> None:
+    """A deposed coordinator would pass every fence with its successor's epoch."""
+    place = controller.shard(TRANSACTIONS_TOPIC, "id")
+    loaded = rig.broker.parts.transactions.find("id")
+    controller.take(place)
+    controller.give_back(place)
+    rig.turn()
+    anew = rig.broker.parts.transactions.find("id")
+    assert anew is not loaded
+    assert anew.leader_epoch == loaded.leader_epoch + 2 == anew.replica.leader_epoch
+
+
+def test_markers_asked_for_by_others_are_not_waited_for_too_long(rig: Rig) -> None:
+    producer = TxnProducer(rig).ready()
+    producer.add(A)
+    assert producer.put(A, b"a") is ErrorCode.NONE
+    asked = rig.send(markers_request(producer), 1)
+    rig.advance(1_000)
+    (topic,) = asked.answer.markers[0].topics
+    assert topic.partitions[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+
+
+def markers_request(producer: TxnProducer) -> WriteTxnMarkersRequest:
+
+    return WriteTxnMarkersRequest(
+        markers=[
+            WritableTxnMarker(
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch,
+                transaction_result=False,
+                topics=[WritableTxnMarkerTopic(name="t", partition_indexes=[0])],
+                coordinator_epoch=0,
+            )
+        ]
+    )
+
+
+# All of it, at random.
+
+
+class Moves:
+    """Takes a leadership, or gives one back, at a step of a campaign."""
+
+    def __init__(self) -> None:
+        self._controller: Controller | None = None
+        self._places: list[TopicPartition] = []
+
+    def __call__(self, world: TxnWorld) -> None:
+        if self._controller is None:
+            controller = self._controller = Controller(world.rig)
+            shards = {controller.shard(TRANSACTIONS_TOPIC, one): None for one in ("one", "two")}
+            for actor in world.actors:
+                shards[controller.shard(OFFSETS_TOPIC, actor.group_id)] = None
+            self._places = [*PLACES, *shards]
+        controller, chance = self._controller, world.chance
+        free = [place for place in self._places if place not in controller.taken]
+        if not free or (controller.taken and chance.random() < 0.6):
+            controller.give_back(chance.choice(controller.taken))
+        else:
+            controller.take(chance.choice(free))
+
+    def end(self) -> None:
+        """Give everything back."""
+        if self._controller is not None:
+            for place in list(self._controller.taken):
+                self._controller.give_back(place)
+
+
+def campaign(name: str, moves_count: int) -> None:
+    chance = seeded(name)
+    moved = committed = 0
+    while moved < moves_count:
+        moves = Moves()
+        world = TxnWorld(random.Random(chance.random()), moves)
+        world.run(700)
+        moves.end()
+        world.finish()
+        world.judge()
+        for actor in world.actors:
+            assert actor.is_answered(), f"{actor.name} waits for ever"
+        moved += world.fault_count
+        ends = [end for actor in world.actors for end in actor.log.ends.values()]
+        committed += ends.count(Outcome.OK)
+    print(f"{moved} moves of leaderships, {committed} transactions known as committed")
+    assert committed > moved / 10
+
+
+def test_leaderships_that_move_at_random_leave_nothing_open_and_nothing_torn() -> None:
+    campaign("leaderships", 100)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1_800)
+def test_a_thousand_such_moves() -> None:
+    campaign("many leaderships", 1_000)
