@@ -75,9 +75,7 @@ class ControllerDriver:
     def unwritten(self, end_offset: int, error: Exception) -> None:
         """The disk did not take what was to stand at the offset and above."""
         if self._active is not None:
-            self._active.unwritten(
-                end_offset, ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-            )
+            self._active.unwritten(end_offset, ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
 
     def stop(self) -> None:
         """No more deadlines."""

@@ -2,7 +2,8 @@
 
 Floor: cluster. Duties of the disk go to `metadata_log`, messages wait for their barriers, and
 whoever follows the quorum hears of commits and roles between two steps, never inside one. Time is
-what the node has lived. What goes to other nodes goes through a `Messenger`; a voter alone has none.
+what the node has lived. What goes to other nodes goes through a `Messenger`; a voter alone has
+none.
 """
 
 from __future__ import annotations

@@ -83,16 +83,19 @@ class ActiveController:
         return self._decided([record], None, None, end_offset, now_ms, 0)
 
     def decide(
-        self, order: ControllerInput, waiter: Waiter, end_offset: int, now_ms: int, monotonic_ms: int
+        self,
+        order: ControllerInput,
+        waiter: Waiter,
+        end_offset: int,
+        now_ms: int,
+        monotonic_ms: int,
     ) -> bytes | None:
         """The batch to propose at `end_offset`, the log's end; None where nothing is written.
 
         The waiter may be answered before this returns. ImpossibleRecord for a fault of ours.
         """
         if self._is_full(waiter.host):
-            waiter.refused(
-                ApiError(ErrorCode.REQUEST_TIMED_OUT, "too many orders wait; try again")
-            )
+            waiter.refused(ApiError(ErrorCode.REQUEST_TIMED_OUT, "too many orders wait; try again"))
             return None
         try:
             outcome = self._controller.handle(order, self._base(end_offset), now_ms)
@@ -146,7 +149,9 @@ class ActiveController:
         """Another epoch begins: what is in line may be committed or not, nobody here will know."""
         line, self._line = self._line, deque()
         for one in line:
-            self._refuse(one, ApiError(ErrorCode.NOT_CONTROLLER, "another controller has taken over"))
+            self._refuse(
+                one, ApiError(ErrorCode.NOT_CONTROLLER, "another controller has taken over")
+            )
 
     @property
     def _newest(self) -> MetadataImage:
