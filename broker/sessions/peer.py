@@ -218,10 +218,19 @@ class Peer:
         self._timer_ms = deadline_ms
         # One more, for the loop's clock and ours are cut to milliseconds at different places.
         delay_ms = max(deadline_ms - self._world.clock.monotonic_ms(), 0) + 1
-        self._timer = self._world.later(delay_ms, self._expire)
+        self._timer = self._world.later(delay_ms, self._ring)
+
+    def _ring(self) -> None:
+        """A deadline may have passed while the loop was away: first the sockets are read.
+
+        Two turns, for libuv calls timers, and what they want next, before it looks at sockets.
+        """
+        self._timer = None
+        self._world.soon(self._world.soon, self._expire)
 
     def _expire(self) -> None:
-        self._timer = None
+        if self._end is not None:
+            return
         now_ms = self._world.clock.monotonic_ms()
         due = [number for number, one in self._asked.items() if one.deadline_ms <= now_ms]
         overdue = [self._asked.pop(number) for number in due]
