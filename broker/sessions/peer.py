@@ -151,13 +151,19 @@ class Peer:
 
     def take(self, frames: Iterator[memoryview]) -> None:
         """Answers have come."""
-        try:
-            for frame in frames:
-                self._answer(frame)
-                if self._end is not None:
+        while self._end is None:
+            try:
+                frame = next(frames, None)
+                if frame is None:
                     return
-        except WireError as error:
-            self._break(str(error))
+                read = self._read(frame)
+            except WireError as error:
+                self._break(str(error))
+                return
+            # Outside: a fault of whoever hears it is none of the link's.
+            if read is not None:
+                answered, answer = read
+                answered(answer)
 
     def drained(self) -> None:
         """All that was asked has left; nobody waits for that."""
@@ -168,13 +174,14 @@ class Peer:
 
     # Inside.
 
-    def _answer(self, frame: memoryview) -> None:
+    def _read(self, frame: memoryview) -> tuple[Answered, Any] | None:
+        """Whom an answer is for, and what it says; None where nobody waits for it any more."""
         if len(frame) < _CORRELATION.size:
             raise WireError(f"an answer of {len(frame)} bytes")
         (correlation_id,) = _CORRELATION.unpack_from(frame)
         if correlation_id in self._given_up:
             self._given_up.discard(correlation_id)
-            return
+            return None
         asked = self._asked.get(correlation_id)
         if asked is None:
             raise WireError(f"an answer to request {correlation_id}, which was not asked here")
@@ -183,7 +190,7 @@ class Peer:
         if end != len(frame):
             raise WireError(f"{len(frame) - end} bytes behind the answer {correlation_id}")
         del self._asked[correlation_id]
-        asked.answered(answer)
+        return asked.answered, answer
 
     def _break(self, reason: str) -> None:
         """The other side does not keep to the protocol."""

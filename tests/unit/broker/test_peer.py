@@ -12,6 +12,7 @@ import pytest
 from broker.config import Listener
 from broker.sessions.peer import ASKED_MAX, CORRELATION_IDS, CorrelationIds, Peer
 from broker.world import Address, End, Link
+from protocol.errors import WireError
 from protocol.messages.api import ApiKey
 from protocol.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
 from protocol.messages.headers import decode_request_header, encode_response
@@ -285,6 +286,21 @@ def test_who_hears_of_an_answer_may_ask_again_or_close(scene: Scene) -> None:
     scene.run()
     assert journal == ["first"]
     assert list(scene.told.values()) == [[End.CLOSED], [End.CLOSED]]
+
+
+def test_a_fault_of_whoever_hears_an_answer_is_none_of_the_link(scene: Scene) -> None:
+    other = scene.stand()
+
+    def faulty(answer: Any) -> None:
+        raise WireError("of somebody's own making")
+
+    deadline_ms = scene.world.clock.monotonic_ms() + PATIENT_MS
+    number = scene.peer.ask(ApiVersionsRequest(), VERSION, deadline_ms, faulty, print)
+    scene.run()
+    other.answer(number)
+    with pytest.raises(WireError, match="own making"):
+        scene.run()
+    assert (scene.peer.is_open, scene.ends) == (True, [])
 
 
 def test_every_request_ends_once_whatever_the_network_does() -> None:
