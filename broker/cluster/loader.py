@@ -21,15 +21,15 @@ from broker.metadata.records import (
     UnknownMetadataRecord,
     decode_record,
 )
-from broker.world import Soon
+from broker.metadata.snapshot import between
 from protocol.log import fields
 from protocol.types import Uuid
-from protocol.wire.records import iterate_records, read_header
+from protocol.wire.records import iterate_batches, iterate_records, read_header
 
 logger = logging.getLogger(__name__)
 
 SLICE_BYTES = 1 << 20
-"""Of the log, read at a time; what comes behind it is for the next turn of the loop."""
+"""Of the log, read at a time."""
 
 
 class Publisher(Protocol):
@@ -45,16 +45,17 @@ class Publisher(Protocol):
 class Loader:
     """Keeps the image of what is committed. `moved(image)` comes whenever it has moved."""
 
-    def __init__(self, log: MetadataLog, soon: Soon) -> None:
+    def __init__(self, log: MetadataLog) -> None:
         self.image = MetadataImage()
         self.removed_ids: set[Uuid] = set()
         """Topics that the log has removed: their folders may go."""
         self.moved: Callable[[MetadataImage], None] = lambda image: None
         self._log = log
-        self._soon = soon
         self._publisher: Publisher | None = None
         self._committed_offset = 0
         self._batches: deque[bytes] = deque()
+        self._installed: MetadataImage | None = None
+        """The image of a snapshot that is to take the place of all that was replayed."""
         self._is_applying = False
         self._is_replaying = False
 
@@ -76,6 +77,24 @@ class Loader:
         if self._publisher is None:
             self._replay_all()
         else:
+            self._go_on()
+
+    def installed(self, content: bytes, end_offset: int) -> None:
+        """The log begins anew behind a snapshot: take its image, in one step from the one before.
+
+        It is brought into force behind what is being applied.
+        """
+        delta = MetadataDelta(MetadataImage())
+        for _, batch in iterate_batches(content):
+            self._replay(delta, bytes(batch))
+        image = delta.image(end_offset)
+        self._committed_offset = end_offset
+        self._batches.clear()
+        if self._publisher is None:
+            self.image = image
+            self.moved(image)
+        else:
+            self._installed = image
             self._go_on()
 
     def _replay_all(self) -> None:
@@ -101,8 +120,14 @@ class Loader:
             return
         self._is_replaying = True
         try:
-            while not self._is_applying and (batch := self._next()) is not None:
-                self._commit(batch)
+            while not self._is_applying:
+                if (image := self._installed) is not None:
+                    self._installed = None
+                    self._apply(between(self.image, image), image)
+                elif (batch := self._next()) is not None:
+                    self._commit(batch)
+                else:
+                    break
         finally:
             self._is_replaying = False
 

@@ -67,11 +67,22 @@ class Metadata:
         this returns. `host` has given the order; None for the node itself."""
         self.controller.submit(order, Waiter(reply, refused, host))
 
-    def start(self) -> None:
-        """Replay, and be elected where this is the only voter, before anybody is served.
+    def submit_now(self, order: ControllerInput) -> Any:
+        """Decide before anybody is served; returns the reply, raises what the disk refuses."""
+        replies: list[Any] = []
+        refusals: list[ApiError] = []
+        self.submit(order, replies.append, refusals.append)
+        for error in refusals:
+            raise self._refusal or error
+        return replies.pop()
+
+    def start(self, snapshot: Snapshot) -> None:
+        """Replay the log behind a snapshot, and be elected where this is the only voter, before
+        anybody is served.
 
         Raises what the disk refuses, UnknownMetadataRecord for the log of a later version.
         """
+        self.installed(snapshot)
         self.quorum.start()
         if self._refusal is not None:
             raise self._refusal
@@ -93,7 +104,7 @@ class Metadata:
         self.loader.committed(offset)
 
     def installed(self, snapshot: Snapshot) -> None:
-        self.loader.installed(snapshot)
+        self.loader.installed(snapshot.content, snapshot.snapshot_id.end_offset)
 
     def role(self, role: RoleChange) -> None:
         self.controller.role(role, self.image)

@@ -118,6 +118,11 @@ class QuorumDriver:
         """The offset that the next batch of this leader gets."""
         return self.quorum.replica.log.end_offset
 
+    @property
+    def epoch(self) -> int:
+        """The newest epoch known here."""
+        return self.quorum.replica.epoch
+
     def start(self) -> None:
         """Begin; a voter alone leads when this returns, if the disk takes what it writes."""
         self.handle(Tick())
