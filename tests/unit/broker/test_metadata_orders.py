@@ -204,14 +204,15 @@ def test_records_of_topics_that_are_gone_do_not_keep_the_broker_from_its_start(
     end_offset = metadata.image.end_offset
     records = impossible_records()
     # As an earlier version wrote them, which did not replay before it wrote.
-    metadata._append(records, rig.clock.now_ms())
-    rig.flusher.mark(metadata._log)
+    rig.commit(*records)
+    caplog.clear()
     restart(rig)
     image = rig.broker.parts.metadata.image
     assert list(image.topics) == ["kept"]
     assert not image.configs
-    # The offsets go on: the next record, of this start, stands behind those that were skipped.
-    assert image.brokers[1].broker_epoch == end_offset + len(records)
+    # The offsets go on: behind those that were skipped stands the leader of this life's epoch, and
+    # then its registration.
+    assert image.brokers[1].broker_epoch == end_offset + len(records) + 1
     skipped = [one for one in caplog.records if "skipped" in one.message]
     assert len(skipped) == len(records)
     rig.create("later")
@@ -222,14 +223,14 @@ def test_what_cannot_be_replayed_does_not_reach_the_disk(
     rig: Rig, record: MetadataRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     metadata = rig.broker.parts.metadata
-    before = metadata._log.log_end_offset
+    before = metadata.log.log.log_end_offset
     with monkeypatch.context() as faulty:
-        faulty.setattr(metadata._controller, "handle", lambda *_: Outcome([record], None))
+        faulty.setattr(rig.broker._controller, "handle", lambda *_: Outcome([record], None))
         with pytest.raises(ImpossibleRecord):
             order_ids(rig, 1)
         with pytest.raises(ImpossibleRecord):
             metadata.submit_now(AllocateProducerIds(1, 0))
-    assert metadata._log.log_end_offset == before
+    assert metadata.log.log.log_end_offset == before
     rig.create("later")
     restart(rig)
     assert "later" in rig.broker.parts.metadata.image.topics
