@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from broker.cluster.duties import AtOnce, Duties
 from broker.cluster.snapshots import Snapshot, SnapshotFiles
-from broker.metadata.image import METADATA_TOPIC
+from broker.metadata.image import METADATA_PARTITION
 from broker.quorum import vote_file
 from broker.quorum.events import FetchAnswer, FetchSnapshotAnswer
 from broker.quorum.ready import LogRead, SnapshotPiece, SnapshotRead
@@ -31,15 +31,11 @@ from broker.storage.truncation import Truncation
 from broker.world import Clock, Jobs, World
 from protocol.errors import ErrorCode, WireError
 from protocol.log import fields
-from protocol.types import TopicPartition, Uuid
 from protocol.wire.records import iterate_batches
 
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
-
-METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
-METADATA_TOPIC_ID = Uuid(int=1)
 
 RETRY_MS = 1_000
 """How long to wait before a vote or a truncation that the disk has refused is tried again."""

@@ -15,12 +15,7 @@ from broker.cluster import quorum_state
 from broker.cluster.controller_driver import ControllerDriver
 from broker.cluster.loader import Loader
 from broker.cluster.metadata import Metadata
-from broker.cluster.metadata_log import (
-    METADATA_PARTITION,
-    METADATA_TOPIC_ID,
-    Hands,
-    MetadataLog,
-)
+from broker.cluster.metadata_log import Hands, MetadataLog
 from broker.cluster.quorum_driver import NoMessenger, QuorumDriver
 from broker.commitments import Waits
 from broker.config import BrokerConfig, InForce, LogConfig
@@ -29,7 +24,12 @@ from broker.controller.controller import Controller
 from broker.controller.outcome import RegisterBroker
 from broker.fetch.fetches import Fetches
 from broker.fetch.listing import Listings
-from broker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from broker.metadata.image import (
+    METADATA_PARTITION,
+    METADATA_TOPIC_ID,
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+)
 from broker.metrics.metrics import Metrics
 from broker.node.parts import Parts
 from broker.node.publisher import NodePublisher, reconfigure
@@ -62,7 +62,7 @@ from broker.storage.log import Log
 from broker.storage.log_manager import LogManager, OpenReport
 from broker.world import Listening, World
 from protocol.log import fields
-from protocol.messages.api import ApiKey
+from protocol.messages.api import SERVED, ApiKey
 from protocol.types import random_uuid
 
 logger = logging.getLogger(__name__)
@@ -219,7 +219,7 @@ class Broker:
             self.metrics.flushes.add,
         )
         me = ReplicaKey(config.node_id, self._logs.directory_id)
-        state = quorum_state.recover(self._disk, log, me)
+        state = quorum_state.recover_alone(self._disk, log, me)
         quorum = Quorum(
             me,
             config.cluster_id,
@@ -275,7 +275,7 @@ class Broker:
 
     def _open_sessions(self, parts: Parts) -> None:
         world, metrics = self._world, self.metrics
-        self.dispatcher = Dispatcher(client_table(parts), metrics, lane_of)
+        self.dispatcher = Dispatcher(client_table(parts), SERVED, metrics, lane_of)
         self.short = QuickProduces(parts.produces, metrics.times_of(ApiKey.PRODUCE))
         budget = TurnBudget(world.turn_ns, world.soon)
         for name in self.config.listeners:

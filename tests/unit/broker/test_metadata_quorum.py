@@ -8,8 +8,6 @@ from broker.cluster.controller_driver import ControllerDriver
 from broker.cluster.loader import Loader
 from broker.cluster.metadata import Metadata
 from broker.cluster.metadata_log import (
-    METADATA_PARTITION,
-    METADATA_TOPIC_ID,
     Hands,
     MetadataLog,
 )
@@ -19,7 +17,7 @@ from broker.controller.active import Limits
 from broker.controller.controller import Controller
 from broker.controller.outcome import AllocateProducerIds, RegisterBroker
 from broker.metadata.features import METADATA_LEVEL, METADATA_VERSION
-from broker.metadata.image import MetadataDelta
+from broker.metadata.image import METADATA_PARTITION, METADATA_TOPIC_ID, MetadataDelta
 from broker.metadata.records import (
     TOPIC_RESOURCE,
     ConfigRecord,
@@ -59,7 +57,7 @@ def started(disk: SimDisk, world: SimWorld) -> tuple[Metadata, int]:
     log = logs.create(METADATA_PARTITION, METADATA_TOPIC_ID, LogConfig(), NOW)
     own = MetadataLog(disk, logs, log, world, lambda *refusal: None)
     me = ReplicaKey(config.node_id, logs.directory_id)
-    state = quorum_state.recover(disk, own, me)
+    state = quorum_state.recover_alone(disk, own, me)
     quorum = Quorum(
         me,
         config.cluster_id,
