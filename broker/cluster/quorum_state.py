@@ -69,10 +69,12 @@ def found(disk: Disk, log: MetadataLog, voters: VoterSet) -> None:
     log.snapshots.write(BOOTSTRAP, build_snapshot(BOOTSTRAP, voters, []))
 
 
-def recover(disk: Disk, log: MetadataLog) -> QuorumState | None:
+def recover(disk: Disk, log: MetadataLog, *, may_begin_anew: bool = False) -> QuorumState | None:
     """Read the state; None where nothing says who votes, and no quorum has written here.
 
-    Raises FolderError when the folder is damaged.
+    `may_begin_anew`: a snapshot may be one that was fetched when the log was behind it, and the
+    power failed before the log had been begun anew there; that is done now. Raises FolderError
+    when the folder is damaged.
     """
     folder = log.log.folder
     election = _read_vote(disk, folder)
@@ -87,6 +89,8 @@ def recover(disk: Disk, log: MetadataLog) -> QuorumState | None:
             "has forgotten its vote could give a second one; put it back",
         )
     snapshot_end = snapshot.snapshot_id.end_offset
+    if may_begin_anew and snapshot_end > log.log.log_end_offset:
+        log.begin_anew(snapshot_end)
     if not log.log.log_start_offset <= snapshot_end <= log.log.log_end_offset:
         raise FolderError(
             folder,

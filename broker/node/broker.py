@@ -17,6 +17,7 @@ from broker.cluster.loader import Loader
 from broker.cluster.metadata import Metadata
 from broker.cluster.metadata_log import Hands, MetadataLog
 from broker.cluster.quorum_driver import NoMessenger, QuorumDriver
+from broker.cluster.snapshotter import SNAPSHOT_BYTES, Snapshotter
 from broker.commitments import Waits
 from broker.config import BrokerConfig, InForce, LogConfig
 from broker.controller.active import Limits
@@ -69,9 +70,9 @@ logger = logging.getLogger(__name__)
 
 SESSION_SWEEP_MS = 1_000
 
-METADATA_CONFIG = LogConfig(segment_ms=LONG_MAX)
-"""Settings of its own: those of the node are about what clients write. What the quorum writes has
-no timestamps, so a segment's age says nothing."""
+METADATA_CONFIG = LogConfig(segment_bytes=SNAPSHOT_BYTES, segment_ms=LONG_MAX)
+"""Settings of its own: those of the node are about what clients write. A segment goes when two
+snapshots lie behind it; its age says nothing, for what the quorum writes has no timestamps."""
 
 RETRY_MS = 2_000
 """How often the folders, markers and tombstones are tried again that a full disk has refused."""
@@ -239,6 +240,7 @@ class Broker:
             driver,
             Loader(log),
             ControllerDriver(controller, limits, driver, world),
+            Snapshotter(log, driver, world.clock),
         )
         metadata.start(state.snapshot)
         reconfigure(config, metadata.image, self.settings, controller)
@@ -256,6 +258,8 @@ class Broker:
             parts.checkpoints,
             self.worker,
         )
+        metadata = parts.metadata
+        metadata.snapshotter.trimmed = lambda offset: house.trim(metadata.log.log, offset)
         house.repeat(SESSION_SWEEP_MS, lambda: self.sessions.sweep(clock.monotonic_ms()))
         warnings = self.metrics.warnings
         house.repeat(SESSION_SWEEP_MS, lambda: warnings.close_due(clock.monotonic_ms()))

@@ -20,6 +20,7 @@ from broker.cluster.messenger import LinkMessenger
 from broker.cluster.metadata import Metadata
 from broker.cluster.metadata_log import Hands, MetadataLog
 from broker.cluster.quorum_driver import QuorumDriver
+from broker.cluster.snapshotter import SnapshotLimits, Snapshotter
 from broker.config import InForce, Listener, LogConfig
 from broker.controller.active import Limits
 from broker.controller.controller import Controller
@@ -54,6 +55,9 @@ from tests.unit.storage.kit import broker_config
 
 PORT = 9095
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+SNAPSHOTS = SnapshotLimits(records=12)
+LOG_CONFIG = LogConfig(segment_bytes=600, segment_ms=2**62)
+NOW_MS = 2**40
 JOB_MS = (0, 12)
 """What a sync and the like take."""
 NO_SHORT_WAY: Any = SimpleNamespace(start=lambda *asked: False)
@@ -105,11 +109,11 @@ class MetadataNode:
         log = MetadataLog(
             self.disk,
             logs,
-            logs.create(METADATA_PARTITION, METADATA_TOPIC_ID, LogConfig(), now_ms),
+            logs.create(METADATA_PARTITION, METADATA_TOPIC_ID, LOG_CONFIG, now_ms),
             world,
             lambda *refusal: None,
         )
-        state = quorum_state.recover(self.disk, log)
+        state = quorum_state.recover(self.disk, log, may_begin_anew=True)
         if state is None:
             quorum_state.found(self.disk, log, cluster.voters)
             state = quorum_state.recover(self.disk, log)
@@ -130,7 +134,9 @@ class MetadataNode:
         controller = ControllerDriver(
             Controller(config, world.chance), Limits(1_000, 1_000), driver, world
         )
-        self.metadata = Metadata(log, driver, Loader(log), controller)
+        snapshotter = Snapshotter(log, driver, world.clock, SNAPSHOTS)
+        snapshotter.trimmed = lambda offset: self._drop(log, logs, offset)
+        self.metadata = Metadata(log, driver, Loader(log), controller, snapshotter)
         driver.following = Watched(self, self.metadata)
         self._listen(world, config, messenger)
         self.metadata.start(state.snapshot)
@@ -159,6 +165,13 @@ class MetadataNode:
         )
         at: Listener = config.listeners[BROKER_LISTENER]
         world.listen(BROKER_LISTENER, at, lambda: Session(reception)).open()
+
+    def _drop(self, log: MetadataLog, logs: LogManager, offset: int) -> None:
+        """Drop what the log no longer begins with, as housekeeping would, at once."""
+        logs.checkpoint(frees_room=True).perform()
+        dropped = log.log.drop_below(offset, NOW_MS)
+        if dropped is not None:
+            dropped.perform()
 
     def kill(self) -> None:
         """The process ends; what it has written is in the page cache."""
