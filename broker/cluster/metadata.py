@@ -14,6 +14,7 @@ from broker.cluster.loader import Loader, Publisher
 from broker.cluster.metadata_log import Hands, MetadataLog
 from broker.cluster.quorum_driver import QuorumDriver
 from broker.cluster.snapshots import Snapshot
+from broker.cluster.snapshotter import Snapshotter
 from broker.controller.active import Waiter
 from broker.controller.controller import ControllerInput
 from broker.metadata.image import MetadataImage
@@ -31,13 +32,16 @@ class Metadata:
         quorum: QuorumDriver,
         loader: Loader,
         controller: ControllerDriver,
+        snapshotter: Snapshotter,
     ) -> None:
         self.log = log
         self.quorum = quorum
         self.loader = loader
         self.controller = controller
+        self.snapshotter = snapshotter
         self._refusal: Exception | None = None
-        loader.moved = controller.moved
+        self._is_serving = False
+        loader.moved = self._moved
         quorum.following = self
 
     @property
@@ -89,6 +93,7 @@ class Metadata:
 
     def serve(self, publisher: Publisher, hands: Hands) -> None:
         """From here on others live by the image, and the disk is waited for in threads."""
+        self._is_serving = True
         self.loader.serve(publisher)
         self.log.work_in(hands)
 
@@ -104,6 +109,7 @@ class Metadata:
         self.loader.committed(offset)
 
     def installed(self, snapshot: Snapshot) -> None:
+        self.snapshotter.begun(snapshot.snapshot_id.end_offset)
         self.loader.installed(snapshot.content, snapshot.snapshot_id.end_offset)
 
     def role(self, role: RoleChange) -> None:
@@ -112,3 +118,10 @@ class Metadata:
     def unwritten(self, end_offset: int, error: Exception) -> None:
         self._refusal = error
         self.controller.unwritten(end_offset, error)
+
+    # What the loader says.
+
+    def _moved(self, image: MetadataImage) -> None:
+        self.controller.moved(image)
+        if self._is_serving:
+            self.snapshotter.moved(image)

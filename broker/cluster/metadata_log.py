@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from broker.cluster.duties import AtOnce, Duties
 from broker.cluster.snapshots import Snapshot, SnapshotFiles
-from broker.metadata.image import METADATA_TOPIC
+from broker.metadata.image import METADATA_PARTITION
 from broker.quorum import vote_file
 from broker.quorum.events import FetchAnswer, FetchSnapshotAnswer
 from broker.quorum.ready import LogRead, SnapshotPiece, SnapshotRead
@@ -31,15 +31,11 @@ from broker.storage.truncation import Truncation
 from broker.world import Clock, Jobs, World
 from protocol.errors import ErrorCode, WireError
 from protocol.log import fields
-from protocol.types import TopicPartition, Uuid
 from protocol.wire.records import iterate_batches
 
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
-
-METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
-METADATA_TOPIC_ID = Uuid(int=1)
 
 RETRY_MS = 1_000
 """How long to wait before a vote or a truncation that the disk has refused is tried again."""
@@ -194,6 +190,12 @@ class MetadataLog:
         self.is_cutting = True
         self.duties.give(begin)
 
+    def begin_anew(self, offset: int) -> None:
+        """At a start: drop the log, and go on at the offset."""
+        job = self._logs.begin_reset(self.log, offset, self._clock.now_ms())
+        self.log.truncated(job.perform())
+        self.log.advance_high_watermark(offset)
+
     def _cut(self, job: Truncation | None, done: Done) -> None:
         def taken_over(loaded: Loaded) -> None:
             self.log.truncated(loaded)
@@ -206,7 +208,24 @@ class MetadataLog:
         else:
             self._insist(lambda: self._hands.files, job.perform, taken_over)
 
-    # Snapshots.
+    def do(self, job: Callable[[], T], done: Callable[[T], None], refused: Done) -> None:
+        """Have a job done behind all that was asked before; `refused` where there is no room."""
+
+        def begin(finish: Done) -> None:
+            def did(result: T) -> None:
+                done(result)
+                finish()
+
+            def failed(error: Exception) -> None:
+                self._refused(error)
+                refused()
+                finish()
+
+            self._hands.own.run(job, did, failed)
+
+        self.duties.give(begin)
+
+    # Snapshots that are fetched.
 
     def write_piece(self, piece: SnapshotPiece) -> None:
         """Write a piece of a snapshot that is being fetched; it need not be durable."""
@@ -214,15 +233,8 @@ class MetadataLog:
         def job() -> None:
             self.snapshots.write_piece(piece.snapshot_id, piece.position, piece.data)
 
-        def begin(finish: Done) -> None:
-            def failed(error: Exception) -> None:
-                # Without it the snapshot is not whole, which its storing finds.
-                self._refused(error)
-                finish()
-
-            self._hands.own.run(job, lambda _: finish(), failed)
-
-        self.duties.give(begin)
+        # One that is refused is missed when the whole is stored.
+        self.do(job, lambda _: None, lambda: None)
 
     def store(
         self, snapshot_id: SnapshotId, stored: Callable[[Snapshot], None], spoiled: Done

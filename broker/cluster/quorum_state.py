@@ -41,29 +41,56 @@ class QuorumState(NamedTuple):
     voters: VoterHistory
 
 
-def recover(disk: Disk, log: MetadataLog, me: ReplicaKey) -> QuorumState:
-    """Read the state of a node that is configured alone; one that has none is made the only voter.
+def recover_alone(disk: Disk, log: MetadataLog, me: ReplicaKey) -> QuorumState:
+    """The state of a node that is configured alone; one that has none is made the only voter.
 
     Raises FolderError when the folder is damaged, or another node's, or one of several voters';
     DiskError for what the disk refuses.
+    """
+    state = recover(disk, log)
+    if state is None:
+        found(disk, log, VoterSet([Voter(me)]))
+        state = recover(disk, log)
+        assert state is not None
+    if list(state.voters.latest) != [me]:
+        raise FolderError(
+            log.log.folder,
+            f"the metadata names as its voters {_named(state.voters.latest)}; this is {_name(me)}, "
+            "and it is configured to be the only one: give it the folder it had, or an empty one",
+        )
+    return state
+
+
+def found(disk: Disk, log: MetadataLog, voters: VoterSet) -> None:
+    """Begin a quorum: durably, the vote file first. Called again it does the same again."""
+    if _read_vote(disk, log.log.folder) is None:
+        vote = vote_file.encode(ElectionState(EPOCH_BEFORE_VOTES))
+        disk.replace(vote_path(log.log.folder), vote, is_durable=True)
+    log.snapshots.write(BOOTSTRAP, build_snapshot(BOOTSTRAP, voters, []))
+
+
+def recover(disk: Disk, log: MetadataLog, *, may_begin_anew: bool = False) -> QuorumState | None:
+    """Read the state; None where nothing says who votes, and no quorum has written here.
+
+    `may_begin_anew`: a snapshot may be one that was fetched when the log was behind it, and the
+    power failed before the log had been begun anew there; that is done now. Raises FolderError
+    when the folder is damaged.
     """
     folder = log.log.folder
     election = _read_vote(disk, folder)
     snapshot = log.snapshots.newest()
     if snapshot is None:
         _refuse_lost_voters(log)
-        election = election or ElectionState(EPOCH_BEFORE_VOTES)
-        disk.replace(vote_path(folder), vote_file.encode(election), is_durable=True)
-        log.snapshots.write(BOOTSTRAP, build_snapshot(BOOTSTRAP, VoterSet([Voter(me)]), []))
-        snapshot = log.snapshots.newest()
-        assert snapshot is not None
-    elif election is None:
+        return None
+    if election is None:
         raise FolderError(
             folder,
             f"names the voters of its cluster, but {vote_file.FILE_NAME} is missing: a voter that "
             "has forgotten its vote could give a second one; put it back",
         )
     snapshot_end = snapshot.snapshot_id.end_offset
+    if may_begin_anew and snapshot_end > log.log.log_end_offset:
+        log.begin_anew(snapshot_end)
     if not log.log.log_start_offset <= snapshot_end <= log.log.log_end_offset:
         raise FolderError(
             folder,
@@ -78,7 +105,6 @@ def recover(disk: Disk, log: MetadataLog, me: ReplicaKey) -> QuorumState:
         )
     voters = VoterHistory(snapshot.voters)
     _read_voters(log, voters)
-    _refuse_others(folder, voters.latest, me)
     return QuorumState(
         snapshot,
         election,
@@ -139,16 +165,9 @@ def _control_batches(log: MetadataLog) -> Iterator[bytes]:
                 yield batch
 
 
-def _refuse_others(folder: str, voters: VoterSet, me: ReplicaKey) -> None:
-    """Whoever is not exactly the only voter must not lead."""
-    if list(voters) == [me]:
-        return
-    named = ", ".join(
-        f"broker {key.node_id} with directory {uuid_to_base64(key.directory_id)}" for key in voters
-    )
-    raise FolderError(
-        folder,
-        f"the metadata names as its voters {named}; this is broker {me.node_id} with directory "
-        f"{uuid_to_base64(me.directory_id)}, and it is configured to be the only one: give it the "
-        "folder it had, or an empty one",
-    )
+def _named(voters: VoterSet) -> str:
+    return ", ".join(_name(key) for key in voters)
+
+
+def _name(key: ReplicaKey) -> str:
+    return f"broker {key.node_id} with directory {uuid_to_base64(key.directory_id)}"

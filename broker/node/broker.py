@@ -15,13 +15,9 @@ from broker.cluster import quorum_state
 from broker.cluster.controller_driver import ControllerDriver
 from broker.cluster.loader import Loader
 from broker.cluster.metadata import Metadata
-from broker.cluster.metadata_log import (
-    METADATA_PARTITION,
-    METADATA_TOPIC_ID,
-    Hands,
-    MetadataLog,
-)
+from broker.cluster.metadata_log import Hands, MetadataLog
 from broker.cluster.quorum_driver import NoMessenger, QuorumDriver
+from broker.cluster.snapshotter import SNAPSHOT_BYTES, Snapshotter
 from broker.commitments import Waits
 from broker.config import BrokerConfig, InForce, LogConfig
 from broker.controller.active import Limits
@@ -29,7 +25,12 @@ from broker.controller.controller import Controller
 from broker.controller.outcome import RegisterBroker
 from broker.fetch.fetches import Fetches
 from broker.fetch.listing import Listings
-from broker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from broker.metadata.image import (
+    METADATA_PARTITION,
+    METADATA_TOPIC_ID,
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+)
 from broker.metrics.metrics import Metrics
 from broker.node.parts import Parts
 from broker.node.publisher import NodePublisher, reconfigure
@@ -62,16 +63,16 @@ from broker.storage.log import Log
 from broker.storage.log_manager import LogManager, OpenReport
 from broker.world import Listening, World
 from protocol.log import fields
-from protocol.messages.api import ApiKey
+from protocol.messages.api import SERVED, ApiKey
 from protocol.types import random_uuid
 
 logger = logging.getLogger(__name__)
 
 SESSION_SWEEP_MS = 1_000
 
-METADATA_CONFIG = LogConfig(segment_ms=LONG_MAX)
-"""Settings of its own: those of the node are about what clients write. What the quorum writes has
-no timestamps, so a segment's age says nothing."""
+METADATA_CONFIG = LogConfig(segment_bytes=SNAPSHOT_BYTES, segment_ms=LONG_MAX)
+"""Settings of its own: those of the node are about what clients write. A segment goes when two
+snapshots lie behind it; its age says nothing, for what the quorum writes has no timestamps."""
 
 RETRY_MS = 2_000
 """How often the folders, markers and tombstones are tried again that a full disk has refused."""
@@ -219,7 +220,7 @@ class Broker:
             self.metrics.flushes.add,
         )
         me = ReplicaKey(config.node_id, self._logs.directory_id)
-        state = quorum_state.recover(self._disk, log, me)
+        state = quorum_state.recover_alone(self._disk, log, me)
         quorum = Quorum(
             me,
             config.cluster_id,
@@ -239,6 +240,7 @@ class Broker:
             driver,
             Loader(log),
             ControllerDriver(controller, limits, driver, world),
+            Snapshotter(log, driver, world.clock),
         )
         metadata.start(state.snapshot)
         reconfigure(config, metadata.image, self.settings, controller)
@@ -256,6 +258,8 @@ class Broker:
             parts.checkpoints,
             self.worker,
         )
+        metadata = parts.metadata
+        metadata.snapshotter.trimmed = lambda offset: house.trim(metadata.log.log, offset)
         house.repeat(SESSION_SWEEP_MS, lambda: self.sessions.sweep(clock.monotonic_ms()))
         warnings = self.metrics.warnings
         house.repeat(SESSION_SWEEP_MS, lambda: warnings.close_due(clock.monotonic_ms()))
@@ -275,7 +279,7 @@ class Broker:
 
     def _open_sessions(self, parts: Parts) -> None:
         world, metrics = self._world, self.metrics
-        self.dispatcher = Dispatcher(client_table(parts), metrics, lane_of)
+        self.dispatcher = Dispatcher(client_table(parts), SERVED, metrics, lane_of)
         self.short = QuickProduces(parts.produces, metrics.times_of(ApiKey.PRODUCE))
         budget = TurnBudget(world.turn_ns, world.soon)
         for name in self.config.listeners:

@@ -86,6 +86,8 @@ class Peer:
         self._unsent: list[Any] = []
         """Requests that wait for the link, as chunks."""
         self._asked: dict[int, Asked] = {}
+        self.has_answered = False
+        """Whether the other side has ever answered here, as the protocol wants it."""
         self._given_up: set[int] = set()
         """Whose deadline has passed: their answers may still come."""
         self._timer: Cancel | None = None
@@ -181,6 +183,7 @@ class Peer:
         (correlation_id,) = _CORRELATION.unpack_from(frame)
         if correlation_id in self._given_up:
             self._given_up.discard(correlation_id)
+            self.has_answered = True
             return None
         asked = self._asked.get(correlation_id)
         if asked is None:
@@ -190,6 +193,7 @@ class Peer:
         if end != len(frame):
             raise WireError(f"{len(frame) - end} bytes behind the answer {correlation_id}")
         del self._asked[correlation_id]
+        self.has_answered = True
         return asked.answered, answer
 
     def _break(self, reason: str) -> None:
@@ -211,9 +215,10 @@ class Peer:
         asked, self._asked = self._asked, {}
         self._unsent.clear()
         self._given_up.clear()
+        # First, so that who asks again when he hears of it finds another link.
+        self._world.soon(self._on_end, end)
         for one in asked.values():
             self._world.soon(one.failed, end)
-        self._world.soon(self._on_end, end)
 
     # Deadlines.
 

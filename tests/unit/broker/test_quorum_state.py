@@ -7,12 +7,11 @@ import pytest
 
 from broker.cluster import quorum_state
 from broker.cluster.metadata_log import (
-    METADATA_PARTITION,
-    METADATA_TOPIC_ID,
     MetadataLog,
     vote_path,
 )
 from broker.config import LogConfig
+from broker.metadata.image import METADATA_PARTITION, METADATA_TOPIC_ID
 from broker.quorum import vote_file
 from broker.quorum.control_records import LeaderChange, build_control_batch
 from broker.quorum.snapshot import BOOTSTRAP, SnapshotId, build_snapshot, file_name
@@ -38,7 +37,7 @@ def opened(disk: SimDisk) -> MetadataLog:
 
 
 def recovered(disk: SimDisk, me: ReplicaKey = ME) -> quorum_state.QuorumState:
-    return quorum_state.recover(disk, opened(disk), me)
+    return quorum_state.recover_alone(disk, opened(disk), me)
 
 
 def again(disk: SimDisk) -> SimDisk:
@@ -92,7 +91,7 @@ def test_wherever_the_power_fails_while_a_voter_is_made_the_next_start_goes_on()
 
         disk.refuses = refuses
         try:
-            quorum_state.recover(disk, log, ME)
+            quorum_state.recover_alone(disk, log, ME)
             is_whole = True
         except DiskError:
             is_whole = False
@@ -154,7 +153,7 @@ def test_what_is_not_whole_is_refused(
 ) -> None:
     disk = SimDisk()
     log = opened(disk)
-    quorum_state.recover(disk, log, ME)
+    quorum_state.recover_alone(disk, log, ME)
     log.save_vote(ElectionState(2, ME), lambda: None)
     write_leader(log, 2)
     harm(disk, log)
