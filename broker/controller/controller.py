@@ -26,7 +26,7 @@ from broker.controller.topics import (
     create_topics,
     delete_topics,
 )
-from broker.metadata.image import MetadataImage
+from broker.metadata.image import METADATA_TOPIC_ID, MetadataImage
 from protocol.messages.configs import AlterConfigsRequest, IncrementalAlterConfigsRequest
 from protocol.messages.topics import (
     CreatePartitionsRequest,
@@ -46,7 +46,7 @@ ControllerInput = (
     | AllocateProducerIds
 )
 
-RESERVED_IDS = frozenset({ZERO_UUID, Uuid(int=1)})
+RESERVED_IDS = frozenset({ZERO_UUID, METADATA_TOPIC_ID})
 """No topic may have Kafka's null id or the id of the metadata log."""
 
 

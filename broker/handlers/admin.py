@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker.cluster.metadata_driver import MetadataDriver
+from broker.cluster.metadata import Metadata
 from broker.controller.controller import ControllerInput
 from broker.sessions.call import Call
 from protocol.errors import ApiError, ErrorCode
@@ -30,7 +30,7 @@ TIMED_OUT = ErrorCode.REQUEST_TIMED_OUT
 class TopicHandlers:
     """Topics made, deleted and grown."""
 
-    def __init__(self, metadata: MetadataDriver) -> None:
+    def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
 
     def create_topics(self, call: Call, request: CreateTopicsRequest) -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from functools import partial
 
-from broker.cluster.metadata_driver import MetadataDriver
+from broker.cluster.metadata import Metadata
 from broker.config import InForce
 from broker.controller.outcome import CreateOwnTopic
 from broker.handlers.transactions import with_topic
@@ -69,7 +69,7 @@ class ClusterHandlers:
 
     def __init__(
         self,
-        metadata: MetadataDriver,
+        metadata: Metadata,
         settings: InForce,
         groups: GroupCoordinator,
         transactions: TxnCoordinator,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker.cluster.metadata_driver import MetadataDriver
+from broker.cluster.metadata import Metadata
 from broker.config import InForce
 from broker.handlers.loggers import LOGGER_RESOURCE, alter_loggers, describe_loggers
 from broker.metadata.configs import describe_configs as describe
@@ -31,7 +31,7 @@ from protocol.messages.configs import (
 class ConfigHandlers:
     """Settings of topics, brokers and loggers."""
 
-    def __init__(self, metadata: MetadataDriver, settings: InForce) -> None:
+    def __init__(self, metadata: Metadata, settings: InForce) -> None:
         self._metadata = metadata
         self._settings = settings
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.cluster.metadata_driver import MetadataDriver
+from broker.cluster.metadata import Metadata
 from broker.coordinators.classic_group import ClassicGroup
 from broker.coordinators.group_roster import Member
 from broker.coordinators.group_state import GroupState
@@ -36,7 +36,7 @@ Done = Callable[[int, ErrorCode], None]
 class GroupAdminHandlers:
     """Groups listed, described and deleted."""
 
-    def __init__(self, groups: GroupCoordinator, metadata: MetadataDriver) -> None:
+    def __init__(self, groups: GroupCoordinator, metadata: Metadata) -> None:
         self._groups = groups
         self._metadata = metadata
 

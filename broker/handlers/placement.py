@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from broker.cluster.metadata_driver import MetadataDriver
+from broker.cluster.metadata import Metadata
 from broker.config import InForce
 from broker.controller.placement import check_assignment
 from broker.controller.topics import live_brokers
@@ -51,7 +51,7 @@ UNKNOWN_BYTES = -1
 class PlacementHandlers:
     """Where partitions lie, and who leads them."""
 
-    def __init__(self, replicas: Replicas, settings: InForce, metadata: MetadataDriver) -> None:
+    def __init__(self, replicas: Replicas, settings: InForce, metadata: Metadata) -> None:
         self._replicas = replicas
         self._settings = settings
         self._metadata = metadata

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.cluster.metadata_driver import MetadataDriver
+from broker.cluster.metadata import Metadata
 from broker.handlers.cluster import TOPIC_OPERATIONS, leader_refusal
 from broker.metadata.image import MetadataImage, TopicImage
 from broker.metadata.names import check_topic_name
@@ -24,7 +24,7 @@ PARTITION_COUNT_MAX = 2_000
 class TopicPageHandlers:
     """Topics described page by page."""
 
-    def __init__(self, metadata: MetadataDriver) -> None:
+    def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
 
     def describe_topic_partitions(

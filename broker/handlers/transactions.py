@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from broker.cluster.metadata_driver import MetadataDriver
+from broker.cluster.metadata import Metadata
 from broker.controller.outcome import CreateOwnTopic
 from broker.coordinators.txn_state import Expected, Transaction, TxnState
 from broker.metadata.image import OFFSETS_TOPIC
@@ -54,7 +54,7 @@ class TransactionHandlers:
         producer_ids: ProducerIds,
         transactions: TxnCoordinator,
         clock: Clock,
-        metadata: MetadataDriver,
+        metadata: Metadata,
         groups: GroupCoordinator,
     ) -> None:
         self._producer_ids = producer_ids
@@ -282,7 +282,7 @@ def _added(
     )
 
 
-def with_topic(metadata: MetadataDriver, call: Call, name: str, then: Callable[[], None]) -> None:
+def with_topic(metadata: Metadata, call: Call, name: str, then: Callable[[], None]) -> None:
     """Go on once an internal topic is there; it is made when there is none yet."""
     if name in metadata.image.topics:
         then()

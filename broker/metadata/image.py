@@ -39,7 +39,7 @@ from broker.metadata.records import (
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
 )
-from protocol.types import Uuid
+from protocol.types import TopicPartition, Uuid
 
 T = TypeVar("T")
 
@@ -48,6 +48,10 @@ NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
 METADATA_TOPIC = "__cluster_metadata"
+METADATA_TOPIC_ID = Uuid(int=1)
+"""Kafka's; no other topic gets it."""
+METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
+"""The metadata log is one partition."""
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, METADATA_TOPIC})
 
 

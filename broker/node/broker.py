@@ -11,23 +11,37 @@ from functools import partial
 
 from broker.alarm import Alarm
 from broker.budget import TurnBudget
-from broker.cluster.metadata_driver import METADATA_PARTITION, METADATA_TOPIC_ID, MetadataDriver
+from broker.cluster import quorum_state
+from broker.cluster.controller_driver import ControllerDriver
+from broker.cluster.loader import Loader
+from broker.cluster.metadata import Metadata
+from broker.cluster.metadata_log import Hands, MetadataLog
+from broker.cluster.quorum_driver import NoMessenger, QuorumDriver
+from broker.cluster.snapshotter import SNAPSHOT_BYTES, Snapshotter
 from broker.commitments import Waits
 from broker.config import BrokerConfig, InForce, LogConfig
+from broker.controller.active import Limits
 from broker.controller.controller import Controller
 from broker.controller.outcome import RegisterBroker
 from broker.fetch.fetches import Fetches
 from broker.fetch.listing import Listings
-from broker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, MetadataDelta
-from broker.metadata.records import BROKER_RESOURCE
+from broker.metadata.image import (
+    METADATA_PARTITION,
+    METADATA_TOPIC_ID,
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+)
 from broker.metrics.metrics import Metrics
 from broker.node.parts import Parts
+from broker.node.publisher import NodePublisher, reconfigure
 from broker.node.tables import client_table
 from broker.produce.judge import Judge
 from broker.produce.produces import Produces
 from broker.produce.short import QuickProduces, lane_of
+from broker.quorum.quorum import Quorum
+from broker.quorum.voters import ReplicaKey
 from broker.replicas.checkpoint_queue import CheckpointQueue
-from broker.replicas.flusher import Flusher
+from broker.replicas.flusher import STOP_S_MAX, Flusher
 from broker.replicas.folders import Folders
 from broker.replicas.housekeeping import Housekeeping
 from broker.replicas.refusals import note_refusals
@@ -37,6 +51,7 @@ from broker.sessions.dispatch import Dispatcher
 from broker.sessions.reception import Reception
 from broker.sessions.session import Session
 from broker.sessions.sessions import Sessions
+from broker.settings import LONG_MAX
 from broker.shards.groups import GroupCoordinator
 from broker.shards.markers import Markers
 from broker.shards.producer_ids import ProducerIds
@@ -48,12 +63,16 @@ from broker.storage.log import Log
 from broker.storage.log_manager import LogManager, OpenReport
 from broker.world import Listening, World
 from protocol.log import fields
-from protocol.messages.api import ApiKey
+from protocol.messages.api import SERVED, ApiKey
 from protocol.types import random_uuid
 
 logger = logging.getLogger(__name__)
 
 SESSION_SWEEP_MS = 1_000
+
+METADATA_CONFIG = LogConfig(segment_bytes=SNAPSHOT_BYTES, segment_ms=LONG_MAX)
+"""Settings of its own: those of the node are about what clients write. A segment goes when two
+snapshots lie behind it; its age says nothing, for what the quorum writes has no timestamps."""
 
 RETRY_MS = 2_000
 """How often the folders, markers and tombstones are tried again that a full disk has refused."""
@@ -77,6 +96,7 @@ class Broker:
             for name, address in config.listeners.items()
         }
         self.worker = world.jobs("files", self.disk_failed)
+        self._metadata_worker = world.jobs("metadata", self.disk_failed)
         self.flusher = Flusher(
             world,
             self.on_flushed,
@@ -110,12 +130,9 @@ class Broker:
                 "there are partitions but no __cluster_metadata-0, which says whose they are; "
                 "put it back, or use an empty folder",
             )
-        # Settings of its own: those of the node are about what clients write.
-        own = LogConfig()
         self._metadata_log = self._logs.create(
-            METADATA_PARTITION, METADATA_TOPIC_ID, own, self.clock.now_ms()
+            METADATA_PARTITION, METADATA_TOPIC_ID, METADATA_CONFIG, self.clock.now_ms()
         )
-        self._metadata_log.config = own
         return report
 
     def start(self, report: OpenReport) -> None:
@@ -164,7 +181,7 @@ class Broker:
         groups = GroupCoordinator(ports, settings, alarm, world.chance, metrics.warnings)
         markers = Markers(ports, groups)
         transactions = TxnCoordinator(ports, settings, markers)
-        judge = self.judge = Judge(settings, metrics, replicas, transactions.shard)
+        judge = Judge(settings, metrics, replicas, transactions.shard)
         self.parts = Parts(
             settings,
             world.clock,
@@ -174,6 +191,7 @@ class Broker:
             folders,
             CheckpointQueue(self._logs, self.worker),
             replicas,
+            judge,
             Produces(world, waits, judge, replicas, self.write_failed),
             Fetches(settings, world.clock, alarm, world.chance, metrics, replicas),
             Listings(replicas, world.soon, world.turn_ns),
@@ -182,25 +200,50 @@ class Broker:
             markers,
             ProducerIds(metadata, self.config.node_id, broker_epoch),
         )
+        metadata.serve(
+            NodePublisher(self.config, self._controller, self.parts),
+            Hands(self._metadata_worker, self.worker),
+        )
         return self.parts
 
-    def _replayed_metadata(self) -> MetadataDriver:
+    def _replayed_metadata(self) -> Metadata:
+        """The metadata as of the disk, led by this node."""
+        assert self._logs is not None
         assert self._metadata_log is not None
-        self.flusher.set_apart(self._metadata_log)
-        controller = self._controller = Controller(self.config, self._world.chance)
-        metadata = MetadataDriver(
-            controller,
-            self.clock,
+        world, config = self._world, self.config
+        log = MetadataLog(
+            self._disk,
+            self._logs,
             self._metadata_log,
-            self.flusher,
-            lambda *commit: self.replicas.apply(*commit),
-            self._on_image,
+            world,
             self.write_failed,
-            self.config.max_pending_metadata_orders,
-            self.config.max_pending_metadata_orders_per_ip,
+            self.metrics.flushes.add,
         )
-        metadata.load()
-        controller.config = self.settings.config = self._config_in_force(metadata)
+        me = ReplicaKey(config.node_id, self._logs.directory_id)
+        state = quorum_state.recover_alone(self._disk, log, me)
+        quorum = Quorum(
+            me,
+            config.cluster_id,
+            election=state.election,
+            log=state.log,
+            voters=state.voters,
+            chance=world.chance,
+            now_ms=world.clock.monotonic_ms(),
+        )
+        driver = QuorumDriver(quorum, log, world, NoMessenger())
+        controller = self._controller = Controller(config, world.chance)
+        limits = Limits(
+            config.max_pending_metadata_orders, config.max_pending_metadata_orders_per_ip
+        )
+        metadata = Metadata(
+            log,
+            driver,
+            Loader(log),
+            ControllerDriver(controller, limits, driver, world),
+            Snapshotter(log, driver, world.clock),
+        )
+        metadata.start(state.snapshot)
+        reconfigure(config, metadata.image, self.settings, controller)
         return metadata
 
     def _keep_house(self, parts: Parts) -> None:
@@ -215,6 +258,8 @@ class Broker:
             parts.checkpoints,
             self.worker,
         )
+        metadata = parts.metadata
+        metadata.snapshotter.trimmed = lambda offset: house.trim(metadata.log.log, offset)
         house.repeat(SESSION_SWEEP_MS, lambda: self.sessions.sweep(clock.monotonic_ms()))
         warnings = self.metrics.warnings
         house.repeat(SESSION_SWEEP_MS, lambda: warnings.close_due(clock.monotonic_ms()))
@@ -234,7 +279,7 @@ class Broker:
 
     def _open_sessions(self, parts: Parts) -> None:
         world, metrics = self._world, self.metrics
-        self.dispatcher = Dispatcher(client_table(parts), metrics, lane_of)
+        self.dispatcher = Dispatcher(client_table(parts), SERVED, metrics, lane_of)
         self.short = QuickProduces(parts.produces, metrics.times_of(ApiKey.PRODUCE))
         budget = TurnBudget(world.turn_ns, world.soon)
         for name in self.config.listeners:
@@ -257,33 +302,6 @@ class Broker:
 
     # What happens inside.
 
-    def _config_in_force(self, metadata: MetadataDriver) -> BrokerConfig:
-        """The node's configuration under the settings that the metadata holds."""
-        image = metadata.image
-        return self.config.with_dynamic(
-            image.settings(BROKER_RESOURCE, ""),
-            image.settings(BROKER_RESOURCE, str(self.config.node_id)),
-        )
-
-    def _reconfigure(self) -> None:
-        """Hand the settings that were changed at run time to everything that keeps a copy."""
-        config = self._config_in_force(self.metadata)
-        self.settings.config = self._controller.config = config
-        self.replicas.reconfigure(self.metadata.image)
-
-    def _on_image(self, delta: MetadataDelta) -> None:
-        parts = self.parts
-        if delta.changes_nodes:
-            self._reconfigure()
-        if delta.removed:
-            names = {topic.name for topic in delta.removed}
-            parts.groups.topics_removed(names)
-            self.judge.first_refused.topics_removed(names)
-        if OFFSETS_TOPIC in delta.touched:
-            parts.groups.follow()
-        if TRANSACTIONS_TOPIC in delta.touched:
-            parts.transactions.follow()
-
     def _retry(self) -> None:
         """Try again what the disk has refused."""
         parts = self.parts
@@ -303,10 +321,7 @@ class Broker:
 
     def on_flushed(self, log: Log) -> None:
         """A log's recovery point has moved."""
-        if log is self._metadata_log:
-            self.metadata.flushed()
-        else:
-            self.replicas.flushed(log)
+        self.replicas.flushed(log)
 
     def _lost(self, replica: Replica) -> None:
         """A partition is not led here any more: in the same turn nobody counts on it."""
@@ -350,7 +365,11 @@ class Broker:
     @property
     def is_quiet(self) -> bool:
         """Whether everything accepted has been synced and answered."""
-        return self.flusher.is_idle and all(one.is_idle for one in self.sessions.open)
+        return (
+            self.flusher.is_idle
+            and self.metadata.is_quiet
+            and all(one.is_idle for one in self.sessions.open)
+        )
 
     def close(self) -> None:
         """Close the connections, write checkpoints and the marker of a clean stop."""
@@ -358,7 +377,7 @@ class Broker:
         for session in list(self.sessions.open):
             session.close("the broker stops", is_logged=False)
         self.metrics.warnings.close_all()
-        is_synced = self.worker.stop() and self.flusher.stop()
+        is_synced = self.metadata.stop(STOP_S_MAX) and self.worker.stop() and self.flusher.stop()
         if not is_synced:
             # Their reports cannot be heard any more, and the marker would vouch for all data.
             self._world.die("a sync has failed, or did not end, while the broker stopped")

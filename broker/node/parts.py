@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.cluster.metadata_driver import MetadataDriver
+from broker.cluster.metadata import Metadata
 from broker.commitments import Waits
 from broker.config import InForce
 from broker.fetch.fetches import Fetches
 from broker.fetch.listing import Listings
 from broker.metrics.metrics import Metrics
+from broker.produce.judge import Judge
 from broker.produce.produces import Produces
 from broker.replicas.checkpoint_queue import CheckpointQueue
 from broker.replicas.folders import Folders
@@ -32,11 +33,12 @@ class Parts:
     settings: InForce
     clock: Clock
     metrics: Metrics
-    metadata: MetadataDriver
+    metadata: Metadata
     waits: Waits
     folders: Folders
     checkpoints: CheckpointQueue
     replicas: Replicas
+    judge: Judge
     produces: Produces
     fetches: Fetches
     listings: Listings

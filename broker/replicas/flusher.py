@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 
 from broker.storage.flush import FlushTarget
 from broker.storage.log import Log
-from broker.world import Jobs, World
+from broker.world import World
 
 FLUSH_THREADS = 4
 
@@ -41,10 +41,8 @@ class Flusher:
         self._in_flight: set[Log] = set()
         self._drains: list[tuple[Collection[Log], Callable[[], None]]] = []
         """Logs that are not synced for now, and what is to be called when none is under way."""
-        self._apart: Log | None = None
         self._idle = [world.jobs(f"flush-{number}") for number in range(FLUSH_THREADS)]
-        self._idle_apart = [world.jobs("flush-metadata")]
-        self._workers = [*self._idle, *self._idle_apart]
+        self._workers = list(self._idle)
         self._is_scheduled = False
 
     @property
@@ -59,10 +57,6 @@ class Flusher:
             self._is_scheduled = True
             # Other connections' reads of this turn join the same sync.
             self._soon(self._start)
-
-    def set_apart(self, log: Log) -> None:
-        """Sync this log, the metadata, in a thread of its own: it waits for no other."""
-        self._apart = log
 
     def drain(self, logs: Collection[Log], done: Callable[[], None]) -> None:
         """Call `done` when no sync of these logs is under way; until then none begins."""
@@ -79,17 +73,15 @@ class Flusher:
 
     def _start(self) -> None:
         self._is_scheduled = False
-        ready = [log for log in self._marked if self._may_begin(log)]
-        self._share([log for log in ready if log is self._apart], self._idle_apart)
-        self._share([log for log in ready if log is not self._apart], self._idle)
+        self._share([log for log in self._marked if self._may_begin(log)])
 
     def _may_begin(self, log: Log) -> bool:
         return log not in self._in_flight and not any(log in logs for logs, _ in self._drains)
 
-    def _share(self, ready: list[Log], idle: list[Jobs]) -> None:
+    def _share(self, ready: list[Log]) -> None:
         """Have these synced by the workers that are idle, each a share."""
-        while ready and idle:
-            share = -(-len(ready) // len(idle))
+        while ready and self._idle:
+            share = -(-len(ready) // len(self._idle))
             batch, ready = ready[:share], ready[share:]
             targets = []
             for log in batch:
@@ -98,10 +90,10 @@ class Flusher:
                     targets.append((log, target))
             if targets:
                 self._in_flight.update(log for log, _ in targets)
-                self._sync(idle, targets)
+                self._sync(targets)
 
-    def _sync(self, idle: list[Jobs], targets: list[tuple[Log, FlushTarget]]) -> None:
-        worker = idle.pop()
+    def _sync(self, targets: list[tuple[Log, FlushTarget]]) -> None:
+        worker = self._idle.pop()
 
         def job() -> int:
             start_ns = self._turn_ns()
@@ -111,7 +103,7 @@ class Flusher:
 
         def done(took_ns: int) -> None:
             self._on_timed(took_ns)
-            idle.append(worker)
+            self._idle.append(worker)
             for log, target in targets:
                 self._in_flight.discard(log)
                 log.flushed(target)

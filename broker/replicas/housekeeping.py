@@ -20,6 +20,7 @@ from broker.replicas.replica import Replica
 from broker.replicas.replicas import Replicas
 from broker.storage.dropped import DroppedFiles
 from broker.storage.errors import DiskError
+from broker.storage.log import Log
 from broker.timers import Timers
 from broker.world import Jobs, World
 from protocol.log import fields
@@ -106,6 +107,16 @@ class Housekeeping:
             self._alarm.wake_by(due_ms)
         else:
             self._folders.unlink(files)
+
+    def trim(self, log: Log, start_offset: int) -> None:
+        """Drop the files below a log's new start, once that is on the disk."""
+
+        def drop() -> None:
+            dropped = log.drop_below(start_offset, self._clock.now_ms())
+            if dropped is not None:
+                self.unlink(dropped)
+
+        self._checkpoints.write(drop, self._checkpoint_failed, frees_room=True)
 
     def _flush_overdue(self) -> None:
         self._replicas.flush_overdue(self._clock.now_ms())

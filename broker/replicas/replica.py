@@ -52,7 +52,7 @@ class Replica:
         self.counted = Commitments()
         self.committed = Commitments()
         self.why_lost = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        """What to tell whoever has written here in a former role; not for the present leader's."""
+        """What is told to those who have written here in a role that is over."""
         self.bytes_in = 0
         """What clients have written here since the start of the process."""
         self.bytes_out = 0

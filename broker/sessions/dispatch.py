@@ -1,8 +1,8 @@
 """From a frame to its handler, and from a refusal to the answer that carries it.
 
-Floor: sessions. The table of handlers is the list of what the broker serves: ApiVersions shows it,
-and nothing else is answered. A key or version outside of it closes the connection, as Kafka does;
-only ApiVersions itself is answered in version 0, so that a newer client can step down.
+Floor: sessions. The table of handlers is the list of what is served on a listener: ApiVersions
+shows it, and nothing else is answered. A key or version outside of it closes the connection, as
+Kafka does; only ApiVersions itself is answered in version 0, so that a newer client can step down.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from broker.sessions.call import Asking, Call
 from broker.sessions.pipeline import Slot
 from protocol.errors import ApiError, ErrorCode, UnknownVersion
 from protocol.log import escape
-from protocol.messages.api import SERVED, ApiKey, request_class, response_class
+from protocol.messages.api import ApiKey, request_class, response_class
 from protocol.messages.cluster import ApiVersion, ApiVersionsResponse
 from protocol.messages.headers import decode_request_header
 from protocol.messages.produce import ProduceRequest
@@ -29,20 +29,22 @@ _API_VERSIONS = int(ApiKey.API_VERSIONS)
 
 
 class Dispatcher:
-    """Starts requests. One for all sessions."""
+    """Starts requests: one for all sessions of clients, one for those of brokers."""
 
     def __init__(
         self,
         handlers: Mapping[ApiKey, Handler],
+        offered: Mapping[ApiKey, range],
         metrics: Metrics,
         lane_of: Callable[[memoryview, ProduceRequest], object],
     ) -> None:
-        """`lane_of` makes of a Produce what the next one of its session is compared with."""
-        assert handlers.keys() == SERVED.keys(), "what is offered and what is handled differ"
+        """`offered` are the versions of each API here. `lane_of` makes of a Produce what the next
+        one of its session is compared with."""
+        assert handlers.keys() == offered.keys(), "what is offered and what is handled differ"
         self._lane_of = lane_of
         self._table: dict[int, tuple[range, type[Message], Handler, ApiTimes]] = {
             int(key): (
-                key.valid_versions,
+                offered[key],
                 request_class(key),
                 handler,
                 metrics.times_of(key),

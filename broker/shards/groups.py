@@ -104,9 +104,6 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
 
     def on_dropped(self, loaded: LoadedShard[GroupShard]) -> None:
         """Members that wait in a shard that goes are sent to look elsewhere."""
-        self._unload(loaded)
-
-    def _unload(self, loaded: LoadedShard[GroupShard]) -> None:
         self._removed_unseen.pop(loaded, None)
         if loaded.shard is not None:
             loaded.shard.members.unload(self.moment())
@@ -116,7 +113,7 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
         """The broker stops: nobody waits here any longer, and nobody new may begin to."""
         self._is_stopping = True
         for loaded, _ in self.loaded():
-            self._unload(loaded)
+            self.on_dropped(loaded)
 
     # Effects and time.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from broker.cluster.metadata_driver import MetadataDriver
+from broker.cluster.metadata import Metadata
 from broker.controller.outcome import AllocateProducerIds
 from protocol.errors import ApiError, ErrorCode
 
@@ -22,7 +22,7 @@ Refused = Callable[[ApiError], None]
 class ProducerIds:
     """Hands out each id once."""
 
-    def __init__(self, metadata: MetadataDriver, node_id: int, broker_epoch: int) -> None:
+    def __init__(self, metadata: Metadata, node_id: int, broker_epoch: int) -> None:
         self._metadata = metadata
         self._node_id = node_id
         self._broker_epoch = broker_epoch

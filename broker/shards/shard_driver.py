@@ -209,20 +209,11 @@ class CoordinatorDriver(Generic[S]):
     # Loading.
 
     def follow(self) -> None:
-        """Load the shards of partitions that are led here; drop those that are not, or anew."""
-        led = {one.index: one for one in self._ports.replicas.led_of(self._topic)}
-        for index, loaded in list(self._shards.items()):
-            replica = led.get(index)
-            if replica is not loaded.replica or not replica.leads_in(loaded.leader_epoch):
-                del self._shards[index]
-                self.on_dropped(loaded)
-        for index, replica in led.items():
-            if index not in self._shards:
-                self._load(index, replica)
-
-    def _load(self, index: int, replica: Replica) -> None:
-        loaded = self._shards[index] = LoadedShard[S](replica)
-        self._load_slice(loaded, self._make_shard(), replica.log.log_start_offset)
+        """Load the shards of partitions that have come to be led here; `resigned` drops them."""
+        for replica in list(self._ports.replicas.led_of(self._topic)):
+            if replica.index not in self._shards:
+                loaded = self._shards[replica.index] = LoadedShard[S](replica)
+                self._load_slice(loaded, self._make_shard(), replica.log.log_start_offset)
 
     def _load_slice(self, loaded: LoadedShard[S], shard: S, offset: int) -> None:
         """Replay a little, and the rest in later turns: a log must not be read in two threads."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from broker.config import InForce
 from broker.coordinators.outcome import Outcome, fitting
@@ -138,16 +139,11 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         refused: Refused,
     ) -> None:
         """Write a decision; its markers follow the reply, whether or not that came in time."""
-
-        def ended() -> None:
-            for one in outcome.reply:
-                if one.state.is_preparing:
-                    self._end(Ending(loaded, shard, one))
-
+        then = partial(self._end_decided, loaded, shard, outcome)
         try:
-            self.submit(loaded, outcome, reply, refused, then=ended)
+            self.submit(loaded, outcome, reply, refused, then=then)
         except ApiError as error:
-            self._withdraw(shard, outcome)
+            shard.withdraw(one.transactional_id for one in outcome.reply)
             refused(error)
 
     def _submit_own(
@@ -156,25 +152,29 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         shard: TxnShard,
         outcome: Outcome[Sequence[Transaction]],
         then: Callable[[], None],
-    ) -> bool:
-        """The same for what no client has asked for; whether it has been written."""
+    ) -> ApiError | None:
+        """The same for what no client has asked for; why it cannot be written now, if so."""
 
         def committed() -> None:
-            for one in outcome.reply:
-                if one.state.is_preparing:
-                    self._end(Ending(loaded, shard, one))
+            self._end_decided(loaded, shard, outcome)
             then()
 
         try:
             self.submit_own(loaded, outcome, committed)
         except ApiError as error:
-            self._withdraw(shard, outcome)
-            logger.warning("transactions could not be moved", extra=fields(error=error))
-            return False
-        return True
+            shard.withdraw(one.transactional_id for one in outcome.reply)
+            return error
+        return None
 
-    def _withdraw(self, shard: TxnShard, outcome: Outcome[Sequence[Transaction]]) -> None:
-        shard.withdraw(one.transactional_id for one in outcome.reply)
+    def _end_decided(
+        self,
+        loaded: LoadedShard[TxnShard],
+        shard: TxnShard,
+        outcome: Outcome[Sequence[Transaction]],
+    ) -> None:
+        for one in outcome.reply:
+            if one.state.is_preparing:
+                self._end(Ending(loaded, shard, one))
 
     # Markers, and what follows them.
 
@@ -242,7 +242,8 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
 
         now_ms = self._ports.clock.now_ms()
         outcome = ending.shard.complete(ending.transaction.transactional_id, now_ms)
-        ending.is_completing = self._submit_own(ending.loaded, ending.shard, outcome, completed)
+        error = self._submit_own(ending.loaded, ending.shard, outcome, completed)
+        ending.is_completing = error is None
 
     def retry(self) -> None:
         """Try again what could not be written."""
@@ -265,7 +266,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
                         timeout_ms=one.timeout_ms,
                     ),
                 )
-                self._submit_own(loaded, shard, outcome, lambda: None)
+                _note(self._submit_own(loaded, shard, outcome, lambda: None))
 
     def expire(self) -> None:
         """Give up the transactional ids that nobody has used for long."""
@@ -284,4 +285,9 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         def committed() -> None:
             self._ports.soon(self._expire_some, loaded, shard, ids)
 
-        self._submit_own(loaded, shard, outcome, committed)
+        _note(self._submit_own(loaded, shard, outcome, committed))
+
+
+def _note(error: ApiError | None) -> None:
+    if error is not None:
+        logger.warning("transactions could not be moved", extra=fields(error=error))

@@ -43,6 +43,7 @@ BROKER_FLOORS = {
     "cluster": 7,
     "shards": 8,
     "handlers": 9,
+    "interbroker": 9,
     "node": 10,
     "real": 11,
 }

@@ -96,11 +96,13 @@ class Timeline:
 
 
 class SimJobs:
-    """One thread that does each job in the turn after the one in which it is given."""
+    """One thread that does each job in the turn after the one in which it is given, or, in a world
+    where they take their time, some milliseconds later."""
 
     def __init__(self, world: SimWorld, on_final: Callable[[Exception], None] | None) -> None:
         self._world = world
         self._on_final = on_final
+        self._free_at_ms = 0
 
     def run(
         self,
@@ -117,7 +119,14 @@ class SimJobs:
             else:
                 self._world.soon(done, result)
 
-        self._world.soon(work)
+        world = self._world
+        if not world.job_ms:
+            world.soon(work)
+            return
+        now_ms = world.clock.monotonic_ms()
+        # What chance gives to the jobs of a disk, and to nothing else.
+        self._free_at_ms = max(self._free_at_ms, now_ms) + world.jobs_chance.randint(*world.job_ms)
+        world.later(self._free_at_ms - now_ms, work)
 
     def stop(self, timeout_s: float | None = None) -> bool:
         return True
@@ -162,6 +171,9 @@ class SimWorld:
         self.clock = self.timeline.clock
         self.chance = Random(seed)
         self.is_over = False
+        self.job_ms: tuple[int, int] | None = None
+        """How long a job takes; None: no time at all."""
+        self.jobs_chance = Random(f"jobs {seed}")
         self.listening: dict[str, SimListening] = {}
         self.known_hosts: set[str] = set()
         """The names whose meaning has been found out."""

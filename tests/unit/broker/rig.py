@@ -7,8 +7,10 @@ it is moved.
 import random
 from collections import deque
 from collections.abc import Callable
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
+from broker.metadata.records import MetadataRecord, encode_record
 from broker.node.broker import Broker
 from broker.replicas.flusher import Flusher
 from broker.sessions.pipeline import Slot, is_produce_frame
@@ -21,6 +23,8 @@ from protocol.errors import ErrorCode
 from protocol.messages.api import response_class
 from protocol.messages.headers import decode_response_header, encode_request
 from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from protocol.wire.record import NewRecord
+from protocol.wire.records import build_batch
 from protocol.wire.schema import Message, Struct
 from tests.sim.disk import SimDisk
 from tests.sim.world import SimWorld
@@ -114,15 +118,50 @@ class HeldWorker(InlineWorker):
             self.held.popleft()()
 
 
+class HeldSyncs(InlineWorker):
+    """The thread of the metadata's log: it works when the rig syncs."""
+
+    def __init__(self, on_final: Callable[[Exception], None] | None = None) -> None:
+        super().__init__(on_final)
+        self._held: deque[Callable[[], None]] = deque()
+
+    def run(
+        self,
+        job: Callable[[], T],
+        done: Callable[[T], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        self._held.append(partial(super().run, job, done, failed))
+
+    @property
+    def held_count(self) -> int:
+        """How many jobs wait."""
+        return len(self._held)
+
+    def work(self, count: int | None = None) -> None:
+        """Do so many of those held; without a number all, and what that brings with it."""
+        while self._held and count != 0:
+            self._held.popleft()()
+            count = count if count is None else count - 1
+
+
 SYNC_NS = 1_500_000
 """What each sync takes, as it is told."""
+
+
+class Begun(NamedTuple):
+    """Syncs under way."""
+
+    targets: list[tuple[Log, FlushTarget]]
+    metadata_count: int
 
 
 class HeldFlusher(Flusher):
     """Syncs when told to."""
 
-    def __init__(self, replaced: Flusher) -> None:
-        """Tells whom the broker's own would have told."""
+    def __init__(self, replaced: Flusher, metadata: HeldSyncs) -> None:
+        """Tells whom the broker's own would have told. `metadata` has the metadata's syncs."""
+        self._metadata = metadata
         self.marked: dict[Log, None] = {}
         self._in_flight = set()
         self._drains = []
@@ -131,27 +170,28 @@ class HeldFlusher(Flusher):
 
     @property
     def is_idle(self) -> bool:
-        return not self.marked
+        return not self.marked and not self._metadata.held_count
 
     def mark(self, log: Log) -> None:
         self.marked[log] = None
 
-    def set_apart(self, log: Log) -> None:
-        pass
-
     def stop(self) -> bool:
         return True
 
-    def begin(self) -> list[tuple[Log, FlushTarget]]:
+    def begin(self) -> Begun:
         """Start a sync of everything marked; what is written later is not part of it."""
         marked, self.marked = self.marked, {}
         targets = [(log, log.flush_target()) for log in marked]
         begun = [(log, target) for log, target in targets if target is not None]
         self._in_flight.update(log for log, _ in begun)
-        return begun
+        return Begun(begun, self._metadata.held_count)
 
-    def finish(self, targets: list[tuple[Log, FlushTarget]]) -> None:
+    def finish(self, begun: Begun) -> None:
         """The sync is over."""
+        self._metadata.work(begun.metadata_count)
+        self._finish(begun.targets)
+
+    def _finish(self, targets: list[tuple[Log, FlushTarget]]) -> None:
         for log, target in targets:
             target.perform()
             log.flushed(target)
@@ -163,8 +203,10 @@ class HeldFlusher(Flusher):
         self._drained()
 
     def sync(self) -> None:
-        """One group commit of everything marked."""
-        self.finish(self.begin())
+        """One group commit of everything marked, and of the metadata."""
+        begun = self.begin()
+        self._metadata.work()
+        self._finish(begun.targets)
 
 
 class RigWorld(SimWorld):
@@ -173,8 +215,12 @@ class RigWorld(SimWorld):
     def __init__(self, now_ms: int, monotonic_ms: int, worker: Jobs | None) -> None:
         super().__init__(1, now_ms, monotonic_ms)
         self._worker = worker
+        self.metadata = HeldSyncs()
 
     def jobs(self, name: str, on_final: Callable[[Exception], None] | None = None) -> Jobs:
+        if name == "metadata":
+            self.metadata = HeldSyncs(on_final)
+            return self.metadata
         return self._worker or InlineWorker(on_final)
 
 
@@ -260,7 +306,7 @@ class Rig:
     def start(self) -> None:
         config = broker_config(self.settings, listeners=LISTENERS)
         self.broker = Broker(config, self.world, self.disk)
-        self.flusher = HeldFlusher(self.broker.flusher)
+        self.flusher = HeldFlusher(self.broker.flusher, self.world.metadata)
         self.broker.flusher = self.flusher
         self.broker.start(self.broker.recover())
         # A small shard is loaded in the first turn.
@@ -316,6 +362,16 @@ class Rig:
         )
         answer = self.ask(CreateTopicsRequest(topics=[topic]), 7)
         assert answer.topics[0].error_code == 0, answer.topics[0]
+
+    def commit(self, *records: MetadataRecord) -> None:
+        """Have the metadata's log hold these, as a decision of the controller that nobody here has
+        asked for."""
+        quorum = self.broker.parts.metadata.quorum
+        batch = build_batch(
+            [NewRecord(None, encode_record(one), self.clock.now_ms()) for one in records]
+        )
+        assert quorum.propose(quorum.epoch, bytes(batch)) is None
+        self.world.metadata.work()
 
     def advance(self, by_ms: int) -> None:
         """Move the clock and do what is due."""

@@ -29,7 +29,7 @@ def test_a_flush_under_way_writes_nothing_into_a_namesakes_folder(rig: Rig) -> N
     log.write_staged(NOW)
     rig.broker.parts.replicas.written(partition)
     under_way = rig.flusher.begin()
-    assert [one for one, _ in under_way] == [log]
+    assert [one for one, _ in under_way.targets] == [log]
     asked = rig.send(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1_000), 4)
     # The deletion is decided and out of service, but the folder stays while a thread works there.
     rig.flusher.sync()

@@ -10,7 +10,7 @@ import pytest
 
 from broker.real.warmer import Warmer
 from broker.real.world import LoopWorld
-from broker.replicas.flusher import FLUSH_THREADS, Flusher
+from broker.replicas.flusher import Flusher
 from broker.storage.disk import FileRegion, OsDisk
 from broker.storage.errors import DiskError
 from broker.storage.flush import FlushTarget
@@ -210,31 +210,6 @@ def test_a_drain_waits_for_the_sync_under_way_and_lets_none_begin(
         # What was marked meanwhile is synced afterwards.
         assert drained == [-1, 1]
         assert (log.recovery_point, other.recovery_point) == (2, 1)
-        bench.flusher.stop()
-
-    runner.run(run())
-
-
-def test_the_log_set_apart_waits_for_no_other(runner: asyncio.Runner) -> None:
-    async def run() -> None:
-        bench = Bench(asyncio.get_running_loop())
-        metadata = FakeLog()
-        bench.flusher.set_apart(metadata)
-        logs = [FakeLog() for _ in range(3 * FLUSH_THREADS)]
-        for log in logs:
-            log.end = 1
-            bench.flusher.mark(log)
-        async with asyncio.timeout(20):
-            while sum(log.syncs for log in logs) < FLUSH_THREADS:
-                await asyncio.sleep(0)
-        metadata.end = 1
-        metadata.may_end.set()
-        bench.flusher.mark(metadata)
-        await bench.until(1)
-        assert bench.flushed == [metadata]
-        for log in logs:
-            log.may_end.set()
-        await bench.until(len(logs) + 1)
         bench.flusher.stop()
 
     runner.run(run())

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from broker.controller.outcome import RegisterBroker
-from broker.metadata.image import MetadataDelta
 from broker.metadata.records import MetadataRecord, PartitionChangeRecord
 from protocol.errors import ErrorCode
 from protocol.messages.elections import ElectLeadersRequest, TopicPartitions
@@ -40,9 +39,7 @@ def rig() -> Iterator[Rig]:
 
 def replay(rig: Rig, record: MetadataRecord) -> None:
     """Take in a record that no controller of one node writes by itself."""
-    metadata = rig.broker.parts.metadata
-    image = metadata.image
-    metadata.image = MetadataDelta(image).replay_all([record]).image(image.end_offset)
+    rig.commit(record)
 
 
 def take_leader(rig: Rig, index: int) -> None:

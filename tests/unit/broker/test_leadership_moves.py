@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from broker.coordinators.offsets import shard_of
-from broker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, MetadataDelta
+from broker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, MetadataImage
 from broker.metadata.records import PartitionChangeRecord
 from broker.shards.shard_driver import COMMIT_MS_MAX
 from protocol.errors import ErrorCode
@@ -48,8 +48,11 @@ class Controller:
 
     def __init__(self, rig: Rig) -> None:
         self._rig = rig
-        self._image = rig.broker.parts.metadata.image
         self.taken: list[TopicPartition] = []
+
+    @property
+    def _image(self) -> MetadataImage:
+        return self._rig.broker.parts.metadata.image
 
     def shard(self, topic: str, key: str) -> TopicPartition:
         """The partition of a coordinator's topic that holds a key."""
@@ -68,11 +71,9 @@ class Controller:
     def change(self, place: TopicPartition, **changes: Any) -> None:
         """Commit a change of one partition."""
         topic_id = self._image.topics[place.topic].topic_id
-        record = PartitionChangeRecord(partition_id=place.partition, topic_id=topic_id, **changes)
-        delta = MetadataDelta(self._image).replay_all([record])
-        self._image = delta.image(self._image.end_offset + 1)
-        broker = self._rig.broker
-        broker.replicas.apply(delta, self._image, lambda: broker._on_image(delta))
+        self._rig.commit(
+            PartitionChangeRecord(partition_id=place.partition, topic_id=topic_id, **changes)
+        )
 
 
 @pytest.fixture

@@ -278,7 +278,7 @@ def test_every_setting_that_may_change_does(rig: Rig, key: str) -> None:
     attribute = BROKER_ROWS[key][0]
     if attribute:
         assert getattr(rig.broker.settings.config, attribute) == wanted
-        assert getattr(rig.broker.parts.metadata._controller.config, attribute) == wanted
+        assert getattr(rig.broker._controller.config, attribute) == wanted
         return
     (attribute,) = (
         name

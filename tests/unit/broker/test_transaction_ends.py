@@ -27,7 +27,7 @@ from protocol.messages.transactions import (
 )
 from protocol.types import TopicPartition
 from protocol.wire.records import iterate_batches
-from tests.unit.broker.rig import Rig
+from tests.unit.broker.rig import Begun, Rig
 from tests.unit.broker.txn_rig import (
     ABORT_CHECK_MS,
     GROUP,
@@ -289,7 +289,7 @@ def test_offsets_that_are_written_and_not_synced_are_unstable_already(
     """Or a member that takes the partition over would begin at an offset of the past."""
     producer.add_offsets("g")
     begun = rig.flusher.begin
-    rig.flusher.begin = list  # type: ignore[method-assign]  # nothing gets synced
+    rig.flusher.begin = lambda: Begun([], 0)  # type: ignore[method-assign]  # nothing gets synced
     with pytest.raises(AssertionError):
         producer.commit_offsets("g", {A: 7})
     assert offset_of(rig, require_stable=True).error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT

@@ -71,3 +71,25 @@ def test_an_outage_ends_with_its_topic(rig: Rig, caplog: pytest.LogCaptureFixtur
     rig.ask(DeleteTopicsRequest(topic_names=["t"]), 5)
     turn(rig, 2_000)
     assert said(caplog) == [REFUSED, OVER]
+
+
+def test_a_completion_that_a_full_disk_refuses_is_not_told_at_every_try(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The refused write itself is counted and told; a line for each try would bury the log."""
+    with txn_rig() as rig:
+        producer = TxnProducer(rig).ready()
+        producer.add(A)
+        assert producer.put(A, b"x") is ErrorCode.NONE
+        assert producer.end() is ErrorCode.NONE
+        rig.disk.refuses = lambda path, operation: (
+            operation == "write" and "/__transaction_state-" in path
+        )
+        settle(rig)
+        for _ in range(5):
+            turn(rig, 2_000)
+        assert rig.broker.parts.transactions.shard("id").transactions["id"].state.is_preparing
+        assert not [one for one in caplog.messages if "could not be moved" in one]
+        rig.disk.refuses = None
+        turn(rig, 2_000)
+        assert not rig.broker.parts.transactions.shard("id").transactions["id"].state.is_preparing

@@ -55,7 +55,7 @@ def make_coordinators(rig: Rig) -> None:
 def settle(rig: Rig) -> None:
     """Sync and turn until nothing more follows by itself."""
     rig.turn()
-    while rig.flusher.marked:
+    while not rig.flusher.is_idle:
         rig.flusher.sync()
         rig.turn()
 

@@ -3,9 +3,11 @@
 import errno
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
+from broker.cluster.snapshotter import SnapshotLimits
 from broker.controller.outcome import AllocateProducerIds, Outcome
 from broker.metadata.image import ImpossibleRecord
 from broker.metadata.records import (
@@ -16,6 +18,7 @@ from broker.metadata.records import (
     PartitionRecord,
     RemoveTopicRecord,
 )
+from broker.node.broker import METADATA_CONFIG
 from broker.node.status import BrokerStatus
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -204,14 +207,15 @@ def test_records_of_topics_that_are_gone_do_not_keep_the_broker_from_its_start(
     end_offset = metadata.image.end_offset
     records = impossible_records()
     # As an earlier version wrote them, which did not replay before it wrote.
-    metadata._append(records, rig.clock.now_ms())
-    rig.flusher.mark(metadata._log)
+    rig.commit(*records)
+    caplog.clear()
     restart(rig)
     image = rig.broker.parts.metadata.image
     assert list(image.topics) == ["kept"]
     assert not image.configs
-    # The offsets go on: the next record, of this start, stands behind those that were skipped.
-    assert image.brokers[1].broker_epoch == end_offset + len(records)
+    # The offsets go on: behind those that were skipped stands the leader of this life's epoch, and
+    # then its registration.
+    assert image.brokers[1].broker_epoch == end_offset + len(records) + 1
     skipped = [one for one in caplog.records if "skipped" in one.message]
     assert len(skipped) == len(records)
     rig.create("later")
@@ -222,14 +226,14 @@ def test_what_cannot_be_replayed_does_not_reach_the_disk(
     rig: Rig, record: MetadataRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     metadata = rig.broker.parts.metadata
-    before = metadata._log.log_end_offset
+    before = metadata.log.log.log_end_offset
     with monkeypatch.context() as faulty:
-        faulty.setattr(metadata._controller, "handle", lambda *_: Outcome([record], None))
+        faulty.setattr(rig.broker._controller, "handle", lambda *_: Outcome([record], None))
         with pytest.raises(ImpossibleRecord):
             order_ids(rig, 1)
         with pytest.raises(ImpossibleRecord):
             metadata.submit_now(AllocateProducerIds(1, 0))
-    assert metadata._log.log_end_offset == before
+    assert metadata.log.log.log_end_offset == before
     rig.create("later")
     restart(rig)
     assert "later" in rig.broker.parts.metadata.image.topics
@@ -246,3 +250,33 @@ def test_an_order_that_could_not_be_written_is_not_built_upon(rig: Rig) -> None:
     rig.turn()
     assert replies == [range(first, first + 1_000)]
     assert refusals == []
+
+
+def test_the_log_is_cut_behind_snapshots_and_the_broker_starts_from_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    small = replace(METADATA_CONFIG, segment_bytes=2_000, file_delete_delay_ms=0)
+    monkeypatch.setattr("broker.node.broker.METADATA_CONFIG", small)
+    rig = Rig(max_pending_metadata_orders=PENDING_MAX)
+    rig.create("t", 3, retention_ms="1000")
+    rig.create("gone")
+    rig.ask(DeleteTopicsRequest(topic_names=["gone"]), 5)
+    metadata = rig.broker.parts.metadata
+    metadata.snapshotter._limits = SnapshotLimits(records=50)
+    log = metadata.log.log
+    while log.log_start_offset == 0:
+        order_ids(rig, 1)
+        rig.flusher.sync()
+        rig.turn()
+    rig.flusher.sync()
+    rig.turn()
+    rig.advance(0)
+    assert log.segments.start_offset > 0, "files were dropped"
+    before = metadata.image
+    restart(rig)
+    image = rig.broker.parts.metadata.image
+    assert image.topics.keys() == {"t"}
+    assert image.topics["t"].topic_id == before.topics["t"].topic_id
+    assert image.configs == before.configs
+    assert image.next_producer_id == before.next_producer_id
+    rig.create("gone")

@@ -1,0 +1,100 @@
+"""The controller of this node: orders go to it while it leads the quorum, else they are refused.
+
+Floor: cluster. The pure `ActiveController` decides; here its batches are proposed, a refusal of the
+disk undoes them, and deadlines get their timer. It acts once it has replayed all of the epochs
+before its own.
+"""
+
+from __future__ import annotations
+
+from broker.alarm import Alarm
+from broker.cluster.quorum_driver import QuorumDriver
+from broker.controller.active import ActiveController, Limits, Waiter
+from broker.controller.controller import Controller, ControllerInput
+from broker.metadata.image import MetadataImage
+from broker.quorum.ready import RoleChange, Won
+from broker.world import World
+from protocol.errors import ApiError, ErrorCode
+
+
+class ControllerDriver:
+    """Takes orders for the metadata."""
+
+    def __init__(
+        self, controller: Controller, limits: Limits, quorum: QuorumDriver, world: World
+    ) -> None:
+        self._controller = controller
+        self._limits = limits
+        self._quorum = quorum
+        self._clock = world.clock
+        self._alarm = Alarm(world, self._on_time)
+        self._won: Won | None = None
+        self._active: ActiveController | None = None
+
+    @property
+    def is_active(self) -> bool:
+        """Whether orders are decided here."""
+        return self._active is not None
+
+    def submit(self, order: ControllerInput, waiter: Waiter) -> None:
+        """Decide; the waiter is answered once that is committed and in force, or refused.
+
+        Either may come before this returns.
+        """
+        active = self._active
+        if active is None:
+            waiter.refused(ApiError(ErrorCode.NOT_CONTROLLER, "this node is not the controller"))
+            return
+        monotonic_ms = self._clock.monotonic_ms()
+        batch = active.decide(
+            order, waiter, self._quorum.end_offset, self._clock.now_ms(), monotonic_ms
+        )
+        if batch is not None:
+            self._propose(active, batch)
+        self._wake(active)
+
+    def role(self, role: RoleChange, image: MetadataImage) -> None:
+        """The quorum has elected this node, or another, or nobody."""
+        active, self._active, self._won = self._active, None, None
+        if active is not None:
+            active.lose()
+        if isinstance(role, Won):
+            self._won = role
+            self.moved(image)
+
+    def moved(self, image: MetadataImage) -> None:
+        """The image has moved."""
+        if self._active is not None:
+            self._active.committed(image)
+        elif self._won is not None and image.end_offset >= self._won.end_offset:
+            active = self._active = ActiveController(self._controller, self._limits, image)
+            batch = active.begin(self._quorum.end_offset, self._clock.now_ms())
+            if batch is not None:
+                self._propose(active, batch)
+
+    def unwritten(self, end_offset: int, error: Exception) -> None:
+        """The disk did not take what was to stand at the offset and above."""
+        if self._active is not None:
+            self._active.unwritten(end_offset, ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+
+    def stop(self) -> None:
+        """No more deadlines."""
+        self._alarm.stop()
+
+    def _propose(self, active: ActiveController, batch: bytes) -> None:
+        assert self._won is not None
+        end_offset = self._quorum.end_offset
+        refusal = self._quorum.propose(self._won.epoch, batch)
+        if refusal is not None and active is self._active:
+            self.unwritten(end_offset, refusal)
+
+    def _wake(self, active: ActiveController) -> None:
+        deadline_ms = active.next_deadline_ms
+        if deadline_ms is not None:
+            self._alarm.wake_by(deadline_ms)
+
+    def _on_time(self, now_ms: int) -> int | None:
+        if self._active is None:
+            return None
+        self._active.expire(now_ms)
+        return self._active.next_deadline_ms

@@ -1,0 +1,190 @@
+"""From committed batches to the image: read, replayed, brought into force, published.
+
+Floor: cluster. Every node has one. Until somebody is served, all that is committed is replayed in
+one go; from then on each batch is a commit of its own, the next one after it is in force. The
+image's end offset is the log's, batches of the quorum's own included.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Protocol
+
+from broker.cluster.metadata_log import MetadataLog
+from broker.metadata.image import ImpossibleRecord, MetadataDelta, MetadataImage
+from broker.metadata.records import (
+    RemoveTopicRecord,
+    UnknownMetadataRecord,
+    decode_record,
+)
+from broker.metadata.snapshot import between
+from protocol.log import fields
+from protocol.types import Uuid
+from protocol.wire.records import iterate_batches, iterate_records, read_header
+
+logger = logging.getLogger(__name__)
+
+SLICE_BYTES = 1 << 20
+"""Of the log, read at a time."""
+
+
+class Publisher(Protocol):
+    """Who lives by the image."""
+
+    def apply(self, delta: MetadataDelta, image: MetadataImage, done: Callable[[], None]) -> None:
+        """Bring the partitions of a commit into service, and then call `done`."""
+
+    def published(self, delta: MetadataDelta) -> None:
+        """The image has moved by this."""
+
+
+class Loader:
+    """Keeps the image of what is committed. `moved(image)` comes whenever it has moved."""
+
+    def __init__(self, log: MetadataLog) -> None:
+        self.image = MetadataImage()
+        self.removed_ids: set[Uuid] = set()
+        """Topics that the log has removed: their folders may go."""
+        self.moved: Callable[[MetadataImage], None] = lambda image: None
+        self._log = log
+        self._publisher: Publisher | None = None
+        self._committed_offset = 0
+        self._batches: deque[bytes] = deque()
+        self._installed: MetadataImage | None = None
+        """The image of a snapshot that is to take the place of all that was replayed."""
+        self._is_applying = False
+        self._is_replaying = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all that is committed is in force."""
+        return not self._is_applying and self.image.end_offset >= self._committed_offset
+
+    def serve(self, publisher: Publisher) -> None:
+        """From here on others live by the image: each commit is brought into force by itself."""
+        self._publisher = publisher
+
+    def committed(self, offset: int) -> None:
+        """All below the offset is committed: replay what is not yet.
+
+        Raises UnknownMetadataRecord for what a later version has written.
+        """
+        self._committed_offset = max(self._committed_offset, offset)
+        if self._publisher is None:
+            self._replay_all()
+        else:
+            self._go_on()
+
+    def installed(self, content: bytes, end_offset: int) -> None:
+        """The log begins anew behind a snapshot: take its image, in one step from the one before.
+
+        It is brought into force behind what is being applied.
+        """
+        delta = MetadataDelta(MetadataImage())
+        for _, batch in iterate_batches(content):
+            self._replay(delta, bytes(batch))
+        image = delta.image(end_offset)
+        self._committed_offset = end_offset
+        self._batches.clear()
+        if self._publisher is None:
+            self.image = image
+            self.moved(image)
+        else:
+            self._installed = image
+            self._go_on()
+
+    def _replay_all(self) -> None:
+        end_offset = self.image.end_offset
+        delta = MetadataDelta(self.image)
+        while end_offset < self._committed_offset:
+            found = self._log.batches(end_offset, self._committed_offset, SLICE_BYTES)
+            assert found, "the metadata log ends before what is committed"
+            for batch in found:
+                self._replay(delta, batch)
+                end_offset = read_header(batch).last_offset + 1
+        if end_offset > self.image.end_offset:
+            self.image = delta.image(end_offset)
+            self.moved(self.image)
+
+    def _go_on(self) -> None:
+        """Bring into force, one after the other, what is committed.
+
+        A loop, for many commits touch no partition and are applied on the spot, and thousands of
+        them may have waited for one sync.
+        """
+        if self._is_replaying:
+            return
+        self._is_replaying = True
+        try:
+            while not self._is_applying:
+                if (image := self._installed) is not None:
+                    self._installed = None
+                    self._apply(between(self.image, image), image)
+                elif (batch := self._next()) is not None:
+                    self._commit(batch)
+                else:
+                    break
+        finally:
+            self._is_replaying = False
+
+    def _next(self) -> bytes | None:
+        end_offset = self.image.end_offset
+        if not self._batches and end_offset < self._committed_offset and not self._log.is_cutting:
+            found = self._log.batches(end_offset, self._committed_offset, SLICE_BYTES)
+            self._batches.extend(found)
+        return self._batches.popleft() if self._batches else None
+
+    def _commit(self, batch: bytes) -> None:
+        assert self._publisher is not None
+        header = read_header(batch)
+        end_offset = header.last_offset + 1
+        if header.is_control:
+            self.image = replace(self.image, end_offset=end_offset)
+            self.moved(self.image)
+            return
+        delta = MetadataDelta(self.image)
+        self._replay(delta, batch)
+        self._apply(delta, delta.image(end_offset))
+
+    def _apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        assert self._publisher is not None
+        self._is_applying = True
+        self._publisher.apply(delta, image, partial(self._applied, delta, image))
+
+    def _applied(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        assert self._publisher is not None
+        self._is_applying = False
+        self.image = image
+        self._publisher.published(delta)
+        self.moved(image)
+        self._go_on()
+
+    def _replay(self, delta: MetadataDelta, batch: bytes) -> None:
+        """Take in the records of a batch.
+
+        One that can be read and does not fit is left out with a warning: version 0.1.0 wrote such,
+        and the image without it is the one it went on with.
+        """
+        if read_header(batch).is_control:
+            return
+        for one in iterate_records(batch):
+            try:
+                record = decode_record(one.value)
+                delta.replay(record)
+            except UnknownMetadataRecord as error:
+                raise UnknownMetadataRecord(
+                    f"{self._log.log.folder}, offset {one.offset}: {error}"
+                ) from error
+            except ImpossibleRecord as error:
+                logger.warning(
+                    "metadata record skipped",
+                    extra=fields(
+                        offset=one.offset, record=type(record).__name__, reason=str(error)
+                    ),
+                )
+            if isinstance(record, RemoveTopicRecord):
+                self.removed_ids.add(record.topic_id)

@@ -1,0 +1,312 @@
+"""The metadata log on its disk: batches, vote file and snapshots, behind one queue of its own.
+
+Floor: cluster. What the quorum's core asks for is given to `duties` in its order, and done in
+threads: the log's syncs wait for no other log's. A write that a full disk refuses is the caller's
+to take back; everything else is tried again until there is room, for nothing that waits for it has
+left. A sync that fails is final (`jobs` sees to that).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from broker.cluster.duties import AtOnce, Duties
+from broker.cluster.snapshots import Snapshot, SnapshotFiles
+from broker.metadata.image import METADATA_PARTITION
+from broker.quorum import vote_file
+from broker.quorum.events import FetchAnswer, FetchSnapshotAnswer
+from broker.quorum.ready import LogRead, SnapshotPiece, SnapshotRead
+from broker.quorum.snapshot import SnapshotId
+from broker.quorum.vote_file import ElectionState
+from broker.replicas.refusals import WriteFailed
+from broker.storage.disk import Disk
+from broker.storage.errors import DiskError
+from broker.storage.log import Log
+from broker.storage.log_manager import LogManager
+from broker.storage.recovery import Loaded
+from broker.storage.truncation import Truncation
+from broker.world import Clock, Jobs, World
+from protocol.errors import ErrorCode, WireError
+from protocol.log import fields
+from protocol.wire.records import iterate_batches
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+RETRY_MS = 1_000
+"""How long to wait before a vote or a truncation that the disk has refused is tried again."""
+
+Done = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Hands:
+    """Who does the work: `own` has the log's syncs, votes and snapshots, `files` is the thread that
+    writes the node's checkpoints, which a truncation needs."""
+
+    own: Jobs
+    files: Jobs
+
+
+class MetadataLog:
+    """One node's metadata log. `synced(end_offset)` comes when more of it is durable, `advanced`
+    after every duty."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        logs: LogManager,
+        log: Log,
+        world: World,
+        write_failed: WriteFailed,
+        on_timed: Callable[[int], None] = lambda took_ns: None,
+    ) -> None:
+        """`on_timed` hears how many nanoseconds each sync took."""
+        self.log = log
+        self.snapshots = SnapshotFiles(disk, log.folder)
+        self.synced: Callable[[int], None] = lambda end_offset: None
+        self.advanced: Done = lambda: None
+        self.duties = Duties(lambda: self.advanced())
+        self.vote_number = 0
+        """The number of the last duty that saves a vote."""
+        self.is_cutting = False
+        """Whether the log is being cut or reset, and cannot be read."""
+        self._disk = disk
+        self._logs = logs
+        self._clock: Clock = world.clock
+        self._turn_ns = world.turn_ns
+        self._later = world.later
+        self._write_failed = write_failed
+        self._on_timed = on_timed
+        # Until others are served, a start waits for the disk.
+        self._hands = Hands(AtOnce(), AtOnce())
+        self._is_sync_given = False
+
+    def work_in(self, hands: Hands) -> None:
+        """Leave what waits for the disk to threads from here on."""
+        self._hands = hands
+
+    def stop(self, timeout_s: float) -> bool:
+        """Finish what has begun; whether it has ended well, in that time."""
+        return self._hands.own.stop(timeout_s)
+
+    # Reading.
+
+    def batches(self, start_offset: int, end_offset: int, max_bytes: int) -> list[bytes]:
+        """Whole batches between two offsets: at least one, if there is one, and no more than
+        `max_bytes` beyond the first."""
+        region = self.log.read(start_offset, max_bytes, end_offset).region
+        if region is None:
+            return []
+        return [bytes(batch) for _, batch in iterate_batches(region.read())]
+
+    def filled(self, answer: FetchAnswer, read: LogRead) -> FetchAnswer:
+        """The answer with what it is to bring."""
+        found = self.batches(read.start_offset, read.end_offset, read.max_bytes)
+        return replace(answer, batches=found)
+
+    def filled_piece(self, answer: FetchSnapshotAnswer, read: SnapshotRead) -> FetchSnapshotAnswer:
+        """The answer with a piece of the snapshot, or the error that there is none."""
+        try:
+            data, size_bytes = self.snapshots.read(read.snapshot_id, read.position, read.max_bytes)
+        except DiskError:
+            return replace(answer, error=ErrorCode.SNAPSHOT_NOT_FOUND)
+        if not 0 <= read.position < size_bytes:
+            return replace(answer, error=ErrorCode.POSITION_OUT_OF_RANGE)
+        return replace(answer, data=data, size_bytes=size_bytes)
+
+    # Writing.
+
+    def append(self, batches: Sequence[bytes]) -> None:
+        """Write batches that have their offsets and epochs; they can be read, and will be synced.
+
+        Raises DiskError, or WireError for a batch that no log may hold: nothing is written then.
+        """
+        assert not self.is_cutting, "a log that is being cut was appended to"
+        now_ms = self._clock.now_ms()
+        self.log.follower_append(memoryview(b"".join(batches)), now_ms)
+        try:
+            self.log.write_staged(now_ms)
+        except DiskError as error:
+            self._write_failed(METADATA_PARTITION, error, now_ms)
+            raise
+        if not self._is_sync_given:
+            self._is_sync_given = True
+            self.duties.give(self._sync)
+
+    def _sync(self, finish: Done) -> None:
+        log = self.log
+        # What is written from here on is not part of it.
+        self._is_sync_given = False
+        target = log.flush_target()
+        if target is None:
+            finish()
+            return
+
+        def job() -> int:
+            start_ns = self._turn_ns()
+            target.perform()
+            return self._turn_ns() - start_ns
+
+        def done(took_ns: int) -> None:
+            self._on_timed(took_ns)
+            self.synced(log.flushed(target))
+            finish()
+
+        self._hands.own.run(job, done, _never)
+
+    def save_vote(self, election: ElectionState, done: Done) -> None:
+        """Write the vote file, durably."""
+        path, content = vote_path(self.log.folder), vote_file.encode(election)
+
+        def job() -> None:
+            self._disk.replace(path, content, is_durable=True)
+
+        def begin(finish: Done) -> None:
+            def saved(_: None) -> None:
+                done()
+                finish()
+
+            self._insist(lambda: self._hands.own, job, saved)
+
+        self.vote_number = self.duties.given_count + 1
+        self.duties.give(begin)
+
+    def truncate_to(self, offset: int, done: Done) -> None:
+        """Drop everything from the offset on, durably."""
+
+        def begin(finish: Done) -> None:
+            def cut() -> None:
+                done()
+                finish()
+
+            job = self._logs.begin_truncation(self.log, offset, self._clock.now_ms())
+            self._cut(job, cut)
+
+        self.is_cutting = True
+        self.duties.give(begin)
+
+    def begin_anew(self, offset: int) -> None:
+        """At a start: drop the log, and go on at the offset."""
+        job = self._logs.begin_reset(self.log, offset, self._clock.now_ms())
+        self.log.truncated(job.perform())
+        self.log.advance_high_watermark(offset)
+
+    def _cut(self, job: Truncation | None, done: Done) -> None:
+        def taken_over(loaded: Loaded) -> None:
+            self.log.truncated(loaded)
+            self.is_cutting = False
+            done()
+
+        if job is None:
+            self.is_cutting = False
+            done()
+        else:
+            self._insist(lambda: self._hands.files, job.perform, taken_over)
+
+    def do(self, job: Callable[[], T], done: Callable[[T], None], refused: Done) -> None:
+        """Have a job done behind all that was asked before; `refused` where there is no room."""
+
+        def begin(finish: Done) -> None:
+            def did(result: T) -> None:
+                done(result)
+                finish()
+
+            def failed(error: Exception) -> None:
+                self._refused(error)
+                refused()
+                finish()
+
+            self._hands.own.run(job, did, failed)
+
+        self.duties.give(begin)
+
+    # Snapshots that are fetched.
+
+    def write_piece(self, piece: SnapshotPiece) -> None:
+        """Write a piece of a snapshot that is being fetched; it need not be durable."""
+
+        def job() -> None:
+            self.snapshots.write_piece(piece.snapshot_id, piece.position, piece.data)
+
+        # One that is refused is missed when the whole is stored.
+        self.do(job, lambda _: None, lambda: None)
+
+    def store(
+        self, snapshot_id: SnapshotId, stored: Callable[[Snapshot], None], spoiled: Done
+    ) -> None:
+        """Make a fetched snapshot durable, if it is whole, and begin the log anew at its end.
+
+        `spoiled` when it is not whole, or there is no room: it has to be fetched again.
+        """
+
+        def job() -> Snapshot | None:
+            try:
+                return self.snapshots.keep_fetched(snapshot_id)
+            except WireError as error:
+                logger.warning("fetched snapshot is not whole", extra=fields(reason=error))
+                return None
+
+        def begin(finish: Done) -> None:
+            def kept(snapshot: Snapshot | None) -> None:
+                if snapshot is None:
+                    give_up()
+                    return
+                self.is_cutting = True
+
+                def begun_anew() -> None:
+                    # Nothing of the log is left that its start might lie behind.
+                    self.log.advance_high_watermark(snapshot_id.end_offset)
+                    stored(snapshot)
+                    finish()
+
+                now_ms = self._clock.now_ms()
+                reset = self._logs.begin_reset(self.log, snapshot_id.end_offset, now_ms)
+                self._cut(reset, begun_anew)
+
+            def give_up() -> None:
+                spoiled()
+                finish()
+
+            def failed(error: Exception) -> None:
+                self._refused(error)
+                give_up()
+
+            self._hands.own.run(job, kept, failed)
+
+        self.duties.give(begin)
+
+    # What the disk refuses.
+
+    def _insist(
+        self, hands: Callable[[], Jobs], job: Callable[[], T], done: Callable[[T], None]
+    ) -> None:
+        """Have a job done, and again until the disk takes it: nothing that waits for it leaves."""
+
+        def attempt() -> None:
+            hands().run(job, done, failed)
+
+        def failed(error: Exception) -> None:
+            self._refused(error)
+            self._later(RETRY_MS, attempt)
+
+        attempt()
+
+    def _refused(self, error: Exception) -> None:
+        if not isinstance(error, DiskError):
+            raise error
+        self._write_failed(METADATA_PARTITION, error, self._clock.now_ms())
+
+
+def vote_path(folder: str) -> str:
+    """Where a replica's vote file lies, by the folder of its log."""
+    return f"{folder}/{vote_file.FILE_NAME}"
+
+
+def _never(error: Exception) -> None:
+    """For syncs: one that fails is final, and heard of by whoever gave the threads."""
+    raise error

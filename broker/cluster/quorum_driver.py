@@ -1,0 +1,327 @@
+"""Drives the quorum's core: what it asks is done in its order, what becomes of that is told to it.
+
+Floor: cluster. Duties of the disk go to `metadata_log`, messages wait for their barriers, and
+whoever follows the quorum hears of commits and roles between two steps, never inside one. Time is
+what the node has lived. What goes to other nodes goes through a `Messenger`; a voter alone has
+none.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from broker.cluster.lived import LivedTime
+from broker.cluster.metadata_log import MetadataLog
+from broker.cluster.snapshots import Snapshot
+from broker.quorum.events import (
+    Answered,
+    Event,
+    Failed,
+    FetchAnswer,
+    FetchSnapshotAnswer,
+    LeaderDead,
+    Propose,
+    Received,
+    Spoiled,
+    Stored,
+    Synced,
+    Tick,
+    Truncated,
+    Unwritten,
+    VoteSaved,
+)
+from broker.quorum.quorum import Quorum
+from broker.quorum.ready import Barrier, LogRead, Ready, Reply, RoleChange, Send
+from broker.quorum.replica import NEVER_MS
+from broker.quorum.snapshot import SnapshotId
+from broker.storage.errors import DiskError
+from broker.world import Cancel, World
+from protocol.errors import WireError
+
+TURN_MS = 250
+"""While a deadline is near the loop is to have a turn so often: by that a stall is noticed."""
+
+
+class Messenger(Protocol):
+    """The way to other nodes' quorums. Each `Send` comes back once, by `answered` or `failed`."""
+
+    def send(self, send: Send) -> None:
+        """Ask another node."""
+
+    def reply(self, reply: Reply) -> None:
+        """Answer what was received under `call_id`; the answer holds all that it brings."""
+
+
+class Following(Protocol):
+    """Who lives by what the quorum says. It may propose from inside these calls."""
+
+    def committed(self, offset: int) -> None:
+        """All below the offset is committed and can be read."""
+
+    def installed(self, snapshot: Snapshot) -> None:
+        """The log begins anew behind a snapshot: what is known has to be taken from it."""
+
+    def role(self, role: RoleChange) -> None:
+        """This node leads, follows, or has lost sight of the leader."""
+
+    def unwritten(self, end_offset: int, error: Exception) -> None:
+        """The disk did not take what was to stand at the offset and above."""
+
+
+class NoMessenger:
+    """For a voter alone, whose core has nobody to ask."""
+
+    def send(self, send: Send) -> None:
+        raise AssertionError(f"a voter alone asks node {send.node_id}")
+
+    def reply(self, reply: Reply) -> None:
+        raise AssertionError("a voter alone is asked by nobody")
+
+
+@dataclass(slots=True)
+class Held:
+    """A message at its barrier: it leaves when so many duties of the disk are done."""
+
+    until: int
+    message: Send | Reply
+
+
+class QuorumDriver:
+    """One replica's core with its disk and its messages."""
+
+    def __init__(
+        self, quorum: Quorum, log: MetadataLog, world: World, messenger: Messenger
+    ) -> None:
+        self.quorum = quorum
+        self.following: Following | None = None
+        self._log = log
+        self._world = world
+        self._messenger = messenger
+        self._lived = LivedTime()
+        self._committed_offset = quorum.replica.log.committed_offset
+        self._events: deque[Event] = deque()
+        self._news: deque[Callable[[], None]] = deque()
+        self._held: list[Held] = []
+        self._is_stepping = False
+        self._is_draining = False
+        self._refusal: Exception | None = None
+        self._timer: Cancel | None = None
+        self._timer_ms = 0
+        log.synced = lambda end_offset: self.handle(Synced(end_offset))
+        log.advanced = self._release
+
+    @property
+    def end_offset(self) -> int:
+        """The offset that the next batch of this leader gets."""
+        return self.quorum.replica.log.end_offset
+
+    @property
+    def epoch(self) -> int:
+        """The newest epoch known here."""
+        return self.quorum.replica.epoch
+
+    def start(self) -> None:
+        """Begin; a voter alone leads when this returns, if the disk takes what it writes."""
+        self.handle(Tick())
+
+    def stop(self) -> None:
+        """Do nothing more by itself."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # What happens.
+
+    def handle(self, event: Event) -> None:
+        """Tell the core what has happened, behind all that happened before."""
+        self._events.append(event)
+        self._drain()
+
+    def received(self, received: Received) -> None:
+        """A request of another replica has come."""
+        self.handle(received)
+
+    def answered(self, answered: Answered | Failed) -> None:
+        """What was sent has been answered, or will not be."""
+        self.handle(answered)
+
+    def leader_dead(self, dead: LeaderDead) -> None:
+        """A probe has found the leader gone."""
+        self.handle(dead)
+
+    def propose(self, epoch: int, batch: bytes) -> Exception | None:
+        """Append a batch in an epoch that this node leads; returns why the disk refuses it.
+
+        Nothing happens in an epoch that it leads no more: `role` says so, or has said it.
+        """
+        self._refusal = None
+        self._step(Propose(epoch, [batch]))
+        refusal = self._refusal
+        self._drain()
+        return refusal
+
+    def _drain(self) -> None:
+        if self._is_draining or self._is_stepping:
+            return
+        self._is_draining = True
+        try:
+            while self._events or self._news:
+                if self._events:
+                    self._step(self._events.popleft())
+                else:
+                    self._news.popleft()()
+        finally:
+            self._is_draining = False
+        self._arm()
+
+    def _step(self, event: Event) -> None:
+        assert not self._is_stepping, "a step inside a step"
+        self._is_stepping = True
+        try:
+            self._perform(self.quorum.step(event, self._now_ms()))
+        finally:
+            self._is_stepping = False
+
+    def _now_ms(self) -> int:
+        return self._lived.at(self._world.clock.monotonic_ms())
+
+    # What the core asks for.
+
+    def _perform(self, ready: Ready) -> None:
+        log = self._log
+        if (election := ready.vote) is not None:
+            log.save_vote(election, lambda: self.handle(VoteSaved(election)))
+        if ready.piece is not None:
+            log.write_piece(ready.piece)
+        if ready.snapshot is not None:
+            self._store(ready.snapshot)
+        if (offset := ready.truncate_to) is not None:
+            assert offset >= self._committed_offset, "what is committed would be cut"
+            log.truncate_to(offset, lambda: self._cut(offset))
+        refusal = self._append(ready.append)
+        for send in ready.sends:
+            if refusal is None or send.barrier is not Barrier.SYNC:
+                self._leave_at(send.barrier, send)
+        for reply in ready.replies:
+            self._leave_at(reply.barrier, reply)
+        if ready.role is not None:
+            self._tell_role(ready.role)
+        if refusal is None:
+            self._commit(ready.committed_offset)
+        else:
+            self._take_back(refusal)
+
+    def _append(self, batches: Sequence[bytes]) -> Exception | None:
+        if not batches:
+            return None
+        try:
+            self._log.append(batches)
+        except (DiskError, WireError) as error:
+            return error
+        return None
+
+    def _take_back(self, refusal: Exception) -> None:
+        """What waited for the disk is dropped with the write that failed, and the core is told
+        before it hears of anything else."""
+        self._refusal = refusal
+        self._held = [one for one in self._held if not _is_synced_send(one.message)]
+        end_offset = self._log.log.log_end_offset
+        self._news.append(lambda: self._follower().unwritten(end_offset, refusal))
+        self._perform(self.quorum.step(Unwritten(end_offset), self._now_ms()))
+
+    def _store(self, snapshot_id: SnapshotId) -> None:
+        def stored(snapshot: Snapshot) -> None:
+            self._committed_offset = snapshot_id.end_offset
+            self._news.append(lambda: self._follower().installed(snapshot))
+            self.handle(Stored(snapshot_id, snapshot.voters))
+
+        self._log.store(snapshot_id, stored, lambda: self.handle(Spoiled(snapshot_id)))
+
+    def _cut(self, offset: int) -> None:
+        committed_offset = self._committed_offset
+        # Whoever replays could not read meanwhile.
+        self._news.append(lambda: self._follower().committed(committed_offset))
+        self.handle(Truncated(offset))
+
+    def _tell_role(self, role: RoleChange) -> None:
+        self._news.append(lambda: self._follower().role(role))
+
+    def _commit(self, committed_offset: int) -> None:
+        if committed_offset <= self._committed_offset:
+            return
+        self._committed_offset = committed_offset
+        self._log.log.advance_high_watermark(committed_offset)
+        self._news.append(lambda: self._follower().committed(committed_offset))
+
+    def _follower(self) -> Following:
+        assert self.following is not None, "nobody follows the quorum"
+        return self.following
+
+    # Messages at their barriers.
+
+    def _leave_at(self, barrier: Barrier, message: Send | Reply) -> None:
+        until = 0
+        if barrier is Barrier.VOTE:
+            until = self._log.vote_number
+        elif barrier is Barrier.SYNC:
+            until = self._log.duties.given_count
+        if until <= self._log.duties.done_count:
+            self._leave(message)
+        else:
+            self._held.append(Held(until, message))
+
+    def _release(self) -> None:
+        done_count = self._log.duties.done_count
+        ready = [one for one in self._held if one.until <= done_count]
+        if ready:
+            self._held = [one for one in self._held if one.until > done_count]
+            for one in ready:
+                self._leave(one.message)
+
+    def _leave(self, message: Send | Reply) -> None:
+        if isinstance(message, Send):
+            self._messenger.send(message)
+            return
+        answer, read = message.answer, message.read
+        if isinstance(answer, FetchAnswer) and isinstance(read, LogRead):
+            answer = self._log.filled(answer, read)
+        elif isinstance(answer, FetchSnapshotAnswer) and read is not None:
+            assert not isinstance(read, LogRead)
+            answer = self._log.filled_piece(answer, read)
+        self._messenger.reply(Reply(message.call_id, answer, message.barrier))
+
+    # Time.
+
+    def _arm(self) -> None:
+        deadline_ms = self.quorum.next_deadline_ms
+        if deadline_ms >= NEVER_MS:
+            self.stop()
+            self._lived.expect(None)
+            return
+        monotonic_ms = self._world.clock.monotonic_ms()
+        left_ms = max(deadline_ms - self._lived.at(monotonic_ms), 0)
+        due_ms = monotonic_ms + min(left_ms, TURN_MS)
+        if self._timer is not None:
+            if self._timer_ms <= due_ms:
+                return
+            self._timer.cancel()
+        self._timer_ms = due_ms
+        self._lived.expect(due_ms)
+        self._timer = self._world.later(due_ms - monotonic_ms, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        stall_count = self._lived.stall_count
+        now_ms = self._now_ms()
+        # After a stall what has arrived meanwhile is read before anything is judged.
+        if self._lived.stall_count == stall_count and self.quorum.next_deadline_ms <= now_ms:
+            self.handle(Tick())
+        else:
+            self._arm()
+
+
+def _is_synced_send(message: Send | Reply) -> bool:
+    return isinstance(message, Send) and message.barrier is Barrier.SYNC

@@ -1,0 +1,134 @@
+"""Takes snapshots of the image in force, and lets the log begin behind the older of the two kept.
+
+Floor: cluster. A snapshot is written in the metadata's thread, behind the syncs of all that it
+stands for: the log always reaches it. Which files of the log may go is said to whoever drops them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from broker.cluster.metadata_log import RETRY_MS, MetadataLog
+from broker.cluster.quorum_driver import QuorumDriver
+from broker.metadata.image import MetadataImage
+from broker.metadata.records import encode_record
+from broker.metadata.snapshot import records_of
+from broker.quorum.events import Snapshotted
+from broker.quorum.snapshot import SnapshotId, build_snapshot
+from broker.quorum.voters import VoterSet
+from broker.world import Clock
+from protocol.log import fields
+from protocol.wire.record import NewRecord
+from protocol.wire.records import build_batch
+
+logger = logging.getLogger(__name__)
+
+RECORDS_OF_BATCH = 500
+
+SNAPSHOT_RECORDS = 10_000
+SNAPSHOT_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotLimits:
+    """How much of the log may lie behind the newest snapshot: a start replays no more."""
+
+    records: int = SNAPSHOT_RECORDS
+    size_bytes: int = SNAPSHOT_BYTES
+
+
+class Snapshotter:
+    """Looks at every image, and writes one down when the log has grown enough.
+
+    `trimmed(offset)` comes when the log begins there from now on.
+    """
+
+    def __init__(
+        self,
+        log: MetadataLog,
+        quorum: QuorumDriver,
+        clock: Clock,
+        limits: SnapshotLimits | None = None,
+    ) -> None:
+        self.trimmed: Callable[[int], None] = lambda offset: None
+        self._log = log
+        self._quorum = quorum
+        self._clock = clock
+        self._limits = limits or SnapshotLimits()
+        self._end_offset = 0
+        """Where the newest snapshot ends."""
+        self._end_bytes = 0
+        """How many bytes the log had when it was taken."""
+        self._is_writing = False
+        self._not_before_ms = 0
+
+    def begun(self, end_offset: int) -> None:
+        """The newest snapshot on the disk ends there, by a start or because it was fetched."""
+        self._end_offset = end_offset
+        self._end_bytes = self._log.log.size_bytes
+
+    def moved(self, image: MetadataImage) -> None:
+        """The image is in force: take a snapshot of it, if one is due."""
+        record_count = image.end_offset - self._end_offset
+        size_bytes = self._log.log.size_bytes - self._end_bytes
+        limits = self._limits
+        is_due = record_count >= limits.records or size_bytes >= limits.size_bytes
+        if not is_due or self._is_writing or not record_count:
+            return
+        if self._clock.monotonic_ms() >= self._not_before_ms:
+            self._take(image)
+
+    def _take(self, image: MetadataImage) -> None:
+        replica = self._quorum.quorum.replica
+        end_offset = image.end_offset
+        snapshot_id = SnapshotId(end_offset, replica.log.epochs.epoch_of(end_offset - 1))
+        voters = replica.voters.at(end_offset)
+        now_ms = self._clock.now_ms()
+        files, size_bytes = self._log.snapshots, self._log.log.size_bytes
+
+        def write() -> Sequence[SnapshotId]:
+            files.write(snapshot_id, content_of(snapshot_id, image, voters, now_ms))
+            files.drop_old()
+            return files.ids()
+
+        def written(ids: Sequence[SnapshotId]) -> None:
+            self._is_writing = False
+            self._end_offset, self._end_bytes = end_offset, size_bytes
+            self._trim(snapshot_id, ids[0].end_offset)
+
+        def refused() -> None:
+            self._is_writing = False
+            self._not_before_ms = self._clock.monotonic_ms() + RETRY_MS
+
+        self._is_writing = True
+        self._log.do(write, written, refused)
+
+    def _trim(self, snapshot_id: SnapshotId, start_offset: int) -> None:
+        log = self._log.log
+        if snapshot_id.end_offset < log.log_start_offset:
+            # A newer one was fetched meanwhile, and the log begins behind that.
+            return
+        start_offset = max(start_offset, log.log_start_offset)
+        log.advance_log_start(start_offset)
+        self._quorum.handle(Snapshotted(snapshot_id, start_offset))
+        logger.info(
+            "snapshot of the metadata",
+            extra=fields(end_offset=snapshot_id.end_offset, log_start_offset=start_offset),
+        )
+        self.trimmed(start_offset)
+
+
+def content_of(
+    snapshot_id: SnapshotId, image: MetadataImage, voters: VoterSet, now_ms: int
+) -> bytes:
+    """A whole snapshot of the image; for a thread, for it may take long."""
+    return build_snapshot(snapshot_id, voters, _batches(image, now_ms), now_ms)
+
+
+def _batches(image: MetadataImage, now_ms: int) -> Iterator[bytearray]:
+    records = records_of(image)
+    while some := list(islice(records, RECORDS_OF_BATCH)):
+        yield build_batch([NewRecord(None, encode_record(one), now_ms) for one in some])

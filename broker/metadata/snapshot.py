@@ -1,0 +1,100 @@
+"""An image as records, and back: what a snapshot of the metadata log holds.
+
+Floor: metadata. Pure. Replayed on nothing, the records give the image they were made of, whatever
+it is: a snapshot stands for the whole log in front of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from broker.metadata.image import BrokerImage, MetadataDelta, MetadataImage, TopicImage
+from broker.metadata.records import (
+    TOPIC_RESOURCE,
+    BrokerEndpoint,
+    ConfigRecord,
+    FeatureLevelRecord,
+    MetadataRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    TopicRecord,
+)
+from protocol.types import NO_NODE
+
+
+def records_of(image: MetadataImage) -> Iterator[MetadataRecord]:
+    """Everything an image holds, in an order in which it can be replayed."""
+    for name, level in image.features.items():
+        yield FeatureLevelRecord(name=name, feature_level=level)
+    for broker in image.brokers.values():
+        yield _registration(broker)
+    for topic in image.topics.values():
+        yield from _topic(topic)
+    for (resource_type, resource_name), settings in image.configs.items():
+        for name, value in settings.items():
+            yield ConfigRecord(
+                resource_type=resource_type, resource_name=resource_name, name=name, value=value
+            )
+    if image.next_producer_id:
+        yield ProducerIdsRecord(broker_id=NO_NODE, next_producer_id=image.next_producer_id)
+
+
+def _registration(broker: BrokerImage) -> RegisterBrokerRecord:
+    return RegisterBrokerRecord(
+        broker_id=broker.node_id,
+        incarnation_id=broker.incarnation_id,
+        broker_epoch=broker.broker_epoch,
+        end_points=[
+            BrokerEndpoint(name=name, host=host, port=port)
+            for name, (host, port) in broker.listeners.items()
+        ],
+        rack=broker.rack,
+        fenced=broker.is_fenced,
+        in_controlled_shutdown=broker.is_stopping,
+        log_dirs=list(broker.directory_ids),
+    )
+
+
+def _topic(topic: TopicImage) -> Iterator[MetadataRecord]:
+    yield TopicRecord(name=topic.name, topic_id=topic.topic_id)
+    for number, one in enumerate(topic.partitions):
+        yield PartitionRecord(
+            partition_id=number,
+            topic_id=topic.topic_id,
+            replicas=list(one.replicas),
+            isr=list(one.in_sync_replicas),
+            removing_replicas=list(one.removing_replicas),
+            adding_replicas=list(one.adding_replicas),
+            leader=one.leader,
+            leader_recovery_state=one.leader_recovery_state,
+            leader_epoch=one.leader_epoch,
+            partition_epoch=one.partition_epoch,
+            directories=list(one.directories),
+            eligible_leader_replicas=list(one.eligible_leader_replicas) or None,
+            last_known_elr=list(one.last_known_elr) or None,
+        )
+
+
+def between(base: MetadataImage, image: MetadataImage) -> MetadataDelta:
+    """What whoever lives by `base` has to hear when `image` takes its place."""
+    delta = MetadataDelta(base)
+    delta.removed = [
+        topic for topic in base.topics.values() if topic.topic_id not in image.topic_names
+    ]
+    delta.touched = {
+        topic.name
+        for topic in image.topics.values()
+        if topic != base.topics.get(topic.name)
+        or image.settings(TOPIC_RESOURCE, topic.name) != base.settings(TOPIC_RESOURCE, topic.name)
+    }
+    delta.changes_nodes = _settings_of_nodes(base) != _settings_of_nodes(image)
+    return delta
+
+
+def _settings_of_nodes(image: MetadataImage) -> dict[tuple[int, str], dict[str, str]]:
+    return {
+        resource: dict(settings)
+        for resource, settings in image.configs.items()
+        if resource[0] != TOPIC_RESOURCE
+    }

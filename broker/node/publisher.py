@@ -1,0 +1,58 @@
+"""What this node does when the metadata has moved: settings, partitions, coordinators follow it.
+
+Floor: node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.config import BrokerConfig, InForce
+from broker.controller.controller import Controller
+from broker.metadata.image import (
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+    MetadataDelta,
+    MetadataImage,
+)
+from broker.metadata.records import BROKER_RESOURCE
+from broker.node.parts import Parts
+
+
+class NodePublisher:
+    """Brings commits into force on this node."""
+
+    def __init__(self, own_config: BrokerConfig, controller: Controller, parts: Parts) -> None:
+        """`own_config` is what the node was started with."""
+        self._own_config = own_config
+        self._controller = controller
+        self._parts = parts
+
+    def apply(self, delta: MetadataDelta, image: MetadataImage, done: Callable[[], None]) -> None:
+        """Bring the partitions of a commit into service; `done` comes when they are."""
+        self._parts.replicas.apply(delta, image, done)
+
+    def published(self, delta: MetadataDelta) -> None:
+        """The image has moved by this."""
+        parts = self._parts
+        if delta.changes_nodes:
+            reconfigure(self._own_config, parts.metadata.image, parts.settings, self._controller)
+            parts.replicas.reconfigure(parts.metadata.image)
+        if delta.removed:
+            names = {topic.name for topic in delta.removed}
+            parts.groups.topics_removed(names)
+            parts.judge.first_refused.topics_removed(names)
+        if OFFSETS_TOPIC in delta.touched:
+            parts.groups.follow()
+        if TRANSACTIONS_TOPIC in delta.touched:
+            parts.transactions.follow()
+
+
+def reconfigure(
+    own_config: BrokerConfig, image: MetadataImage, settings: InForce, controller: Controller
+) -> None:
+    """Put the node's configuration in force, under the settings that the metadata holds."""
+    settings.config = controller.config = own_config.with_dynamic(
+        image.settings(BROKER_RESOURCE, ""),
+        image.settings(BROKER_RESOURCE, str(own_config.node_id)),
+    )

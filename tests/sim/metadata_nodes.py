@@ -1,0 +1,321 @@
+"""Nodes of a cluster, of each the metadata alone: real logs and files on simulated disks, real
+sessions and links on a simulated network, one quorum.
+
+`MetadataCluster` gives orders, lets everything fail for a while, and checks what must hold: what is
+committed is the same everywhere and stays, an epoch has one leader, and no order that was answered
+is forgotten or done twice.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+from broker.budget import TurnBudget
+from broker.cluster import quorum_state
+from broker.cluster.controller_driver import ControllerDriver
+from broker.cluster.loader import Loader
+from broker.cluster.messenger import LinkMessenger
+from broker.cluster.metadata import Metadata
+from broker.cluster.metadata_log import Hands, MetadataLog
+from broker.cluster.quorum_driver import QuorumDriver
+from broker.cluster.snapshotter import SnapshotLimits, Snapshotter
+from broker.config import InForce, Listener, LogConfig
+from broker.controller.active import Limits
+from broker.controller.controller import Controller
+from broker.controller.outcome import AllocateProducerIds
+from broker.interbroker.quorum import quorum_handlers
+from broker.metadata.image import (
+    METADATA_PARTITION,
+    METADATA_TOPIC_ID,
+    MetadataDelta,
+    MetadataImage,
+)
+from broker.metrics.metrics import Metrics
+from broker.metrics.warnings import Warnings
+from broker.quorum.quorum import Quorum
+from broker.quorum.ready import RoleChange, Won
+from broker.quorum.voters import ReplicaKey, Voter, VoterSet
+from broker.sessions.dispatch import Dispatcher
+from broker.sessions.peers import Peers
+from broker.sessions.reception import BROKER_LISTENER, Reception
+from broker.sessions.session import Session
+from broker.sessions.sessions import Sessions
+from broker.storage.log_manager import LogManager
+from broker.world import Address
+from protocol.errors import ApiError
+from protocol.messages.api import BETWEEN_BROKERS
+from protocol.types import Uuid
+from protocol.wire.records import read_header
+from tests.sim.disk import SimDisk
+from tests.sim.network import Mix, Network
+from tests.sim.world import SimWorld
+from tests.unit.storage.kit import broker_config
+
+PORT = 9095
+CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+SNAPSHOTS = SnapshotLimits(records=12)
+LOG_CONFIG = LogConfig(segment_bytes=600, segment_ms=2**62)
+NOW_MS = 2**40
+JOB_MS = (0, 12)
+"""What a sync and the like take."""
+NO_SHORT_WAY: Any = SimpleNamespace(start=lambda *asked: False)
+
+
+def key_of(node_id: int) -> ReplicaKey:
+    return ReplicaKey(node_id, Uuid(int=1_000 + node_id))
+
+
+class Publisher:
+    """Brings commits into force after a while, as folders would, and checks their order."""
+
+    def __init__(self, world: SimWorld) -> None:
+        self._world = world
+
+    def apply(self, delta: MetadataDelta, image: MetadataImage, done: Any) -> None:
+        if image.end_offset % 3:
+            done()
+        else:
+            self._world.later(self._world.chance.randint(0, 5), done)
+
+    def published(self, delta: MetadataDelta) -> None:
+        pass
+
+
+class MetadataNode:
+    """One node: its disk outlives its lives."""
+
+    def __init__(self, cluster: MetadataCluster, node_id: int) -> None:
+        self.node_id = node_id
+        self.host = f"n{node_id}"
+        self.disk = SimDisk()
+        self.metadata: Metadata | None = None
+        self._cluster = cluster
+
+    def start(self) -> None:
+        """A new life, on what the disk has."""
+        cluster = self._cluster
+        world = cluster.network.world(self.host)
+        world.job_ms = JOB_MS
+        address = {"host": self.host, "port": PORT}
+        address |= {"advertised_host": self.host, "advertised_port": PORT}
+        config = broker_config(
+            node_id=self.node_id, cluster_id=CLUSTER_ID, listeners={BROKER_LISTENER: address}
+        )
+        now_ms = world.clock.now_ms()
+        logs = LogManager(self.disk, config, key_of(self.node_id).directory_id)
+        logs.open_all(now_ms)
+        log = MetadataLog(
+            self.disk,
+            logs,
+            logs.create(METADATA_PARTITION, METADATA_TOPIC_ID, LOG_CONFIG, now_ms),
+            world,
+            lambda *refusal: None,
+        )
+        state = quorum_state.recover(self.disk, log, may_begin_anew=True)
+        if state is None:
+            quorum_state.found(self.disk, log, cluster.voters)
+            state = quorum_state.recover(self.disk, log)
+        assert state is not None
+        peers = Peers(world, self.host, cluster.addresses)
+        messenger = LinkMessenger(peers, world.clock)
+        quorum = Quorum(
+            key_of(self.node_id),
+            CLUSTER_ID,
+            election=state.election,
+            log=state.log,
+            voters=state.voters,
+            chance=world.chance,
+            now_ms=world.clock.monotonic_ms(),
+        )
+        driver = QuorumDriver(quorum, log, world, messenger)
+        messenger.heard = driver.handle
+        controller = ControllerDriver(
+            Controller(config, world.chance), Limits(1_000, 1_000), driver, world
+        )
+        snapshotter = Snapshotter(log, driver, world.clock, SNAPSHOTS)
+        snapshotter.trimmed = lambda offset: self._drop(log, logs, offset)
+        self.metadata = Metadata(log, driver, Loader(log), controller, snapshotter)
+        driver.following = Watched(self, self.metadata)
+        self._listen(world, config, messenger)
+        self.metadata.start(state.snapshot)
+        hands = Hands(world.jobs("metadata"), world.jobs("files"))
+        self.metadata.serve(Publisher(world), hands)
+
+    def _listen(self, world: SimWorld, config: Any, messenger: LinkMessenger) -> None:
+        settings = InForce(config)
+        handlers = quorum_handlers(messenger)
+        metrics = Metrics(world.turn_ns, world.clock)
+        reception = Reception(
+            BROKER_LISTENER,
+            settings,
+            world.clock,
+            world.turn_ns,
+            world.soon,
+            TurnBudget(world.turn_ns, world.soon),
+            Sessions(settings),
+            Dispatcher(
+                handlers, {one: BETWEEN_BROKERS[one] for one in handlers}, metrics, lambda *_: None
+            ),
+            NO_SHORT_WAY,
+            lambda: None,
+            lambda refusal: None,
+            Warnings(world.clock),
+        )
+        at: Listener = config.listeners[BROKER_LISTENER]
+        world.listen(BROKER_LISTENER, at, lambda: Session(reception)).open()
+
+    def _drop(self, log: MetadataLog, logs: LogManager, offset: int) -> None:
+        """Drop what the log no longer begins with, as housekeeping would, at once."""
+        logs.checkpoint(frees_room=True).perform()
+        dropped = log.log.drop_below(offset, NOW_MS)
+        if dropped is not None:
+            dropped.perform()
+
+    def kill(self) -> None:
+        """The process ends; what it has written is in the page cache."""
+        self._cluster.network.kill(self.host)
+        self.disk.locked.clear()
+        self.metadata = None
+
+    def cut_power(self, chance: Random) -> None:
+        """The machine goes off, and forgets what it had not synced."""
+        self._cluster.network.cut_power(self.host)
+        self.disk.crash(chance)
+        self.metadata = None
+
+
+class Watched:
+    """Between the quorum and what follows it: looks at everything that is committed."""
+
+    def __init__(self, node: MetadataNode, metadata: Metadata) -> None:
+        self._node = node
+        self._metadata = metadata
+        self._seen_offset = metadata.log.log.log_start_offset
+
+    def committed(self, offset: int) -> None:
+        cluster = self._node._cluster
+        while self._seen_offset < offset and not self._metadata.log.is_cutting:
+            for batch in self._metadata.log.batches(self._seen_offset, offset, 1 << 20):
+                known = cluster.committed.setdefault(self._seen_offset, batch)
+                assert known == batch, f"two batches are committed at {self._seen_offset}"
+                self._seen_offset = read_header(batch).last_offset + 1
+        self._metadata.committed(offset)
+
+    def installed(self, snapshot: Any) -> None:
+        self._seen_offset = snapshot.snapshot_id.end_offset
+        self._metadata.installed(snapshot)
+
+    def role(self, role: RoleChange) -> None:
+        if isinstance(role, Won):
+            leaders = self._node._cluster.leaders
+            known = leaders.setdefault(role.epoch, self._node.node_id)
+            assert known == self._node.node_id, f"epoch {role.epoch} has two leaders"
+        self._metadata.role(role)
+
+    def unwritten(self, end_offset: int, error: Exception) -> None:
+        self._metadata.unwritten(end_offset, error)
+
+
+class MetadataCluster:
+    """Three nodes, and whoever gives them orders."""
+
+    def __init__(self, seed: str, size: int = 3) -> None:
+        self.chance = Random(seed)
+        self.network = Network(seed, Mix(late=0.02))
+        ids = range(1, size + 1)
+        self.voters = VoterSet(Voter(key_of(node_id)) for node_id in ids)
+        self.addresses = {node_id: Address(f"n{node_id}", PORT) for node_id in ids}
+        self.nodes = [MetadataNode(self, node_id) for node_id in ids]
+        self.committed: dict[int, bytes] = {}
+        """Offset -> the batch that is committed there."""
+        self.leaders: dict[int, int] = {}
+        """Epoch -> node."""
+        self.given: set[int] = set()
+        """Where each block of producer ids began that somebody was given."""
+        self.refused_count = 0
+        for node in self.nodes:
+            node.start()
+
+    @property
+    def running(self) -> list[MetadataNode]:
+        return [node for node in self.nodes if node.metadata is not None]
+
+    def order(self, node: MetadataNode) -> None:
+        """Ask a node for a block of producer ids."""
+        assert node.metadata is not None
+
+        def given(block: range) -> None:
+            assert block.start not in self.given, f"block {block} was given twice"
+            self.given.add(block.start)
+
+        def refused(error: ApiError) -> None:
+            self.refused_count += 1
+
+        node.metadata.submit(AllocateProducerIds(node.node_id, 0), given, refused)
+
+    def active(self) -> MetadataNode | None:
+        """Whoever decides now, if anybody does."""
+        return next(
+            (one for one in self.running if one.metadata and one.metadata.controller.is_active),
+            None,
+        )
+
+    def run_for(self, duration_ms: int, *, order_every_ms: int = 40) -> None:
+        """Let time pass, with orders to whoever takes them."""
+        for _ in range(duration_ms // order_every_ms):
+            self.network.timeline.run_for(order_every_ms)
+            if (node := self.active()) is not None:
+                self.order(node)
+
+    def run_until_active(self, limit_ms: int) -> MetadataNode:
+        """Let time pass until somebody decides."""
+        for _ in range(limit_ms // 10):
+            self.network.timeline.run_for(10)
+            if (node := self.active()) is not None:
+                return node
+        raise AssertionError(f"nobody leads after {limit_ms} ms")
+
+    def misbehave(self) -> None:
+        """One fault, or the end of one."""
+        chance, network = self.chance, self.network
+        node = chance.choice(self.nodes)
+        if node.metadata is None:
+            node.start()
+            return
+        match chance.choice(("kill", "power", "cut", "cut", "heal", "lose", "full", "room")):
+            case "kill":
+                node.kill()
+            case "power":
+                node.cut_power(chance)
+            case "cut":
+                source, target = chance.sample(sorted(one.host for one in self.nodes), 2)
+                network.cut(source, target)
+            case "heal":
+                network.heal()
+            case "lose":
+                network.lose_links(*chance.sample(sorted(one.host for one in self.nodes), 2))
+            case "full":
+                node.disk.refuses = lambda path, operation: operation == "write"
+            case "room":
+                node.disk.refuses = None
+
+    def mend(self) -> None:
+        """All faults are over."""
+        self.network.heal()
+        for node in self.nodes:
+            node.disk.refuses = None
+            if node.metadata is None:
+                node.start()
+
+    def judge(self) -> None:
+        """Everybody knows all that is committed, and nothing that was given is missing."""
+        images = []
+        for node in self.nodes:
+            assert node.metadata is not None
+            images.append(node.metadata.image)
+        assert images == [images[0]] * len(images), [one.end_offset for one in images]
+        assert images[0].next_producer_id > max(self.given), "an order that was answered is lost"
+        blocks = range(0, images[0].next_producer_id, 1_000)
+        assert self.given <= set(blocks)

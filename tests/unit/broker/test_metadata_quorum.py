@@ -1,0 +1,265 @@
+"""A voter alone: elected, deciding, surviving a power cut and a full disk, by the quorum's core."""
+
+import random
+from typing import Any
+
+from broker.cluster import quorum_state
+from broker.cluster.controller_driver import ControllerDriver
+from broker.cluster.loader import Loader
+from broker.cluster.metadata import Metadata
+from broker.cluster.metadata_log import (
+    Hands,
+    MetadataLog,
+)
+from broker.cluster.quorum_driver import NoMessenger, QuorumDriver
+from broker.cluster.snapshotter import SnapshotLimits, Snapshotter
+from broker.config import LogConfig
+from broker.controller.active import Limits
+from broker.controller.controller import Controller
+from broker.controller.outcome import AllocateProducerIds, RegisterBroker
+from broker.metadata.features import METADATA_LEVEL, METADATA_VERSION
+from broker.metadata.image import METADATA_PARTITION, METADATA_TOPIC_ID, MetadataDelta
+from broker.metadata.records import (
+    TOPIC_RESOURCE,
+    ConfigRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    encode_record,
+)
+from broker.metadata.snapshot import records_of
+from broker.quorum.quorum import Quorum
+from broker.quorum.snapshot import SnapshotId, build_snapshot, file_name
+from broker.quorum.voters import ReplicaKey, VoterSet
+from broker.settings import LONG_MAX
+from broker.storage.log_manager import LogManager
+from protocol.errors import ApiError, ErrorCode
+from protocol.types import Uuid
+from protocol.wire.record import NewRecord
+from protocol.wire.records import build_batch
+from tests.sim.disk import SimDisk
+from tests.sim.world import SimWorld
+from tests.unit.storage.kit import DIRECTORY_ID, NOW, broker_config
+
+LOG_CONFIG = LogConfig(segment_bytes=1_000, segment_ms=LONG_MAX)
+
+
+class Quiet:
+    """A publisher with nothing to bring into service."""
+
+    def apply(self, delta: Any, image: Any, done: Any) -> None:
+        done()
+
+    def published(self, delta: Any) -> None:
+        pass
+
+
+def started(
+    disk: SimDisk, world: SimWorld, limits: SnapshotLimits | None = None
+) -> tuple[Metadata, int]:
+    """The metadata of one node on that disk, and the node's broker epoch."""
+    config = broker_config()
+    logs = LogManager(disk, config, DIRECTORY_ID)
+    logs.open_all(NOW)
+    log = logs.create(METADATA_PARTITION, METADATA_TOPIC_ID, LOG_CONFIG, NOW)
+    own = MetadataLog(disk, logs, log, world, lambda *refusal: None)
+    me = ReplicaKey(config.node_id, logs.directory_id)
+    state = quorum_state.recover_alone(disk, own, me)
+    quorum = Quorum(
+        me,
+        config.cluster_id,
+        election=state.election,
+        log=state.log,
+        voters=state.voters,
+        chance=random.Random(1),
+        now_ms=world.clock.monotonic_ms(),
+    )
+    driver = QuorumDriver(quorum, own, world, NoMessenger())
+    controller = ControllerDriver(Controller(config, world.chance), Limits(100, 50), driver, world)
+    snapshotter = Snapshotter(own, driver, world.clock, limits)
+    metadata = Metadata(own, driver, Loader(own), controller, snapshotter)
+    metadata.start(state.snapshot)
+    epochs: list[int] = []
+    metadata.submit(RegisterBroker(1, Uuid(int=5), {}), epochs.append, lambda error: None)
+    metadata.serve(Quiet(), Hands(world.jobs("metadata"), world.jobs("files")))
+    return metadata, epochs[0]
+
+
+def test_a_voter_alone_leads_a_new_epoch_in_each_life() -> None:
+    disk = SimDisk()
+    for life in range(1, 4):
+        world = SimWorld(life, NOW, 1_000)
+        metadata, broker_epoch = started(disk, world)
+        # A log without votes counts as one of epoch 1.
+        assert metadata.quorum.epoch == life + 1
+        # Broker epochs are offsets of the log, control batches included.
+        assert metadata.image.brokers[1].broker_epoch == broker_epoch
+        assert metadata.image.end_offset == metadata.log.log.log_end_offset == broker_epoch + 1
+        assert metadata.image.features == {METADATA_VERSION: METADATA_LEVEL}
+        disk.crash(random.Random(life))
+
+
+def test_orders_are_answered_once_they_are_durable_and_one_that_is_not_written_is_undone() -> None:
+    disk, world = SimDisk(), SimWorld(1, NOW, 1_000)
+    metadata, broker_epoch = started(disk, world)
+    order = AllocateProducerIds(1, broker_epoch)
+    replies: list[range] = []
+    refusals: list[ApiError] = []
+    for _ in range(3):
+        metadata.submit(order, replies.append, refusals.append)
+    assert replies == []
+    world.settle()
+    assert replies == [range(1_000), range(1_000, 2_000), range(2_000, 3_000)]
+    disk.refuses = lambda path, operation: operation == "write"
+    metadata.submit(order, replies.append, refusals.append)
+    assert [error.code for error in refusals] == [ErrorCode.KAFKA_STORAGE_ERROR]
+    disk.refuses = None
+    metadata.submit(order, replies.append, refusals.append)
+    world.settle()
+    assert replies[3:] == [range(3_000, 4_000)]
+    assert metadata.is_quiet
+
+
+def test_a_snapshot_takes_the_place_of_the_image_in_one_step() -> None:
+    """What it lacks is removed, what it has otherwise is touched, and the log goes on behind it."""
+    world = SimWorld(1, NOW, 1_000)
+    metadata, _ = started(SimDisk(), world)
+    loader = metadata.loader
+    kept, gone, again = (Uuid(int=100 + number) for number in range(3))
+    there = MetadataDelta(loader.image).replay_all(
+        [
+            TopicRecord(name=name, topic_id=one)
+            for name, one in zip("kga", (kept, gone, again), strict=True)
+        ]
+    )
+    loader.image = there.image(loader.image.end_offset)
+    wanted = MetadataDelta(loader.image).replay_all(
+        [
+            RemoveTopicRecord(topic_id=gone),
+            RemoveTopicRecord(topic_id=again),
+            TopicRecord(name="a", topic_id=Uuid(int=200)),
+            ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name="k", name="x", value="1"),
+        ]
+    )
+    end_offset = loader.image.end_offset + 50
+    image = wanted.image(end_offset)
+    batch = build_batch([NewRecord(None, encode_record(one), NOW) for one in records_of(image)])
+    content = build_snapshot(SnapshotId(end_offset, 2), VoterSet(), [batch])
+    seen: list[MetadataDelta] = []
+    held: list[Any] = []
+
+    class Watching(Quiet):
+        def apply(self, delta: Any, image: Any, done: Any) -> None:
+            held.append(done)
+
+        def published(self, delta: Any) -> None:
+            seen.append(delta)
+
+    loader.serve(Watching())
+    loader.installed(content, end_offset)
+    assert loader.image.end_offset < end_offset
+    held.pop()()
+    assert loader.image == image
+    assert loader.is_idle
+    (delta,) = seen
+    assert {one.topic_id for one in delta.removed} == {gone, again}
+    assert delta.touched == {"a", "k"}
+    assert not delta.changes_nodes
+
+
+def test_whoever_waits_too_long_is_told_and_the_decision_stands() -> None:
+    world = SimWorld(1, NOW, 1_000)
+    metadata, broker_epoch = started(SimDisk(), world)
+    held: list[Any] = []
+
+    class Held(Quiet):
+        def apply(self, delta: Any, image: Any, done: Any) -> None:
+            held.append(done)
+
+    metadata.loader.serve(Held())
+    replies: list[range] = []
+    refusals: list[ApiError] = []
+    metadata.submit(AllocateProducerIds(1, broker_epoch), replies.append, refusals.append)
+    world.run_for(31_000)
+    assert [error.code for error in refusals] == [ErrorCode.REQUEST_TIMED_OUT]
+    held.pop()()
+    assert replies == []
+    assert metadata.image.next_producer_id == 1_000
+
+
+def give(metadata: Metadata, world: SimWorld, broker_epoch: int, count: int) -> None:
+    """So many blocks of producer ids, one after the other."""
+    for _ in range(count):
+        metadata.submit(AllocateProducerIds(1, broker_epoch), lambda block: None, print)
+        world.settle()
+
+
+def ends(metadata: Metadata) -> list[int]:
+    return [one.end_offset for one in metadata.log.snapshots.ids()]
+
+
+def test_a_snapshot_is_taken_when_the_log_has_grown_by_so_many_records() -> None:
+    disk, world = SimDisk(), SimWorld(1, NOW, 1_000)
+    metadata, broker_epoch = started(disk, world, SnapshotLimits(records=10))
+    trimmed: list[int] = []
+    metadata.snapshotter.trimmed = trimmed.append
+    give(metadata, world, broker_epoch, 9)
+    first = ends(metadata)[-1]
+    # The one with which the quorum was born is kept as the older of the two.
+    assert ends(metadata) == [0, first]
+    give(metadata, world, broker_epoch, 30)
+    older, newest = ends(metadata)
+    assert (older, newest) == (first + 20, first + 30)
+    assert trimmed == [0, first, first + 10, first + 20]
+    log = metadata.log.log
+    assert log.log_start_offset == older
+    assert metadata.quorum.quorum.replica.log.start_offset == older
+    assert metadata.image.end_offset - newest < 10
+    # The next start begins with the newest, and is the same.
+    before = metadata.image
+    disk.crash(random.Random(1))
+    again, _ = started(disk, SimWorld(2, NOW, 1_000))
+    assert again.image.next_producer_id == before.next_producer_id == 39_000
+    assert again.image.features == before.features
+
+
+def test_a_snapshot_is_taken_when_the_log_has_grown_by_so_many_bytes() -> None:
+    world = SimWorld(1, NOW, 1_000)
+    metadata, broker_epoch = started(SimDisk(), world, SnapshotLimits(size_bytes=2_000))
+    give(metadata, world, broker_epoch, 60)
+    older, newest = ends(metadata)
+    assert 0 < older < newest
+    sizes = metadata.log.log.size_bytes
+    assert sizes / 61 * (newest - older) < 2_500
+
+
+def test_a_snapshot_that_a_full_disk_refuses_is_tried_again_later() -> None:
+    disk, world = SimDisk(), SimWorld(1, NOW, 1_000)
+    metadata, broker_epoch = started(disk, world, SnapshotLimits(records=5))
+    tried: list[str] = []
+
+    def refuses(path: str, operation: str) -> bool:
+        is_snapshot = operation == "write" and ".checkpoint" in path
+        if is_snapshot:
+            tried.append(path)
+        return is_snapshot
+
+    disk.refuses = refuses
+    give(metadata, world, broker_epoch, 20)
+    assert ends(metadata) == [0]
+    assert len(tried) == 1
+    disk.refuses = None
+    world.run_for(1_000)
+    give(metadata, world, broker_epoch, 1)
+    assert ends(metadata) == [0, metadata.image.end_offset]
+
+
+def test_a_damaged_snapshot_is_passed_over_for_the_one_before_it() -> None:
+    disk, world = SimDisk(), SimWorld(1, NOW, 1_000)
+    metadata, broker_epoch = started(disk, world, SnapshotLimits(records=10))
+    give(metadata, world, broker_epoch, 40)
+    newest = f"{metadata.log.log.folder}/{file_name(metadata.log.snapshots.ids()[-1])}"
+    whole = disk.read_all(newest)
+    disk.replace(newest, whole[: len(whole) // 2], is_durable=True)
+    disk.crash(random.Random(1))
+    again, _ = started(disk, SimWorld(2, NOW, 1_000))
+    assert again.image.next_producer_id == 40_000

@@ -1,0 +1,136 @@
+"""An image written as records is the same image when they are replayed on nothing."""
+
+from broker.metadata.features import METADATA_LEVEL, METADATA_VERSION
+from broker.metadata.image import MetadataDelta, MetadataImage
+from broker.metadata.records import (
+    BROKER_RESOURCE,
+    IN_CONTROLLED_SHUTDOWN,
+    TOPIC_RESOURCE,
+    BrokerRegistrationChangeRecord,
+    ConfigRecord,
+    FeatureLevelRecord,
+    FenceBrokerRecord,
+    MetadataRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    TopicRecord,
+    decode_record,
+    encode_record,
+)
+from broker.metadata.snapshot import between, records_of
+from protocol.types import NO_NODE, Uuid
+from tests.harness.seed import seeded
+from tests.unit.broker.cluster import Cluster
+
+FEATURE = FeatureLevelRecord(name=METADATA_VERSION, feature_level=METADATA_LEVEL)
+TOPIC_ID = Uuid(int=50)
+
+
+def image_of(records: list[MetadataRecord], end_offset: int) -> MetadataImage:
+    """What the records give, through their encoding."""
+    read = [decode_record(encode_record(one)) for one in records]
+    return MetadataDelta(MetadataImage()).replay_all(read).image(end_offset)
+
+
+def comes_back(image: MetadataImage) -> bool:
+    return image_of(list(records_of(image)), image.end_offset) == image
+
+
+def everything() -> list[MetadataRecord]:
+    """Records that give every field of an image another value than it has by itself."""
+    register = RegisterBrokerRecord(
+        broker_id=3, incarnation_id=Uuid(int=3), broker_epoch=9, rack="b", log_dirs=[Uuid(int=7)]
+    )
+    stopping = BrokerRegistrationChangeRecord(
+        broker_id=3, broker_epoch=9, in_controlled_shutdown=IN_CONTROLLED_SHUTDOWN
+    )
+    partition = PartitionRecord(
+        partition_id=0,
+        topic_id=TOPIC_ID,
+        replicas=[1, 2, 3],
+        isr=[2],
+        removing_replicas=[1],
+        adding_replicas=[3],
+        leader=NO_NODE,
+        leader_recovery_state=1,
+        leader_epoch=4,
+        partition_epoch=5,
+        directories=[Uuid(int=11), Uuid(int=12), Uuid(int=13)],
+        eligible_leader_replicas=[3],
+        last_known_elr=[1],
+    )
+    named = ((TOPIC_RESOURCE, "one.two"), (BROKER_RESOURCE, ""), (BROKER_RESOURCE, "3"))
+    return [
+        FEATURE,
+        register,
+        FenceBrokerRecord(broker_id=3, broker_epoch=9),
+        stopping,
+        TopicRecord(name="one.two", topic_id=TOPIC_ID),
+        partition,
+        PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID, leader=2),
+        # As an older log may hold them: names that collide.
+        TopicRecord(name="one_two", topic_id=Uuid(int=51)),
+        *(
+            ConfigRecord(resource_type=kind, resource_name=name, name="key", value="value")
+            for kind, name in named
+        ),
+        ProducerIdsRecord(broker_id=3, broker_epoch=9, next_producer_id=4_000),
+    ]
+
+
+def test_every_field_of_an_image_comes_back() -> None:
+    image = image_of(everything(), 60)
+    assert image.features and image.configs and image.next_producer_id == 4_000
+    assert image.brokers[3].is_stopping and image.brokers[3].is_fenced
+    assert comes_back(image)
+    assert comes_back(MetadataImage())
+
+
+def test_what_a_cluster_comes_to_comes_back() -> None:
+    chance = seeded("metadata snapshots")
+    cluster = Cluster((1, 2, 3))
+    for number in range(60):
+        if cluster.image.topics and chance.random() < 0.3:
+            name = chance.choice(sorted(cluster.image.topics))
+            topic_id = cluster.image.topics[name].topic_id
+            index = chance.randrange(len(cluster.image.topics[name].partitions))
+            cluster.replay(
+                [
+                    PartitionChangeRecord(
+                        partition_id=index,
+                        topic_id=topic_id,
+                        leader=chance.choice([NO_NODE, 1, 2]),
+                        isr=chance.sample([1, 2, 3], 2),
+                    )
+                ]
+            )
+        else:
+            cluster.create(f"t{number}", chance.randint(1, 4), retention_ms=str(number + 1))
+        assert comes_back(cluster.image)
+
+
+def test_from_one_image_to_another_all_that_differs_is_named() -> None:
+    cluster = Cluster()
+    for name in ("same", "gone", "again", "changed", "set"):
+        cluster.create(name)
+    base = cluster.image
+    topics = {name: topic.topic_id for name, topic in base.topics.items()}
+    kept = [
+        one
+        for one in records_of(base)
+        if getattr(one, "topic_id", None) not in (topics["gone"], topics["again"])
+    ]
+    change = PartitionChangeRecord(partition_id=0, topic_id=topics["changed"], leader=1)
+    setting = ConfigRecord(
+        resource_type=TOPIC_RESOURCE, resource_name="set", name="retention.ms", value="7"
+    )
+    image = image_of([*kept, TopicRecord(name="again", topic_id=TOPIC_ID), change, setting], 99)
+    delta = between(base, image)
+    assert {one.topic_id for one in delta.removed} == {topics["gone"], topics["again"]}
+    assert delta.touched == {"again", "changed", "set"}
+    assert not delta.changes_nodes
+    assert between(base, base).touched == set()
+    of_nodes = ConfigRecord(resource_type=BROKER_RESOURCE, resource_name="", name="k", value="v")
+    assert between(base, MetadataDelta(base).replay_all([of_nodes]).image(99)).changes_nodes

@@ -1,0 +1,375 @@
+"""The links to all other brokers: one for each node and kind, for one incarnation at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from broker.config import Listener
+from broker.sessions.peer import ASKED_MAX
+from broker.sessions.peers import REDIAL_MS_MAX, REDIAL_MS_MIN, LinkKind, Peers
+from broker.world import Address, End, Link
+from protocol.messages.api import ApiKey
+from protocol.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
+from protocol.messages.headers import decode_request_header, encode_response
+from protocol.types import Uuid
+from tests.sim.network import Network, Way
+from tests.sim.world import SimWorld
+
+PORT = 9095
+VERSION = 3
+PATIENT_MS = 60_000
+FIRST, SECOND = Uuid(int=11), Uuid(int=12)
+
+
+class Accepted:
+    """The other side of one link, which answers at once unless it is told to be silent."""
+
+    def __init__(self, host: str, *, is_silent: bool) -> None:
+        self.host = host
+        self.link: Any = None
+        self.asked: list[int] = []
+        self.ends: list[End] = []
+        self._is_silent = is_silent
+
+    def linked(self, link: Link) -> None:
+        self.link = link
+
+    def take(self, frames: Iterator[memoryview]) -> None:
+        for frame in frames:
+            header, _ = decode_request_header(frame)
+            self.asked.append(header.correlation_id)
+            if not self._is_silent:
+                self.answer(header.correlation_id)
+
+    def answer(self, number: int) -> None:
+        answer = ApiVersionsResponse()
+        self.link.send([encode_response(answer, VERSION, number, ApiKey.API_VERSIONS)])
+
+    def drained(self) -> None:
+        pass
+
+    def ended(self, end: End, reason: str = "") -> None:
+        self.ends.append(end)
+
+
+class Scene:
+    """Broker 1 and its links to others; two voters are configured, at hosts of their names."""
+
+    def __init__(self) -> None:
+        self.network = Network(1)
+        self.world = self.network.world("one")
+        self.accepted: list[Accepted] = []
+        self.are_silent = False
+        self.ends: list[tuple[int, LinkKind, End]] = []
+        self.told: list[list[Any]] = []
+        """How each request has ended: True for an answer, or an End."""
+        voters = {2: Address("two", PORT), 3: Address("three", PORT)}
+        self.peers = Peers(self.world, "broker-1", voters, lambda *told: self.ends.append(told))
+
+    def listen(self, host: str) -> SimWorld:
+        world = self.network.world(host)
+        at = Listener(host=host, port=PORT, advertised_host=host, advertised_port=PORT)
+
+        def take() -> Accepted:
+            self.accepted.append(Accepted(host, is_silent=self.are_silent))
+            return self.accepted[-1]
+
+        world.listen("BROKER", at, take).open()
+        return world
+
+    def ask(
+        self, node_id: int = 2, kind: LinkKind = LinkKind.QUICK, wait_ms: int = PATIENT_MS
+    ) -> list[Any]:
+        ended: list[Any] = []
+        deadline_ms = self.world.clock.monotonic_ms() + wait_ms
+        self.peers.ask(
+            node_id,
+            kind,
+            ApiVersionsRequest(),
+            VERSION,
+            deadline_ms,
+            lambda answer: ended.append(True),
+            ended.append,
+        )
+        assert not ended, "nothing comes before `ask` returns"
+        self.told.append(ended)
+        return ended
+
+    def run(self, duration_ms: int = 100) -> None:
+        self.network.timeline.run_for(duration_ms)
+
+    @property
+    def hosts(self) -> list[str]:
+        """Where each link came in, in that order."""
+        return [one.host for one in self.accepted]
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_each_node_and_kind_has_a_link_that_is_dialled_when_it_is_needed(scene: Scene) -> None:
+    scene.listen("two")
+    scene.listen("three")
+    scene.run()
+    assert scene.hosts == []
+    told = [scene.ask(2, kind) for kind in LinkKind] + [scene.ask(3), scene.ask(3)]
+    scene.run()
+    assert told == [[True]] * len(told)
+    assert sorted(scene.hosts) == ["three"] + ["two"] * len(LinkKind)
+
+
+def test_a_request_that_waits_holds_up_no_other_kind(scene: Scene) -> None:
+    scene.are_silent = True
+    scene.listen("two")
+    order = scene.ask(2, LinkKind.ORDERS)
+    scene.run()
+    scene.are_silent = False
+    assert (scene.ask(2, LinkKind.QUICK), order) == ([], [])
+    scene.run()
+    assert (scene.told[-1], order) == ([True], [])
+
+
+def test_an_idle_link_stays(scene: Scene) -> None:
+    scene.listen("two")
+    scene.ask()
+    scene.run(3_600_000)
+    scene.ask()
+    scene.run()
+    assert (scene.told, len(scene.accepted), scene.ends) == ([[True], [True]], 1, [])
+
+
+def test_nobody_knows_where_a_node_is(scene: Scene) -> None:
+    told = scene.ask(9)
+    scene.run()
+    assert told == [End.UNRESOLVED]
+    scene.listen("nine")
+    scene.peers.registered(9, FIRST, Address("nine", PORT))
+    told = scene.ask(9)
+    scene.run()
+    assert told == [True]
+
+
+def test_the_wait_doubles_while_nobody_listens(scene: Scene) -> None:
+    scene.network.world("two")
+    dialled_ms: list[int] = []
+    dial = scene.world.dial
+
+    def noted(*args: Any, **options: Any) -> Link:
+        dialled_ms.append(scene.world.clock.monotonic_ms())
+        return dial(*args, **options)
+
+    scene.world.dial = noted  # type: ignore[method-assign]  # the moments are what is asked for
+    for _ in range(9):
+        told = scene.ask()
+        while not told:
+            scene.run(1)
+        assert told == [End.REFUSED]
+    assert scene.ends == [(2, LinkKind.QUICK, End.REFUSED)] * 9
+    waits_ms = [later - sooner for sooner, later in pairwise(dialled_ms)]
+    least_ms = [REDIAL_MS_MIN << n for n in range(5)] + [REDIAL_MS_MAX] * 3
+    # A refusal takes up to three milliseconds of the network, chance up to half as much again.
+    for least, waited in zip(least_ms, waits_ms, strict=True):
+        assert least <= waited <= least * 3 // 2 + 5
+    assert waits_ms != least_ms
+    # Whoever comes back is called within half a second.
+    assert max(waits_ms) < 500
+
+
+def test_what_is_asked_while_it_waits_goes_with_the_next_dial(scene: Scene) -> None:
+    two = scene.network.world("two")
+    for _ in range(7):
+        scene.ask()
+        scene.run(1_000)
+    scene.ask()
+    scene.run(20)
+    assert scene.ends[7:] == [(2, LinkKind.QUICK, End.REFUSED)]
+    waiting = [scene.ask(), scene.ask(), scene.ask(wait_ms=50)]
+    scene.run(60)
+    assert waiting == [[], [], [End.TIMED_OUT]], "a deadline runs while nothing is dialled"
+    scene.network.kill("two")
+    assert two.is_over
+    scene.listen("two")
+    scene.run(1_000)
+    assert waiting == [[True], [True], [End.TIMED_OUT]]
+    assert len(scene.accepted) == 1
+
+
+def test_a_link_that_was_of_use_is_dialled_anew_soon(scene: Scene) -> None:
+    scene.network.world("two")
+    for _ in range(8):
+        scene.ask()
+        scene.run(1_000)
+    scene.network.kill("two")
+    scene.listen("two")
+    scene.ask()
+    scene.run(1_000)
+    assert scene.told[-1] == [True]
+    scene.network.lose_links("one", "two")
+    scene.run(0)
+    told = scene.ask()
+    scene.run(REDIAL_MS_MIN * 3 // 2 + 15)
+    assert told == [True]
+
+
+def test_one_that_accepts_and_answers_nothing_is_dialled_ever_more_slowly(scene: Scene) -> None:
+    scene.are_silent = True
+    scene.listen("two")
+    for _ in range(20):
+        told = scene.ask()
+        while not told:
+            scene.run(5)
+            for one in scene.accepted:
+                one.link.close()
+        assert told == [End.EOF]
+    began_ms = scene.world.clock.monotonic_ms()
+    told = scene.ask()
+    while len(scene.accepted) < 21:
+        scene.run(1)
+    assert scene.world.clock.monotonic_ms() - began_ms >= REDIAL_MS_MAX - 5
+    assert told == []
+
+
+def test_the_registered_address_goes_before_the_configured_one(scene: Scene) -> None:
+    scene.listen("two")
+    scene.listen("elsewhere")
+    scene.ask()
+    scene.run()
+    scene.peers.registered(2, FIRST, Address("elsewhere", PORT))
+    scene.ask()
+    scene.ask(2, LinkKind.DATA)
+    scene.run()
+    assert scene.told == [[True]] * 3
+    # Nothing is dropped when a process first becomes known: the link that stands is used.
+    assert (scene.hosts, scene.ends) == (["two", "elsewhere"], [])
+
+
+def test_another_incarnation_ends_all_links_of_the_one_before(scene: Scene) -> None:
+    scene.are_silent = True
+    scene.listen("two")
+    scene.listen("three")
+    scene.peers.registered(2, FIRST, Address("two", PORT))
+    scene.peers.registered(3, FIRST, Address("three", PORT))
+    waiting = [scene.ask(2, LinkKind.QUICK), scene.ask(2, LinkKind.DATA), scene.ask(3)]
+    scene.run()
+    scene.peers.registered(2, FIRST, Address("two", PORT))
+    scene.run()
+    assert waiting == [[], [], []]
+    scene.network.cut_power("two")
+    scene.listen("new")
+    scene.peers.registered(2, SECOND, Address("new", PORT))
+    scene.run()
+    assert waiting == [[End.CLOSED], [End.CLOSED], []]
+    assert scene.ends == [(2, LinkKind.QUICK, End.CLOSED), (2, LinkKind.DATA, End.CLOSED)]
+    scene.are_silent = False
+    again = scene.ask()
+    scene.run(10)
+    assert scene.hosts[-1] == "new"
+    scene.accepted[-1].answer(scene.accepted[-1].asked[0])
+    scene.run()
+    assert again == [True]
+
+
+def test_what_waits_for_a_dial_fails_when_another_incarnation_is_named(scene: Scene) -> None:
+    scene.network.world("two")
+    scene.peers.registered(2, FIRST, Address("two", PORT))
+    for _ in range(8):
+        scene.ask()
+        scene.run(1_000)
+    scene.ask()
+    scene.run(10)
+    waiting = scene.ask()
+    scene.listen("new")
+    scene.peers.registered(2, SECOND, Address("new", PORT))
+    at_once = scene.ask()
+    scene.run(20)
+    assert (waiting, at_once) == ([End.CLOSED], [True])
+    # The dial that was planned for the former one does not come.
+    scene.run(1_000)
+    assert scene.hosts == ["new"]
+
+
+def test_a_node_that_is_taken_out_is_forgotten_but_not_its_incarnation(scene: Scene) -> None:
+    scene.are_silent = True
+    scene.listen("two")
+    scene.listen("elsewhere")
+    scene.peers.registered(2, FIRST, Address("elsewhere", PORT))
+    scene.peers.registered(9, FIRST, Address("elsewhere", PORT))
+    waiting = [scene.ask(2), scene.ask(9)]
+    scene.run()
+    scene.peers.unregistered(2)
+    scene.peers.unregistered(9)
+    scene.peers.unregistered(8)
+    scene.run()
+    assert waiting == [[End.CLOSED], [End.CLOSED]]
+    # A voter is where the configuration says, another is nowhere.
+    voter, other = scene.ask(2), scene.ask(9)
+    scene.run()
+    assert (scene.hosts[-1], voter, other) == ("two", [], [End.UNRESOLVED])
+    scene.peers.registered(2, SECOND, Address("elsewhere", PORT))
+    scene.run()
+    assert voter == [End.CLOSED]
+
+
+def test_names_are_looked_up_before_anybody_probes_them(scene: Scene) -> None:
+    assert scene.world.known_hosts == {"two", "three"}
+    scene.peers.registered(2, FIRST, Address("elsewhere", PORT))
+    assert "elsewhere" in scene.world.known_hosts
+
+
+def test_closing_ends_everything_and_leaves_no_timer(scene: Scene) -> None:
+    scene.are_silent = True
+    scene.listen("two")
+    scene.network.world("three")
+    asked = [scene.ask(2), scene.ask(3)]
+    scene.run(20)
+    assert asked == [[], [End.REFUSED]]
+    asked.append(scene.ask(3))
+    scene.peers.close()
+    scene.peers.close()
+    after = scene.ask(2)
+    scene.run()
+    assert (asked, after) == ([[End.CLOSED], [End.REFUSED], [End.CLOSED]], [End.CLOSED])
+    assert [one.ends for one in scene.accepted] == [[End.EOF]]
+    planned = [one for _, _, one in scene.network.timeline._later]
+    left = [one.call for one in planned if one.life is scene.world and not one.is_cancelled]
+    # What the kernel does about bytes under way is none of ours.
+    assert [one for one in left if not isinstance(getattr(one, "__self__", None), Way)] == []
+
+
+def test_who_owes_a_thousand_answers_before_its_dial_is_not_dialled(scene: Scene) -> None:
+    scene.network.world("two")
+    for _ in range(8):
+        scene.ask()
+        scene.run(1_000)
+    scene.ask()
+    scene.run(10)
+    asked = [scene.ask() for _ in range(ASKED_MAX + 1)]
+    scene.run(1_000)
+    assert all(told == [End.CLOSED] for told in asked)
+    assert scene.ends[-1] == (2, LinkKind.QUICK, End.CLOSED)
+
+
+def test_who_asks_again_when_he_has_failed_finds_another_link(scene: Scene) -> None:
+    scene.listen("two")
+    scene.are_silent = True
+    ends: list[Any] = []
+
+    def again(end: End) -> None:
+        ends.append(end)
+        scene.ask()
+
+    deadline_ms = scene.world.clock.monotonic_ms() + PATIENT_MS
+    scene.peers.ask(
+        2, LinkKind.QUICK, ApiVersionsRequest(), VERSION, deadline_ms, ends.append, again
+    )
+    scene.run()
+    scene.are_silent = False
+    scene.network.lose_links("one", "two")
+    scene.run()
+    assert (ends, scene.told) == ([End.RESET], [[True]])
