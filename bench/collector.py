@@ -93,7 +93,7 @@ class _Race:
             seconds = time.perf_counter() - began_s
             process.returncode = os.waitstatus_to_exitcode(status)
             broker_s = cpu_s(self._broker.pid) - broker_s
-            found = self._topics.record_count(TOPIC, PARTITIONS)
+            found = self._topics.committed_count(TOPIC, PARTITIONS)
         finally:
             self._topics.delete(TOPIC)
         if process.returncode or found != self._count:

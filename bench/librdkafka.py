@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -44,6 +44,35 @@ class Topics:
         finally:
             consumer.close()
         return sum(high for _, high in ends)
+
+    def committed_count(self, name: str, partitions: int) -> int:
+        """Records that a reader of committed ones sees; offsets count the ends of transactions."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "group.id": "bench",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed",
+                "log_level": 0,
+            }
+        )
+        consumer.assign([TopicPartition(name, number, 0) for number in range(partitions)])
+        found, open_count = 0, partitions
+        try:
+            while open_count:
+                # It waits for so many, or for the time to be over, also behind the last one.
+                for message in consumer.consume(CONSUME_AT_ONCE, timeout=0.2):
+                    error = message.error()
+                    if error is None:
+                        found += 1
+                    elif error.code() == KafkaError._PARTITION_EOF:
+                        open_count -= 1
+                    else:
+                        raise KafkaException(error)
+        finally:
+            consumer.close()
+        return found
 
 
 def produce(bootstrap: str, topic: str, values: Sequence[bytes], count: int, acks: str) -> float:

@@ -1,9 +1,9 @@
-"""The loop: wakes up, scans, lets the feeder read, sends, and stores positions.
+"""The loop: wakes up, scans, lets the feeder read, and has the committer send and commit.
 
-Floor: top of the room but for the process. The only file with tasks and a clock. Start order: the
-cluster, the topics, the stored positions to their end, one scan that matches files with them, and
-only then the first byte is read. Positions are written after the lines they cover are
-acknowledged, at most once a second and file, and at stop.
+Floor: top of the room but for the process. The only file with a clock. Start order: the cluster,
+the topics, the taking over of the instance with the stored positions, one scan that matches files
+with them, and only then the first byte is read. Who is fenced starts over in the same order, with
+open handles kept, unless a rival does so as well.
 """
 
 import asyncio
@@ -11,11 +11,14 @@ import logging
 import socket
 import time
 import uuid
-from collections import deque
 from collections.abc import Coroutine
 from typing import Any
 
+from collector.claims import Claim
+from collector.committer import Committer, commit_bytes
 from collector.config import (
+    CLAIM_WAIT_MS,
+    FENCED_AGAIN_MS,
     RESCAN_GAP_MS,
     RETRY_MS,
     STOP_DEADLINE_MS,
@@ -26,26 +29,26 @@ from collector.encode import record_overhead_max
 from collector.feeder import Feeder, file_key
 from collector.files import Handles, Scan, Walker
 from collector.generation import Generation
-from collector.outbox import Batch, Outbox
+from collector.outbox import Outbox
 from collector.positions import Positions
 from collector.producer import Brokers
+from collector.rate import Rate
 from collector.reader import Reader
 from collector.registry import Registry
+from collector.rhythm import Rhythm
 from collector.schedule import Backoff
 from collector.watch import Watch
-from protocol.client.errors import ClientClosed, ClientError
-from protocol.client.producer import BatchMetadata
+from protocol.client.errors import ClientError
 from protocol.errors import ApiError, ErrorCode
 from protocol.log import fields
 from protocol.status import PartState, Problem
 
-SAVE_TICK_MS = 250
+RATE_TICK_MS = 250
 SILENT_MS = 5_000  # so long without an acknowledgement is a problem to be shown
 HOT_MS = 10_000  # without a watch, files read in this time are looked at between scans
 HOT_TICK_MS = 200
 IDLE_MS = 1_000
 GENERATION_DIGITS = 16  # of 4 bits each: plenty among one instance's files
-RATE_SAMPLES = 40  # one each save tick
 HEADER_BYTES = 61
 
 logger = logging.getLogger(__name__)
@@ -60,28 +63,6 @@ class Clock:
     def __call__(self) -> int:
         """The time in milliseconds."""
         return (self._base_ns + time.monotonic_ns()) // 1_000_000
-
-
-def _new_name() -> str:
-    return uuid.uuid4().hex[:GENERATION_DIGITS]
-
-
-class Rate:
-    """Lines a second over the last ten seconds."""
-
-    def __init__(self) -> None:
-        self._samples: deque[tuple[int, int]] = deque(maxlen=RATE_SAMPLES)
-
-    def note(self, now_ms: int, count: int) -> None:
-        """Take a sample of a count that only grows."""
-        self._samples.append((now_ms, count))
-
-    def per_second(self) -> float:
-        """The rate between the oldest and the newest sample."""
-        if len(self._samples) < 2:
-            return 0.0
-        (first_ms, first), (last_ms, last) = self._samples[0], self._samples[-1]
-        return (last - first) * 1000 / max(1, last_ms - first_ms)
 
 
 class Agent:
@@ -100,21 +81,24 @@ class Agent:
         )
         self.handles = Handles(section.open_files)
         self.reader = Reader(self.registry, self.handles, self._line_limit)
-        self.outbox = Outbox(self.brokers.batch_limit, section.in_flight_bytes)
-        self.feeder = Feeder(self.reader, self.outbox, self.brokers.partition_of, self._key_of)
         self.scan = Scan((), (), True)
-        self.positions = Positions(self.brokers, self.registry, instance, section.forget_after)
+        self.positions = Positions(self.registry, instance, section.forget_after)
         self._walker = Walker(plan(section.inputs, settings.home))
         self.rate = Rate()
+        self.is_fenced = False
+        """Another collector of the instance is at work: this one is to end."""
+        self._claim = Claim(uuid.uuid4().hex, 0)
+        self._held_claim: Claim | None = None
+        self._rival_at_ms: int | None = None
         self._host = socket.gethostname().encode()
         self._wake = asyncio.Event()
         self._stopping = False
         self._problems: dict[str, str] = {}
-        self._in_flight: dict[int, int] = {}
         self._watch: Watch | None = None
         self._refreshing: asyncio.Task[None] | None = None
-        self._due = {"scan": 0, "save": 0, "hot": 0}
+        self._due = {"scan": 0, "rate": 0, "hot": 0}
         self._last_scan_ms = 0
+        self._prepare_to_send()
 
     # --- for the process ----------------------------------------------------------------------
 
@@ -124,19 +108,9 @@ class Agent:
         self._wake.set()
 
     async def start(self) -> bool:
-        """Reach the cluster and match files with stored positions; False when stopped meanwhile."""
-        backoff = Backoff(*RETRY_MS)
-        while not self._stopping:
-            try:
-                await self._stoppable(self._connect())
-                break
-            except (ClientError, ApiError) as error:
-                self._problems["broker"] = f"{self.settings.bootstrap_servers}: {error}"
-                logger.warning("cluster not reached", extra=fields(reason=str(error)))
-                await self._pause(backoff.next_ms())
-        if self._stopping:
+        """Take the instance over and match files with positions; False when stopped meanwhile."""
+        if not await self._take_over():
             return False
-        self._problems.pop("broker", None)
         self._watch = Watch(asyncio.get_running_loop(), self._changed)
         self._watch.start()
         await self._scan()
@@ -158,34 +132,38 @@ class Agent:
                 await self._sleep()
 
     async def step(self, *, flush: bool = False) -> None:
-        """One round: whatever is due at this moment."""
+        """One round: whatever is due at this moment. `flush`: what was read is committed now."""
+        if self.committer.lost is not None:
+            await self._start_over(self.committer.lost)
+            return
         now_ms = self.clock()
         if now_ms >= self._due["scan"] and not self._stopping:
             await self._scan()
         if self._is_watch_short and now_ms >= self._due["hot"]:
             self._due["hot"] = now_ms + HOT_TICK_MS
             self.feeder.wake(self._hot(now_ms))
-        for batch in self.feeder.step(self.clock(), flush=flush):
-            await self._send(batch)
+        self.feeder.step(self.clock())
+        await self.committer.step(self.clock(), flush=flush)
         if self.reader.wants_scan:
             self._due["scan"] = min(self._due["scan"], now_ms + RESCAN_GAP_MS)
-        if now_ms >= self._due["save"]:
-            self._due["save"] = now_ms + SAVE_TICK_MS
+        if now_ms >= self._due["rate"]:
+            self._due["rate"] = now_ms + RATE_TICK_MS
             self.rate.note(now_ms, self.registry.counters["lines_total"])
-            self.positions.save_in_background(now_ms)
+            self.positions.tick(now_ms)
 
     async def finish(self) -> None:
-        """Send what is read, store the positions, close everything. For at most ten seconds."""
+        """Commit what is read, close everything. For at most ten seconds."""
         self._stopping = True
         self.state = PartState.STOPPING
         self.is_ready = False
         if self._watch is not None:
             self._watch.stop()
         deadline_ms = self.clock() + STOP_DEADLINE_MS
-        await self.drain(deadline_ms)
+        if self._held_claim is not None and not self.is_fenced:
+            await self.drain(deadline_ms)
         if self._refreshing is not None:
             self._refreshing.cancel()
-        await self.positions.finish(self.clock(), deadline_ms)
+        await self.committer.stop(max(1, deadline_ms - self.clock()))
         await self.brokers.close(max(1, deadline_ms - self.clock()))
         self.handles.close_all()
 
@@ -194,18 +172,14 @@ class Agent:
         """Somebody asked it to stop."""
         return self._stopping
 
-    async def finish_file(self, generation: Generation) -> None:
-        """Send a file's unfinished last line."""
-        for batch in self.feeder.finish(generation, self.clock()):
-            await self._send(batch)
-
     async def drain(self, deadline_ms: int | None) -> bool:
-        """Send what is in the outbox and wait for the acknowledgements; False when it took long."""
-        while not self.outbox.is_empty:
+        """Commit all that was read; False when that took too long, or was taken away."""
+        while not self.committer.is_idle:
+            if self.committer.lost is not None:
+                return False
             if deadline_ms is not None and self.clock() >= deadline_ms:
                 return False
-            for batch in self.outbox.seal(self.clock(), flush=True):
-                await self._send(batch)
+            await self.committer.step(self.clock(), flush=True)
             await self._pause(20)
         return True
 
@@ -213,9 +187,11 @@ class Agent:
         """What is wrong at this moment."""
         found = dict(self._problems)
         now_ms = self.clock()
-        if self._in_flight and now_ms - min(self._in_flight.values()) > SILENT_MS:
-            waited_s = (now_ms - min(self._in_flight.values())) // 1000
+        since_ms = self.committer.waiting_since_ms
+        if since_ms is not None and now_ms - since_ms > SILENT_MS:
+            waited_s = (now_ms - since_ms) // 1000
             found["broker"] = f"no acknowledgement for {waited_s} s; lines wait in their files"
+        found.update(self.committer.problems)
         found.update(self.positions.problems)
         for place in self.scan.problems[:10]:
             found[f"unreadable {place}"] = place
@@ -225,10 +201,92 @@ class Agent:
 
     # --- starting -----------------------------------------------------------------------------
 
+    def _prepare_to_send(self) -> None:
+        """An empty outbox and what fills and empties it."""
+        section = self.settings.section
+        held_bytes_max = section.in_flight_bytes
+        self.outbox = Outbox(self.brokers.batch_limit, held_bytes_max)
+        self.feeder = Feeder(
+            self.reader,
+            self.outbox,
+            Rhythm(commit_bytes(held_bytes_max)),
+            self.brokers.partition_of,
+            self._key_of,
+        )
+        self.committer = Committer(
+            self.brokers,
+            self.feeder,
+            self.positions,
+            self.clock,
+            self._wake.set,
+            self._on_refusal,
+        )
+
+    async def _take_over(self) -> bool:
+        """Become the instance's only collector; False when stopped."""
+        backoff = Backoff(*RETRY_MS)
+        while not self._stopping:
+            try:
+                await self._stoppable(self._connect())
+                break
+            except (ClientError, ApiError) as error:
+                self._problems["broker"] = f"{self.settings.bootstrap_servers}: {error}"
+                logger.warning("cluster not reached", extra=fields(reason=str(error)))
+                await self._pause(backoff.next_ms())
+        self._problems.pop("broker", None)
+        return not self._stopping
+
     async def _connect(self) -> None:
         await self.brokers.reach()
         await self.brokers.prepare()
-        self.registry.restore(await self.positions.read())
+        self._claim = self._claim._replace(number=self._claim.number + 1)
+        stored = await self.brokers.take_over(
+            self.instance, self._claim, self._host.decode(), self._held_claim
+        )
+        self._held_claim = self._claim
+        if stored.rival is not None:
+            self._rival_at_ms = self.clock()
+        self.registry.start_over(self.positions.decoded(stored.values))
+        self.handles.keep(self.registry.generations)
+
+    async def _start_over(self, reason: Exception) -> None:
+        """The transaction was taken away: ask for what is stored, and go on from there.
+
+        That fences whoever did it. So it is done against a rival once: the second time in a short
+        while the rival stays. Who only slept for too long meets no claim but his own.
+        """
+        logger.warning("transaction taken away, starting over", extra=fields(reason=str(reason)))
+        self.registry.counters["started_over"] += 1
+        self.is_ready = False
+        await self.committer.stop(STOP_DEADLINE_MS)
+        if await self._has_rival():
+            logger.error(
+                "another collector uses this instance, and this one ends",
+                extra=fields(instance=self.instance),
+            )
+            self.is_fenced = True
+            self.stop()
+        elif await self._take_over():
+            self._prepare_to_send()
+            await self._scan()
+            self.is_ready = True
+
+    async def _has_rival(self) -> bool:
+        """Whether the rival of a moment ago has claimed the instance again, or is about to."""
+        rival_at_ms = self._rival_at_ms
+        if rival_at_ms is None or self.clock() - rival_at_ms >= FENCED_AGAIN_MS:
+            return False
+        deadline_ms = self.clock() + CLAIM_WAIT_MS
+        while not self._stopping and self.clock() < deadline_ms:
+            try:
+                stored = await self.brokers.read_positions(self.instance, self._held_claim)
+            except (ClientError, ApiError) as error:
+                logger.warning("positions not read", extra=fields(reason=str(error)))
+            else:
+                if stored.rival is not None:
+                    return True
+            await self._pause(RETRY_MS[0])
+        return False
 
     async def _stoppable(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something that may take long, unless the agent is asked to stop."""
@@ -302,12 +360,12 @@ class Agent:
 
     async def _sleep(self) -> None:
         now_ms = self.clock()
-        times = [self._due["scan"], self._due["save"], now_ms + IDLE_MS]
+        times = [self._due["scan"], self._due["rate"], now_ms + IDLE_MS]
         if self._is_watch_short:
             times.append(self._due["hot"])
-        deadline_ms = self.feeder.deadline_ms
-        if deadline_ms is not None:
-            times.append(deadline_ms)
+        for deadline_ms in (self.feeder.deadline_ms, self.committer.deadline_ms):
+            if deadline_ms is not None:
+                times.append(deadline_ms)
         await self._pause(max(1, min(times) - now_ms))
 
     async def _pause(self, wait_ms: int) -> None:
@@ -320,40 +378,8 @@ class Agent:
                 handle.cancel()
         self._wake.clear()
 
-    # --- sending ------------------------------------------------------------------------------
-
-    async def _send(self, batch: Batch) -> None:
-        self._in_flight[batch.number] = self.clock()
-        try:
-            future = await self.brokers.send(batch)
-        except (ClientError, ApiError) as error:
-            self._refused(batch, error)
-            return
-        future.add_done_callback(lambda done: self._answered(batch, done))
-
-    def _answered(self, batch: Batch, done: "asyncio.Future[BatchMetadata]") -> None:
-        error = None if done.cancelled() else done.exception()
-        if done.cancelled() or error is not None:
-            self._refused(batch, error or ClientClosed("stopped"))
-            return
-        self._in_flight.pop(batch.number, None)
-        self._problems.pop(f"refused {batch.partition}", None)
-        self.feeder.delivered(batch)
-        self._wake.set()
-
-    def _refused(self, batch: Batch, error: BaseException) -> None:
-        """The lines stay in memory and go again; what can be done about the reason is done."""
-        self._in_flight.pop(batch.number, None)
-        self.feeder.refused(batch, self.clock())
-        self._wake.set()
-        if isinstance(error, ClientClosed):
-            return
-        self.registry.counters["batches_refused"] += 1
-        self._problems[f"refused {batch.partition}"] = f"{batch.partition}: {error}"
-        logger.warning(
-            "batch refused, will be sent again",
-            extra=fields(partition=batch.partition, reason=str(error)),
-        )
+    def _on_refusal(self, error: Exception) -> None:
+        """What can be done about the reason is done before the lines go again."""
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.create_task(self._refresh(error))
 

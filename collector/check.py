@@ -54,7 +54,7 @@ async def _stored(
         if instance is None:
             return {}, True, "no collector has run here yet"
         async with asyncio.timeout(30):
-            return await brokers.read_positions(instance), True, None
+            return (await brokers.read_positions(instance)).values, True, None
     except TimeoutError:
         return {}, False, "the stored positions could not be read in time"
     except (ClientError, ApiError) as error:

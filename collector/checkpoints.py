@@ -66,6 +66,10 @@ class Checkpoint:
             self.state,
             None,
             self.fingerprint.position < self.size,
+            self.first_path,
+            self.size,
+            self.trail,
+            self.archive is None,
         )
 
     def is_forgotten(self, now_ms: int, forget_after_ms: int) -> bool:

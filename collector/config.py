@@ -23,14 +23,25 @@ BACKFILL_BYTES = 4 << 20  # a file further behind than this is read in the backf
 PREFIX_BYTES = 4096  # most bytes of a file's head that identify it
 MARKER_BYTES = 1024  # most bytes before the position that confirm it
 DRAIN_QUIET_MS = 5_000  # a file moved out of the globs is done after so long without growth
-RETRY_MS = (200, 5_000)  # back-off of an unreadable file and of a refused partition
+COPY_QUIET_MS = 5_000  # a copy beside its whole original is a file of its own after so long
+CHECKSUM_BYTES = 64 << 20  # most bytes read in one look to tell if a file is another's copy
+RETRY_MS = (200, 5_000)  # back-off of an unreadable file and of a lane that refuses
 RESCAN_GAP_MS = 50  # least time between two scans asked for by events
 # Sending.
-LINGER_MS = 25  # a partition sends at most one unfilled batch in this time
+COMMIT_MS = 25  # least time between two commits of fresh lines
+BACKFILL_COMMIT_MS = 1_000  # lines of files far behind wait no longer for their commit
+COMMIT_SHARE = 4  # a transaction is ended when this part of in_flight_bytes is in it
+STUCK_MS = (
+    5_000  # a transaction whose batches have no answer by then is given up, and they go again
+)
+TRANSACTION_TIMEOUT_MS = 15_000  # after which the coordinator gives up what a dead collector left
+FENCED_AGAIN_MS = 60_000  # fenced by a rival twice in this time: the rival stays, this one ends
+CLAIM_WAIT_MS = 3_000  # between a rival's fencing and its claim
 BATCH_OVERHEAD_BYTES = 1024  # kept free below max.message.bytes for header and incompressible data
 PARTITION_WINDOW = 5  # batches of one partition in flight
 BACKFILL_WINDOW = 2  # of these, how many the backfill lane may fill
-POSITIONS_INTERVAL_MS = 1_000  # least time between two records of one file's position
+POSITIONS_INTERVAL_MS = 1_000  # a position record that changed without lines waits so long
+POSITIONS_BATCH_BYTES = 512 << 10  # position records in one batch, not compressed
 STOP_DEADLINE_MS = 10_000  # how long a stop waits for what is in flight
 STATUS_FILES_MAX = 1_000  # files listed in the status; the totals count all
 

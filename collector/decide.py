@@ -1,40 +1,34 @@
 """Which file is which: from what is stored and what is seen to one verdict per file.
 
-Floor: above `sightings`. Pure: it never reads. Where hashes are needed that nobody has computed,
+Floor: above `comparing`. Pure: it never reads. Where hashes are needed that nobody has computed,
 the probes are part of the answer, the file in question gets no verdict yet, and the caller comes
 again with the answers. Numbers in comments are rows of the table in docs/decisions/0007 (first
-match wins). Rows about copies and archives of a known file are not built: such a file is `new`.
+match wins); compressed copies are recognised once they are whole, by `recognition`.
 
 Only three things ever follow: read on at the position, finish elsewhere and begin a new generation
 at 0, or begin at 0.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from enum import Enum
 
+from collector.archive_names import COMPRESSED_ENDINGS, originals
+from collector.comparing import JOINING_BYTES_MIN, Comparer, Content
+from collector.config import COPY_QUIET_MS
 from collector.fingerprint import FileId
 from collector.sightings import (
     Answers,
     Decision,
     Held,
     Judgement,
-    Probe,
     Seen,
-    Stamp,
     State,
     Stored,
     Verdict,
 )
 
-
-class _Content(Enum):
-    """How a file's bytes compare with a generation's fingerprint."""
-
-    EQUAL = "equal"
-    SHORTER = "shorter"  # ends before the position
-    HEAD_DIFFERS = "head differs"
-    MARKER_DIFFERS = "marker differs"
-    UNKNOWN = "unknown"  # probes are open
+PAIRS_MAX = 1_000_000
+"""More pairs of a vanished generation and a new file than this are not compared by content alone:
+then only an archive's name joins them."""
 
 
 def decide(
@@ -68,7 +62,7 @@ class _Session:
         bound = [known for known in stored if known.state is not State.DONE]
         self.stored = sorted(bound, key=lambda known: known.state.has_ended)
         self.held = held
-        self.answers = answers
+        self.ask = Comparer(answers)
         self.is_complete = is_complete
         self.names: dict[FileId, list[Seen]] = {}
         self.at_path: dict[str, Seen] = {}
@@ -76,8 +70,19 @@ class _Session:
             self.names.setdefault(name.file, []).append(name)
             self.at_path.setdefault(name.path, name)
         self.judgements: list[Judgement] = []
-        self.probes: set[Probe] = set()
         self.settled: set[FileId] = set()  # files that belong to a known generation, or wait
+        self.by_path: dict[str, list[Stored]] = {}
+        for known in stored:
+            for path in {known.path, known.first_path or known.path}:
+                self.by_path.setdefault(path, []).append(known)
+        taken = {known.file for known in bound}
+        self.newcomers = [
+            names[0]
+            for file, names in self.names.items()
+            if file not in taken and not names[0].path.endswith(COMPRESSED_ENDINGS)
+        ]
+        self.whole: set[str] = set()  # generations whose file is what it was
+        self.is_waiting = False
 
     def run(self) -> Decision:
         """Known files first, then those that vanished, then the newcomers."""
@@ -85,16 +90,23 @@ class _Session:
         for known in absent:
             self._judge_absent(known)
         for file, names in self.names.items():
-            if file not in self.settled:
-                self._add(Verdict.NEW, None, names[0])
+            if file not in self.settled and not self._is_copy(names[0]):
+                self._add(Verdict.NEW, None, names[0], begins=names[0])
                 self._add_links(names, names[0])
-        return Decision(tuple(self.judgements), frozenset(self.probes))
+        return Decision(tuple(self.judgements), frozenset(self.ask.probes), self.is_waiting)
 
     def _add(
-        self, verdict: Verdict, known: Stored | None, seen: Seen | None, lost_possible: bool = False
+        self,
+        verdict: Verdict,
+        known: Stored | None,
+        seen: Seen | None,
+        lost_possible: bool = False,
+        *,
+        begins: Seen | None = None,
+        copy: Seen | None = None,
     ) -> None:
         generation = None if known is None else known.generation
-        self.judgements.append(Judgement(verdict, generation, seen, lost_possible))
+        self.judgements.append(Judgement(verdict, generation, seen, lost_possible, begins, copy))
 
     def _add_links(self, names: Sequence[Seen], first: Seen) -> None:
         for name in names:  # 5
@@ -102,7 +114,7 @@ class _Session:
                 self._add(Verdict.LINKED, None, name)
 
     def _judge_present(self, known: Stored) -> bool:
-        """Rows 1 to 5, 10, 11: the generation's inode is there under a name. False: it is not."""
+        """Rows 1 to 5, 8 to 11: the generation's inode is there under a name. False: it is not."""
         names = self.names.get(known.file)
         if not names or known.file in self.settled:
             return False
@@ -111,30 +123,166 @@ class _Session:
         same_name = name.path == known.path
         if held is None and _births_differ(known, name):  # 1
             return False
-        content = self._compare(known, name.file, name.stamp if held is None else held.stamp)
-        if held is None and not same_name and content is _Content.SHORTER:
-            content = self._compare_short_head(known, name)
-        if held is None and not same_name and content is _Content.HEAD_DIFFERS:  # 1
+        content = self.ask.compare(known, name.file, name.stamp if held is None else held.stamp)
+        if held is None and not same_name and content is Content.SHORTER:
+            content = self.ask.compare_short_head(known, name)
+        if held is None and not same_name and content is Content.HEAD_DIFFERS:  # 1
             return False
         self.settled.add(known.file)
-        if content is _Content.UNKNOWN:
+        if content is Content.UNKNOWN:
+            self.whole.add(known.generation)
             return True
         size = name.size if held is None else held.size
-        if content is _Content.SHORTER:
-            self._add(Verdict.TRUNCATED, known, name, lost_possible=True)  # 10
-        elif content is not _Content.EQUAL:
-            self._add(Verdict.REWRITTEN, known, name, lost_possible=True)  # 11
-        elif not same_name:
-            self._add(Verdict.RENAMED, known, name)  # 4
-        elif size > known.position:
-            self._add(Verdict.GROWN, known, name)  # 3
+        if content is not Content.EQUAL:
+            if not self._judge_changed(known, name, content):
+                return True
         else:
-            self._add(Verdict.UNCHANGED, known, name)  # 2
+            self.whole.add(known.generation)
+            if not same_name:
+                self._add(Verdict.RENAMED, known, name)  # 4
+            elif size > known.position:
+                self._add(Verdict.GROWN, known, name)  # 3
+            else:
+                self._add(Verdict.UNCHANGED, known, name)  # 2
         self._add_links(names, name)
         return True
 
+    def _judge_changed(self, known: Stored, name: Seen, content: Content) -> bool:
+        """Rows 8 to 11: the file is not any more what it was. False while answers are missing."""
+        copy, is_known = self._find_copy(known)
+        if not is_known:
+            return False
+        if copy is not None:
+            self.settled.add(copy.file)
+            if copy.size >= known.position:
+                lost = known.size > copy.size
+                self._add(Verdict.COPYTRUNCATED, known, copy, lost, begins=name)  # 8a
+            else:
+                lost = known.size > known.position
+                self._add(Verdict.COPYTRUNCATED, known, None, lost, begins=name, copy=copy)  # 8b
+            return True
+        if content is Content.SHORTER:
+            shrunk = self._is_shrunk(known, name)
+            if shrunk is None:
+                return False
+            if shrunk:
+                self._add(Verdict.SHRUNK, known, name)  # 9
+            else:
+                self._add(Verdict.TRUNCATED, known, name, lost_possible=True, begins=name)  # 10
+        else:
+            self._add(Verdict.REWRITTEN, known, name, lost_possible=True, begins=name)  # 11
+        return True
+
+    def _is_shrunk(self, known: Stored, name: Seen) -> bool | None:
+        """Row 9: the tail was lost, and what is left is committed already."""
+        head = known.fingerprint.heads[-1] if known.fingerprint.heads else None
+        if name.path != known.path or head is None or not known.is_plain:
+            return False
+        if head.length < JOINING_BYTES_MIN or name.size < head.length:
+            return False
+        content = self.ask.compare_short_head(known, name)
+        agrees = self.ask.trail_agrees(known, name)
+        if content is Content.HEAD_DIFFERS or agrees is False:
+            return False
+        return None if content is Content.UNKNOWN or agrees is None else True
+
+    # --- copies -------------------------------------------------------------------------------
+
+    def _find_copy(self, known: Stored) -> tuple[Seen | None, bool]:
+        """The new file that holds what the generation's held, and whether that is known."""
+        is_known = True
+        for name in self._candidates(known):
+            is_archive_name = self._is_archive_name(known, name)
+            if name.size >= known.position:
+                holds = self.ask.holds_all(known, name, is_archive_name)
+            else:
+                holds = is_archive_name and self._is_older_copy(known, name)
+            if holds:
+                return name, True
+            is_known = is_known and holds is not None
+        return None, is_known
+
+    def _is_older_copy(self, known: Stored, name: Seen) -> bool | None:
+        """Row 8b: a copy made before the position was reached; an older marker must confirm it."""
+        if not known.is_plain or not self.ask.reaches_trail(known, name):
+            return False
+        content = self.ask.compare_short_head(known, name)
+        agrees = self.ask.trail_agrees(known, name)
+        if content is Content.HEAD_DIFFERS or agrees is False:
+            return False
+        return None if content is Content.UNKNOWN or agrees is None else True
+
+    def _candidates(self, known: Stored) -> list[Seen]:
+        """The new files that may hold the generation's bytes: first those with an archive's name.
+
+        One that grows may be another file's, or this one's copy in the making.
+        """
+        free = [name for name in self.newcomers if name.file not in self.settled]
+        named = [name for name in free if self._is_archive_name(known, name)]
+        is_many = len(self.stored) * len(free) > PAIRS_MAX
+        if is_many or known.position < JOINING_BYTES_MIN:
+            return named
+        return named + [name for name in free if name not in named]
+
+    @staticmethod
+    def _is_archive_name(known: Stored, name: Seen) -> bool:
+        return any(path in (known.path, known.first_path) for path in originals(name.path))
+
+    def _is_copy(self, name: Seen) -> bool:
+        """Rows 17, 18: a new file with the name of an archive of a known one. False: it is new."""
+        if name.path.endswith(COMPRESSED_ENDINGS):
+            return False
+        for path in originals(name.path):
+            for known in self.by_path.get(path, ()):
+                if not known.is_plain or known.file == name.file or not known.position:
+                    continue
+                if known.state.has_ended or known.generation not in self.whole:
+                    verdict = self._is_done_copy(known, name)
+                else:
+                    verdict = self._is_held_copy(known, name)
+                if verdict is None:
+                    return True  # Answers are missing; it waits for them.
+                if verdict:
+                    self.settled.add(name.file)
+                    return True
+        return False
+
+    def _is_done_copy(self, known: Stored, name: Seen) -> bool | None:
+        """Row 18: all of it was given already, by a generation that has ended."""
+        content = self.ask.compare(known, name.file, name.stamp)
+        if content is Content.SHORTER:
+            content = self.ask.compare_short_head(known, name)
+        if content is Content.UNKNOWN:
+            return None
+        if content in (Content.HEAD_DIFFERS, Content.MARKER_DIFFERS):
+            return False
+        if not known.state.has_ended and known.state is not State.DRAINING:
+            # This very look has ended it: the next one knows more.
+            self.is_waiting = True
+            return None
+        if known.state is State.DRAINING and name.size > known.position:
+            return None
+        if known.state not in (State.DONE, State.DRAINING) or name.size != known.position:
+            return False
+        holds = self.ask.holds_all(known, name, is_archive_name=True)
+        if holds:
+            self._add(Verdict.COPY_DONE, known, None, copy=name)
+        return holds
+
+    def _is_held_copy(self, known: Stored, name: Seen) -> bool | None:
+        """Row 17: it may become the copy of a copytruncate; beside a whole original it waits."""
+        size = max(name.size for name in self.names[known.file])
+        if name.still_ms >= COPY_QUIET_MS or name.size > size:
+            return False
+        same = self.ask.same_so_far(known, name)
+        if same:
+            self._add(Verdict.COPY_HELD, None, name)
+        return same
+
+    # --- vanished -----------------------------------------------------------------------------
+
     def _judge_absent(self, known: Stored) -> None:
-        """Rows 1, 6, 7, 13, 15, 21: none of the names seen is the generation's file."""
+        """Rows 1, 6, 7, 13 to 16, 21: none of the names seen is the generation's file."""
         if known.state.has_ended and known.state is not State.GONE:
             return
         newcomer = self.at_path.get(known.path)
@@ -145,14 +293,27 @@ class _Session:
             self._judge_held(known, held, newcomer)
             return
         if newcomer is not None and _differ_in_device(known.file, newcomer.file):
-            content = self._compare(known, newcomer.file, newcomer.stamp)
-            if content in (_Content.UNKNOWN, _Content.EQUAL):
+            content = self.ask.compare(known, newcomer.file, newcomer.stamp)
+            if content in (Content.UNKNOWN, Content.EQUAL):
                 self.settled.add(newcomer.file)
-                if content is _Content.EQUAL:
+                if content is Content.EQUAL:
                     self._add(Verdict.RENUMBERED, known, newcomer)  # 13
                 return
         reused = self.names.get(known.file)
-        if reused and known.file not in self.settled:
+        is_reused = bool(reused) and known.file not in self.settled
+        copy, is_known = self._find_copy(known)
+        if not is_known:
+            self.settled |= {newcomer.file} if newcomer is not None else set()
+            self.settled |= {known.file} if is_reused else set()
+            return
+        if copy is not None and copy.size >= known.position:
+            self.settled.add(copy.file)
+            same_head = newcomer is not None and copy.file == newcomer.file
+            self._add(
+                Verdict.REPLACED_SAME_HEAD if same_head else Verdict.MOVED, known, copy
+            )  # 14, 16
+            return
+        if reused and is_reused:
             self._begin(Verdict.INODE_REUSED, known, reused[0])  # 1
         elif newcomer is not None and known.state is not State.GONE:
             self._begin(Verdict.REPLACED, known, newcomer)  # 15
@@ -162,7 +323,16 @@ class _Session:
         if known.state is State.DRAINING:
             return
         if held.links == 0 and newcomer is not None:
-            self._begin(Verdict.REPLACED, known, newcomer)  # 15
+            holds = self.ask.holds_all(known, newcomer, is_archive_name=False)
+            if holds is None or (holds and held.size > known.position):
+                # Once what is held was read, it is judged again.
+                self.settled.add(newcomer.file)
+                self.is_waiting |= bool(holds)
+            elif holds:
+                self.settled.add(newcomer.file)
+                self._add(Verdict.REPLACED_SAME_HEAD, known, newcomer)  # 14
+            else:
+                self._begin(Verdict.REPLACED, known, newcomer)  # 15
         elif held.links == 0:
             self._add(Verdict.DELETED, known, None)  # 6
         elif self.is_complete:
@@ -175,43 +345,8 @@ class _Session:
     def _begin(self, verdict: Verdict, known: Stored, seen: Seen) -> None:
         names = self.names[seen.file]
         self.settled.add(seen.file)
-        self._add(verdict, known, seen)
+        self._add(verdict, known, seen, begins=seen)
         self._add_links(names, seen)
-
-    def _compare(self, known: Stored, file: FileId, stamp: Stamp) -> _Content:
-        """Hold a file's head and marker against the fingerprint; opens probes as needed."""
-        print_ = known.fingerprint
-        if stamp.size < print_.position:
-            return _Content.SHORTER
-        if print_.position == 0 or (known.stamp == stamp and file == known.file):
-            return _Content.EQUAL
-        head = print_.heads[-1]
-        marker_offset = print_.position - print_.marker_length
-        head_equal = self._ask(Probe(file, 0, head.length), head.digest)
-        marker_equal = self._ask(Probe(file, marker_offset, print_.marker_length), print_.marker)
-        if head_equal is None or marker_equal is None:
-            return _Content.UNKNOWN
-        if not head_equal:
-            return _Content.HEAD_DIFFERS
-        return _Content.EQUAL if marker_equal else _Content.MARKER_DIFFERS
-
-    def _compare_short_head(self, known: Stored, name: Seen) -> _Content:
-        """Compare the head of a file that ends before the position, as far as it reaches."""
-        head = known.fingerprint.head_within(name.size)
-        if head is None:
-            return _Content.SHORTER
-        equal = self._ask(Probe(name.file, 0, head.length), head.digest)
-        if equal is None:
-            return _Content.UNKNOWN
-        return _Content.SHORTER if equal else _Content.HEAD_DIFFERS
-
-    def _ask(self, probe: Probe, expected: bytes) -> bool | None:
-        """Whether the probe's answer is the expected hash; None when it is not known."""
-        if probe not in self.answers:
-            self.probes.add(probe)
-            return None
-        answer = self.answers[probe]
-        return None if answer is None else answer == expected
 
 
 def _births_differ(known: Stored, seen: Seen) -> bool:

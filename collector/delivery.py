@@ -1,54 +1,44 @@
-"""What of a generation has been acknowledged: the position that is safe to store.
+"""How far a generation was handed out, and how far that is committed.
 
-Floor: ground of the room. Pure. Lines leave as spans in the file's order; a span may be
-acknowledged before its predecessor, but the safe position moves only over spans without a gap.
+Floor: ground of the room. Pure. Lines are handed out in the file's order. When a transaction is cut
+everything handed out by then belongs to it, and the position that goes with them is the end of the
+last one: all of it holds, or nothing does. One transaction is on its way at a time.
 """
-
-from collections import deque
-from dataclasses import dataclass
 
 from collector.fingerprint import Evidence
 
 
-@dataclass(slots=True)
-class Span:
-    """A stretch of one generation that travels as one; it ends where `evidence` stands.
-
-    `parts_open` is 1, and more only where a refused batch had to be cut smaller.
-    """
-
-    evidence: Evidence
-    lines: int
-    parts_open: int = 1
-
-
 class Delivery:
-    """The spans of one generation on their way, and the safe end of those that arrived."""
+    """One generation's lines between the file and the brokers' commit."""
 
     def __init__(self, evidence: Evidence, lines: int = 0):
         self.safe = evidence
-        self.lines = lines  # acknowledged lines since the generation began
-        self._spans: deque[Span] = deque()
+        self.lines = lines
+        """Committed since the generation began."""
+        self.sent = evidence
+        self.sent_lines = lines
+        self._cut: tuple[Evidence, int] | None = None
 
     @property
-    def outstanding(self) -> int:
-        """How many spans have been sent and not yet passed by the safe position."""
-        return len(self._spans)
+    def is_settled(self) -> bool:
+        """Nothing handed out is without its commit."""
+        return self.sent is self.safe
 
-    def send(self, evidence: Evidence, lines: int) -> Span:
-        """Note a span that follows directly upon the one before."""
-        span = Span(evidence, lines)
-        self._spans.append(span)
-        return span
+    def send(self, evidence: Evidence, lines: int) -> None:
+        """Note lines that follow directly upon those before, and end where `evidence` stands."""
+        self.sent = evidence
+        self.sent_lines += lines
 
-    def acknowledge(self, span: Span) -> bool:
-        """Note that a part of a span arrived; True when the safe position moved."""
-        assert span.parts_open > 0, "a part is acknowledged once"
-        span.parts_open -= 1
-        moved = False
-        while self._spans and not self._spans[0].parts_open:
-            head = self._spans.popleft()
-            self.safe = head.evidence
-            self.lines += head.lines
-            moved = True
-        return moved
+    def cut(self) -> None:
+        """Everything handed out so far belongs to the transaction that is ended next."""
+        self._cut = (self.sent, self.sent_lines)
+
+    def committed(self) -> None:
+        """The transaction of the last cut holds."""
+        if self._cut is not None:
+            self.safe, self.lines = self._cut
+            self._cut = None
+
+    def given_up(self) -> None:
+        """It was aborted: its lines travel again, in the next one."""
+        self._cut = None

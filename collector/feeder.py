@@ -1,18 +1,19 @@
 """From files to batches: whose turn it is, what it gives, and where that goes.
 
-Floor: above `reader` and `outbox`. Synchronous and without a socket: the agent asks for batches by
-`step`, sends them, and reports each as `delivered` or `refused`. A test can do the same in memory.
+Floor: above `reader` and `outbox`. Synchronous and without a socket: `step` reads and fills the
+outbox, the committer sends what it holds. A test can do the same in memory.
 """
 
 from collections.abc import Callable, Iterable
 
-from collector.config import DEAD_LETTERS_TOPIC
+from collector.config import COMMIT_MS, DEAD_LETTERS_TOPIC
 from collector.encode import Header, Piece
 from collector.files import Unreadable
 from collector.generation import Generation
 from collector.lines import Block, Kind
 from collector.outbox import Batch, Entry, Outbox
 from collector.reader import Reader
+from collector.rhythm import Rhythm
 from collector.schedule import Lane, Schedule
 from protocol.types import TopicPartition
 
@@ -28,16 +29,29 @@ KeyOf = Callable[[Generation], bytes | None]
 
 
 def file_key(generation: Generation) -> bytes:
-    """The path a generation's records are keyed by; a keyless file still has one partition."""
-    return generation.record_key.encode(errors="surrogateescape")
+    """The path a generation's records are keyed by; a keyless file still has one partition.
+
+    Readers take keys for text, so bytes of a name that are no UTF-8 are written as `\\xNN`: else
+    all that differ only in them would look alike.
+    """
+    name = generation.record_key.encode(errors="surrogateescape")
+    return name.decode(errors="backslashreplace").encode()
 
 
 class Feeder:
     """Keeps files and partitions busy, within the outbox's bounds."""
 
-    def __init__(self, reader: Reader, outbox: Outbox, partition_of: Partitioner, key_of: KeyOf):
+    def __init__(
+        self,
+        reader: Reader,
+        outbox: Outbox,
+        rhythm: Rhythm,
+        partition_of: Partitioner,
+        key_of: KeyOf,
+    ):
         self.reader = reader
         self.outbox = outbox
+        self.rhythm = rhythm
         self.registry = reader.registry
         self.counters = reader.registry.counters
         self._partition_of = partition_of
@@ -49,20 +63,17 @@ class Feeder:
         for generation in generations:
             self._schedule.ready(generation.name, generation.lane)
 
-    def step(self, now_ms: int, *, flush: bool = False) -> list[Batch]:
-        """Give some live files a turn each and one backfill file, and return what is to be sent."""
+    def step(self, now_ms: int) -> None:
+        """Live files take a turn each, and one backfill file; the outbox has what they gave."""
         self.wake(self._named(self._schedule.expire(now_ms)))
-        sealed: list[Batch] = []
         for _ in range(LIVE_TURNS):
             name = self._schedule.next(Lane.LIVE)
             if name is None:
                 break
-            self._turn(name, Lane.LIVE, now_ms, sealed)
+            self._turn(name, Lane.LIVE, now_ms)
         name = self._schedule.next(Lane.BACKFILL)
         if name is not None:
-            self._turn(name, Lane.BACKFILL, now_ms, sealed)
-        sealed += self.outbox.seal(now_ms, flush=flush)
-        return sealed
+            self._turn(name, Lane.BACKFILL, now_ms)
 
     @property
     def is_busy(self) -> bool:
@@ -72,42 +83,52 @@ class Feeder:
     @property
     def deadline_ms(self) -> int | None:
         """When `step` may do something without any other event."""
-        times = (self._schedule.deadline_ms, self.outbox.deadline_ms)
-        return min((time for time in times if time is not None), default=None)
+        return self._schedule.deadline_ms
 
-    def delivered(self, batch: Batch) -> None:
-        """The batch is acknowledged: positions move, room is free."""
+    def committed(self, batch: Batch) -> None:
+        """The batch is committed: it counts, and its room is free."""
         self.outbox.settled(batch)
         for entry in batch.entries:
-            generation = self.registry.generations[entry.generation]
-            assert generation.delivery is not None
-            if generation.delivery.acknowledge(entry.span):
-                generation.touch()
             block = entry.piece.block
             self.counters["bytes_total"] += block.end - block.start
         if batch.partition.topic == DEAD_LETTERS_TOPIC:
             self.counters["dead_lettered"] += batch.record_count
         else:
             self.counters["lines_total"] += batch.record_count
-        self._release()
 
-    def refused(self, batch: Batch, now_ms: int) -> None:
-        """The batch was not taken; it will be among those of a later `step`."""
-        self.outbox.refused(batch, now_ms)
+    def covers(self, generation: Generation) -> bool:
+        """Whether the transaction at hand has all lines that were handed out of a generation.
 
-    def finish(self, generation: Generation, now_ms: int) -> list[Batch]:
+        A copy has to have those of its original: where they go out later and the collector dies
+        before that, the copy may be all that is left to read them from.
+        """
+        if generation.copy_of is not None and not self.covers(generation.copy_of):
+            return False
+        if generation.partition is None or generation.is_settled:
+            return True
+        return self.outbox.covers(generation.partition)
+
+    def release(self) -> None:
+        """Room was made: files that waited for it are ready again."""
+        for place in self._schedule.places():
+            if self.outbox.has_room(place, Lane.LIVE):
+                self.wake(self._named(self._schedule.release(place)))
+
+    def finish(self, generation: Generation, now_ms: int) -> None:
         """Send the unfinished last line of a file that no more is expected of."""
         block = self.reader.finish(generation)
-        sealed: list[Batch] = []
         if block is not None:
-            self._pass_on(generation, block, Lane.LIVE, now_ms, sealed)
-        return sealed
+            self._pass_on(generation, block, Lane.LIVE, now_ms)
 
-    def _turn(self, name: str, lane: Lane, now_ms: int, sealed: list[Batch]) -> None:
+    def _turn(self, name: str, lane: Lane, now_ms: int) -> None:
         generation = self.registry.generations.get(name)
         if generation is None:
             return
         if generation.partition is None or generation.partition.topic != generation.topic:
+            if not generation.is_settled:
+                # What is on its way belongs to the topic of before: a commit covers one of them.
+                self._schedule.delay(name, now_ms + COMMIT_MS)
+                return
             key = self._key_of(generation) or file_key(generation)
             generation.partition = self._partition_of(generation.topic, key)
         if not self.outbox.has_room(generation.partition, lane):
@@ -120,35 +141,32 @@ class Feeder:
             self._schedule.delay(name, now_ms + generation.backoff.next_ms())
             return
         for block in turn.blocks:
-            if not self._pass_on(generation, block, lane, now_ms, sealed):
+            if not self._pass_on(generation, block, lane, now_ms):
                 assert generation.tailer is not None
                 generation.tailer.rewind()
                 return
         if turn.has_more:
             self._schedule.ready(name, generation.lane)
 
-    def _pass_on(
-        self, generation: Generation, block: Block, lane: Lane, now_ms: int, sealed: list[Batch]
-    ) -> bool:
-        """Put a block into batches, sealing those that fill up; False when there is no room."""
+    def _pass_on(self, generation: Generation, block: Block, lane: Lane, now_ms: int) -> bool:
+        """Put a block into batches; False when there is no room for all of it."""
         assert generation.tailer is not None
         assert generation.delivery is not None
+        place = generation.partition
+        assert place is not None
         partition, piece = self._address(generation, block)
         rest: Block | None = block
         while rest is not None:
-            taken, rest = self.outbox.fit(partition, piece._replace(block=rest), lane)
-            if taken is not None:
-                evidence = generation.tailer.hand_out(taken.block)
-                span = generation.delivery.send(evidence, taken.block.count)
-                self.outbox.put(partition, Entry(generation.name, span, taken))
-                self._count(taken.block)
-            if rest is None:
-                break
-            more = self.outbox.seal(now_ms)
-            sealed += more
-            if taken is None and not more:
-                self._schedule.park(generation.name, partition)
+            taken, rest = self.outbox.fit(place, partition, piece._replace(block=rest), lane)
+            if taken is None:
+                self._schedule.park(generation.name, place)
                 return False
+            evidence = generation.tailer.hand_out(taken.block)
+            generation.delivery.send(evidence, taken.block.count)
+            generation.touch()
+            self.outbox.put(place, partition, Entry(generation.name, taken))
+            self.rhythm.handed_out(lane, len(taken.block.data), now_ms)
+            self._count(taken.block)
         return True
 
     def _address(self, generation: Generation, block: Block) -> tuple[TopicPartition, Piece]:
@@ -175,11 +193,6 @@ class Feeder:
             self.counters["unfinished_sent"] += 1
         elif block.kind is not Kind.LINES:
             self.counters[f"overlong_{block.kind}"] += 1
-
-    def _release(self) -> None:
-        for place in self._schedule.places():
-            if self.outbox.has_room(place, Lane.LIVE):
-                self.wake(self._named(self._schedule.release(place)))
 
     def _named(self, names: Iterable[str]) -> list[Generation]:
         known = self.registry.generations

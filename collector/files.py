@@ -6,6 +6,7 @@ synchronous and short, but for `scan`, which the agent runs in a thread.
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import os
 import stat
@@ -13,7 +14,7 @@ import struct
 import sys
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -127,6 +128,13 @@ class Handles:
         self._pinned.discard(name)
         if handle is not None:
             handle.close()
+
+    def keep(self, names: Collection[str]) -> None:
+        """Close all but these, and let those be closed again for want of room."""
+        for name in list(self._open):
+            if name not in names:
+                self.close(name)
+        self._pinned.clear()
 
     def close_all(self) -> None:
         """Close everything."""
@@ -288,7 +296,9 @@ class Walker:
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
-            walk.problems[f"{path}: {error.strerror}"] = None
+            # A symlink that leads to itself leads to no file, as one that leads nowhere.
+            if error.errno != errno.ELOOP:
+                walk.problems[f"{path}: {error.strerror}"] = None
             return
         if seen is not None:
             walk.found[path] = (look, seen)

@@ -2,7 +2,7 @@
 
 Floor: above `tailer`, `delivery`, `archive` and `checkpoints`. Pure. A generation is asleep (known
 only by its fingerprint, as after a start) until there is something to read of it; then it has a
-tailer, which moves with what is handed out, and a delivery, which moves with what is acknowledged.
+tailer, which moves with what is handed out, and a delivery, which moves with what is committed.
 """
 
 from dataclasses import dataclass, field
@@ -50,15 +50,25 @@ class Generation:
     delivery: Delivery | None = None
     archive: Archive | None = None
     partition: TopicPartition | None = None
+    starts_at_end: bool = False
+    """What the file held when it was first seen is not wanted."""
     begins_at_end: bool = False
+    """That was not skipped yet."""
     error: str = ""
     backoff: Backoff = field(default_factory=lambda: Backoff(*RETRY_MS))
     still_since_ms: int | None = None
     read_at_ms: int = 0
     ended_ms: int | None = None
-    changes: int = 0  # since its position record was written
-    saved_at_ms: int = 0
+    changed: set[str] = field(default_factory=set)
+    """Names of generations whose position records are to be written: the registry's, shared."""
+    is_stored: bool = False
+    lost_possible: bool = False
+    """It ended, and what a look may not have read of it could be lost."""
+    is_recognised: bool = False
+    """An archive that was held against what is known, and is read as what it was found to be."""
     last_mark: Mark | None = None
+    copy_of: "Generation | None" = None
+    """Whose lines its file holds, until its own first record is stored: not before they are."""
 
     @property
     def position(self) -> int:
@@ -67,17 +77,22 @@ class Generation:
 
     @property
     def safe_position(self) -> int:
-        """Everything before it is acknowledged."""
+        """Everything before it is committed."""
         return self.position if self.delivery is None else self.delivery.safe.position
 
     @property
-    def acknowledged_lines(self) -> int:
-        """Lines acknowledged since its start."""
+    def lines_read(self) -> int:
+        """Lines handed out since its start."""
+        return self.lines if self.delivery is None else self.delivery.sent_lines
+
+    @property
+    def committed_lines(self) -> int:
+        """Lines committed since its start."""
         return self.lines if self.delivery is None else self.delivery.lines
 
     @property
     def lag_bytes(self) -> int:
-        """Bytes of content that are not acknowledged yet."""
+        """Bytes of content that are not committed yet."""
         return max(0, self.size - self.safe_position)
 
     @property
@@ -93,7 +108,7 @@ class Generation:
     @property
     def is_settled(self) -> bool:
         """Nothing of it is on its way."""
-        return self.delivery is None or not self.delivery.outstanding
+        return self.delivery is None or self.delivery.is_settled
 
     def read_print(self) -> Fingerprint:
         """The fingerprint of the position read up to."""
@@ -121,6 +136,10 @@ class Generation:
             self.state,
             self.stamp,
             self.position < self.size,
+            self.first_path,
+            self.size,
+            self.trail,
+            not self.is_archive,
         )
 
     def wake(self, tailer: Tailer) -> None:
@@ -130,7 +149,7 @@ class Generation:
 
     def touch(self) -> None:
         """Something changed that its position record should say."""
-        self.changes += 1
+        self.changed.add(self.name)
 
     def end(self, state: State, now_ms: int) -> None:
         """Nothing more is read of it."""
@@ -146,9 +165,29 @@ class Generation:
             self.still_since_ms = None
             self.touch()
 
-    def checkpoint(self, now_ms: int) -> Checkpoint:
-        """The position record of what is acknowledged."""
-        safe = self.read_print() if self.delivery is None else self.delivery.safe.fingerprint()
+    def cut(self, now_ms: int) -> Checkpoint:
+        """The position record that travels with all lines handed out by now."""
+        if self.delivery is None:
+            evidence, lines = self.read_print(), self.lines
+        else:
+            self.delivery.cut()
+            evidence, lines = self.delivery.sent.fingerprint(), self.delivery.sent_lines
+        return self._checkpoint(evidence, lines, now_ms)
+
+    def committed(self) -> None:
+        """The transaction of the last cut holds."""
+        self.is_stored = True
+        self.copy_of = None
+        if self.delivery is not None:
+            self.delivery.committed()
+
+    def given_up(self) -> None:
+        """The transaction of the last cut was aborted."""
+        self.touch()
+        if self.delivery is not None:
+            self.delivery.given_up()
+
+    def _checkpoint(self, safe: Fingerprint, lines: int, now_ms: int) -> Checkpoint:
         if self.last_mark is not None and self.last_mark.position < safe.position:
             self.trail = extend_trail(self.trail, self.last_mark, safe.position)
         self.last_mark = Mark(safe.position, safe.marker)
@@ -161,7 +200,7 @@ class Generation:
             self.file,
             self.birth_ns,
             safe,
-            self.acknowledged_lines,
+            lines,
             self.trail,
             self.size,
             self.state,
@@ -169,6 +208,25 @@ class Generation:
             now_ms,
             self.ended_ms,
         )
+
+
+def begun_again(known: Generation) -> Generation:
+    """A generation of which nothing is stored, as if it had just been seen for the first time."""
+    return Generation(
+        known.name,
+        known.input_index,
+        known.topic,
+        known.record_key,
+        known.path,
+        known.first_path,
+        known.file,
+        known.birth_ns,
+        verdict=known.verdict,
+        size=known.size,
+        changed=known.changed,
+        starts_at_end=known.starts_at_end,
+        begins_at_end=known.starts_at_end,
+    )
 
 
 def restored(checkpoint: Checkpoint, input_index: int, topic: str) -> Generation:
@@ -191,5 +249,6 @@ def restored(checkpoint: Checkpoint, input_index: int, topic: str) -> Generation
         c.lines,
         c.size,
         ended_ms=c.ended_ms,
+        is_stored=True,
         last_mark=Mark(c.fingerprint.position, c.fingerprint.marker),
     )

@@ -46,6 +46,8 @@ class LineRules:
     limit_bytes: int
     cut_cr: bool = True
     on_overlong: Overlong = Overlong.SPLIT
+    skips_bom: bool = True
+    """A byte order mark of UTF-8 at a file's start is no part of its first line."""
 
 
 @dataclass(frozen=True, slots=True)

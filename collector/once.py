@@ -30,21 +30,25 @@ class OneShot:
         agent = self._agent
         for generation in agent.registry.generations.values():
             self._begun[generation.name] = generation.safe_position
-        while not agent.is_stopping and not self._is_at_end():
-            await agent.step(flush=True)
-            self._report()
-            await asyncio.sleep(0 if agent.feeder.is_busy else 0.01)
-        for generation in list(agent.registry.generations.values()):
-            if generation.state in (State.LIVE, State.ROTATED):
-                await agent.finish_file(generation)
-        await agent.drain(None)
+        while not agent.is_stopping:
+            await self._read_to_the_end()
+            for generation in list(agent.registry.generations.values()):
+                if generation.state in (State.LIVE, State.ROTATED):
+                    agent.feeder.finish(generation, agent.clock())
+            if await agent.drain(None):
+                break
         incomplete = self._incomplete()
         self._reporter.done(self._standing(), incomplete)
         return incomplete
 
-    def _is_at_end(self) -> bool:
+    async def _read_to_the_end(self) -> None:
         agent = self._agent
-        return not agent.feeder.is_busy and agent.outbox.is_empty
+        while not agent.is_stopping:
+            await agent.step(flush=not agent.feeder.is_busy)
+            if not agent.feeder.is_busy and agent.committer.is_idle:
+                return
+            self._report()
+            await asyncio.sleep(0 if agent.feeder.is_busy else 0.01)
 
     def _incomplete(self) -> list[str]:
         found = [

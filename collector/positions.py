@@ -1,48 +1,90 @@
-"""Stored positions: read back once at the start, written as acknowledgements come in.
+"""Position records: read back at the start, and cut for each transaction.
 
-Floor: between `registry` and `agent`. A position is written after the lines before it are
-acknowledged, at most once a second and generation, and at stop. So a kill costs at most the last
-stretch, which is sent twice, and never a line.
+Floor: above `registry`. A transaction holds the lines of a stretch and the positions they end at,
+so either both are there or neither; what it has no room for waits for the next one.
 """
 
-import asyncio
 import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 from collector.checkpoints import (
     Checkpoint,
     UnreadableCheckpoint,
     decode,
+    decode_key,
     encode,
     encode_key,
 )
-from collector.config import POSITIONS_INTERVAL_MS
-from collector.producer import Brokers
+from collector.claims import Claim, claim_key, decode_claim
+from collector.generation import Generation
 from collector.registry import Registry
-from protocol.client.errors import ClientError
-from protocol.errors import ApiError
 from protocol.log import fields
 
 FORGET_TICK_MS = 60_000
 
 logger = logging.getLogger(__name__)
 
+Records = dict[bytes, bytes | None]
+"""Position records by key; None forgets a generation."""
+
+
+class Stored(NamedTuple):
+    """What the topic of positions holds about one instance.
+
+    `rival` is the process that took the instance over since the claim one asked about; None if
+    nobody did.
+    """
+
+    values: dict[str, bytes]
+    rival: str | None
+
+
+def gather(
+    instance: str,
+    records: Iterable[tuple[bytes | None, bytes | None]],
+    since: Claim | None = None,
+) -> Stored:
+    """The last word of the topic's records, in order, about one instance."""
+    found: dict[str, bytes] = {}
+    rival: str | None = None
+    is_since = False
+    for key, value in records:
+        if key is None:
+            continue
+        if key == claim_key(instance):
+            claim = None if value is None else decode_claim(value)
+            is_since |= claim == since
+            if claim is not None and since is not None and is_since and claim.owner != since.owner:
+                rival = claim.owner
+            continue
+        generation = decode_key(key, instance)
+        if generation is None:
+            continue
+        if value is None:
+            found.pop(generation, None)
+        else:
+            found[generation] = value
+    return Stored(found, rival)
+
 
 class Positions:
     """The position records of one instance."""
 
-    def __init__(self, brokers: Brokers, registry: Registry, instance: str, forget_after_ms: int):
+    def __init__(self, registry: Registry, instance: str, forget_after_ms: int):
         self.problems: dict[str, str] = {}
-        self._brokers = brokers
         self._registry = registry
         self._instance = instance
         self._forget_after_ms = forget_after_ms
         self._forget_at_ms = 0
-        self._saving: asyncio.Task[None] | None = None
+        self._cut: list[Generation] = []
+        self._forgotten: set[str] = set()
+        self._cut_forgotten: frozenset[str] = frozenset()
 
-    async def read(self) -> list[Checkpoint]:
+    def decoded(self, values: Mapping[str, bytes]) -> list[Checkpoint]:
         """All that is stored; a record that cannot be read is reported and left out."""
         found: list[Checkpoint] = []
-        for generation, value in (await self._brokers.read_positions(self._instance)).items():
+        for generation, value in values.items():
             try:
                 found.append(decode(generation, value))
             except UnreadableCheckpoint as error:
@@ -52,48 +94,46 @@ class Positions:
                 )
         return found
 
-    def save_in_background(self, now_ms: int) -> None:
-        """Write what is due, unless the write before this is still on its way."""
-        if self._saving is None or self._saving.done():
-            self._saving = asyncio.create_task(self._try_save(now_ms))
+    @property
+    def has_changes(self) -> bool:
+        """Whether a cut would give records."""
+        return bool(self._registry.changed or self._forgotten)
 
-    async def finish(self, now_ms: int, deadline_ms: int) -> None:
-        """Write all that moved, for the last time."""
-        try:
-            async with asyncio.timeout(max(1.0, (deadline_ms - now_ms) / 1000)):
-                if self._saving is not None:
-                    await self._saving
-                await self._save(now_ms, everything=True)
-        except (ClientError, ApiError, TimeoutError) as error:
-            logger.warning(
-                "positions not stored at stop; the last lines may be sent again",
-                extra=fields(reason=str(error) or "no answer in time"),
-            )
-
-    async def _try_save(self, now_ms: int) -> None:
-        try:
-            await self._save(now_ms, everything=False)
-            self.problems.pop("positions", None)
-        except (ClientError, ApiError) as error:
-            self.problems["positions"] = f"positions are not stored: {error}"
-
-    async def _save(self, now_ms: int, *, everything: bool) -> None:
-        due = [
-            (generation, generation.changes)
-            for generation in self._registry.generations.values()
-            if generation.changes
-            and (everything or generation.saved_at_ms + POSITIONS_INTERVAL_MS <= now_ms)
-        ]
-        records: dict[bytes, bytes | None] = {}
-        for generation, _ in due:
-            generation.saved_at_ms = now_ms
-            key = encode_key(self._instance, generation.name)
-            records[key] = encode(generation.checkpoint(now_ms))
+    def tick(self, now_ms: int) -> None:
+        """Forget what ended long ago, now and then."""
         if now_ms >= self._forget_at_ms:
             self._forget_at_ms = now_ms + FORGET_TICK_MS
-            for name in self._registry.forget(now_ms, self._forget_after_ms):
-                records[encode_key(self._instance, name)] = None
-        if records:
-            await self._brokers.write_positions(records)
-        for generation, changes in due:
-            generation.changes -= changes
+            self._forgotten.update(self._registry.forget(now_ms, self._forget_after_ms))
+
+    def cut(self, now_ms: int, is_covered: Callable[[Generation], bool]) -> Records:
+        """The records of everything that changed, for the transaction that is ended now.
+
+        A generation whose lines are not in it (`is_covered` says no) keeps its record for later.
+        """
+        records: Records = {}
+        changed = self._registry.changed
+        for name in sorted(changed):
+            generation = self._registry.generations.get(name)
+            if generation is not None and not is_covered(generation):
+                continue
+            changed.discard(name)
+            if generation is not None:
+                self._cut.append(generation)
+                records[encode_key(self._instance, name)] = encode(generation.cut(now_ms))
+        self._cut_forgotten = frozenset(self._forgotten)
+        for name in sorted(self._cut_forgotten):
+            records[encode_key(self._instance, name)] = None
+        return records
+
+    def committed(self) -> None:
+        """The transaction of the last cut holds."""
+        for generation in self._cut:
+            generation.committed()
+        self._cut.clear()
+        self._forgotten -= self._cut_forgotten
+
+    def given_up(self) -> None:
+        """It was aborted: the next cut has all of it again."""
+        for generation in self._cut:
+            generation.given_up()
+        self._cut.clear()

@@ -1,7 +1,8 @@
 """The process around a collector: from settings to the exit code.
 
 Floor: top. Exit codes: 0 after a clean stop or a complete one-shot run, 1 when the data folder is
-in use or a one-shot run is not complete, 2 for wrong settings.
+in use or a one-shot run is not complete, 2 for wrong settings, 75 when another collector of the
+same instance has taken over.
 """
 
 import asyncio
@@ -29,6 +30,7 @@ from protocol.status_http import StatusServer
 EXIT_CLEAN = 0
 EXIT_FAILED = 1
 EXIT_SETTINGS = 2
+EXIT_FENCED = 75
 
 logger = logging.getLogger(__name__)
 
@@ -110,4 +112,6 @@ async def _serve(settings: CollectorSettings, instance: str, mode: Mode) -> int:
         await agent.finish()
         await server.close()
     logger.info("collector stopped")
+    if agent.is_fenced:
+        return EXIT_FENCED
     return EXIT_FAILED if failures else code

@@ -1,33 +1,41 @@
-"""The room's only file that talks to the brokers: lines and positions out, positions back at start.
+"""The room's only file that talks to the brokers: transactions out, positions back at the start.
 
-Floor: beside `outbox` and `checkpoints`. The producer is idempotent and never gives up by itself: a
-broker that restarts delays batches and neither loses nor doubles them. What a broker refuses for
-good comes back as an exception of the batch's future; the file still has the lines.
+Floor: beside `outbox` and `checkpoints`. The producer is transactional: what is sent between
+`begin` and `commit` is there as a whole or not at all. A broker that restarts delays batches and
+neither loses nor doubles them. What a broker refuses for good comes back as an exception of the
+batch's future; the outbox still has the lines.
 """
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from collector.checkpoints import decode_key
+from collector.claims import Claim, claim_key, encode_claim
 from collector.config import (
     BATCH_OVERHEAD_BYTES,
     DEAD_LETTERS_TOPIC,
+    POSITIONS_BATCH_BYTES,
     POSITIONS_TOPIC,
+    TRANSACTION_TIMEOUT_MS,
     CollectorSettings,
 )
 from collector.encode import encode
 from collector.outbox import Batch
+from collector.positions import Records, Stored, gather
 from protocol.client.admin import Admin
 from protocol.client.admin_types import ConfigResource, TopicSpec
 from protocol.client.cluster import Cluster
 from protocol.client.errors import raise_for
+from protocol.client.fetch_core import IsolationLevel
 from protocol.client.fetcher import Fetcher
 from protocol.client.partitioner import partition_for_key
 from protocol.client.producer import BatchMetadata, Producer
-from protocol.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicPartition
+from protocol.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET, TopicPartition
 from protocol.wire.compression import Codec
-from protocol.wire.records import assemble_batch
+from protocol.wire.record import NewRecord
+from protocol.wire.records import assemble_batch, build_batch
 
 INPUT_PARTITIONS = 3  # of an input's topic that the configuration says nothing about
 MAX_MESSAGE_BYTES = "max.message.bytes"
@@ -62,20 +70,15 @@ def topic_specs(settings: CollectorSettings) -> list[TopicSpec]:
 
 
 class Brokers:
-    """One collector's connection to its cluster."""
+    """One collector's connection to its cluster; `name` is its client id and transactional id."""
 
-    def __init__(self, settings: CollectorSettings, client_id: str):
+    def __init__(self, settings: CollectorSettings, name: str):
         self._settings = settings
+        self._name = name
         self._codec = Codec[settings.section.compression.upper()]
-        self._cluster = Cluster(settings.bootstrap_servers, client_id=client_id)
+        self._cluster = Cluster(settings.bootstrap_servers, client_id=name)
         self._admin = Admin(self._cluster)
-        # Twice the window, so that the only place where lines wait is the outbox.
-        self._producer = Producer(
-            self._cluster,
-            buffer_bytes=2 * settings.section.in_flight_bytes + REQUEST_BYTES_MAX,
-            request_bytes_max=REQUEST_BYTES_MAX,
-        )
-        self._is_producing = False
+        self._producer: Producer | None = None
         self._limits: dict[str, int] = {}
 
     async def reach(self, timeout_ms: int = REACH_TIMEOUT_MS) -> None:
@@ -83,15 +86,85 @@ class Brokers:
         await self._cluster.start(timeout_ms)
 
     async def prepare(self) -> None:
-        """Make sure of the topics, learn their limits, and be ready to send.
+        """Make sure of the topics and learn their limits.
 
         Raises ClientError or ApiError; calling it again is safe.
         """
         await self.ensure_topics()
         await self.learn_limits()
-        if not self._is_producing:
-            await self._producer.start()
-            self._is_producing = True
+
+    async def take_over(
+        self, instance: str, claim: Claim, host: str, since: Claim | None
+    ) -> Stored:
+        """Become the instance's only collector, and return what its positions are.
+
+        The order is what matters (KIP-618): first every older producer of the id is fenced, and
+        what it left open is ended; then a claim is committed; then positions are read, up to that
+        claim: nothing of one's own can lie behind it. The end of the log would not do, where
+        another instance's open transaction stands before it.
+        """
+        await self.let_go(1)
+        # Twice the window, so that the only place where lines wait is the outbox.
+        self._producer = Producer(
+            self._cluster,
+            buffer_bytes=2 * self._settings.section.in_flight_bytes + REQUEST_BYTES_MAX,
+            request_bytes_max=REQUEST_BYTES_MAX,
+            transactional_id=self._name,
+            transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+        )
+        await self._producer.start()
+        await self._producer.init_transactions()
+        ends = await self._claim(instance, claim, host)
+        records = await self._read(ends)
+        return gather(instance, records, since)
+
+    async def _claim(self, instance: str, claim: Claim, host: str) -> dict[TopicPartition, int]:
+        """Commit the claim in every partition of positions; the offset behind each."""
+        partitions = await self._position_partitions()
+        value = encode_claim(claim, host, time.time_ns() // 1_000_000)
+        ends: dict[TopicPartition, int] = {}
+        while len(ends) < len(partitions):
+            # Again where the broker knew the record already, and does not say where it is.
+            left = [tp for tp in partitions if tp not in ends]
+            self.begin()
+            futures = {
+                tp: await self._transactional.send(
+                    POSITIONS_TOPIC, value, key=claim_key(instance), partition=tp.partition
+                )
+                for tp in left
+            }
+            for future in futures.values():
+                future.add_done_callback(_retrieved)
+            await self.commit(START_TIMEOUT_MS)
+            for tp, future in futures.items():
+                if (offset := (await future).offset) != NO_OFFSET:
+                    ends[tp] = offset + 1
+        return ends
+
+    # --- transactions -------------------------------------------------------------------------
+
+    @property
+    def _transactional(self) -> Producer:
+        assert self._producer is not None, "nothing was taken over"
+        return self._producer
+
+    def begin(self) -> None:
+        """All that is sent from here on belongs together."""
+        self._transactional.begin_transaction()
+
+    async def commit(self, timeout_ms: int) -> None:
+        """Make it visible. Errors are those of the producer's `commit_transaction`."""
+        await self._transactional.commit_transaction(timeout_ms)
+
+    async def abort(self, timeout_ms: int) -> None:
+        """Take all of it back. May be repeated after a time-out."""
+        await self._transactional.abort_transaction(timeout_ms)
+
+    async def let_go(self, timeout_ms: int) -> None:
+        """End the producer; what is open is given up."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await producer.close(timeout_ms)
 
     async def ensure_topics(self) -> None:
         """Create what is missing."""
@@ -142,56 +215,88 @@ class Brokers:
                 max_timestamp_ms=now_ms,
                 codec=Codec.NONE,
             )
-        return await self._producer.send_batch(topic, partition, encoded, count)
+        return await self._transactional.send_batch(topic, partition, encoded, count)
 
-    async def read_positions(self, instance: str) -> dict[str, bytes]:
-        """The last position record of each generation of `instance`, up to the log's end now."""
-        metadata = await self._cluster.metadata([POSITIONS_TOPIC], refresh=True)
-        topic = metadata.topics[POSITIONS_TOPIC]
-        partitions = [TopicPartition(POSITIONS_TOPIC, number) for number in topic.partitions]
-        starts = await self._ends(partitions, EARLIEST_TIMESTAMP)
-        ends = await self._ends(partitions, LATEST_TIMESTAMP)
-        found: dict[str, bytes] = {}
-        fetcher = Fetcher(self._cluster)
+    async def send_positions(self, records: Records) -> "list[asyncio.Future[BatchMetadata]]":
+        """Hand over position records; the futures tell when the brokers have them."""
+        now_ms = time.time_ns() // 1_000_000
+        count = len(await self._position_partitions())
+        groups: dict[int, list[list[NewRecord]]] = {}
+        held: Counter[int] = Counter()
+        for key, value in records.items():
+            partition = partition_for_key(key, count)
+            lists = groups.setdefault(partition, [[]])
+            size = len(key) + len(value or b"")
+            if held[partition] + size > POSITIONS_BATCH_BYTES and lists[-1]:
+                lists.append([])
+                held[partition] = 0
+            held[partition] += size
+            lists[-1].append(NewRecord(key, value, now_ms))
+        futures = [
+            await self._transactional.send_batch(
+                POSITIONS_TOPIC, partition, build_batch(group, codec=self._codec), len(group)
+            )
+            for partition, lists in groups.items()
+            for group in lists
+        ]
+        for future in futures:
+            future.add_done_callback(_retrieved)
+        return futures
+
+    async def read_positions(self, instance: str, since: Claim | None = None) -> Stored:
+        """What is committed of an instance's positions at this moment, without taking over."""
+        partitions = await self._position_partitions(refresh=True)
+        ends = await self._offsets(partitions, LATEST_TIMESTAMP)
+        return gather(instance, await self._read(ends), since)
+
+    async def _position_partitions(self, *, refresh: bool = False) -> list[TopicPartition]:
+        known = self._cluster.current.topics.get(POSITIONS_TOPIC)
+        if known is None or not known.partitions or refresh:
+            metadata = await self._cluster.metadata([POSITIONS_TOPIC], refresh=True)
+            known = metadata.topics[POSITIONS_TOPIC]
+        return [TopicPartition(POSITIONS_TOPIC, number) for number in known.partitions]
+
+    async def _read(
+        self, ends: Mapping[TopicPartition, int]
+    ) -> list[tuple[bytes | None, bytes | None]]:
+        """Key and value of all committed position records below `ends`."""
+        starts = await self._offsets(list(ends), EARLIEST_TIMESTAMP)
         open_ends = {tp: end for tp, end in ends.items() if starts[tp] < end}
+        fetcher = Fetcher(self._cluster, isolation_level=IsolationLevel.READ_COMMITTED)
         fetcher.assign({tp: starts[tp] for tp in open_ends})
+        found: list[tuple[bytes | None, bytes | None]] = []
         try:
             while any(fetcher.position(tp) < end for tp, end in open_ends.items()):
                 for fetched in await fetcher.poll(POLL_MS):
                     for record in fetched.records:
-                        _note(found, instance, record.key, record.value)
+                        if record.offset < open_ends[fetched.tp]:
+                            found.append((_octets(record.key), _octets(record.value)))
         finally:
             await fetcher.close()
         return found
 
-    async def _ends(
+    async def _offsets(
         self, partitions: Sequence[TopicPartition], timestamp: int
     ) -> dict[TopicPartition, int]:
-        found = await self._admin.list_offsets(dict.fromkeys(partitions, timestamp))
+        """An end of each log, the last one as a reader of committed records has it."""
+        found = await self._admin.list_offsets(
+            dict.fromkeys(partitions, timestamp), isolation_level=IsolationLevel.READ_COMMITTED
+        )
         for at in found.values():
             raise_for(at.error)
         return {tp: at.offset for tp, at in found.items()}
 
-    async def write_positions(self, records: Mapping[bytes, bytes | None]) -> None:
-        """Write position records (None: forget it) and return when the brokers have them."""
-        futures = [
-            await self._producer.send(POSITIONS_TOPIC, value, key=key)
-            for key, value in records.items()
-        ]
-        await asyncio.gather(*futures)
-
     async def close(self, timeout_ms: int) -> None:
-        """Stop; what is not acknowledged by then stays in its file."""
-        if self._is_producing:
-            await self._producer.close(timeout_ms)
+        """Stop; what is not committed by then stays in its file."""
+        await self.let_go(timeout_ms)
         await self._cluster.close()
 
 
-def _note(found: dict[str, bytes], instance: str, key: bytes | None, value: bytes | None) -> None:
-    generation = None if key is None else decode_key(key, instance)
-    if generation is None:
-        return
-    if value is None:
-        found.pop(generation, None)
-    else:
-        found[generation] = value
+def _retrieved(future: "asyncio.Future[Any]") -> None:
+    """The transaction says as well what failed in it: nobody need ask every future."""
+    if not future.cancelled():
+        future.exception()
+
+
+def _octets(value: bytes | memoryview | None) -> bytes | None:
+    return None if value is None else bytes(value)

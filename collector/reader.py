@@ -7,22 +7,26 @@ and the next scan decides.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from collector.archive import MAGIC, Archive
-from collector.config import BLOCK_BYTES, DRAIN_QUIET_MS, MARKER_BYTES, PREFIX_BYTES
+from collector.archive_names import originals
+from collector.config import BLOCK_BYTES, DRAIN_QUIET_MS, PREFIX_BYTES
 from collector.decide import decide
+from collector.evidence import evidence_at, evidence_at_end, line_start_before, whole_evidence
 from collector.files import Handle, Handles, Scan, Unreadable, Vanished, open_file
 from collector.fingerprint import Evidence, FileId, digest_of, resume
 from collector.generation import Generation
 from collector.lines import Block, Kind, LineRules, Overlong
+from collector.probing import Prober
+from collector.recognition import Compared, Recognition
 from collector.registry import Registry
-from collector.sightings import Held, Probe, Seen, State
+from collector.sightings import Held, Probe, Seen, Stamp, State, Verdict, WholeProbe
 from collector.tailer import Request, Tailer
 
-PROBE_ROUNDS = 4
+PROBE_ROUNDS = 8
 ARCHIVE_SUFFIX = ".gz"
 
 LineLimit = Callable[[Generation], int]
@@ -60,26 +64,36 @@ class Reader:
         self.wants_scan = False
         self._line_limit = line_limit
         self._drain_quiet_ms = drain_quiet_ms
+        self._prober = Prober(handles)
+        self._recognition = Recognition(registry)
+        self._still: dict[FileId, tuple[Stamp, int]] = {}
 
     def judge(self, scan: Scan, now_ms: int) -> list[Generation]:
         """Apply a scan; returns the generations that may have something to read."""
         self.wants_scan = False
-        held = self._look_at_handles()
-        seen = self._disturbed(scan)
+        self._prober.begin()
+        held = {name: handle.look() for name, handle in self.handles}
+        seen = self._disturbed(scan, now_ms)
         undisturbed = {name.file for name in scan.seen} - {name.file for name in seen}
         stored = self.registry.stored(undisturbed)
-        answers: dict[Probe, bytes | None] = {}
+        answers: dict[Probe | WholeProbe, bytes | None] = {}
+        paths = {name.file: name.path for name in seen}
         for _ in range(PROBE_ROUNDS):
             decision = decide(stored, seen, held, answers, is_complete=scan.is_complete)
-            if not decision.probes:
+            open_probes = decision.probes - answers.keys()
+            if not open_probes or self._prober.is_unfinished:
                 break
-            paths = {name.file: name.path for name in seen}
-            answers.update(self._answer(decision.probes, paths))
+            answers.update(self._prober.answer(open_probes, paths))
+        self.wants_scan = self._prober.is_unfinished or decision.is_waiting
         touched: dict[str, Generation] = {}
         for judgement in decision.judgements:
             is_held = judgement.generation in held
             for generation in self.registry.apply(judgement, is_held, now_ms):
                 touched[generation.name] = generation
+            if judgement.copy is not None:
+                self._take_measure(judgement.copy)
+            if judgement.verdict is Verdict.SHRUNK and judgement.generation is not None:
+                self._shrink(self.registry.generations[judgement.generation])
         if scan.is_complete:
             self.registry.first_look_done()
         for generation in touched.values():
@@ -89,6 +103,7 @@ class Reader:
             for generation in self.registry.generations.values()
             if generation.state is State.DRAINING
             or (generation.name in touched and self.has_work(generation))
+            or self._is_behind(generation, held.get(generation.name))
         ]
 
     def has_work(self, generation: Generation) -> bool:
@@ -102,6 +117,12 @@ class Reader:
             return True
         return generation.size > generation.position
 
+    @staticmethod
+    def _is_behind(generation: Generation, held: Held | None) -> bool:
+        """Whether an open handle has more than was read, whatever became of the name."""
+        is_plain = held is not None and not generation.is_archive
+        return is_plain and held is not None and held.size > generation.position
+
     def turn(self, generation: Generation, now_ms: int) -> Turn:
         """Read on; raises Unreadable. Blocks are to be handed out by the generation's tailer."""
         try:
@@ -109,7 +130,7 @@ class Reader:
             if handle is None:
                 return Turn()
             held = handle.look()
-            turn = self._read(generation, handle, held)
+            turn = self._read(generation, handle, held, now_ms)
         except Vanished:
             self.wants_scan = True
             return Turn()
@@ -154,41 +175,66 @@ class Reader:
 
     # --- judging ------------------------------------------------------------------------------
 
-    def _disturbed(self, scan: Scan) -> list[Seen]:
-        """The names to be judged. Of a file with several names all are, or none."""
+    def _disturbed(self, scan: Scan, now_ms: int) -> list[Seen]:
+        """The names to be judged. Of a file with several names all are, or none.
+
+        With a file that has the name of an archive, the one that it may be a copy of is judged.
+        """
         names = Counter(name.file for name in scan.seen)
-        return [
-            name
+        chosen = {
+            name.file
             for name in scan.seen
             if names[name.file] > 1 or not self.registry.is_undisturbed(name)
-        ]
+        }
+        archives = {
+            path for name in scan.seen if name.file in chosen for path in originals(name.path)
+        }
+        chosen |= self.registry.relatives(archives)
+        still, self._still = self._still, {}
+        found = []
+        for name in scan.seen:
+            if name.file not in chosen:
+                continue
+            stamp, since_ms = still.get(name.file, (name.stamp, now_ms))
+            since_ms = since_ms if stamp == name.stamp else now_ms
+            self._still[name.file] = (name.stamp, since_ms)
+            found.append(replace(name, still_ms=now_ms - since_ms))
+        return found
 
-    def _look_at_handles(self) -> dict[str, Held]:
-        return {name: handle.look() for name, handle in self.handles}
+    def _take_measure(self, copy: Seen) -> None:
+        """Make the fingerprint of a file that is done as it is."""
+        generation = self.registry.at_path(copy.path)
+        if generation is None or generation.position == copy.size:
+            return
+        try:
+            handle = open_file(copy.path, copy.file)
+        except (Vanished, Unreadable):
+            self.registry.drop(generation)
+            return
+        generation.fingerprint = whole_evidence(handle, copy.size).fingerprint()
+        generation.stamp = handle.look().stamp
+        handle.close()
 
-    def _answer(
-        self, probes: frozenset[Probe], paths: Mapping[FileId, str]
-    ) -> dict[Probe, bytes | None]:
-        """Read and hash what `decide` asked for, opening each file once."""
-        open_handles = {handle.file: handle for _, handle in self.handles}
-        answers: dict[Probe, bytes | None] = {}
-        for file in {probe.file for probe in probes}:
-            mine = [probe for probe in probes if probe.file == file]
-            handle, is_own = open_handles.get(file), False
-            try:
-                if handle is None:
-                    handle, is_own = open_file(paths[file], file), True
-                for probe in mine:
-                    answers[probe] = _digest(handle, probe)
-            except (Vanished, Unreadable, KeyError):
-                answers.update(dict.fromkeys(mine))
-            finally:
-                if handle is not None and is_own:
-                    handle.close()
-        return answers
+    def _shrink(self, generation: Generation) -> None:
+        """The file ends before the position: go on at the start of the line that its end cuts."""
+        if not generation.is_settled:
+            # What is on its way was read before the file became shorter; it is judged again.
+            self.wants_scan = True
+            return
+        handle = self._handle(generation)
+        if handle is None:
+            return
+        end = line_start_before(handle, handle.look().size)
+        generation.fingerprint = whole_evidence(handle, end).fingerprint()
+        generation.tailer = generation.delivery = None
+        generation.touch()
 
     def _settle_handle(self, generation: Generation, now_ms: int) -> None:
         """Keep the handle of what is to be drained, close that of what has ended."""
+        handle = self.handles.get(generation.name)
+        if handle is not None and handle.file != generation.file:
+            # It goes on in another file.
+            self.handles.close(generation.name)
         if generation.state is State.DRAINING:
             self.handles.pin(generation.name)
             generation.still_since_ms = generation.still_since_ms or now_ms
@@ -205,9 +251,9 @@ class Reader:
             handle = self.handles.open(generation.name, generation.path, generation.file)
         return handle
 
-    def _read(self, generation: Generation, handle: Handle, held: Held) -> Turn:
+    def _read(self, generation: Generation, handle: Handle, held: Held, now_ms: int) -> Turn:
         if generation.tailer is None:
-            waking = self._wake(generation, handle, held)
+            waking = self._wake(generation, handle, held, now_ms)
             if waking is not _Waking.AWAKE:
                 return Turn(has_more=waking is _Waking.AGAIN)
         tailer = generation.tailer
@@ -291,7 +337,7 @@ class Reader:
 
     # --- waking -------------------------------------------------------------------------------
 
-    def _wake(self, generation: Generation, handle: Handle, held: Held) -> "_Waking":
+    def _wake(self, generation: Generation, handle: Handle, held: Held, now_ms: int) -> "_Waking":
         """Give a sleeping generation its tailer, once it is known what kind of file it is."""
         if generation.archive is None and generation.is_archive:
             generation.archive = Archive()
@@ -302,7 +348,7 @@ class Reader:
             elif len(head) < len(MAGIC) and generation.path.endswith(ARCHIVE_SUFFIX):
                 return _Waking.WAITING
         if generation.archive is not None:
-            waking = self._wake_archive(generation, generation.archive, handle, held)
+            waking = self._wake_archive(generation, generation.archive, handle, held, now_ms)
             if waking is not _Waking.AWAKE:
                 return waking
         evidence = self._evidence(generation, handle, held)
@@ -310,12 +356,17 @@ class Reader:
             return _Waking.WAITING if self.wants_scan else _Waking.AGAIN
         section = self.registry.inputs[generation.input_index]
         limit = min(section.max_line_bytes, self._line_limit(generation))
-        rules = LineRules(limit, section.line_end == "cut", Overlong(section.on_overlong))
+        rules = LineRules(
+            limit,
+            section.line_end == "cut",
+            Overlong(section.on_overlong),
+            section.encoding == "utf-8",
+        )
         generation.wake(Tailer(rules, evidence, BLOCK_BYTES))
         return _Waking.AWAKE
 
     def _wake_archive(
-        self, generation: Generation, archive: Archive, handle: Handle, held: Held
+        self, generation: Generation, archive: Archive, handle: Handle, held: Held, now_ms: int
     ) -> "_Waking":
         """An archive is read from the moment on that it was whole once."""
         if generation.begins_at_end:
@@ -326,7 +377,14 @@ class Reader:
         if archive.content_size is None:
             generation.stamp = held.stamp
             return _Waking.WAITING
-        return _Waking.AWAKE
+        if generation.position or generation.is_recognised or archive.damage is not None:
+            return _Waking.AWAKE
+        compared = self._recognition.go_on(generation, handle.read, now_ms)
+        if compared is Compared.WAITING:
+            # Only a look tells what became of the file it may be a copy of.
+            generation.stamp = None
+            return _Waking.WAITING
+        return _Waking.AGAIN
 
     def _examine(
         self, generation: Generation, archive: Archive, handle: Handle, held: Held
@@ -343,7 +401,7 @@ class Reader:
         if generation.begins_at_end:
             generation.begins_at_end = False
             generation.touch()
-            return _evidence_at_end(handle, held.size)
+            return evidence_at_end(handle, held.size)
         print_ = generation.fingerprint
         if print_.position == 0:
             return Evidence()
@@ -364,28 +422,7 @@ class Reader:
         """An archive that was there before the first start, where only new lines are wanted."""
         generation.begins_at_end = False
         generation.archive = None
-        generation.archive_print = _evidence_at(handle, held.size).fingerprint()
+        generation.archive_print = evidence_at(handle, held.size).fingerprint()
         generation.size = 0
         generation.stamp = held.stamp
         generation.touch()
-
-
-def _digest(handle: Handle, probe: Probe) -> bytes | None:
-    data = handle.read(probe.offset, probe.length)
-    return digest_of(data) if len(data) == probe.length else None
-
-
-def _evidence_at(handle: Handle, position: int) -> Evidence:
-    """The evidence of a position whose bytes before it are not read: without a CRC."""
-    head = handle.read(0, min(position, PREFIX_BYTES))
-    length = min(position, MARKER_BYTES)
-    tail = handle.read(position - length, length)
-    print_ = Evidence(position, head, (), tail, None).fingerprint()
-    return resume(print_, head, tail)
-
-
-def _evidence_at_end(handle: Handle, size: int) -> Evidence:
-    """The evidence of the last line start in a file: what it holds so far is not read."""
-    start = max(0, size - BLOCK_BYTES)
-    newline = handle.read(start, size - start).rfind(b"\n")
-    return _evidence_at(handle, start + newline + 1 if newline >= 0 or not start else size)

@@ -11,8 +11,22 @@ from collector.checkpoints import Checkpoint
 from collector.config import InputSection
 from collector.discovery import record_key
 from collector.fingerprint import FileId
-from collector.generation import Generation, restored
-from collector.sightings import BEGINNINGS, Judgement, Seen, State, Stored, Verdict
+from collector.generation import Generation, begun_again, restored
+from collector.sightings import Judgement, Seen, State, Stored, Verdict
+
+# The generation's content is, or goes on, under the name and in the file that was seen.
+_FOLLOWED = frozenset(
+    {
+        Verdict.UNCHANGED,
+        Verdict.GROWN,
+        Verdict.RENAMED,
+        Verdict.RENUMBERED,
+        Verdict.COPYTRUNCATED,
+        Verdict.SHRUNK,
+        Verdict.REPLACED_SAME_HEAD,
+        Verdict.MOVED,
+    }
+)
 
 # Verdicts that are the ordinary course of things, not events to be counted.
 _ORDINARY = frozenset({Verdict.UNCHANGED, Verdict.GROWN})
@@ -25,10 +39,13 @@ class Registry:
         self.inputs = inputs
         self.generations: dict[str, Generation] = {}
         self.counters: Counter[str] = Counter()
+        self.changed: set[str] = set()
+        """Whose position records are to be written."""
         self._home = home
         self._new_name = new_name
         self._by_path: dict[str, Generation] = {}
         self._links: set[str] = set()
+        self._held_copies: set[FileId] = set()
         # Until the first scan of a collector that has no positions, `start: end` holds.
         self._is_first_look = True
 
@@ -36,10 +53,34 @@ class Registry:
         """Take over what the topic of positions holds; once, before the first scan."""
         for checkpoint in checkpoints:
             generation = restored(checkpoint, 0, checkpoint.topic)
+            generation.changed = self.changed
             self.generations[generation.name] = generation
             if generation.state is not State.DONE:
                 self._by_path[generation.path] = generation
             self._is_first_look = False
+
+    def start_over(self, checkpoints: Iterable[Checkpoint]) -> None:
+        """Take over what is stored in place of what was believed; only names and files stay.
+
+        A file of which nothing was ever committed begins again, so that its open handle is kept: it
+        may be the last way to a file that was deleted meanwhile. One that was found to be a copy is
+        judged again with its original.
+        """
+        fresh = [
+            known
+            for known in self.generations.values()
+            if not known.is_stored and known.copy_of is None
+        ]
+        self.generations.clear()
+        self._by_path.clear()
+        self.changed.clear()
+        self.restore(checkpoints)
+        taken = {known.file for known in self.generations.values() if not known.state.has_ended}
+        for known in fresh:
+            if known.file not in taken and not known.state.has_ended:
+                again = begun_again(known)
+                self.generations[again.name] = again
+                self._by_path.setdefault(again.path, again)
 
     def at_path(self, path: str) -> Generation | None:
         """The generation that was last seen under a name and is still read."""
@@ -83,19 +124,47 @@ class Registry:
         if verdict is Verdict.LINKED:
             self._note_link(seen)
             return []
+        if verdict is Verdict.COPY_HELD:
+            self._note_copy(seen)
+            return []
         if verdict not in _ORDINARY:
             self.counters[verdict] += 1
-        if judgement.lost_possible:
-            self.counters["lost_possible"] += 1
         touched = []
         if known is not None:
             known.verdict = verdict
             self._change(known, judgement, is_held, now_ms)
             touched.append(known)
-        if verdict in BEGINNINGS:
-            assert seen is not None
-            touched.append(self._begin(seen, verdict))
+            if judgement.lost_possible:
+                known.lost_possible = True
+                self.counters["lost_possible"] += 1
+            if judgement.copy is not None:
+                touched.append(self._copied(known, judgement.copy, verdict))
+        if judgement.begins is not None:
+            touched.append(self._begin(judgement.begins, verdict))
         return touched
+
+    def found_again(self, known: Generation) -> None:
+        """What was feared to be lost of a generation was found in a copy of its file."""
+        if known.lost_possible:
+            known.lost_possible = False
+            self.counters["lost_possible"] -= 1
+
+    def drop(self, generation: Generation) -> None:
+        """Forget a generation of which nothing is stored: its file is judged anew."""
+        del self.generations[generation.name]
+        self.changed.discard(generation.name)
+        if self._by_path.get(generation.path) is generation:
+            del self._by_path[generation.path]
+
+    def relatives(self, originals: Collection[str]) -> set[FileId]:
+        """The files of the generations that have or had one of these paths."""
+        if not originals:
+            return set()
+        return {
+            known.file
+            for known in self.generations.values()
+            if known.path in originals or known.first_path in originals
+        }
 
     def forget(self, now_ms: int, forget_after_ms: int) -> list[str]:
         """Drop what ended long ago; returns the names whose position records are to go."""
@@ -115,10 +184,9 @@ class Registry:
     def _change(self, known: Generation, judgement: Judgement, is_held: bool, now_ms: int) -> None:
         """What a verdict does to the generation it is about."""
         verdict, seen = judgement.verdict, judgement.seen
-        if verdict in (Verdict.UNCHANGED, Verdict.GROWN, Verdict.RENAMED, Verdict.RENUMBERED):
-            assert seen is not None
+        if verdict in _FOLLOWED and seen is not None:
             self._follow(known, seen)
-        elif verdict in (Verdict.TRUNCATED, Verdict.REWRITTEN):
+        elif verdict in (Verdict.TRUNCATED, Verdict.REWRITTEN, Verdict.COPYTRUNCATED):
             known.end(State.DONE, now_ms)
         elif verdict is Verdict.GONE_WHILE_DOWN:
             known.end(State.GONE, now_ms)
@@ -137,6 +205,7 @@ class Registry:
             known.touch()
         if known.file != seen.file:
             known.file = seen.file
+            known.birth_ns = seen.birth_ns
             known.touch()
         known.birth_ns = seen.birth_ns if known.birth_ns is None else known.birth_ns
         known.input_index = seen.input_index
@@ -149,6 +218,7 @@ class Registry:
 
     def _begin(self, seen: Seen, verdict: Verdict) -> Generation:
         section = self.inputs[seen.input_index]
+        starts_at_end = self._is_first_look and section.start == "end"
         generation = Generation(
             self._new_name(),
             seen.input_index,
@@ -160,11 +230,48 @@ class Registry:
             seen.birth_ns,
             verdict=verdict,
             size=seen.size,
-            begins_at_end=self._is_first_look and section.start == "end",
+            changed=self.changed,
+            starts_at_end=starts_at_end,
+            begins_at_end=starts_at_end,
         )
         self.generations[generation.name] = generation
         self._by_path[seen.path] = generation
         return generation
+
+    def _copied(self, known: Generation, copy: Seen, verdict: Verdict) -> Generation:
+        """A file that holds what `known` gave, as a generation of its own that has nothing left.
+
+        Its fingerprint is that of `known`, if it is as long; else the reader makes one.
+        """
+        generation = Generation(
+            self._new_name(),
+            copy.input_index,
+            self.inputs[copy.input_index].topic,
+            known.record_key,
+            copy.path,
+            known.first_path,
+            copy.file,
+            copy.birth_ns,
+            state=State.ROTATED,
+            verdict=verdict,
+            lines=known.lines,
+            size=copy.size,
+            changed=self.changed,
+            copy_of=known,
+        )
+        if known.position == copy.size:
+            generation.fingerprint = known.read_print()
+            self.found_again(known)
+        generation.touch()
+        self.generations[generation.name] = generation
+        self._by_path[copy.path] = generation
+        return generation
+
+    def _note_copy(self, seen: Seen | None) -> None:
+        assert seen is not None
+        if seen.file not in self._held_copies:
+            self._held_copies.add(seen.file)
+            self.counters[Verdict.COPY_HELD] += 1
 
     def _note_link(self, seen: Seen | None) -> None:
         assert seen is not None

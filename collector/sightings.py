@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from collector.fingerprint import FileId, Fingerprint
+from collector.fingerprint import FileId, Fingerprint, Mark
 
 
 class State(StrEnum):
@@ -47,7 +47,7 @@ class Stored:
     """A generation as it is judged. `fingerprint` is at the position read up to.
 
     `stamp` is what the file looked like when its content was last found equal; None at a start.
-    `is_behind`: the last look saw bytes that were not read.
+    `is_behind`: the last look saw bytes that were not read; `size`: the most that was seen of it.
     For a compressed file, position and fingerprint are those of its compressed bytes.
     """
 
@@ -59,6 +59,10 @@ class Stored:
     state: State = State.LIVE
     stamp: Stamp | None = None
     is_behind: bool = False
+    first_path: str = ""
+    size: int = 0
+    trail: tuple[Mark, ...] = ()
+    is_plain: bool = True
 
     @property
     def position(self) -> int:
@@ -76,6 +80,8 @@ class Seen:
     mtime_ns: int
     birth_ns: int | None = None
     input_index: int = 0
+    still_ms: int = 0
+    """How long its size is known to have stood still."""
 
     @property
     def stamp(self) -> Stamp:
@@ -105,8 +111,15 @@ class Probe(NamedTuple):
     length: int
 
 
+class WholeProbe(NamedTuple):
+    """A question that takes time: the CRC32C of all bytes of a file before `length`, big-endian."""
+
+    file: FileId
+    length: int
+
+
 # None: the bytes could not be read, so nothing can be decided about this file in this round.
-Answers = Mapping[Probe, bytes | None]
+Answers = Mapping[Probe | WholeProbe, bytes | None]
 
 
 class Verdict(StrEnum):
@@ -123,35 +136,41 @@ class Verdict(StrEnum):
     REWRITTEN = "rewritten"
     RENUMBERED = "renumbered"
     REPLACED = "replaced"
+    COPYTRUNCATED = "copytruncated"
+    SHRUNK = "shrunk"
+    REPLACED_SAME_HEAD = "replaced_same_head"
+    MOVED = "moved"
+    COPY_HELD = "copy_held"
+    COPY_DONE = "copy_done"
+    ARCHIVE_DONE = "archive_done"
+    ARCHIVE_CONTINUED = "archive_continued"
     NEW = "new"
     GONE_WHILE_DOWN = "gone_while_down"
 
 
-# These begin a new generation at the start of the judged file.
-BEGINNINGS = frozenset(
-    {
-        Verdict.NEW,
-        Verdict.INODE_REUSED,
-        Verdict.TRUNCATED,
-        Verdict.REWRITTEN,
-        Verdict.REPLACED,
-    }
-)
-
-
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """One verdict: about a known generation, a file seen under a name, or both."""
+    """One verdict: about a known generation, a file seen under a name, or both.
+
+    `begins`: a new generation begins at this file's start. `copy`: this file holds nothing but what
+    the generation has given already, and is done as it is.
+    """
 
     verdict: Verdict
     generation: str | None = None
     seen: Seen | None = None
     lost_possible: bool = False
+    begins: Seen | None = None
+    copy: Seen | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Verdicts, and probes whose answers are needed for those still missing."""
+    """Verdicts, and probes whose answers are needed for those still missing.
+
+    `is_waiting`: some file is to be judged again at once, with what these verdicts change.
+    """
 
     judgements: tuple[Judgement, ...]
-    probes: frozenset[Probe]
+    probes: frozenset[Probe | WholeProbe]
+    is_waiting: bool = False

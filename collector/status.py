@@ -50,7 +50,7 @@ def file_row(generation: Generation) -> dict[str, object]:
         "size_bytes": generation.size,
         "position": generation.safe_position,
         "lag_bytes": generation.lag_bytes,
-        "lines": generation.acknowledged_lines,
+        "lines": generation.committed_lines,
         "state": file_state(generation),
         "verdict": None if generation.verdict is None else str(generation.verdict),
         "error": file_error(generation),
@@ -116,8 +116,8 @@ class _AgentMetrics(Collector):
     def _families(self) -> Iterator[Metric]:
         agent, counters = self._agent, self._agent.registry.counters
         for name, text in (
-            ("lines", "Lines acknowledged by the brokers"),
-            ("bytes", "Bytes of files acknowledged by the brokers"),
+            ("lines", "Lines committed"),
+            ("bytes", "Bytes of files committed"),
         ):
             yield CounterMetricFamily(f"millrace_collector_{name}", text, counters[f"{name}_total"])
         events = CounterMetricFamily(
@@ -131,7 +131,7 @@ class _AgentMetrics(Collector):
         for name, text, value in (
             ("files", "Files known and read", len(alive)),
             ("open_files", "Open handles", len(agent.handles)),
-            ("lag_bytes", "Bytes not acknowledged", sum(g.lag_bytes for g in alive)),
+            ("lag_bytes", "Bytes not committed", sum(g.lag_bytes for g in alive)),
             ("held_deleted_files", "Files without a name being read to their end",
              sum(g.state is State.DRAINING for g in alive)),
             ("held_bytes", "Bytes of lines in memory", agent.outbox.bytes_held),

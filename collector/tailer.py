@@ -7,6 +7,7 @@ the file, and only where the search for their line end goes on is remembered, so
 length costs no more memory than the limit.
 """
 
+from codecs import BOM_UTF8 as BOM
 from dataclasses import dataclass
 
 from collector.config import BLOCK_BYTES
@@ -88,10 +89,14 @@ class Tailer:
             return self._take_long_line(data)
         if self._searched is not None:
             return self._search_on(data)
-        if self._only_nuls:
+        if self.position == 0 and self.rules.skips_bom and bytes(data[: len(BOM)]) == BOM:
+            self.evidence = self.evidence.advance(BOM)
+            data = data[len(BOM) :]
+            self._searched_end = self.position
+        if self._only_nuls and len(data):
             data = self._skip_nuls(data)
-            if not len(data):
-                return []
+        if not len(data):
+            return []
         start = self.position
         blocks = split_lines(data, start, self.rules)
         whole_end = blocks[-1].end if blocks else start

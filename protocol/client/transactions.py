@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from protocol.client.backoff import Backoff
 from protocol.client.cluster import Cluster, CoordinatorType
 from protocol.client.connection import ByVersion
 from protocol.client.errors import ClientError, ProducerFenced, TransactionFailed, is_transient
@@ -33,8 +34,9 @@ from protocol.messages.transactions import (
 from protocol.types import TopicPartition
 from protocol.wire.schema import Message
 
-CONCURRENT_RETRY_MS = 20
-"""How soon to ask again while the markers of the transaction before are being written."""
+CONCURRENT_RETRY_MS = (2, 50)
+"""First and longest wait while the markers of the transaction before are being written: mostly that
+is over in a moment, and whoever commits often waits for it each time."""
 
 _FIRST_VERSION_TO_RESUME = 3
 _FIRST_VERSION_WITH_MEMBER = 3
@@ -212,6 +214,7 @@ class Transactions:
         wait_ms = self._cluster.request_timeout_ms if timeout_ms is None else timeout_ms
         deadline = self._cluster.now_ms() + wait_ms
         backoff = self._cluster.new_backoff()
+        concurrent = Backoff(*CONCURRENT_RETRY_MS, self._cluster.rng)
         while True:
             left_ms = max(1, deadline - self._cluster.now_ms())
             retry_ms = 0
@@ -238,7 +241,7 @@ class Transactions:
                 elif verdict is not Verdict.AGAIN:
                     raise self._refused(verdict, last)
                 if code == ErrorCode.CONCURRENT_TRANSACTIONS:
-                    retry_ms = CONCURRENT_RETRY_MS
+                    retry_ms = concurrent.next_ms()
             retry_ms = retry_ms or backoff.next_ms()
             if self._cluster.now_ms() + retry_ms >= deadline:
                 raise last

@@ -11,7 +11,7 @@ from typing import Any
 
 import pymysql
 import redis
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from appliance.init import read_secret
 from appliance.processes import ProcessRecord, read_record
@@ -88,21 +88,25 @@ class Reading:
             }
 
     def records(self, topic: str, visit: Callable[[str, bytes], None]) -> None:
-        """Show every record that the topic holds at this moment, in order of each partition."""
-        ends = {part: end for (_, part), end in self.ends(topic).items()}
-        open_parts = {part for part, end in ends.items() if end > 0}
+        """Show every committed record that the topic holds, in order of each partition.
+
+        Their number cannot be told from offsets: each end of a transaction takes one, too.
+        """
+        open_parts = set(range(PARTITIONS))
         with self._consumer() as consumer:
             consumer.assign([TopicPartition(topic, part, 0) for part in open_parts])
             deadline_s = time.monotonic() + READ_S
             while open_parts:
                 messages = consumer.consume(20_000, 0.1)
-                assert messages or time.monotonic() < deadline_s, f"{open_parts} stuck below {ends}"
+                assert messages or time.monotonic() < deadline_s, f"{topic}: {open_parts} stuck"
                 for message in messages:
-                    if message.error() is not None:
-                        raise KafkaException(message.error())
-                    visit((message.key() or b"").decode(), message.value() or b"")
-                    if (message.offset() or 0) + 1 >= ends[message.partition() or 0]:
+                    error = message.error()
+                    if error is None:
+                        visit((message.key() or b"").decode(), message.value() or b"")
+                    elif error.code() == KafkaError._PARTITION_EOF:
                         open_parts.discard(message.partition() or 0)
+                    else:
+                        raise KafkaException(error)
 
     @contextmanager
     def _consumer(self) -> Iterator[Consumer]:
@@ -112,6 +116,8 @@ class Reading:
                 "group.id": "reader-of-a-test",
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed",
             }
         )
         try:
@@ -119,11 +125,9 @@ class Reading:
         finally:
             consumer.close()
 
-    def is_counted(self, topic: str, records_min: int) -> bool:
-        """Whether the topic holds so many records, MySQL has counted all, and Redis shows it."""
+    def is_counted(self, topic: str) -> bool:
+        """Whether MySQL has counted all that the topic holds, and Redis shows it."""
         ends = self.ends(topic)
-        if sum(ends.values()) < records_min:
-            return False
         ledger = self.ledger()
         if any(ledger.get(part, 0) != end for part, end in ends.items()):
             return False
@@ -152,6 +156,10 @@ class Reading:
             return None
         lag: int = sum(row["lag"] for row in rows)
         return lag
+
+    def commits(self) -> int:
+        """How often the collector has committed since it began: no partition has more markers."""
+        return int(self.details("collector", "collector")["counters"]["transactions_committed"])
 
     def parts(self) -> dict[str, dict[str, Any]]:
         """The supervisor's account of the parts."""

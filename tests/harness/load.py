@@ -16,7 +16,6 @@ import subprocess
 import sys
 import time
 from array import array
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_UP, Decimal
@@ -91,14 +90,14 @@ def number_in(text: bytes, base_s: int) -> int:
     return number
 
 
-def write(folder: Path, rate: int, first: int, base_s: int, seed: int) -> int:
+def write(folder: Path, rate: int, base_s: int, seed: int) -> int:
     """Append lines until standard input ends; returns the number after the last."""
     chance = random.Random(seed)
     files = [(folder / name).open("ab", buffering=0) for name in FILES]
-    begin, number = time.monotonic(), first
+    begin, number = time.monotonic(), 0
     while True:
         stops = bool(select.select([sys.stdin], [], [], TICK_S)[0])
-        due = first + int((time.monotonic() - begin) * rate)
+        due = int((time.monotonic() - begin) * rate)
         while number < due:
             end = min(number + chance.randint(1, 200), due)
             data = b"".join(text_of(n, base_s) + b"\n" for n in range(number, end))
@@ -116,12 +115,12 @@ def _write_in_pieces(file: BinaryIO, data: bytes, chance: random.Random) -> None
 
 
 class LoadWriter:
-    """The writer as a process; numbers go on where a former one ended."""
+    """The writer as a process."""
 
-    def __init__(self, folder: Path, rate: int, base_s: int, first: int = 0, seed: int = 5) -> None:
+    def __init__(self, folder: Path, rate: int, base_s: int, seed: int = 5) -> None:
         self.folder = folder
-        self.end = first
-        arguments = [str(folder), str(rate), str(first), str(base_s), str(seed)]
+        self.end = 0
+        arguments = [str(folder), str(rate), str(base_s), str(seed)]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.harness.load", *arguments],
             cwd=ROOT,
@@ -226,15 +225,6 @@ METRICS = """
 """
 
 
-def descents(numbers: Iterable[int]) -> int:
-    """How often a sequence does not rise."""
-    last, count = -1, 0
-    for number in numbers:
-        count += number <= last
-        last = number
-    return count
-
-
 if __name__ == "__main__":
-    folder, rate, first, base_s, seed = sys.argv[1:]
-    print(write(Path(folder), int(rate), int(first), int(base_s), int(seed)))
+    folder, rate, base_s, seed = sys.argv[1:]
+    print(write(Path(folder), int(rate), int(base_s), int(seed)))

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import crc32c
 import pytest
 
 from collector.decide import decide
@@ -15,6 +16,7 @@ from collector.sightings import (
     State,
     Stored,
     Verdict,
+    WholeProbe,
 )
 
 OLD = b"".join(b"line %06d\n" % n for n in range(600))  # 7,200 bytes
@@ -35,12 +37,15 @@ def judge(
     is_complete: bool = True,
 ) -> list[tuple[Verdict, str | None, str | None, bool]]:
     """Decide with all probes answered from `files`, and what came of it."""
-    answers: dict[Probe, bytes | None] = {}
+    answers: dict[Probe | WholeProbe, bytes | None] = {}
     while True:
         decision: Decision = decide(known, names, held or {}, answers, is_complete=is_complete)
         if not decision.probes:
             break
         for probe in decision.probes:
+            if isinstance(probe, WholeProbe):
+                answers[probe] = crc32c.crc32c(files[probe.file][: probe.length]).to_bytes(4, "big")
+                continue
             data = files[probe.file][probe.offset : probe.offset + probe.length]
             answers[probe] = digest_of(data)
     return [
@@ -65,7 +70,8 @@ OTHER = bytes(reversed(OLD))
         (OLD + b"more\n", "/w/a", Verdict.GROWN, False),
         (OLD, "/w/a.1", Verdict.RENAMED, False),
         (OLD + b"more\n", "/w/a.1", Verdict.RENAMED, False),
-        (OLD[:5000], "/w/a", Verdict.TRUNCATED, True),
+        (OLD[:5000], "/w/a", Verdict.SHRUNK, False),
+        (OLD[:4000], "/w/a", Verdict.TRUNCATED, True),
         (b"", "/w/a", Verdict.TRUNCATED, True),
         (OTHER, "/w/a", Verdict.REWRITTEN, True),
         (OLD[:4096] + OTHER[4096:], "/w/a", Verdict.REWRITTEN, True),
@@ -157,10 +163,20 @@ def test_a_vanished_file_is_gone_once_and_only_after_a_complete_scan() -> None:
 
 
 def test_another_file_at_the_name_of_a_vanished_one() -> None:
-    assert judge([G], {B: OLD}, [seen("/w/a", B, OLD)]) == [
+    assert judge([G], {B: OTHER}, [seen("/w/a", B, OTHER)]) == [
         (Verdict.REPLACED, "g", "/w/a", False),
         (Verdict.GONE_WHILE_DOWN, "g", None, True),
     ]
+
+
+def test_a_copy_that_goes_on_takes_the_place_of_a_vanished_file() -> None:
+    longer = OLD + b"more\n"
+    same_head = (Verdict.REPLACED_SAME_HEAD, "g", "/w/a", False)
+    assert judge([G], {B: longer}, [seen("/w/a", B, longer)]) == [same_head]
+    moved = (Verdict.MOVED, "g", "/w/b", False)
+    assert judge([G], {B: longer}, [seen("/w/b", B, longer)]) == [moved]
+    middle = OLD[:5000] + b"?" + OLD[5001:]
+    assert (Verdict.NEW, None, "/w/b", False) in judge([G], {B: middle}, [seen("/w/b", B, middle)])
 
 
 def test_another_device_number_with_the_same_content_is_the_same_file() -> None:

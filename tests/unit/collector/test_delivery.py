@@ -1,27 +1,32 @@
-"""The safe position moves over acknowledged spans only, without gaps."""
-
-import pytest
+"""The safe position moves with commits only, to where the cut was."""
 
 from collector.delivery import Delivery
 from collector.fingerprint import Evidence
 
 
-def test_a_later_span_waits_for_an_earlier_one() -> None:
+def test_a_commit_covers_what_was_handed_out_before_its_cut() -> None:
     start = Evidence()
     delivery = Delivery(start)
-    first = delivery.send(start.advance(b"a\n"), 1)
-    second = delivery.send(first.evidence.advance(b"b\nc\n"), 2)
-    assert not delivery.acknowledge(second)
-    assert (delivery.safe.position, delivery.lines, delivery.outstanding) == (0, 0, 2)
-    assert delivery.acknowledge(first)
-    assert (delivery.safe.position, delivery.lines, delivery.outstanding) == (6, 3, 0)
+    first = start.advance(b"a\n")
+    delivery.send(first, 1)
+    delivery.cut()
+    second = first.advance(b"b\nc\n")
+    delivery.send(second, 2)
+    assert (delivery.safe.position, delivery.lines) == (0, 0)
+    delivery.committed()
+    assert (delivery.safe.position, delivery.lines) == (2, 1)
+    assert not delivery.is_settled
+    delivery.cut()
+    delivery.committed()
+    assert (delivery.safe.position, delivery.lines) == (6, 3)
+    assert delivery.is_settled
 
 
-def test_a_span_cut_in_parts_needs_all_of_them() -> None:
-    delivery = Delivery(Evidence())
-    span = delivery.send(Evidence().advance(b"a\nb\n"), 2)
-    span.parts_open += 1
-    assert not delivery.acknowledge(span)
-    assert delivery.acknowledge(span)
-    with pytest.raises(AssertionError):
-        delivery.acknowledge(span)
+def test_an_abort_leaves_the_safe_position_where_it_was() -> None:
+    delivery = Delivery(Evidence(), lines=7)
+    delivery.send(Evidence().advance(b"a\n"), 1)
+    delivery.cut()
+    delivery.given_up()
+    delivery.committed()
+    assert (delivery.safe.position, delivery.lines) == (0, 7)
+    assert not delivery.is_settled

@@ -1,10 +1,9 @@
-"""Turns and batches together: live lines beside a backlog, fairness, back-pressure."""
+"""Turns and batches together: live lines beside a backlog, fairness, back-pressure, aborts."""
 
 import random
 from pathlib import Path
 
 from collector.config import BACKFILL_BYTES
-from collector.outbox import Batch
 from tests.unit.collector.blocks import seed
 from tests.unit.collector.world import World
 
@@ -14,13 +13,13 @@ def test_a_large_old_file_does_not_delay_fresh_lines(tmp_path: Path) -> None:
     world.path("b-old").write_bytes(world.new_lines(4 * BACKFILL_BYTES // 100))
     world.scan()
     while len(world.lines) < 10_000:
-        for batch in world.feeder.step(world.now_ms):
-            world._take(batch)
+        world.feeder.step(world.now_ms)
+        world.commit()
     world.append("a", b"fresh\n")
     world.scan()
     before = len(world.lines)
-    for batch in world.feeder.step(world.now_ms, flush=True):
-        world._take(batch)
+    world.feeder.step(world.now_ms)
+    world.commit()
     assert b"fresh" in world.lines
     # In between came a batch that was open and one block of the old file, not all of it.
     assert len(world.lines) - before <= 2 * (1 << 20) // 100
@@ -36,29 +35,29 @@ def test_files_take_turns(tmp_path: Path) -> None:
         )
     world.scan()
     while len(world.lines) < 45_000:
-        for batch in world.feeder.step(world.now_ms):
-            world._take(batch)
+        world.feeder.step(world.now_ms)
+        world.commit()
     counts = [sum(line.startswith(name) for line in world.lines) for name in (b"a1", b"a2", b"a3")]
     assert min(counts) > 5_000
 
 
-def test_without_acknowledgements_reading_stops_at_the_window(tmp_path: Path) -> None:
+def test_without_commits_reading_stops_at_the_bound(tmp_path: Path) -> None:
     world = World(tmp_path)
-    world.path("a").write_bytes(world.new_lines(200_000))
+    for name in ("a", "b"):
+        world.path(name).write_bytes(world.new_lines(200_000))
     world.scan()
-    waiting: list[Batch] = []
     for _ in range(1000):
-        waiting += world.feeder.step(world.now_ms)
+        world.feeder.step(world.now_ms)
+        world.send()
         if not world.feeder.is_busy:
             break
     held = world.feeder.outbox.bytes_held
     assert not world.feeder.is_busy
     assert 0 < held <= (1 << 24) + (1 << 20)
-    assert held < 200_000 * 100
-    for batch in waiting:
-        world._take(batch)
+    assert held < 400_000 * 100
+    world.commit()
     world.read()
-    assert world.numbers == list(range(1, 200_001))
+    assert sorted(world.numbers) == list(range(1, 400_001))
 
 
 def test_what_found_no_room_is_read_again(tmp_path: Path) -> None:
@@ -66,40 +65,46 @@ def test_what_found_no_room_is_read_again(tmp_path: Path) -> None:
     world.limit = 5_000
     world.path("a").write_bytes(world.new_lines(2_000))
     world.scan()
-    waiting: list[Batch] = []
     while world.feeder.is_busy:
-        waiting += world.feeder.step(world.now_ms)
-    assert sum(batch.record_count for batch in waiting) < 1_000
-    for batch in waiting:
-        world._take(batch)
+        world.feeder.step(world.now_ms)
+    assert sum(batch.record_count for batch in world.feeder.outbox.take(everything=False)) < 1_000
+    world.kill()
+    world.up()
+    world.scan()
     world.read()
     assert world.numbers == list(range(1, 2_001))
 
 
-def test_refused_batches_come_again_in_any_order_of_answers(tmp_path: Path) -> None:
+def test_transactions_end_in_any_way_and_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
     number = seed()
     rng = random.Random(number)
     world = World(tmp_path)
     world.limit = 5_000
-    waiting: list[Batch] = []
     for step in range(400):
         if step < 200:
             world.write(rng.randint(1, 40), rng.choice(("a", "b1", "b2")))
             world.scan()
         world.now_ms += rng.choice((1, 10, 100, 1000))
-        waiting += world.feeder.step(world.now_ms)
-        count = rng.randrange(min(6, len(waiting) + 1))
-        answered, waiting = waiting[:count], waiting[count:]
-        for batch in answered:
-            if rng.random() < 0.1:
-                world.feeder.refused(batch, world.now_ms)
-            else:
-                world._take(batch)
-    while waiting or not world.feeder.outbox.is_empty or world.feeder.is_busy:
-        for batch in waiting:
-            world._take(batch)
-        world.now_ms += 10_000
-        waiting = world.feeder.step(world.now_ms, flush=True)
+        world.feeder.step(world.now_ms)
+        world.send()
+        ending = rng.random()
+        if ending < 0.2:
+            world.commit()
+        elif ending < 0.3:
+            world.abort()
+        elif ending < 0.33:
+            world.start_over()
+            world.scan()
+        elif ending < 0.36:
+            world.kill()
+            world.up()
+            world.scan()
+    world.read()
     assert len(world.lines) == len(set(world.lines)), f"MILLRACE_SEED={number}"
     written = sum(path.stat().st_size for path in world.folder.iterdir()) // 100
     assert len(world.lines) == written, f"MILLRACE_SEED={number}"
+    for name in (b"a", b"b1", b"b2"):
+        found = [
+            int(line) for key, line in zip(world.keys, world.lines, strict=True) if key == name
+        ]
+        assert found == sorted(found), f"MILLRACE_SEED={number}"

@@ -5,19 +5,23 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from collector.checkpoints import decode, encode
+from collector.checkpoints import decode, decode_key
 from collector.config import DRAIN_QUIET_MS, InputSection
 from collector.discovery import plan
 from collector.feeder import Feeder, file_key
 from collector.files import Handles, Walker
 from collector.outbox import Batch, Outbox
+from collector.positions import Positions
 from collector.reader import Reader
 from collector.registry import Registry
+from collector.rhythm import Rhythm
 from collector.sightings import State
 from protocol.types import TopicPartition
 from tests.unit.collector.blocks import values_of
 
 BATCH_LIMIT = 1 << 20
+INSTANCE = "i"
+FORGET_AFTER_MS = 7 * 86_400_000
 
 
 class World:
@@ -35,6 +39,7 @@ class World:
         self.keys: list[bytes | None] = []
         self.owners: list[str] = []  # the generation of each
         self.stored: dict[str, bytes] = {}
+        self.sending: list[Batch] = []  # the transaction at hand
         self.limit = BATCH_LIMIT
         self.open_files = 64
         self._numbers = itertools.count(1)
@@ -66,26 +71,73 @@ class World:
         self.registry.restore(decode(name, value) for name, value in self.stored.items())
         self.handles = Handles(self.open_files)
         reader = Reader(self.registry, self.handles, lambda generation: self.limit - 1000)
+        self._new_feeder(reader)
+        self.positions = Positions(self.registry, INSTANCE, FORGET_AFTER_MS)
+        self.walker = Walker(plan(self.inputs, str(self.folder)))
+
+    def _new_feeder(self, reader: Reader) -> None:
         self.feeder = Feeder(
             reader,
             Outbox(lambda topic: self.limit, 1 << 24),
+            Rhythm(1 << 22),
             lambda topic, key: TopicPartition(topic, 0),
             file_key,
         )
-        self.walker = Walker(plan(self.inputs, str(self.folder)))
 
     def down(self) -> None:
-        self.store()
+        self.commit()
         self.handles.close_all()
 
     def kill(self) -> None:
-        """The end without a last word: what was not stored is not known."""
+        """The end without a last word: what was not committed is not known."""
+        self.sending.clear()
         self.handles.close_all()
 
-    def store(self) -> None:
-        for name, generation in self.registry.generations.items():
-            if generation.changes and generation.is_settled:
-                self.stored[name] = encode(generation.checkpoint(self.now_ms))
+    def send(self, *, everything: bool = False) -> None:
+        """Hand over full batches, or all there are: sent and acknowledged, not committed."""
+        batches = self.feeder.outbox.take(everything=everything)
+        for batch in batches:
+            self.feeder.outbox.acknowledged(batch)
+        self.sending += batches
+        if batches:
+            self.feeder.release()
+
+    def commit(self) -> None:
+        """One transaction: everything handed out, with its positions."""
+        self.send(everything=True)
+        records = self.positions.cut(self.now_ms, self.feeder.covers)
+        for batch in self.sending:
+            self._take(batch)
+            self.feeder.committed(batch)
+        self.sending.clear()
+        self.positions.committed()
+        self.feeder.release()
+        for key, value in records.items():
+            name = decode_key(key, INSTANCE)
+            assert name is not None
+            if value is None:
+                self.stored.pop(name, None)
+            else:
+                self.stored[name] = value
+
+    def abort(self, *, is_refused: bool = False) -> None:
+        """The same, and the brokers give it up; refused, its lines wait for a trial."""
+        self.send(everything=True)
+        self.positions.cut(self.now_ms, self.feeder.covers)
+        for batch in self.sending:
+            self.feeder.outbox.given_back(batch, was_acknowledged=True)
+            if is_refused:
+                self.feeder.outbox.suspect(batch.place, self.now_ms)
+        self.sending.clear()
+        self.positions.given_up()
+
+    def start_over(self) -> None:
+        """The transaction was taken away; handles stay open."""
+        self.sending.clear()
+        reader = self.feeder.reader
+        self.registry.start_over(decode(name, value) for name, value in self.stored.items())
+        self.handles.keep(self.registry.generations)
+        self._new_feeder(reader)
 
     def scan(self) -> None:
         self.feeder.wake(self.feeder.reader.judge(self.walker.scan(), self.now_ms))
@@ -104,14 +156,14 @@ class World:
         self.scan()
         assert dict(self.registry.counters) == before, "deciding again finds nothing new"
         self.read()
-        self.store()
 
     def read(self) -> None:
         while True:
-            batches = self.feeder.step(self.now_ms, flush=True)
-            for batch in batches:
-                self._take(batch)
-            if not batches and not self.feeder.is_busy:
+            self.feeder.step(self.now_ms)
+            self.send()
+            if not self.feeder.is_busy:
+                self.commit()
+            if not self.feeder.is_busy and self.feeder.outbox.is_empty:
                 return
 
     def quiet(self) -> None:
@@ -127,7 +179,6 @@ class World:
             self.keys.append(key)
         for entry in batch.entries:
             self.owners += [entry.generation] * entry.piece.block.count
-        self.feeder.delivered(batch)
 
     # --- what came of it ----------------------------------------------------------------------
 

@@ -1,0 +1,26 @@
+"""Lines a second over the last ten seconds.
+
+Floor: ground of the room. Pure.
+"""
+
+from collections import deque
+
+RATE_SAMPLES = 40  # one each tick of the agent's
+
+
+class Rate:
+    """The rate of a count that only grows."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[int, int]] = deque(maxlen=RATE_SAMPLES)
+
+    def note(self, now_ms: int, count: int) -> None:
+        """Take a sample."""
+        self._samples.append((now_ms, count))
+
+    def per_second(self) -> float:
+        """The rate between the oldest and the newest sample."""
+        if len(self._samples) < 2:
+            return 0.0
+        (first_ms, first), (last_ms, last) = self._samples[0], self._samples[-1]
+        return (last - first) * 1000 / max(1, last_ms - first_ms)
