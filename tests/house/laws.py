@@ -76,6 +76,7 @@ PURE = {
         "quorum",
         "controller",
         "coordinators",
+        "cluster/leader_watch",
         "world",
         "alarm",
         "budget",
