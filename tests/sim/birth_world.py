@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
 from broker.cluster.birth import (
@@ -128,7 +129,7 @@ class World:
         """Starts, faults, and then a time in which everybody stays up."""
         chance, mix = self.chance, self.mix
         for node_id in NODES:
-            self.later(chance.randint(0, mix.down_ms_max), lambda one=node_id: self.start(one))
+            self.later(chance.randint(0, mix.down_ms_max), partial(self.start, node_id))
         for _ in range(chance.randint(0, mix.fault_count_max)):
             self.later(chance.randint(0, CHAOS_MS), self._fault)
         self.run_until(CHAOS_MS + mix.down_ms_max)
