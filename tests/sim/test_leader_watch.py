@@ -1,0 +1,230 @@
+"""A voter that fetches from its leader over a network with faults: who is dead is taken for dead in
+time, and who lives is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any
+
+import pytest
+
+from broker.cluster.leader_watch import LeaderWatch
+from broker.cluster.probes import Probes
+from broker.config import Listener
+from broker.quorum.events import LeaderDead
+from broker.sessions.peers import LinkKind, Peers
+from broker.world import Address, End, Link
+from protocol.messages.api import ApiKey
+from protocol.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
+from protocol.messages.headers import decode_request_header, encode_response
+from tests.harness.seed import seeded
+from tests.sim.network import Mix, Network
+
+PORT = 9095
+VERSION = 3
+LEADER = 2
+FETCH_WAIT_MS = 500
+"""How long the leader holds a fetch."""
+FETCH_TIMEOUT_MS = 600
+BACKOFF_MS = 50
+SEED_COUNT = 25
+
+
+class Leading:
+    """The leader's side of a link: it holds each fetch a while, and answers in its epoch."""
+
+    def __init__(self, scene: Scene, epoch: int) -> None:
+        self._scene = scene
+        self._epoch = epoch
+        self._link: Any = None
+
+    def linked(self, link: Link) -> None:
+        self._link = link
+
+    def take(self, frames: Iterator[memoryview]) -> None:
+        for frame in frames:
+            number = decode_request_header(frame)[0].correlation_id
+            if not self._scene.is_frozen:
+                delay_ms = self._scene.chance.randint(0, FETCH_WAIT_MS)
+                self._link.world.later(delay_ms, lambda number=number: self._answer(number))
+
+    def _answer(self, number: int) -> None:
+        # The epoch is said where it fits; a frozen process says nothing.
+        if not self._scene.is_frozen:
+            answer = ApiVersionsResponse(throttle_time_ms=self._epoch)
+            self._link.send([encode_response(answer, VERSION, number, ApiKey.API_VERSIONS)])
+
+    def drained(self) -> None:
+        pass
+
+    def ended(self, end: End, reason: str = "") -> None:
+        self._link.close()
+
+
+class Scene:
+    """The voter at `voter`, its leader at `leader`."""
+
+    def __init__(self, chance: Random) -> None:
+        self.chance = chance
+        self.network = Network(chance.randint(0, 1 << 30), Mix())
+        self.is_frozen = False
+        self.epoch = 0
+        self.dead_ms: list[int] = []
+        """When the leader was taken for dead, by the time since the fault."""
+        self.fault_ms = 0
+        self.world = self.network.world("voter")
+        self.start_leader()
+        self.peers = Peers(
+            self.world, "broker-1", {LEADER: Address("leader", PORT)}, self._link_ended
+        )
+        self.probes = Probes(self.world)
+        self.watch = LeaderWatch()
+        self.watch.follow(LEADER, self.epoch)
+        self._fetch()
+        self.run(chance.randint(100, 2_000))
+        self.fault_ms = self.now_ms
+
+    def start_leader(self) -> None:
+        self.epoch += 1
+        epoch = self.epoch
+        world = self.network.world("leader")
+        at = Listener(host="leader", port=PORT, advertised_host="leader", advertised_port=PORT)
+        world.listen("BROKER", at, lambda: Leading(self, epoch)).open()
+
+    @property
+    def now_ms(self) -> int:
+        return self.network.timeline.clock.monotonic_ms()
+
+    def run(self, duration_ms: int) -> None:
+        self.network.timeline.run_for(duration_ms)
+
+    # The voter, as its drivers will do it.
+
+    def _fetch(self) -> None:
+        self.peers.ask(
+            LEADER,
+            LinkKind.METADATA,
+            ApiVersionsRequest(),
+            VERSION,
+            self.now_ms + FETCH_TIMEOUT_MS,
+            self._answered,
+            self._failed,
+        )
+
+    def _failed(self, end: End) -> None:
+        self.world.later(BACKOFF_MS, self._fetch)
+
+    def _answered(self, answer: Any) -> None:
+        self.watch.answered(LEADER, answer.throttle_time_ms)
+        self._fetch()
+
+    def _link_ended(self, node_id: int, kind: LinkKind, end: End) -> None:
+        probe = self.watch.closed(node_id, end, self.now_ms)
+        if probe is not None:
+            self.probes.start(
+                self.peers.address_of(node_id),
+                lambda verdict: self._judged(self.watch.probed(probe, verdict)),
+            )
+        if self.watch.next_deadline_ms is not None:
+            delay_ms = max(self.watch.next_deadline_ms - self.now_ms, 0)
+            self.world.later(delay_ms, lambda: self._judged(self.watch.tick(self.now_ms)))
+
+    def _judged(self, dead: LeaderDead | None) -> None:
+        if dead is not None:
+            self.dead_ms.append(self.now_ms - self.fault_ms)
+
+
+def killed(scene: Scene) -> None:
+    scene.network.kill("leader")
+
+
+def killed_without_a_resolver(scene: Scene) -> None:
+    scene.network.unnamed.add("leader")
+    scene.network.kill("leader")
+
+
+def without_power(scene: Scene) -> None:
+    scene.network.cut_power("leader")
+
+
+def without_power_and_link(scene: Scene) -> None:
+    scene.network.lose_links("voter", "leader")
+    scene.network.cut_power("leader")
+
+
+def unreachable(scene: Scene) -> None:
+    scene.network.no_way.add(("voter", "leader"))
+    scene.network.lose_links("voter", "leader")
+
+
+def cut_off_one_way(scene: Scene) -> None:
+    scene.network.cut(*scene.chance.choice([("voter", "leader"), ("leader", "voter")]))
+    scene.network.lose_links("voter", "leader")
+
+
+@pytest.mark.parametrize(
+    ("fault", "least_ms", "most_ms"),
+    [
+        # A reset and a dial, or first an answer that was under way.
+        (killed, 0, 15),
+        (killed_without_a_resolver, 0, 15),
+        # A fetch, the patience of the kernel, half a second.
+        (without_power, 2_000, FETCH_TIMEOUT_MS + BACKOFF_MS + 2_000 + 510),
+        (without_power_and_link, 500, 515),
+        (unreachable, 500, 515),
+        (cut_off_one_way, 500, 515),
+    ],
+)
+def test_who_is_gone_is_taken_for_dead(
+    fault: Callable[[Scene], None], least_ms: int, most_ms: int
+) -> None:
+    chance = seeded(fault.__name__)
+    for _ in range(SEED_COUNT):
+        scene = Scene(Random(chance.random()))
+        fault(scene)
+        scene.run(most_ms)
+        assert scene.dead_ms
+        assert least_ms <= scene.dead_ms[0] <= most_ms
+
+
+def links_lost(scene: Scene) -> None:
+    for _ in range(5):
+        scene.network.lose_links("voter", "leader")
+        scene.run(scene.chance.randint(0, 1_000))
+
+
+def links_lost_without_a_resolver(scene: Scene) -> None:
+    scene.network.unnamed.add("leader")
+    links_lost(scene)
+
+
+def frozen(scene: Scene) -> None:
+    scene.is_frozen = True
+    links_lost(scene)
+
+
+def cut_for_a_moment(scene: Scene) -> None:
+    """Shorter than any patience, so that the link outlives it."""
+    scene.network.cut("voter", "leader")
+    scene.network.cut("leader", "voter")
+    scene.run(scene.chance.randint(0, 1_300))
+    scene.network.heal()
+
+
+def started_anew(scene: Scene) -> None:
+    """The successor's listener accepts the probe: what it answers tells the quorum the rest."""
+    scene.network.kill("leader")
+    scene.start_leader()
+
+
+@pytest.mark.parametrize(
+    "fault", [links_lost, links_lost_without_a_resolver, frozen, cut_for_a_moment, started_anew]
+)
+def test_who_lives_is_not(fault: Callable[[Scene], None]) -> None:
+    chance = seeded(fault.__name__)
+    for _ in range(SEED_COUNT):
+        scene = Scene(Random(chance.random()))
+        fault(scene)
+        scene.run(10_000)
+        assert not scene.dead_ms

@@ -1,0 +1,94 @@
+"""What a broker may go on with that it finds on its own disk."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from broker.cluster.found import Found, Refused, voters_found
+from broker.cluster.reports import Report, ReportedReplica, report_from, request_by, response_of
+from broker.quorum.voters import ReplicaKey
+from protocol.messages.replica_report import ReplicaReportRequest, ReplicaReportResponse
+from protocol.types import Uuid
+
+ME = ReplicaKey(2, Uuid(int=22))
+ALL = (ReplicaKey(1, Uuid(int=11)), ME, ReplicaKey(3, Uuid(int=33)))
+EMPTY = Report("cluster", ME, (1, 2, 3))
+NAMED = replace(EMPTY, voters=ALL)
+PARTITION = ReportedReplica(Uuid(int=5), 1, 3, 70)
+OLDER = replace(EMPTY, metadata_end_offset=40, metadata_last_epoch=1, replicas=(PARTITION,))
+"""A folder from before there was a quorum."""
+
+
+@pytest.mark.parametrize("vote_epoch", [None, 0])
+def test_an_empty_disk_must_ask(vote_epoch: int | None) -> None:
+    """Also one whose birth was cut short behind the vote file."""
+    assert voters_found(Found(EMPTY, vote_epoch)) == ()
+
+
+def test_a_voter_goes_on() -> None:
+    assert voters_found(Found(NAMED, 0)) == ALL
+    at_work = replace(NAMED, metadata_end_offset=90, metadata_last_epoch=7)
+    assert voters_found(Found(at_work, 7, has_control_batch=True)) == ALL
+
+
+def test_fewer_voters_than_brokers_may_stand_there_for_a_while() -> None:
+    assert voters_found(Found(replace(NAMED, voters=ALL[:2]), 4)) == ALL[:2]
+
+
+@pytest.mark.parametrize("vote_epoch", [None, 1])
+def test_an_older_folder_names_its_own_broker_if_that_is_alone(vote_epoch: int | None) -> None:
+    """Also when that was cut short behind the vote file."""
+    assert voters_found(Found(replace(OLDER, configured_ids=(2,)), vote_epoch)) == (ME,)
+
+
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        (Found(NAMED), "its vote file is missing"),
+        (Found(EMPTY, has_control_batch=True), "records of a quorum"),
+        (Found(replace(OLDER, metadata_last_epoch=2), 2), "records of a quorum"),
+        (Found(replace(EMPTY, snapshot_end_offset=9)), "a snapshot of the metadata"),
+        (Found(EMPTY, 1), "has voted in epoch 1"),
+        (Found(OLDER, 2), "has voted in epoch 2"),
+        (Found(replace(EMPTY, replicas=(PARTITION,))), "it holds partitions"),
+    ],
+)
+def test_a_disk_that_has_lost_something_is_refused(found: Found, says: str) -> None:
+    with pytest.raises(Refused, match=says) as refused:
+        voters_found(found)
+    assert "damaged" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("report", "says"),
+    [
+        (OLDER, "a cluster of broker 2 alone, but configured are 1, 2, 3"),
+        (replace(EMPTY, voters=(ME,)), "a cluster of broker 2 alone"),
+        (replace(NAMED, configured_ids=(2,)), "brokers 1, 2, 3, but configured are 2:"),
+        (replace(NAMED, voters=(ALL[0], ReplicaKey(2, Uuid(int=9)), ALL[2])), "exchanged"),
+        (replace(NAMED, voters=(ALL[0], ALL[2])), "broker 2 is none of them"),
+    ],
+)
+def test_a_folder_of_another_cluster_is_refused(report: Report, says: str) -> None:
+    with pytest.raises(Refused, match=says):
+        voters_found(Found(report, 1))
+
+
+def test_a_report_comes_through_the_wire_as_it_was() -> None:
+    damaged = ReportedReplica(Uuid(int=4), 0, 2, 10, "cut below 12")
+    sent = replace(
+        NAMED,
+        metadata_end_offset=90,
+        metadata_last_epoch=7,
+        snapshot_end_offset=60,
+        replicas=(damaged, PARTITION, PARTITION._replace(partition=2)),
+    )
+    for report in (sent, EMPTY):
+        frame = response_of(report).encode(0)
+        response, _ = ReplicaReportResponse.decode(frame, 0)
+        assert report_from(response) == report
+    asked, _ = ReplicaReportRequest.decode(request_by(sent).encode(0), 0)
+    assert (asked.broker_id, asked.directory_id, asked.topics) == (*ME, None)
+    assert asked.configured_ids == [1, 2, 3]

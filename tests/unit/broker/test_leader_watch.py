@@ -1,0 +1,112 @@
+"""When a voter takes its leader for dead."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.cluster.leader_watch import LeaderProbe, LeaderWatch
+from broker.controller.liveness import RECONNECT_MS, Verdict
+from broker.quorum.events import LeaderDead
+from broker.world import End
+from protocol.types import NO_NODE
+
+LEADER, EPOCH = 2, 7
+
+
+@pytest.fixture
+def watch() -> LeaderWatch:
+    watch = LeaderWatch()
+    watch.follow(LEADER, EPOCH)
+    return watch
+
+
+def doubt(watch: LeaderWatch, now_ms: int = 1_000, end: End = End.RESET) -> LeaderProbe:
+    probe = watch.closed(LEADER, end, now_ms)
+    assert probe is not None
+    assert probe.leader_id == LEADER
+    return probe
+
+
+def test_refused_is_dead_at_once(watch: LeaderWatch) -> None:
+    assert watch.probed(doubt(watch), Verdict.REFUSED) == LeaderDead(LEADER, EPOCH)
+    assert watch.next_deadline_ms is None
+    assert watch.tick(10_000) is None
+
+
+@pytest.mark.parametrize("verdict", [None, Verdict.SILENT, Verdict.UNREACHABLE])
+def test_what_does_not_come_back_is_dead_after_half_a_second(
+    watch: LeaderWatch, verdict: Verdict | None
+) -> None:
+    probe = doubt(watch, 1_000)
+    if verdict is not None:
+        assert watch.probed(probe, verdict) is None
+    assert watch.next_deadline_ms == 1_000 + RECONNECT_MS
+    assert watch.tick(1_000 + RECONNECT_MS - 1) is None
+    assert watch.tick(1_000 + RECONNECT_MS) == LeaderDead(LEADER, EPOCH)
+    assert watch.tick(1_000 + RECONNECT_MS) is None
+
+
+@pytest.mark.parametrize("verdict", [Verdict.ACCEPTED, Verdict.UNRESOLVED])
+def test_who_accepts_or_has_no_name_is_left_to_the_time_out(
+    watch: LeaderWatch, verdict: Verdict
+) -> None:
+    assert watch.probed(doubt(watch), verdict) is None
+    assert watch.next_deadline_ms is None
+
+
+def test_an_answer_makes_every_verdict_void(watch: LeaderWatch) -> None:
+    probe = doubt(watch)
+    watch.answered(LEADER, EPOCH)
+    assert watch.tick(2_000) is None
+    assert watch.probed(probe, Verdict.REFUSED) is None
+    again = doubt(watch, 5_000)
+    assert again != probe
+    assert watch.probed(probe, Verdict.REFUSED) is None
+    assert watch.next_deadline_ms == 5_000 + RECONNECT_MS
+
+
+def test_an_answer_of_another_epoch_or_node_is_none_of_the_leader(watch: LeaderWatch) -> None:
+    probe = doubt(watch)
+    watch.answered(LEADER, EPOCH - 1)
+    watch.answered(3, EPOCH)
+    assert watch.probed(probe, Verdict.REFUSED) == LeaderDead(LEADER, EPOCH)
+
+
+def test_another_leader_is_another_matter(watch: LeaderWatch) -> None:
+    probe = doubt(watch)
+    watch.follow(LEADER, EPOCH)
+    assert watch.next_deadline_ms == 1_000 + RECONNECT_MS
+    watch.follow(LEADER, EPOCH + 1)
+    assert watch.tick(5_000) is None
+    assert watch.probed(probe, Verdict.REFUSED) is None
+    doubt(watch)
+    watch.follow(NO_NODE, EPOCH + 2)
+    assert watch.next_deadline_ms is None
+
+
+def test_only_the_leaders_links_are_watched(watch: LeaderWatch) -> None:
+    assert watch.closed(3, End.RESET, 0) is None
+    watch.follow(NO_NODE, EPOCH + 1)
+    assert watch.closed(LEADER, End.RESET, 0) is None
+
+
+@pytest.mark.parametrize("end", [End.CLOSED, End.UNRESOLVED])
+def test_an_end_of_our_own_making_doubts_nobody(watch: LeaderWatch, end: End) -> None:
+    assert watch.closed(LEADER, end, 0) is None
+    assert watch.next_deadline_ms is None
+
+
+def test_further_ends_ask_anew_and_give_no_more_time(watch: LeaderWatch) -> None:
+    probe = doubt(watch, 1_000)
+    assert watch.closed(LEADER, End.TIMED_OUT, 1_100) is None
+    watch.probed(probe, Verdict.UNREACHABLE)
+    second = doubt(watch, 1_200, End.UNREACHABLE)
+    assert watch.next_deadline_ms == 1_000 + RECONNECT_MS
+    assert watch.probed(second, Verdict.REFUSED) == LeaderDead(LEADER, EPOCH)
+
+
+def test_a_leader_taken_for_dead_that_goes_on_may_be_doubted_again(watch: LeaderWatch) -> None:
+    doubt(watch, 1_000)
+    assert watch.tick(1_500)
+    watch.answered(LEADER, EPOCH)
+    assert watch.probed(doubt(watch, 2_000), Verdict.REFUSED) == LeaderDead(LEADER, EPOCH)

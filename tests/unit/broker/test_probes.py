@@ -1,0 +1,153 @@
+"""What a dial says of whoever should listen there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.cluster.probes import VERDICTS, Probes
+from broker.config import Listener
+from broker.controller.liveness import Verdict
+from broker.world import Address, End
+from tests.sim.network import Network
+
+PORT = 9095
+TWO = Address("two", PORT)
+
+
+class Silent:
+    """Accepts and says nothing."""
+
+    def __init__(self) -> None:
+        self.ends: list[End] = []
+
+    def linked(self, link: Any) -> None:
+        self.link = link
+
+    def take(self, frames: Any) -> None:
+        assert not list(frames)
+
+    def drained(self) -> None:
+        pass
+
+    def ended(self, end: End, reason: str = "") -> None:
+        self.ends.append(end)
+
+
+class Scene:
+    """Broker 1 probes broker 2, whose name has been looked up."""
+
+    def __init__(self) -> None:
+        self.network = Network(1)
+        self.world = self.network.world("one")
+        self.world.look_up("two")
+        self.probes = Probes(self.world)
+        self.accepted: list[Silent] = []
+        self.told: list[Verdict] = []
+
+    def listen(self) -> None:
+        world = self.network.world("two")
+        at = Listener(host="two", port=PORT, advertised_host="two", advertised_port=PORT)
+        world.listen("BROKER", at, self._take).open()
+
+    def _take(self) -> Silent:
+        self.accepted.append(Silent())
+        return self.accepted[-1]
+
+    def probe(self, address: Address | None = TWO) -> None:
+        before = list(self.told)
+        self.probes.start(address, self.told.append)
+        assert self.told == before, "nothing comes before `start` returns"
+
+    def run(self, duration_ms: int = 100) -> None:
+        self.network.timeline.run_for(duration_ms)
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_every_end_means_something() -> None:
+    assert set(VERDICTS) == set(End)
+    assert set(VERDICTS.values()) == set(Verdict)
+
+
+def test_somebody_listens(scene: Scene) -> None:
+    scene.listen()
+    scene.probe()
+    scene.run()
+    assert scene.told == [Verdict.ACCEPTED]
+    assert [one.ends for one in scene.accepted] == [[End.EOF]]
+
+
+def test_the_process_is_gone(scene: Scene) -> None:
+    scene.listen()
+    scene.network.kill("two")
+    scene.probe()
+    scene.run()
+    assert scene.told == [Verdict.REFUSED]
+
+
+def test_the_host_is_gone(scene: Scene) -> None:
+    scene.listen()
+    scene.network.cut_power("two")
+    scene.probe()
+    scene.run(1_900)
+    assert scene.told == []
+    scene.run(200)
+    assert scene.told == [Verdict.SILENT]
+
+
+def test_there_is_no_way(scene: Scene) -> None:
+    scene.network.no_way.add(("one", "two"))
+    scene.probe()
+    scene.run()
+    assert scene.told == [Verdict.UNREACHABLE]
+
+
+def test_no_resolver_is_asked(scene: Scene) -> None:
+    scene.network.unnamed.add("two")
+    scene.listen()
+    scene.probe()
+    scene.probe(Address("unknown", PORT))
+    scene.probe(None)
+    scene.run()
+    assert sorted(one.name for one in scene.told) == ["ACCEPTED", "UNRESOLVED", "UNRESOLVED"]
+    assert scene.world.known_hosts == {"two"}
+
+
+@pytest.mark.parametrize(
+    ("end", "verdict"),
+    [
+        (End.RESET, Verdict.ACCEPTED),
+        (End.EOF, Verdict.ACCEPTED),
+        (End.CLOSED, Verdict.UNRESOLVED),
+    ],
+)
+def test_ends_that_say_little(end: End, verdict: Verdict) -> None:
+    scene = Scene()
+    dialled: list[Any] = []
+    dial = scene.world.dial
+
+    def noted(address: Address, receiver: Any, **options: bool) -> Any:
+        dialled.append(receiver)
+        return dial(address, receiver, **options)
+
+    scene.world.dial = noted  # type: ignore[method-assign]  # to give it an end of our choice
+    scene.probe()
+    dialled[0].ended(end)
+    scene.run()
+    assert scene.told == [verdict]
+
+
+def test_closing_ends_them_unheard(scene: Scene) -> None:
+    scene.listen()
+    scene.probe()
+    scene.probes.close()
+    scene.run(3_000)
+    assert scene.told == []
+    scene.probe()
+    scene.run()
+    assert scene.told == [Verdict.ACCEPTED]
