@@ -229,9 +229,13 @@ class _Session:
         return any(path in (known.path, known.first_path) for path in originals(name.path))
 
     def _is_copy(self, name: Seen) -> bool:
-        """Rows 17, 18: a new file with the name of an archive of a known one. False: it is new."""
+        """Rows 17, 18: a new file with the name of an archive of a known one. False: it is new.
+
+        All that once had the name are asked about in one round: a path may have had many lives.
+        """
         if name.path.endswith(COMPRESSED_ENDINGS):
             return False
+        waits = False
         for path in originals(name.path):
             for known in self.by_path.get(path, ()):
                 if not known.is_plain or known.file == name.file or not known.position:
@@ -240,12 +244,11 @@ class _Session:
                     verdict = self._is_done_copy(known, name)
                 else:
                     verdict = self._is_held_copy(known, name)
-                if verdict is None:
-                    return True  # Answers are missing; it waits for them.
                 if verdict:
                     self.settled.add(name.file)
                     return True
-        return False
+                waits = waits or verdict is None
+        return waits
 
     def _is_done_copy(self, known: Stored, name: Seen) -> bool | None:
         """Row 18: all of it was given already, by a generation that has ended."""

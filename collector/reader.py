@@ -26,7 +26,6 @@ from collector.registry import Registry
 from collector.sightings import Held, Probe, Seen, Stamp, State, Verdict, WholeProbe
 from collector.tailer import Request, Tailer
 
-PROBE_ROUNDS = 8
 ARCHIVE_SUFFIX = ".gz"
 
 LineLimit = Callable[[Generation], int]
@@ -78,7 +77,8 @@ class Reader:
         stored = self.registry.stored(undisturbed)
         answers: dict[Probe | WholeProbe, bytes | None] = {}
         paths = {name.file: name.path for name in seen}
-        for _ in range(PROBE_ROUNDS):
+        # Each round answers all that is asked, and of a file only so much can be asked: it ends.
+        while True:
             decision = decide(stored, seen, held, answers, is_complete=scan.is_complete)
             open_probes = decision.probes - answers.keys()
             if not open_probes or self._prober.is_unfinished:

@@ -319,3 +319,19 @@ def test_a_copy_is_done_also_after_its_transaction_failed(world: World, later: s
     world.up()
     world.look()
     world.expect(28)
+
+
+@pytest.mark.parametrize("lives", [1, 8, 30])
+def test_an_archives_name_is_read_however_often_its_original_began_anew(
+    world: World, lives: int
+) -> None:
+    """Each life ends at a length of its own, so each has to be compared for itself."""
+    lengths = range(11, 11 + lives)
+    for length in lengths:
+        world.write(length, "a")
+        world.look()
+        truncate(world, "a")
+        world.look()
+    world.write(60, "a.1")
+    world.look()
+    world.expect(sum(lengths) + 60, truncated=lives, copy_done=0)
