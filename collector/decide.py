@@ -75,7 +75,7 @@ class _Session:
         for known in stored:
             for path in {known.path, known.first_path or known.path}:
                 self.by_path.setdefault(path, []).append(known)
-        taken = {known.file for known in bound}
+        taken = {known.file for known in bound if not self._is_reused(known)}
         self.newcomers = [
             names[0]
             for file, names in self.names.items()
@@ -94,6 +94,11 @@ class _Session:
                 self._add(Verdict.NEW, None, names[0], begins=names[0])
                 self._add_links(names, names[0])
         return Decision(tuple(self.judgements), frozenset(self.ask.probes), self.is_waiting)
+
+    def _is_reused(self, known: Stored) -> bool:
+        """Whether another file has the inode of this generation's, by its birth."""
+        names = self.names.get(known.file)
+        return bool(names) and known.generation not in self.held and _births_differ(known, names[0])
 
     def _add(
         self,
@@ -217,7 +222,11 @@ class _Session:
 
         One that grows may be another file's, or this one's copy in the making.
         """
-        free = [name for name in self.newcomers if name.file not in self.settled]
+        free = [
+            name
+            for name in self.newcomers
+            if name.file not in self.settled and name.file != known.file
+        ]
         named = [name for name in free if self._is_archive_name(known, name)]
         is_many = len(self.stored) * len(free) > PAIRS_MAX
         if is_many or known.position < JOINING_BYTES_MIN:
@@ -316,9 +325,15 @@ class _Session:
                 Verdict.REPLACED_SAME_HEAD if same_head else Verdict.MOVED, known, copy
             )  # 14, 16
             return
-        if reused and is_reused:
+        # Either may be the copy of another file that has got this one's inode, or its name.
+        if reused and is_reused and not self._is_copy(reused[0]):
             self._begin(Verdict.INODE_REUSED, known, reused[0])  # 1
-        elif newcomer is not None and known.state is not State.GONE:
+        elif (
+            newcomer is not None
+            and known.state is not State.GONE
+            and newcomer.file not in self.settled
+            and not self._is_copy(newcomer)
+        ):
             self._begin(Verdict.REPLACED, known, newcomer)  # 15
         self._judge_gone(known)
 
@@ -334,6 +349,8 @@ class _Session:
             elif holds:
                 self.settled.add(newcomer.file)
                 self._add(Verdict.REPLACED_SAME_HEAD, known, newcomer)  # 14
+            elif self._is_copy(newcomer):
+                self._add(Verdict.DELETED, known, None)  # 6
             else:
                 self._begin(Verdict.REPLACED, known, newcomer)  # 15
         elif held.links == 0:

@@ -105,6 +105,31 @@ def test_another_birth_is_another_file_whatever_it_holds() -> None:
     ]
 
 
+GONE = Stored("gone", "/w/a.5", B, 3, Evidence().advance(OTHER).fingerprint(), state=State.GONE)
+
+
+@pytest.mark.parametrize("state", [State.GONE, State.ROTATED])
+@pytest.mark.parametrize("path", ["/w/a.5", "/w/b"])
+def test_a_copy_in_the_inode_or_under_the_name_of_an_older_file_is_still_a_copy(
+    state: State, path: str
+) -> None:
+    """A rotation deletes the oldest copy, and the file system gives its inode to the next one."""
+    older = replace(GONE, path=path, state=state)
+    copy = seen("/w/a.1", B, OLD, birth_ns=8)
+    found = judge([G, older], {A: b"", B: OLD}, [seen("/w/a", A, b""), copy])
+    assert found[0] == (Verdict.COPYTRUNCATED, "g", "/w/a.1", False)
+    # While the original is whole the copy waits.
+    found = judge([G, older], {A: OLD, B: OLD}, [seen("/w/a", A, OLD), copy])
+    assert (Verdict.COPY_HELD, None, None, False) in found
+    assert not [one for one in found if one[0] in (Verdict.INODE_REUSED, Verdict.NEW)]
+    # The same in another inode, at the name that the older file had.
+    copy = seen("/w/a.1", FileId(1, 12), OLD, birth_ns=8)
+    named = replace(older, path="/w/a.1")
+    found = judge([G, named], {A: OLD, copy.file: OLD}, [seen("/w/a", A, OLD), copy])
+    assert (Verdict.COPY_HELD, None, None, False) in found
+    assert not [one for one in found if one[0] in (Verdict.REPLACED, Verdict.NEW)]
+
+
 def test_an_open_handle_means_the_inode_was_not_reused() -> None:
     held = {"g": Held(len(OLD), 100, 1)}
     found = judge([G], {A: OLD}, [seen("/w/a", A, OLD, birth_ns=8)], held)

@@ -20,6 +20,9 @@ from protocol.types import TopicPartition
 from tests.unit.collector.blocks import values_of
 
 BATCH_LIMIT = 1 << 20
+LOOK_MS = 100
+LOOKS_MAX = DRAIN_QUIET_MS // LOOK_MS + 10
+"""A look may ask for another one until a file without a name has stood still for long enough."""
 INSTANCE = "i"
 FORGET_AFTER_MS = 7 * 86_400_000
 
@@ -144,10 +147,10 @@ class World:
 
     def look(self) -> None:
         """Scan, and read to the end, all of it acknowledged; a second scan if one is asked for."""
-        for _ in range(3):
+        for _ in range(LOOKS_MAX):
             self.scan()
             self.read()
-            self.now_ms += 100
+            self.now_ms += LOOK_MS
             if not self.feeder.reader.wants_scan:
                 break
         assert not self.feeder.reader.wants_scan
