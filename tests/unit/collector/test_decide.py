@@ -120,13 +120,13 @@ def test_a_copy_in_the_inode_or_under_the_name_of_an_older_file_is_still_a_copy(
     assert found[0] == (Verdict.COPYTRUNCATED, "g", "/w/a.1", False)
     # While the original is whole the copy waits.
     found = judge([G, older], {A: OLD, B: OLD}, [seen("/w/a", A, OLD), copy])
-    assert (Verdict.COPY_HELD, None, None, False) in found
+    assert (Verdict.COPY_HELD, None, "/w/a.1", False) in found
     assert not [one for one in found if one[0] in (Verdict.INODE_REUSED, Verdict.NEW)]
     # The same in another inode, at the name that the older file had.
     copy = seen("/w/a.1", FileId(1, 12), OLD, birth_ns=8)
     named = replace(older, path="/w/a.1")
     found = judge([G, named], {A: OLD, copy.file: OLD}, [seen("/w/a", A, OLD), copy])
-    assert (Verdict.COPY_HELD, None, None, False) in found
+    assert (Verdict.COPY_HELD, None, "/w/a.1", False) in found
     assert not [one for one in found if one[0] in (Verdict.REPLACED, Verdict.NEW)]
 
 
