@@ -40,13 +40,14 @@ def test_nothing_starts_behind_a_produce_that_is_held() -> None:
     assert pipeline.held_bytes == 0
 
 
-def test_what_waits_longest_can_be_looked_at() -> None:
+def test_what_waits_may_be_fetches_only() -> None:
     pipeline = Pipeline(REQUEST_COUNT_MAX, REQUEST_BYTES_MAX)
     start(pipeline, is_produce=False)
-    assert pipeline.first_waiting is None
+    assert not pipeline.holds_other_than_fetch
     pipeline.wait(FETCH)
+    assert not pipeline.holds_other_than_fetch
     pipeline.wait(PRODUCE)
-    assert pipeline.first_waiting == FETCH
+    assert pipeline.holds_other_than_fetch
 
 
 def test_anything_else_waits_for_all_before_it() -> None:
