@@ -164,6 +164,14 @@ class BrokerProcess:
         """What `/status` says."""
         return fetch_status("127.0.0.1", self.status_port, 5.0)
 
+    def wait_for_connections(self, count: int) -> None:
+        """Wait until so many stand: those of earlier tests may take a moment to go."""
+        wait_until(
+            lambda: self.status().details["connections"] == count,
+            20,
+            f"{count} connections are left",
+        )
+
     def metric(self, name: str) -> int:
         """One number of `/metrics`, by the name behind `millrace_broker_`."""
         url = f"http://127.0.0.1:{self.status_port}/metrics"

@@ -70,12 +70,6 @@ def end_offset(broker: BrokerProcess, topic: str) -> int:
     return found
 
 
-def open_connections(broker: BrokerProcess) -> int:
-    count = broker.status().details["connections"]
-    assert isinstance(count, int)
-    return count
-
-
 def pipelined(client: WireClient, topic: str, count: int, required_acks: int) -> bytes:
     request = produce_request(topic, batch_of([b"v"]), required_acks=required_acks)
     is_answered = required_acks != 0
@@ -96,11 +90,11 @@ def test_pipelined_requests_without_acks_before_a_close(
     broker: BrokerProcess, client: WireClient
 ) -> None:
     create(client, "closed")
-    before = open_connections(broker)
+    broker.wait_for_connections(1)
     with WireClient(broker.bootstrap) as gone:
         gone.socket.sendall(pipelined(gone, "closed", PIPELINED, 0))
     wait_until(lambda: end_offset(broker, "closed") == PIPELINED, 60, "all that was sent")
-    wait_until(lambda: open_connections(broker) == before, 20, "its connection is gone")
+    broker.wait_for_connections(1)
 
 
 @pytest.mark.parametrize("ending", ["close", "reset"])
@@ -110,7 +104,7 @@ def test_requests_of_a_client_that_waits_for_no_answer(
 ) -> None:
     topic = f"{ending}-{required_acks}"
     create(client, topic)
-    before = open_connections(broker)
+    broker.wait_for_connections(1)
     with WireClient(broker.bootstrap) as gone:
         # The connection is read from already, so that all of this is read or in its socket.
         assert gone.ask(ApiVersionsRequest(), 0).error_code == 0
@@ -119,7 +113,7 @@ def test_requests_of_a_client_that_waits_for_no_answer(
             gone.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         gone.socket.sendall(pipelined(gone, topic, AT_ONCE, required_acks))
     wait_until(lambda: end_offset(broker, topic) == AT_ONCE, 20, "all that was sent")
-    wait_until(lambda: open_connections(broker) == before, 20, "its connection is gone")
+    broker.wait_for_connections(1)
 
 
 def test_a_half_closed_client_gets_its_answers_and_then_the_end(
@@ -143,14 +137,14 @@ def test_a_parked_fetch_is_dropped_and_what_is_behind_it_is_done(
 ) -> None:
     create(client, "empty")
     create(client, "behind")
-    before = open_connections(broker)
+    broker.wait_for_connections(1)
     for_ever = fetch_request("empty", max_wait_ms=2**31 - 1, min_bytes=1 << 30)
     with WireClient(broker.bootstrap) as gone:
         gone.send(for_ever, 12)
         gone.send(for_ever, 12)
         gone.socket.sendall(pipelined(gone, "behind", AT_ONCE, 0))
     wait_until(lambda: end_offset(broker, "behind") == AT_ONCE, 20, "all that was sent")
-    wait_until(lambda: open_connections(broker) == before, 20, "its connection is gone")
+    broker.wait_for_connections(1)
 
 
 def test_others_have_their_turns_beside_a_long_backlog(

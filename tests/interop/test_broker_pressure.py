@@ -65,26 +65,20 @@ def client(broker: BrokerProcess) -> Iterator[WireClient]:
         yield client
 
 
-def open_connections(broker: BrokerProcess) -> int:
-    count = broker.status().details["connections"]
-    assert isinstance(count, int)
-    return count
-
-
 def memory_bytes(broker: BrokerProcess) -> int:
     return int(psutil.Process(broker.pid).memory_full_info().pss)
 
 
 def come_and_go(broker: BrokerProcess) -> None:
-    before = open_connections(broker)
+    broker.wait_for_connections(0)
     address = ("127.0.0.1", broker.host_port)
     sockets = [socket.create_connection(address, 10) for _ in range(CONNECTIONS)]
     for one in sockets:
         one.sendall(HALF_A_FRAME)
-    wait_until(lambda: open_connections(broker) == before + CONNECTIONS, 20, "all are there")
+    broker.wait_for_connections(CONNECTIONS)
     for one in sockets:
         one.close()
-    wait_until(lambda: open_connections(broker) == before, 20, "all are gone")
+    broker.wait_for_connections(0)
 
 
 def test_connections_that_have_gone_take_no_memory(broker: BrokerProcess) -> None:
@@ -186,12 +180,12 @@ def test_fetches_parked_for_ever_go_with_their_connections(
     broker: BrokerProcess, client: WireClient
 ) -> None:
     create(client, "parked")
-    before = open_connections(broker)
+    broker.wait_for_connections(1)
     request = fetch_request("parked", 0, max_wait_ms=FOR_EVER_MS, min_bytes=FOR_EVER_MS)
     for _ in range(100):
         with WireClient(broker.bootstrap) as one:
             one.send(request, 12)
-    wait_until(lambda: open_connections(broker) == before, 20, "all are gone")
+    broker.wait_for_connections(1)
     # Who stays may go on with something else.
     client.send(request, 12)
     client.send(produce_request("parked", batch_of([b"behind"])), 9)
@@ -261,12 +255,12 @@ def test_a_client_that_goes_while_its_batches_are_opened_has_them_all_stored(
     batch = bytes(batch_of([b""] * FULL, codec=Codec.ZSTD))
     data = [PartitionProduceData(index=0, records=batch) for _ in range(PACKED)]
     topic = TopicProduceData(name="left", partition_data=data)
-    before = open_connections(broker)
+    broker.wait_for_connections(1)
     with WireClient(broker.bootstrap) as one:
         one.send(ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=[topic]), 9)
         # It is being worked at when a batch of it can be read.
         fetch = fetch_request("left", 0, max_wait_ms=10_000)
         assert client.ask(fetch, 12).responses[0].partitions[0].high_watermark > 0
-    wait_until(lambda: open_connections(broker) == before, 20, "it is gone")
+    broker.wait_for_connections(1)
     end = produce(client, "left", b"after it")
     assert end == PACKED * FULL
