@@ -98,7 +98,9 @@ class _Session:
     def _is_reused(self, known: Stored) -> bool:
         """Whether another file has the inode of this generation's, by its birth."""
         names = self.names.get(known.file)
-        return bool(names) and known.generation not in self.held and _births_differ(known, names[0])
+        if not names or known.generation in self.held:
+            return False
+        return _births_differ(known, names[0])
 
     def _add(
         self,
