@@ -61,6 +61,9 @@ class BrokerConfig(BrokerKeys):
     listeners: Mapping[str, Listener]
     status_host: str
     status_port: int
+    voters: Mapping[int, tuple[str, int]] = field(default_factory=dict)
+    """All brokers of a cluster of several, and at which host and port each listens for the others;
+    a broker that is alone needs none."""
     given: Mapping[str, Value] = field(default_factory=dict)
     dynamic_for_all: Mapping[str, Value] = field(default_factory=dict)
     dynamic: Mapping[str, Value] = field(default_factory=dict)
@@ -82,11 +85,20 @@ class BrokerConfig(BrokerKeys):
                 listeners={name: Listener(**one) for name, one in raw["listeners"].items()},
                 status_host=status.get("host", "127.0.0.1"),
                 status_port=int(status.get("port", 0)),
+                voters={
+                    int(node_id): (one["host"], int(one["port"]))
+                    for node_id, one in (raw.get("voters") or {}).items()
+                },
                 given=given,
                 **_attributes(given),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ConfigError([("settings", repr(error), "a complete broker object")]) from error
+
+    @property
+    def configured_ids(self) -> tuple[int, ...]:
+        """The ids of all brokers that the configuration names, rising."""
+        return tuple(sorted({*self.voters, self.node_id}))
 
     @property
     def in_force(self) -> dict[str, Value]:

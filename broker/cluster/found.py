@@ -1,8 +1,9 @@
-"""What a start finds on its own disk, and whether the broker may go on with it.
+"""Whether a broker may go on with what stands on its own disk.
 
-Floor: cluster. Pure. The voter set is stored behind the vote file, and both before the first vote.
-So a set without a vote file, or what only a voter can have written without a set, has lost
-something: such a disk must neither vote nor be taken for an empty one.
+Floor: cluster. Pure. `quorum_state` has read the disk and found it whole; here it is judged
+against the configuration. The voter set is stored behind the vote file, and both before the first
+vote. So a disk that has voted and names no voters has lost them: it must neither vote nor be taken
+for an empty one.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from broker.quorum.voters import ReplicaKey
 from protocol.types import uuid_to_base64
 
 LONE_EPOCH = 1
-"""The epoch of all that a broker wrote before there was a quorum: it led alone, without a vote."""
+"""The epoch of all that a broker wrote before there was a quorum: it led alone, without a vote. A
+vote file begins with it, so that the first election takes the next one."""
 
 
 class Refused(Exception):
@@ -24,15 +26,10 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The report of the own disk, and what only its owner sees.
-
-    `vote_epoch`: that of the vote file, None without one. `has_control_batch`: whether the metadata
-    log holds a record of a quorum.
-    """
+    """The report of the own disk, and the epoch of its vote file, None where it has none."""
 
     report: Report
     vote_epoch: int | None = None
-    has_control_batch: bool = False
 
 
 def voters_found(found: Found) -> tuple[ReplicaKey, ...]:
@@ -45,8 +42,6 @@ def voters_found(found: Found) -> tuple[ReplicaKey, ...]:
     report = found.report
     me, voters = report.me, report.voters
     if voters:
-        if found.vote_epoch is None:
-            raise _damaged("it names the voters, but its vote file is missing")
         check_named(me, voters, "its own data folder")
         ids = tuple(key.node_id for key in voters)
         # Fewer voters than brokers there are also while a voter with another disk is exchanged.
@@ -54,11 +49,7 @@ def voters_found(found: Found) -> tuple[ReplicaKey, ...]:
         if is_lone or not set(ids) <= set(report.configured_ids):
             raise _other_size(ids, report.configured_ids)
         return voters
-    if found.has_control_batch or report.metadata_last_epoch > LONE_EPOCH:
-        raise _damaged("it holds records of a quorum, but the voters are missing")
-    if report.snapshot_end_offset:
-        raise _damaged("it holds a snapshot of the metadata, but the voters are missing")
-    if (found.vote_epoch or 0) > max(report.metadata_last_epoch, 0):
+    if (found.vote_epoch or LONE_EPOCH) > max(report.metadata_last_epoch, LONE_EPOCH):
         raise _damaged(f"it has voted in epoch {found.vote_epoch}, but the voters are missing")
     if report.metadata_end_offset:
         if report.configured_ids != (me.node_id,):

@@ -10,14 +10,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from itertools import count
+from typing import Any
 
 from broker.cluster import quorum_wire
-from broker.quorum.events import Answered, Failed, Fetch, FetchSnapshot, Received
+from broker.quorum.events import (
+    Answered,
+    Failed,
+    Fetch,
+    FetchAnswer,
+    FetchSnapshot,
+    FetchSnapshotAnswer,
+    Received,
+)
 from broker.quorum.ready import Reply, Send
 from broker.sessions.call import Call
 from broker.sessions.peers import LinkKind, Peers
 from broker.world import Clock, End
-from protocol.errors import WireError
+from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.log import fields
 from protocol.wire.schema import Message
 
@@ -28,8 +37,10 @@ class LinkMessenger:
     """Between one node's `QuorumDriver` and all others."""
 
     def __init__(self, peers: Peers, clock: Clock) -> None:
-        self.heard: Callable[[Received | Answered | Failed], None] = lambda event: None
-        """The driver's `handle`."""
+        self.heard: Callable[[Received | Answered | Failed], None] | None = None
+        """The driver's `handle`; None as long as this broker is no replica of the metadata."""
+        self.leader_answered: Callable[[int, int], None] = lambda leader_id, leader_epoch: None
+        """Hears whenever a leader gives what it was asked for, and in which epoch it leads."""
         self._peers = peers
         self._clock = clock
         self._numbers = count()
@@ -44,18 +55,11 @@ class LinkMessenger:
         """Ask another node."""
         message, version = quorum_wire.encode_request(send.request)
 
-        def answered(answer: Message) -> None:
-            try:
-                self.heard(Answered(send.request_id, quorum_wire.decode_answer(answer)))
-            except WireError as error:
-                logger.warning(
-                    "answer of another voter is of no use",
-                    extra=fields(node_id=send.node_id, reason=error),
-                )
-                self.heard(Failed(send.request_id))
+        def answered(answer: Any) -> None:
+            self._answered(send, answer)
 
         def failed(end: End) -> None:
-            self.heard(Failed(send.request_id))
+            self._tell(Failed(send.request_id))
 
         self._peers.ask(
             send.node_id,
@@ -67,12 +71,43 @@ class LinkMessenger:
             failed,
         )
 
+    def _answered(self, send: Send, message: Any) -> None:
+        if message.error_code == ErrorCode.BROKER_NOT_AVAILABLE:
+            self._tell(Failed(send.request_id))
+            return
+        try:
+            answer = quorum_wire.decode_answer(message)
+        except WireError as error:
+            logger.warning(
+                "answer of another voter is of no use",
+                extra=fields(node_id=send.node_id, reason=error),
+            )
+            self._tell(Failed(send.request_id))
+            return
+        if isinstance(answer, FetchAnswer | FetchSnapshotAnswer) and (
+            answer.leader_id == send.node_id
+        ):
+            self.leader_answered(answer.leader_id, answer.leader_epoch)
+        self._tell(Answered(send.request_id, answer))
+
+    def _tell(self, event: Received | Answered | Failed) -> None:
+        assert self.heard is not None, "nothing is asked before somebody hears of the answer"
+        self.heard(event)
+
     def received(self, call: Call, message: Message) -> None:
-        """Another node asks; it is answered by `reply`. ApiError for what is not the quorum's."""
+        """Another node asks; it is answered by `reply`.
+
+        Raises ApiError for what is not the quorum's, and BROKER_NOT_AVAILABLE before this broker is
+        a replica of the metadata.
+        """
+        if self.heard is None:
+            raise ApiError(
+                ErrorCode.BROKER_NOT_AVAILABLE, "this broker is no part of a cluster yet"
+            )
         request = quorum_wire.decode_request(message)
         number = next(self._numbers)
         self._calls[number] = call
-        self.heard(Received(number, request))
+        self._tell(Received(number, request))
 
     def reply(self, reply: Reply) -> None:
         """Answer what was received under `call_id`."""

@@ -39,6 +39,8 @@ class Metadata:
         self.loader = loader
         self.controller = controller
         self.snapshotter = snapshotter
+        self.role_changed: Callable[[RoleChange], None] = lambda role: None
+        """Hears of roles before the controller does."""
         self._refusal: Exception | None = None
         self._is_serving = False
         loader.moved = self._moved
@@ -97,11 +99,10 @@ class Metadata:
         self.loader.serve(publisher)
         self.log.work_in(hands)
 
-    def stop(self, timeout_s: float) -> bool:
-        """End the threads; whether everything they had begun has been synced."""
+    def stop(self) -> None:
+        """Do nothing more by itself."""
         self.quorum.stop()
         self.controller.stop()
-        return self.log.stop(timeout_s)
 
     # What the quorum says.
 
@@ -113,6 +114,7 @@ class Metadata:
         self.loader.installed(snapshot.content, snapshot.snapshot_id.end_offset)
 
     def role(self, role: RoleChange) -> None:
+        self.role_changed(role)
         self.controller.role(role, self.image)
 
     def unwritten(self, end_offset: int, error: Exception) -> None:

@@ -90,10 +90,6 @@ class MetadataLog:
         """Leave what waits for the disk to threads from here on."""
         self._hands = hands
 
-    def stop(self, timeout_s: float) -> bool:
-        """Finish what has begun; whether it has ended well, in that time."""
-        return self._hands.own.stop(timeout_s)
-
     # Reading.
 
     def batches(self, start_offset: int, end_offset: int, max_bytes: int) -> list[bytes]:

@@ -2,8 +2,7 @@
 
 Floor: cluster. Duties of the disk go to `metadata_log`, messages wait for their barriers, and
 whoever follows the quorum hears of commits and roles between two steps, never inside one. Time is
-what the node has lived. What goes to other nodes goes through a `Messenger`; a voter alone has
-none.
+what the node has lived. What goes to other nodes goes through a `Messenger`.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from broker.cluster.lived import LivedTime
+from broker.cluster.lived_alarm import LivedAlarm
 from broker.cluster.metadata_log import MetadataLog
 from broker.cluster.snapshots import Snapshot
 from broker.quorum.events import (
@@ -38,11 +37,8 @@ from broker.quorum.ready import Barrier, LogRead, Ready, Reply, RoleChange, Send
 from broker.quorum.replica import NEVER_MS
 from broker.quorum.snapshot import SnapshotId
 from broker.storage.errors import DiskError
-from broker.world import Cancel, World
+from broker.world import World
 from protocol.errors import WireError
-
-TURN_MS = 250
-"""While a deadline is near the loop is to have a turn so often: by that a stall is noticed."""
 
 
 class Messenger(Protocol):
@@ -71,16 +67,6 @@ class Following(Protocol):
         """The disk did not take what was to stand at the offset and above."""
 
 
-class NoMessenger:
-    """For a voter alone, whose core has nobody to ask."""
-
-    def send(self, send: Send) -> None:
-        raise AssertionError(f"a voter alone asks node {send.node_id}")
-
-    def reply(self, reply: Reply) -> None:
-        raise AssertionError("a voter alone is asked by nobody")
-
-
 @dataclass(slots=True)
 class Held:
     """A message at its barrier: it leaves when so many duties of the disk are done."""
@@ -98,9 +84,8 @@ class QuorumDriver:
         self.quorum = quorum
         self.following: Following | None = None
         self._log = log
-        self._world = world
         self._messenger = messenger
-        self._lived = LivedTime()
+        self._alarm = LivedAlarm(world, lambda: self.handle(Tick()))
         self._committed_offset = quorum.replica.log.committed_offset
         self._events: deque[Event] = deque()
         self._news: deque[Callable[[], None]] = deque()
@@ -108,8 +93,6 @@ class QuorumDriver:
         self._is_stepping = False
         self._is_draining = False
         self._refusal: Exception | None = None
-        self._timer: Cancel | None = None
-        self._timer_ms = 0
         log.synced = lambda end_offset: self.handle(Synced(end_offset))
         log.advanced = self._release
 
@@ -129,9 +112,7 @@ class QuorumDriver:
 
     def stop(self) -> None:
         """Do nothing more by itself."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._alarm.stop()
 
     # What happens.
 
@@ -181,12 +162,9 @@ class QuorumDriver:
         assert not self._is_stepping, "a step inside a step"
         self._is_stepping = True
         try:
-            self._perform(self.quorum.step(event, self._now_ms()))
+            self._perform(self.quorum.step(event, self._alarm.now_ms))
         finally:
             self._is_stepping = False
-
-    def _now_ms(self) -> int:
-        return self._lived.at(self._world.clock.monotonic_ms())
 
     # What the core asks for.
 
@@ -230,7 +208,7 @@ class QuorumDriver:
         self._held = [one for one in self._held if not _is_synced_send(one.message)]
         end_offset = self._log.log.log_end_offset
         self._news.append(lambda: self._follower().unwritten(end_offset, refusal))
-        self._perform(self.quorum.step(Unwritten(end_offset), self._now_ms()))
+        self._perform(self.quorum.step(Unwritten(end_offset), self._alarm.now_ms))
 
     def _store(self, snapshot_id: SnapshotId) -> None:
         def stored(snapshot: Snapshot) -> None:
@@ -293,34 +271,9 @@ class QuorumDriver:
             answer = self._log.filled_piece(answer, read)
         self._messenger.reply(Reply(message.call_id, answer, message.barrier))
 
-    # Time.
-
     def _arm(self) -> None:
         deadline_ms = self.quorum.next_deadline_ms
-        if deadline_ms >= NEVER_MS:
-            self.stop()
-            self._lived.expect(None)
-            return
-        monotonic_ms = self._world.clock.monotonic_ms()
-        left_ms = max(deadline_ms - self._lived.at(monotonic_ms), 0)
-        due_ms = monotonic_ms + min(left_ms, TURN_MS)
-        if self._timer is not None:
-            if self._timer_ms <= due_ms:
-                return
-            self._timer.cancel()
-        self._timer_ms = due_ms
-        self._lived.expect(due_ms)
-        self._timer = self._world.later(due_ms - monotonic_ms, self._ring)
-
-    def _ring(self) -> None:
-        self._timer = None
-        stall_count = self._lived.stall_count
-        now_ms = self._now_ms()
-        # After a stall what has arrived meanwhile is read before anything is judged.
-        if self._lived.stall_count == stall_count and self.quorum.next_deadline_ms <= now_ms:
-            self.handle(Tick())
-        else:
-            self._arm()
+        self._alarm.set(None if deadline_ms >= NEVER_MS else deadline_ms)
 
 
 def _is_synced_send(message: Send | Reply) -> bool:

@@ -1,19 +1,22 @@
-"""What a node's disk says of the quorum: its vote, the voters, the log; and the birth of a voter
-that is configured alone.
+"""What a node's disk says of the quorum: its vote, the voters, the log; and how a birth is kept.
 
 Floor: cluster. Synchronous, over the `Disk` passed in, before anybody is served. Who votes stands
 in the snapshot and the log, never in the settings. A folder of a version without a quorum holds a
 log in epoch 1 and nothing else: it gets what a new folder gets, the vote file before the voters, so
-that voters without a vote file are always damage.
+that voters without a vote file are always damage. Whether a disk that is whole may go on is judged
+by `found`, and what an empty one becomes is decided by `birth`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from broker.cluster.found import LONE_EPOCH, Found
 from broker.cluster.metadata_log import MetadataLog, vote_path
+from broker.cluster.reports import Report, ReportedReplica, in_order
 from broker.cluster.snapshots import Snapshot
+from broker.metadata.image import METADATA_PARTITION
 from broker.quorum import vote_file
 from broker.quorum.control_records import voter_sets_in
 from broker.quorum.log_view import LogView
@@ -22,13 +25,18 @@ from broker.quorum.vote_file import ElectionState, VoteFileError
 from broker.quorum.voters import ReplicaKey, Voter, VoterHistory, VoterSet
 from broker.storage.disk import Disk
 from broker.storage.errors import FolderError
-from protocol.types import uuid_to_base64
+from broker.storage.log_manager import LogManager
+from protocol.types import NO_LEADER_EPOCH, ZERO_UUID
 from protocol.wire.records import read_header
 
-EPOCH_BEFORE_VOTES = 1
-"""In which a version without a quorum wrote; the first election takes the next one."""
-
 READ_BYTES = 1 << 20
+
+
+class Identity(NamedTuple):
+    """What a broker's configuration says of its cluster; the ids rise."""
+
+    cluster_id: str
+    configured_ids: tuple[int, ...]
 
 
 class QuorumState(NamedTuple):
@@ -41,32 +49,43 @@ class QuorumState(NamedTuple):
     voters: VoterHistory
 
 
-def recover_alone(disk: Disk, log: MetadataLog, me: ReplicaKey) -> QuorumState:
-    """The state of a node that is configured alone; one that has none is made the only voter.
+def look(
+    disk: Disk, logs: LogManager, log: MetadataLog, me: ReplicaKey, identity: Identity
+) -> tuple[Found, QuorumState | None]:
+    """What there is, for `found` to judge and for others to hear of, and the state of a voter.
 
-    Raises FolderError when the folder is damaged, or another node's, or one of several voters';
-    DiskError for what the disk refuses.
+    Raises FolderError when the folder is damaged.
     """
-    state = recover(disk, log)
-    if state is None:
-        found(disk, log, VoterSet([Voter(me)]))
-        state = recover(disk, log)
-        assert state is not None
-    if list(state.voters.latest) != [me]:
-        raise FolderError(
-            log.log.folder,
-            f"the metadata names as its voters {_named(state.voters.latest)}; this is {_name(me)}, "
-            "and it is configured to be the only one: give it the folder it had, or an empty one",
-        )
-    return state
+    # Whoever is alone has fetched nothing.
+    state = recover(disk, log, may_begin_anew=len(identity.configured_ids) > 1)
+    election = _read_vote(disk, log.log.folder)
+    report = Report(
+        identity.cluster_id,
+        me,
+        identity.configured_ids,
+        log.log.log_end_offset,
+        log.log.leader_epochs.latest,
+        0 if state is None else state.snapshot.snapshot_id.end_offset,
+        () if state is None else in_order(state.voters.latest),
+        tuple(_replicas(logs)),
+    )
+    return Found(report, None if election is None else election.epoch), state
 
 
-def found(disk: Disk, log: MetadataLog, voters: VoterSet) -> None:
-    """Begin a quorum: durably, the vote file first. Called again it does the same again."""
+def keep(disk: Disk, log: MetadataLog, voters: Sequence[ReplicaKey]) -> None:
+    """Make a voter set durable that this disk may go on with: the vote file first, if there is
+    none. Called again it does the same again."""
     if _read_vote(disk, log.log.folder) is None:
-        vote = vote_file.encode(ElectionState(EPOCH_BEFORE_VOTES))
+        vote = vote_file.encode(ElectionState(LONE_EPOCH))
         disk.replace(vote_path(log.log.folder), vote, is_durable=True)
-    log.snapshots.write(BOOTSTRAP, build_snapshot(BOOTSTRAP, voters, []))
+    # Later snapshots were durable before they had their names; this one may be a process's that was
+    # killed before.
+    newest = log.snapshots.newest()
+    if newest is None:
+        bootstrap = build_snapshot(BOOTSTRAP, VoterSet(Voter(key) for key in voters), [])
+        log.snapshots.write(BOOTSTRAP, bootstrap)
+    elif newest.snapshot_id == BOOTSTRAP:
+        log.snapshots.write(BOOTSTRAP, newest.content)
 
 
 def recover(disk: Disk, log: MetadataLog, *, may_begin_anew: bool = False) -> QuorumState | None:
@@ -134,7 +153,7 @@ def _refuse_lost_voters(log: MetadataLog) -> None:
     if damaged:
         raise FolderError(log.log.folder, "no snapshot of the metadata is whole; put one back")
     start_offset, last_epoch = log.log.log_start_offset, log.log.leader_epochs.latest
-    if start_offset or last_epoch > EPOCH_BEFORE_VOTES or _has_control_batch(log):
+    if start_offset or last_epoch > LONE_EPOCH or _has_control_batch(log):
         raise FolderError(
             log.log.folder,
             f"holds a log from offset {start_offset} to epoch {last_epoch} and no snapshot, so "
@@ -165,9 +184,12 @@ def _control_batches(log: MetadataLog) -> Iterator[bytes]:
                 yield batch
 
 
-def _named(voters: VoterSet) -> str:
-    return ", ".join(_name(key) for key in voters)
-
-
-def _name(key: ReplicaKey) -> str:
-    return f"broker {key.node_id} with directory {uuid_to_base64(key.directory_id)}"
+def _replicas(logs: LogManager) -> Iterator[ReportedReplica]:
+    """All partitions but the metadata; of one that is damaged its topic's id may be lost."""
+    for partition, log in logs.logs.items():
+        if partition != METADATA_PARTITION:
+            yield ReportedReplica(
+                log.topic_id, partition.partition, log.leader_epochs.latest, log.recovery_point
+            )
+    for partition, damage in logs.offline.items():
+        yield ReportedReplica(ZERO_UUID, partition.partition, NO_LEADER_EPOCH, 0, damage)

@@ -7,20 +7,16 @@ process around it is `real/process`.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import partial
 
 from broker.alarm import Alarm
 from broker.budget import TurnBudget
-from broker.cluster import quorum_state
-from broker.cluster.controller_driver import ControllerDriver
-from broker.cluster.loader import Loader
 from broker.cluster.metadata import Metadata
 from broker.cluster.metadata_log import Hands, MetadataLog
-from broker.cluster.quorum_driver import NoMessenger, QuorumDriver
-from broker.cluster.snapshotter import SNAPSHOT_BYTES, Snapshotter
+from broker.cluster.snapshotter import SNAPSHOT_BYTES
 from broker.commitments import Waits
 from broker.config import BrokerConfig, InForce, LogConfig
-from broker.controller.active import Limits
 from broker.controller.controller import Controller
 from broker.controller.outcome import RegisterBroker
 from broker.fetch.fetches import Fetches
@@ -32,14 +28,13 @@ from broker.metadata.image import (
     TRANSACTIONS_TOPIC,
 )
 from broker.metrics.metrics import Metrics
+from broker.node.joining import Joining, OwnDisk
 from broker.node.parts import Parts
 from broker.node.publisher import NodePublisher, reconfigure
-from broker.node.tables import client_table
+from broker.node.tables import client_table, quorum_table
 from broker.produce.judge import Judge
 from broker.produce.produces import Produces
 from broker.produce.short import QuickProduces, lane_of
-from broker.quorum.quorum import Quorum
-from broker.quorum.voters import ReplicaKey
 from broker.replicas.checkpoint_queue import CheckpointQueue
 from broker.replicas.flusher import STOP_S_MAX, Flusher
 from broker.replicas.folders import Folders
@@ -48,7 +43,7 @@ from broker.replicas.refusals import note_refusals
 from broker.replicas.replica import Replica
 from broker.replicas.replicas import Replicas
 from broker.sessions.dispatch import Dispatcher
-from broker.sessions.reception import Reception
+from broker.sessions.reception import BROKER_LISTENER, NoShortWay, Reception, ShortWay
 from broker.sessions.session import Session
 from broker.sessions.sessions import Sessions
 from broker.settings import LONG_MAX
@@ -63,7 +58,7 @@ from broker.storage.log import Log
 from broker.storage.log_manager import LogManager, OpenReport
 from broker.world import Listening, World
 from protocol.log import fields
-from protocol.messages.api import SERVED, ApiKey
+from protocol.messages.api import BETWEEN_BROKERS, SERVED, ApiKey
 from protocol.types import random_uuid
 
 logger = logging.getLogger(__name__)
@@ -106,12 +101,22 @@ class Broker:
         self.alarm = Alarm(world, self.on_time, self.metrics.loop_lateness.add)
         self.write_failed = note_refusals(self.metrics, world.die)
         self.is_serving = False
+        self.joining: Joining | None = None
+        self._metadata: Metadata | None = None
+        self._is_starting = False
+        self._budget = TurnBudget(world.turn_ns, world.soon)
         self._logs: LogManager | None = None
         self._metadata_log: Log | None = None
 
     def _receive(self, listener: str) -> Session:
         """A new connection has come in."""
         return Session(self.receptions[listener])
+
+    @property
+    def metadata(self) -> Metadata:
+        """The metadata of the cluster, once the broker has joined it."""
+        assert self._metadata is not None, "not joined yet"
+        return self._metadata
 
     # Starting.
 
@@ -135,34 +140,80 @@ class Broker:
         )
         return report
 
-    def start(self, report: OpenReport) -> None:
-        """Replay the metadata, register, open all partitions, then the listeners."""
-        parts = self._put_together()
-        dropped = parts.replicas.open_all(parts.metadata.image, parts.metadata.removed_ids)
-        self._keep_house(parts)
-        for files in [*dropped, *([report.dropped] if report.dropped is not None else [])]:
-            self.housekeeping.unlink(files)
-        parts.groups.follow()
-        parts.transactions.follow()
-        self._open_sessions(parts)
-        self.alarm.wake_by(self.housekeeping.next_deadline_ms)
-        self.is_serving = True
+    def start(self, report: OpenReport, ready: Callable[[], None] = lambda: None) -> None:
+        """Join the cluster, register, open all partitions, then the listeners; then call `ready`.
 
-    def _put_together(self) -> Parts:
-        """Make everything that serves, and register with the controller."""
-        assert self._logs is not None
-        world, settings, alarm, metrics = self._world, self.settings, self.alarm, self.metrics
-        metadata = self.metadata = self._replayed_metadata()
+        A broker that is configured alone is ready when this returns. Raises what keeps it from
+        starting; a broker of several that is refused later ends its process.
+        """
+        assert self._logs is not None and self._metadata_log is not None
+        log = MetadataLog(
+            self._disk,
+            self._logs,
+            self._metadata_log,
+            self._world,
+            self.write_failed,
+            self.metrics.flushes.add,
+        )
+        own = OwnDisk(self._disk, self._logs, log, Hands(self._metadata_worker, self.worker))
+        self._controller = Controller(self.config, self._world.chance)
+        joining = self.joining = Joining(
+            self.config,
+            self._world,
+            own,
+            self._controller,
+            lambda metadata: self._joined(metadata, report, ready),
+            self._refused,
+        )
+        self._open_to_brokers(joining)
+        self._is_starting = True
+        joining.start()
+        self._is_starting = False
+
+    def _refused(self, why: str) -> None:
+        """This broker has no place in the cluster that it is configured for."""
+        if self._is_starting:
+            raise FolderError(self.config.log_dir, why)
+        self._world.die(f"{self.config.log_dir}: {why}")
+
+    def _joined(self, metadata: Metadata, report: OpenReport, ready: Callable[[], None]) -> None:
+        """The metadata is known here, as far as it is committed."""
+        self._metadata = metadata
+        reconfigure(self.config, metadata.image, self.settings, self._controller)
+        if len(self.config.configured_ids) > 1:
+            # Registration over links is the next step.
+            return
         broker_epoch = metadata.submit_now(
             RegisterBroker(
                 self.config.node_id,
-                random_uuid(world.chance.randbytes(16)),
+                random_uuid(self._world.chance.randbytes(16)),
                 {
                     name: (address.advertised_host, address.advertised_port)
                     for name, address in self.config.listeners.items()
                 },
             )
         )
+        self._serve(broker_epoch, report)
+        ready()
+
+    def _serve(self, broker_epoch: int, report: OpenReport) -> None:
+        """Open all partitions, then the listeners."""
+        parts = self._put_together(broker_epoch)
+        dropped = parts.replicas.open_all(parts.metadata.image, parts.metadata.removed_ids)
+        self._keep_house(parts)
+        for files in [*dropped, *([report.dropped] if report.dropped is not None else [])]:
+            self.housekeeping.unlink(files)
+        parts.groups.follow()
+        parts.transactions.follow()
+        self._open_to_clients(parts)
+        self.alarm.wake_by(self.housekeeping.next_deadline_ms)
+        self.is_serving = True
+
+    def _put_together(self, broker_epoch: int) -> Parts:
+        """Make everything that serves clients."""
+        assert self._logs is not None
+        world, settings, alarm, metrics = self._world, self.settings, self.alarm, self.metrics
+        metadata = self.metadata
         waits = Waits(alarm.wake_by)
         folders = Folders(settings, world.clock, self._logs, self.worker)
         replicas = self.replicas = Replicas(
@@ -206,46 +257,6 @@ class Broker:
         )
         return self.parts
 
-    def _replayed_metadata(self) -> Metadata:
-        """The metadata as of the disk, led by this node."""
-        assert self._logs is not None
-        assert self._metadata_log is not None
-        world, config = self._world, self.config
-        log = MetadataLog(
-            self._disk,
-            self._logs,
-            self._metadata_log,
-            world,
-            self.write_failed,
-            self.metrics.flushes.add,
-        )
-        me = ReplicaKey(config.node_id, self._logs.directory_id)
-        state = quorum_state.recover_alone(self._disk, log, me)
-        quorum = Quorum(
-            me,
-            config.cluster_id,
-            election=state.election,
-            log=state.log,
-            voters=state.voters,
-            chance=world.chance,
-            now_ms=world.clock.monotonic_ms(),
-        )
-        driver = QuorumDriver(quorum, log, world, NoMessenger())
-        controller = self._controller = Controller(config, world.chance)
-        limits = Limits(
-            config.max_pending_metadata_orders, config.max_pending_metadata_orders_per_ip
-        )
-        metadata = Metadata(
-            log,
-            driver,
-            Loader(log),
-            ControllerDriver(controller, limits, driver, world),
-            Snapshotter(log, driver, world.clock),
-        )
-        metadata.start(state.snapshot)
-        reconfigure(config, metadata.image, self.settings, controller)
-        return metadata
-
     def _keep_house(self, parts: Parts) -> None:
         config, clock = self.settings.config, self.clock
         house = self.housekeeping = Housekeeping(
@@ -277,28 +288,41 @@ class Broker:
             parts.transactions.expire,
         )
 
-    def _open_sessions(self, parts: Parts) -> None:
-        world, metrics = self._world, self.metrics
-        self.dispatcher = Dispatcher(client_table(parts), SERVED, metrics, lane_of)
-        self.short = QuickProduces(parts.produces, metrics.times_of(ApiKey.PRODUCE))
-        budget = TurnBudget(world.turn_ns, world.soon)
+    def _open_to_brokers(self, joining: Joining) -> None:
+        """Other brokers are served before anything else is: without them no cluster begins."""
+        handlers = quorum_table(joining.messenger, joining.birth)
+        offered = {key: BETWEEN_BROKERS[key] for key in handlers}
+        dispatcher = Dispatcher(handlers, offered, self.metrics, lane_of)
+        self._open(BROKER_LISTENER, dispatcher, NoShortWay(), lambda: None)
+
+    def _open_to_clients(self, parts: Parts) -> None:
+        self.dispatcher = Dispatcher(client_table(parts), SERVED, self.metrics, lane_of)
+        self.short = QuickProduces(parts.produces, self.metrics.times_of(ApiKey.PRODUCE))
         for name in self.config.listeners:
-            self.receptions[name] = Reception(
-                name,
-                self.settings,
-                world.clock,
-                world.turn_ns,
-                world.soon,
-                budget,
-                self.sessions,
-                self.dispatcher,
-                self.short,
-                parts.produces.settle,
-                metrics.connection_came,
-                metrics.warnings,
-            )
-        for listening in self._listening.values():
-            listening.open()
+            if name != BROKER_LISTENER:
+                self._open(name, self.dispatcher, self.short, parts.produces.settle)
+
+    def _open(
+        self, name: str, dispatcher: Dispatcher, short: ShortWay, settle: Callable[[], None]
+    ) -> None:
+        if name not in self._listening:
+            return
+        world, metrics = self._world, self.metrics
+        self.receptions[name] = Reception(
+            name,
+            self.settings,
+            world.clock,
+            world.turn_ns,
+            world.soon,
+            self._budget,
+            self.sessions,
+            dispatcher,
+            short,
+            settle,
+            metrics.connection_came,
+            metrics.warnings,
+        )
+        self._listening[name].open()
 
     # What happens inside.
 
@@ -355,6 +379,8 @@ class Broker:
         for listening in self._listening.values():
             listening.close()
         if not was_serving:
+            if self.joining is not None:
+                self.joining.stop()
             return
         for session in list(self.sessions.open):
             session.stop_reading()
@@ -367,7 +393,7 @@ class Broker:
         """Whether everything accepted has been synced and answered."""
         return (
             self.flusher.is_idle
-            and self.metadata.is_quiet
+            and (self._metadata is None or self._metadata.is_quiet)
             and all(one.is_idle for one in self.sessions.open)
         )
 
@@ -377,7 +403,13 @@ class Broker:
         for session in list(self.sessions.open):
             session.close("the broker stops", is_logged=False)
         self.metrics.warnings.close_all()
-        is_synced = self.metadata.stop(STOP_S_MAX) and self.worker.stop() and self.flusher.stop()
+        if self.joining is not None:
+            self.joining.stop()
+        if self._metadata is not None:
+            self._metadata.stop()
+        is_synced = (
+            self._metadata_worker.stop(STOP_S_MAX) and self.worker.stop() and self.flusher.stop()
+        )
         if not is_synced:
             # Their reports cannot be heard any more, and the marker would vouch for all data.
             self._world.die("a sync has failed, or did not end, while the broker stopped")

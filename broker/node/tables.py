@@ -1,4 +1,4 @@
-"""Which handler serves which API: the whole of what the broker answers.
+"""Which handler serves which API, for clients and between brokers: all that a broker answers.
 
 Floor: node.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from broker.cluster.birth_driver import BirthDriver
+from broker.cluster.messenger import LinkMessenger
 from broker.handlers.admin import TopicHandlers
 from broker.handlers.cluster import ClusterHandlers
 from broker.handlers.configs import ConfigHandlers
@@ -18,6 +20,7 @@ from broker.handlers.records import RecordHandlers
 from broker.handlers.topic_pages import TopicPageHandlers
 from broker.handlers.transactions import TransactionHandlers
 from broker.handlers.txn_admin import TransactionAdminHandlers
+from broker.interbroker.quorum import quorum_handlers
 from broker.node.parts import Parts
 from broker.sessions.dispatch import Handler
 from protocol.messages.api import ApiKey
@@ -83,3 +86,8 @@ def client_table(parts: Parts) -> Mapping[ApiKey, Handler]:
         ApiKey.LIST_CONFIG_RESOURCES: configs.list_config_resources,
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: topic_pages.describe_topic_partitions,
     }
+
+
+def quorum_table(messenger: LinkMessenger, birth: BirthDriver) -> Mapping[ApiKey, Handler]:
+    """What other brokers are served from the beginning, for without it no cluster begins."""
+    return {**quorum_handlers(messenger), ApiKey.REPLICA_REPORT: birth.asked}

@@ -157,18 +157,31 @@ async def run(config: BrokerConfig) -> int:
     if report is None:
         logger.info("stopped before recovery was over", extra=fields(log_dir=config.log_dir))
         return EXIT_CLEAN
-    broker.start(report)
-    _say_ready(broker, report, clock.monotonic_ms() - started_ms, server.port)
-    status.state = PartState.RUNNING
-    # Everything made so far lives as long as the process: the collector need not look at it again.
-    gc.collect()
-    gc.freeze()
-    await stop.wait()
+    if await _start(broker, report, stop):
+        _say_ready(broker, report, clock.monotonic_ms() - started_ms, server.port)
+        status.state = PartState.RUNNING
+        # Everything made so far lives as long as the process: the collector need not look again.
+        gc.collect()
+        gc.freeze()
+        await stop.wait()
     status.state = PartState.STOPPING
     await _stop(broker, clock)
     world.stop()
     await server.close()
     return EXIT_CLEAN
+
+
+async def _start(broker: Broker, report: OpenReport, stop: asyncio.Event) -> bool:
+    """Start; False when the stop came before the broker had joined its cluster."""
+    is_ready = asyncio.Event()
+    broker.start(report, is_ready.set)
+    if is_ready.is_set():
+        return True
+    waiting = {asyncio.create_task(one.wait()) for one in (is_ready, stop)}
+    _, left = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    for one in left:
+        one.cancel()
+    return is_ready.is_set()
 
 
 async def _recover(broker: Broker, stop: asyncio.Event) -> OpenReport | None:

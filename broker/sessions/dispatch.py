@@ -40,17 +40,21 @@ class Dispatcher:
     ) -> None:
         """`offered` are the versions of each API here. `lane_of` makes of a Produce what the next
         one of its session is compared with."""
-        assert handlers.keys() == offered.keys(), "what is offered and what is handled differ"
         self._lane_of = lane_of
-        self._table: dict[int, tuple[range, type[Message], Handler, ApiTimes]] = {
-            int(key): (
+        self._metrics = metrics
+        self._table: dict[int, tuple[range, type[Message], Handler, ApiTimes]] = {}
+        self.serve(handlers, offered)
+
+    def serve(self, handlers: Mapping[ApiKey, Handler], offered: Mapping[ApiKey, range]) -> None:
+        """Serve these as well from here on."""
+        assert handlers.keys() == offered.keys(), "what is offered and what is handled differ"
+        for key, handler in handlers.items():
+            self._table[int(key)] = (
                 offered[key],
                 request_class(key),
                 handler,
-                metrics.times_of(key),
+                self._metrics.times_of(key),
             )
-            for key, handler in handlers.items()
-        }
 
     def start(self, session: Asking, slot: Slot, frame: memoryview, waited_ns: int = 0) -> None:
         """Serve one request. Raises WireError when the connection must be closed for it."""

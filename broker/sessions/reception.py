@@ -35,6 +35,13 @@ class ShortWay(Protocol):
         """Serve it; False: nothing has happened, and it must go the long way."""
 
 
+class NoShortWay:
+    """Where nothing is produced."""
+
+    def start(self, session: Asking, slot: Slot, frame: memoryview, lane: Any) -> bool:
+        return False
+
+
 class Starts(Protocol):
     """Serves whole requests."""
 

@@ -30,7 +30,7 @@ from broker.cluster.birth import (
     Stored,
     Tick,
 )
-from broker.cluster.found import Found
+from broker.cluster.found import LONE_EPOCH, Found
 from broker.cluster.reports import Report
 from broker.quorum.voters import ReplicaKey
 from protocol.types import Uuid
@@ -150,7 +150,7 @@ class World:
         disk = self.disks[node_id]
         me = ReplicaKey(node_id, disk.directory_id)
         report = Report(CLUSTER, me, NODES, voters=disk.written)
-        vote_epoch = int(disk.has_voted) if disk.has_vote_file else None
+        vote_epoch = LONE_EPOCH + disk.has_voted if disk.has_vote_file else None
         self._numbers += 1
         process = Process(self._numbers, self.make(Found(report, vote_epoch)))
         self.running[node_id] = process

@@ -115,7 +115,7 @@ class MetadataNode:
         )
         state = quorum_state.recover(self.disk, log, may_begin_anew=True)
         if state is None:
-            quorum_state.found(self.disk, log, cluster.voters)
+            quorum_state.keep(self.disk, log, tuple(cluster.voters))
             state = quorum_state.recover(self.disk, log)
         assert state is not None
         peers = Peers(world, self.host, cluster.addresses)

@@ -159,7 +159,7 @@ def test_nothing_is_reported_from_the_decision_until_the_set_is_durable() -> Non
 
 
 def test_a_set_on_the_own_disk_is_stored_again_before_it_is_reported() -> None:
-    birth = Birth(Found(named(2), vote_epoch=0))
+    birth = Birth(Found(named(2), vote_epoch=1))
     assert birth.step(Begin(), 0) == [Store(ALL)]
     assert birth.step(Asked(7, 1), 0) == [NotYet(7)]
     assert birth.step(Stored(), 0) == [Done(ALL)]

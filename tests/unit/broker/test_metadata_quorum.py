@@ -11,7 +11,7 @@ from broker.cluster.metadata_log import (
     Hands,
     MetadataLog,
 )
-from broker.cluster.quorum_driver import NoMessenger, QuorumDriver
+from broker.cluster.quorum_driver import QuorumDriver
 from broker.cluster.snapshotter import SnapshotLimits, Snapshotter
 from broker.config import LogConfig
 from broker.controller.active import Limits
@@ -28,6 +28,7 @@ from broker.metadata.records import (
 )
 from broker.metadata.snapshot import records_of
 from broker.quorum.quorum import Quorum
+from broker.quorum.ready import Reply, Send
 from broker.quorum.snapshot import SnapshotId, build_snapshot, file_name
 from broker.quorum.voters import ReplicaKey, VoterSet
 from broker.settings import LONG_MAX
@@ -53,6 +54,16 @@ class Quiet:
         pass
 
 
+class Nobody:
+    """A voter alone has nobody to ask, and is asked by nobody."""
+
+    def send(self, send: Send) -> None:
+        raise AssertionError(f"a voter alone asks node {send.node_id}")
+
+    def reply(self, reply: Reply) -> None:
+        raise AssertionError("a voter alone is asked by nobody")
+
+
 def started(
     disk: SimDisk, world: SimWorld, limits: SnapshotLimits | None = None
 ) -> tuple[Metadata, int]:
@@ -63,7 +74,9 @@ def started(
     log = logs.create(METADATA_PARTITION, METADATA_TOPIC_ID, LOG_CONFIG, NOW)
     own = MetadataLog(disk, logs, log, world, lambda *refusal: None)
     me = ReplicaKey(config.node_id, logs.directory_id)
-    state = quorum_state.recover_alone(disk, own, me)
+    quorum_state.keep(disk, own, (me,))
+    state = quorum_state.recover(disk, own)
+    assert state is not None
     quorum = Quorum(
         me,
         config.cluster_id,
@@ -73,7 +86,7 @@ def started(
         chance=random.Random(1),
         now_ms=world.clock.monotonic_ms(),
     )
-    driver = QuorumDriver(quorum, own, world, NoMessenger())
+    driver = QuorumDriver(quorum, own, world, Nobody())
     controller = ControllerDriver(Controller(config, world.chance), Limits(100, 50), driver, world)
     snapshotter = Snapshotter(own, driver, world.clock, limits)
     metadata = Metadata(own, driver, Loader(own), controller, snapshotter)

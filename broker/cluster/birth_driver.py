@@ -1,0 +1,148 @@
+"""Drives a broker's birth: questions go out over links, reports come back, the set is kept.
+
+Floor: cluster. The rules are `birth`'s. Questions are asked on the quick links, again as long as
+the core wants it; a broker that is not reached yet is waited for, and named in the log now and
+then. Once born the broker goes on reporting, for others may not be.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+
+from broker.alarm import Alarm
+from broker.cluster import birth
+from broker.cluster.birth import Birth
+from broker.cluster.found import Found, listed
+from broker.cluster.reports import report_from, request_by, response_of
+from broker.quorum.voters import ReplicaKey
+from broker.sessions.call import Call
+from broker.sessions.peers import LinkKind, Peers
+from broker.world import End, Jobs, World
+from protocol.errors import ApiError, ErrorCode
+from protocol.log import fields
+from protocol.messages.api import ApiKey
+from protocol.messages.replica_report import ReplicaReportRequest, ReplicaReportResponse
+
+logger = logging.getLogger(__name__)
+
+ANSWER_MS_MAX = 1_000
+"""After which a question has failed."""
+
+WAITING_SAID_MS = 10_000
+"""How often the log says for whom a birth waits."""
+
+REPORT_VERSION = ApiKey.REPLICA_REPORT.valid_versions[-1]
+
+Voters = tuple[ReplicaKey, ...]
+
+
+class BirthDriver:
+    """One process's birth. `born(voters)` or `refused(why)` comes once."""
+
+    def __init__(
+        self,
+        found: Found,
+        peers: Peers,
+        world: World,
+        jobs: Jobs,
+        keep: Callable[[Voters], None],
+        born: Callable[[Voters], None],
+        refused: Callable[[str], None],
+    ) -> None:
+        """`keep` makes a set durable, and is called in `jobs`."""
+        self._birth = Birth(found)
+        self._report = found.report
+        self._peers = peers
+        self._world = world
+        self._jobs = jobs
+        self._keep = keep
+        self._born = born
+        self._refused = refused
+        self._alarm = Alarm(world, self._on_time)
+        self._call_ids = count()
+        self._calls: dict[int, Call] = {}
+        self._say_ms = 0
+
+    def start(self) -> None:
+        """Begin; a broker that is configured alone may be born when this returns."""
+        self._say_ms = self._world.clock.monotonic_ms() + WAITING_SAID_MS
+        self._step(birth.Begin())
+
+    def stop(self) -> None:
+        """Ask no more."""
+        self._alarm.stop()
+
+    def asked(self, call: Call, request: ReplicaReportRequest) -> None:
+        """ReplicaReport: another broker wants to know what stands here."""
+        if request.topics is not None:
+            raise ApiError(
+                ErrorCode.UNSUPPORTED_VERSION, "reports of single partitions are not made yet"
+            )
+        call_id = next(self._call_ids)
+        self._calls[call_id] = call
+        self._step(birth.Asked(call_id, request.broker_id))
+
+    def _step(self, event: birth.Event) -> None:
+        now_ms = self._world.clock.monotonic_ms()
+        for effect in self._birth.step(event, now_ms):
+            self._perform(effect)
+        if (deadline_ms := self._birth.next_deadline_ms) is not None:
+            self._alarm.wake_by(deadline_ms)
+
+    def _perform(self, effect: birth.Effect) -> None:
+        match effect:
+            case birth.Ask(question_id, node_id):
+                self._ask(question_id, node_id)
+            case birth.Answer(call_id, report):
+                self._calls.pop(call_id).answer(response_of(report))
+            case birth.NotYet(call_id):
+                self._calls.pop(call_id).answer(
+                    ReplicaReportResponse(
+                        error_code=ErrorCode.BROKER_NOT_AVAILABLE,
+                        error_message="this broker is about to know more; ask again",
+                    )
+                )
+            case birth.Store(voters):
+                self._jobs.run(
+                    partial(self._keep, voters),
+                    lambda nothing: self._step(birth.Stored()),
+                    lambda error: self._refused(str(error)),
+                )
+            case birth.Done(voters):
+                self._born(voters)
+            case birth.Refuse(text):
+                self._refused(text)
+
+    def _ask(self, question_id: int, node_id: int) -> None:
+        def answered(response: ReplicaReportResponse) -> None:
+            if response.error_code == ErrorCode.NONE:
+                self._step(birth.Answered(question_id, report_from(response)))
+            else:
+                self._step(birth.Failed(question_id))
+
+        def failed(end: End) -> None:
+            self._step(birth.Failed(question_id))
+
+        self._peers.ask(
+            node_id,
+            LinkKind.QUICK,
+            request_by(self._report),
+            REPORT_VERSION,
+            self._world.clock.monotonic_ms() + ANSWER_MS_MAX,
+            answered,
+            failed,
+        )
+
+    def _on_time(self, now_ms: int) -> int | None:
+        waits_for = self._birth.waits_for
+        if waits_for and now_ms >= self._say_ms:
+            self._say_ms = now_ms + WAITING_SAID_MS
+            logger.warning(
+                "a new cluster begins when all of its brokers are up",
+                extra=fields(waits_for=listed(waits_for)),
+            )
+        self._step(birth.Tick())
+        return self._birth.next_deadline_ms

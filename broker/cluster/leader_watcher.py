@@ -1,0 +1,77 @@
+"""Drives a voter's watch over the leader it follows: links that end, probes, and the time between.
+
+Floor: cluster. The rule is `leader_watch`'s. It hears of the ends of the links on which the
+metadata is fetched, and of answers that the leader gives there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from broker.cluster.leader_watch import LeaderProbe, LeaderWatch
+from broker.cluster.lived_alarm import LivedAlarm
+from broker.cluster.probes import Probes
+from broker.controller.liveness import Verdict
+from broker.quorum.events import LeaderDead
+from broker.quorum.ready import Following, RoleChange
+from broker.sessions.peers import LinkKind
+from broker.world import Address, End, World
+from protocol.types import NO_LEADER_EPOCH, NO_NODE
+
+
+class LeaderWatcher:
+    """One voter's. `dead` hears of a leader that is to be taken for dead."""
+
+    def __init__(
+        self,
+        world: World,
+        probes: Probes,
+        address_of: Callable[[int], Address | None],
+        dead: Callable[[LeaderDead], None],
+    ) -> None:
+        self._watch = LeaderWatch()
+        self._probes = probes
+        self._address_of = address_of
+        self._dead = dead
+        self._alarm = LivedAlarm(world, self._on_time)
+
+    def role(self, role: RoleChange) -> None:
+        """The quorum has elected another, or this node, or nobody."""
+        if isinstance(role, Following):
+            self._watch.follow(role.leader_id, role.epoch)
+        else:
+            self._watch.follow(NO_NODE, NO_LEADER_EPOCH)
+        self._arm()
+
+    def answered(self, leader_id: int, leader_epoch: int) -> None:
+        """A node has answered a Fetch of the metadata as leader of the epoch."""
+        self._watch.answered(leader_id, leader_epoch)
+        self._arm()
+
+    def link_ended(self, node_id: int, kind: LinkKind, end: End) -> None:
+        """A link to a node has ended, or could not be made."""
+        if kind is not LinkKind.METADATA:
+            return
+        probe = self._watch.closed(node_id, end, self._alarm.now_ms)
+        if probe is not None:
+            self._probes.start(self._address_of(node_id), partial(self._probed, probe))
+        self._arm()
+
+    def stop(self) -> None:
+        """Judge nobody any more."""
+        self._alarm.stop()
+
+    def _probed(self, probe: LeaderProbe, verdict: Verdict) -> None:
+        self._tell(self._watch.probed(probe, verdict))
+
+    def _on_time(self) -> None:
+        self._tell(self._watch.tick(self._alarm.now_ms))
+
+    def _tell(self, dead: LeaderDead | None) -> None:
+        self._arm()
+        if dead is not None:
+            self._dead(dead)
+
+    def _arm(self) -> None:
+        self._alarm.set(self._watch.next_deadline_ms)

@@ -1,0 +1,73 @@
+"""One timer whose deadlines are in lived ms, and which judges nothing right after a stall.
+
+Floor: cluster. While a deadline is set the loop is asked for a turn every quarter of a second, for
+only a turn that comes late shows that the process stood still. After a stall the next turn is
+waited for, so that what has arrived meanwhile is read before anybody is taken for dead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.cluster.lived import LivedTime
+from broker.world import Cancel, World
+
+TURN_MS = 250
+"""While a deadline is set the loop is to have a turn so often: by that a stall is noticed."""
+
+
+class LivedAlarm:
+    """Calls `on_time` once the deadline that was set last has been lived."""
+
+    def __init__(self, world: World, on_time: Callable[[], None]) -> None:
+        """`on_time` sets the next deadline."""
+        self._world = world
+        self._on_time = on_time
+        self._lived = LivedTime()
+        self._deadline_ms: int | None = None
+        self._timer: Cancel | None = None
+        self._timer_ms = 0
+
+    @property
+    def now_ms(self) -> int:
+        """What has been lived so far."""
+        return self._lived.at(self._world.clock.monotonic_ms())
+
+    def set(self, deadline_ms: int | None) -> None:
+        """Call at this time, and not at the one before; None: not at all."""
+        self._deadline_ms = deadline_ms
+        if deadline_ms is None:
+            self._cancel()
+            self._lived.expect(None)
+            return
+        monotonic_ms = self._world.clock.monotonic_ms()
+        left_ms = max(deadline_ms - self._lived.at(monotonic_ms), 0)
+        due_ms = monotonic_ms + min(left_ms, TURN_MS)
+        if self._timer is not None:
+            if self._timer_ms <= due_ms:
+                return
+            self._cancel()
+        self._timer_ms = due_ms
+        self._lived.expect(due_ms)
+        self._timer = self._world.later(due_ms - monotonic_ms, self._ring)
+
+    def stop(self) -> None:
+        """No more calls."""
+        self._deadline_ms = None
+        self._cancel()
+
+    def _cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _ring(self) -> None:
+        self._timer = None
+        stall_count = self._lived.stall_count
+        now_ms = self.now_ms
+        deadline_ms = self._deadline_ms
+        assert deadline_ms is not None, "a timer goes with its deadline"
+        if self._lived.stall_count == stall_count and deadline_ms <= now_ms:
+            self._on_time()
+        else:
+            self.set(deadline_ms)

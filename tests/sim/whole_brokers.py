@@ -1,0 +1,124 @@
+"""Whole brokers of one cluster in one process: simulated disks, network and time, one seed.
+
+What a broker does is what `real/process` would have it do: look at its disk, start, serve, until it
+is killed or its host loses its power.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from broker.node.broker import Broker
+from broker.sessions.reception import BROKER_LISTENER
+from tests.sim.disk import SimDisk
+from tests.sim.network import Mix, Network
+from tests.unit.storage.kit import broker_config
+
+CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+BETWEEN_PORT = 29092
+HOST_PORT = 9092
+JOB_MS = (0, 12)
+"""What a sync and the like take."""
+
+
+def address_at(host: str, port: int) -> dict[str, Any]:
+    return {"host": host, "port": port, "advertised_host": host, "advertised_port": port}
+
+
+class WholeBroker:
+    """One node: its disk outlives its lives."""
+
+    def __init__(self, network: Network, node_id: int, ids: tuple[int, ...]) -> None:
+        self.node_id = node_id
+        self.host = f"n{node_id}"
+        self.disk = SimDisk()
+        self.broker: Broker | None = None
+        self.is_ready = False
+        self.configured = {
+            str(one): {"host": f"n{one}", "port": BETWEEN_PORT} for one in ids if len(ids) > 1
+        }
+        self._network = network
+
+    def start(self) -> None:
+        """A new life, on what the disk has."""
+        world = self._network.world(self.host)
+        world.job_ms = JOB_MS
+        config = broker_config(
+            part=f"broker-{self.node_id}",
+            node_id=self.node_id,
+            cluster_id=CLUSTER_ID,
+            listeners={
+                BROKER_LISTENER: address_at(self.host, BETWEEN_PORT),
+                "HOST": address_at(self.host, HOST_PORT),
+            },
+            voters=self.configured,
+        )
+        self.is_ready = False
+        broker = self.broker = Broker(config, world, self.disk)
+        broker.start(broker.recover(), self._ready)
+
+    def _ready(self) -> None:
+        self.is_ready = True
+
+    @property
+    def metadata(self) -> Any:
+        """What it knows of the cluster; None before it has joined."""
+        return None if self.broker is None else self.broker._metadata
+
+    def kill(self) -> None:
+        """The process ends; what it has written is in the page cache."""
+        self._network.kill(self.host)
+        self.disk.locked.clear()
+        self.broker = None
+
+    def cut_power(self, chance: Random) -> None:
+        """The machine goes off, and forgets what it had not synced."""
+        self._network.cut_power(self.host)
+        self.disk.crash(chance)
+        self.broker = None
+
+
+class WholeCluster:
+    """Some brokers of one cluster, none started."""
+
+    def __init__(self, seed: str, size: int = 3) -> None:
+        self.chance = Random(seed)
+        self.network = Network(seed, Mix(late=0.02))
+        ids = tuple(range(1, size + 1))
+        self.nodes = [WholeBroker(self.network, node_id, ids) for node_id in ids]
+
+    @property
+    def running(self) -> list[WholeBroker]:
+        return [node for node in self.nodes if node.broker is not None]
+
+    def run_for(self, duration_ms: int) -> None:
+        self.network.timeline.run_for(duration_ms)
+
+    def run_until(self, condition: Any, limit_ms: int, what: str) -> None:
+        """Let time pass until the condition holds."""
+        for _ in range(limit_ms // 10):
+            if condition():
+                return
+            self.run_for(10)
+        raise AssertionError(f"not after {limit_ms} ms: {what}")
+
+    def active(self) -> WholeBroker | None:
+        """Whoever decides now, if anybody does."""
+        return next(
+            (
+                node
+                for node in self.running
+                if node.metadata is not None and node.metadata.controller.is_active
+            ),
+            None,
+        )
+
+    def voters(self) -> list[tuple[int, ...]]:
+        """Whom each running broker takes for the voters; none before it has joined."""
+        return [
+            ()
+            if node.metadata is None
+            else tuple(node.metadata.quorum.quorum.replica.voters.latest)
+            for node in self.running
+        ]
