@@ -39,6 +39,8 @@ class Metadata:
         self.loader = loader
         self.controller = controller
         self.snapshotter = snapshotter
+        self.passed_on: Callable[[ControllerInput, Waiter], None] = controller.submit
+        """How an order gets to whoever decides; a node that is alone decides itself."""
         self.role_changed: Callable[[RoleChange], None] = lambda role: None
         """Hears of roles before the controller does."""
         self._refusal: Exception | None = None
@@ -68,9 +70,19 @@ class Metadata:
         refused: Callable[[ApiError], None],
         host: str | None = None,
     ) -> None:
-        """Decide, and call `reply` once it is committed and in force, or `refused` if it cannot be
-        written, or too many wait already, or another node decides. Either may be called before
-        this returns. `host` has given the order; None for the node itself."""
+        """Have an order decided, here or by another node; call `reply` once it is committed and in
+        force, or `refused` if it cannot be written, or too many wait already. Either may be called
+        before this returns. `host` has given the order; None for the node itself."""
+        self.passed_on(order, Waiter(reply, refused, host))
+
+    def decide(
+        self,
+        order: ControllerInput,
+        reply: Callable[[Any], None],
+        refused: Callable[[ApiError], None],
+        host: str | None = None,
+    ) -> None:
+        """As `submit`, but NOT_CONTROLLER where another node decides."""
         self.controller.submit(order, Waiter(reply, refused, host))
 
     def submit_now(self, order: ControllerInput) -> Any:

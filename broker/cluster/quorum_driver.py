@@ -106,6 +106,11 @@ class QuorumDriver:
         """The newest epoch known here."""
         return self.quorum.replica.epoch
 
+    @property
+    def leader_id(self) -> int:
+        """Who leads, as far as this node knows; NO_NODE if it does not."""
+        return self.quorum.role.leader_id
+
     def start(self) -> None:
         """Begin; a voter alone leads when this returns, if the disk takes what it writes."""
         self.handle(Tick())

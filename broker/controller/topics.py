@@ -36,6 +36,7 @@ from broker.metadata.records import (
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.topics import (
     CreatableTopic,
+    CreatableTopicConfig,
     CreatableTopicResult,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -168,18 +169,11 @@ def create_topics(
     return Outcome(records, CreateTopicsResponse(topics=results))
 
 
-def create_own_topic(
-    order: CreateOwnTopic,
-    image: MetadataImage,
-    config: BrokerConfig,
-    new_topic_id: Callable[[], Uuid],
-) -> Outcome[ErrorCode]:
-    """Make a topic with the node's defaults; the coordinators' topics have their own."""
-    if order.name in image.topics:
-        return Outcome([], ErrorCode.NONE)
-    topic = CreatableTopic(name=order.name, num_partitions=-1, replication_factor=-1)
+def own_topic(name: str, config: BrokerConfig) -> CreatableTopic:
+    """A topic with the node's defaults; the coordinators' topics have their own."""
+    topic = CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)
     settings: dict[str, str] = {}
-    if order.name == OFFSETS_TOPIC:
+    if name == OFFSETS_TOPIC:
         topic.num_partitions = config.offsets_topic_num_partitions
         topic.replication_factor = config.offsets_topic_replication_factor
         settings = {
@@ -187,7 +181,7 @@ def create_own_topic(
             "compression.type": PRODUCERS_CODEC,
             "segment.bytes": str(config.offsets_topic_segment_bytes),
         }
-    elif order.name == TRANSACTIONS_TOPIC:
+    elif name == TRANSACTIONS_TOPIC:
         topic.num_partitions = config.transaction_state_log_num_partitions
         topic.replication_factor = config.transaction_state_log_replication_factor
         settings = {
@@ -198,8 +192,22 @@ def create_own_topic(
             # coordinator's memory, and would then hold a transaction open that nobody knows.
             "flush.messages": "1",
         }
+    topic.configs = [CreatableTopicConfig(name=key, value=one) for key, one in settings.items()]
+    return topic
+
+
+def create_own_topic(
+    order: CreateOwnTopic,
+    image: MetadataImage,
+    config: BrokerConfig,
+    new_topic_id: Callable[[], Uuid],
+) -> Outcome[ErrorCode]:
+    """Make a topic that the node wants itself; one that is there is as good."""
+    if order.name in image.topics:
+        return Outcome([], ErrorCode.NONE)
+    topic = own_topic(order.name, config)
     try:
-        creation = _creation(topic, image, config, Budget.of(image, config), new_topic_id, settings)
+        creation = _creation(topic, image, config, Budget.of(image, config), new_topic_id)
     except ApiError as error:
         return Outcome([], error.code)
     return Outcome(creation.records(), ErrorCode.NONE)
@@ -211,7 +219,6 @@ def _creation(
     config: BrokerConfig,
     budget: Budget,
     new_topic_id: Callable[[], Uuid],
-    own_settings: Mapping[str, str] | None = None,
 ) -> Creation:
     name = check_topic_name(topic.name)
     if name == METADATA_TOPIC:
@@ -221,7 +228,7 @@ def _creation(
     if name not in INTERNAL_TOPICS:
         # The broker's own topics must come, whatever names clients have taken before.
         _refuse_collision(name, image, budget)
-    settings = dict(own_settings or {}) | _stated_settings(topic, budget)
+    settings = _stated_settings(topic, budget)
     replicas = _replicas(topic, image, config, budget)
     budget.made[normalised(name)] = name
     return Creation(name, new_topic_id(), replicas, settings)

@@ -31,7 +31,7 @@ from broker.metrics.metrics import Metrics
 from broker.node.joining import Joining, OwnDisk
 from broker.node.parts import Parts
 from broker.node.publisher import NodePublisher, reconfigure
-from broker.node.tables import client_table, quorum_table
+from broker.node.tables import client_table, controller_table, quorum_table
 from broker.produce.judge import Judge
 from broker.produce.produces import Produces
 from broker.produce.short import QuickProduces, lane_of
@@ -158,7 +158,7 @@ class Broker:
         own = OwnDisk(self._disk, self._logs, log, Hands(self._metadata_worker, self.worker))
         self._controller = Controller(self.config, self._world.chance)
         joining = self.joining = Joining(
-            self.config,
+            self.settings,
             self._world,
             own,
             self._controller,
@@ -180,6 +180,8 @@ class Broker:
         """The metadata is known here, as far as it is committed."""
         self._metadata = metadata
         reconfigure(self.config, metadata.image, self.settings, self._controller)
+        handlers = controller_table(metadata)
+        self._between.serve(handlers, {key: BETWEEN_BROKERS[key] for key in handlers})
         if len(self.config.configured_ids) > 1:
             # Registration over links is the next step.
             return
@@ -292,8 +294,8 @@ class Broker:
         """Other brokers are served before anything else is: without them no cluster begins."""
         handlers = quorum_table(joining.messenger, joining.birth)
         offered = {key: BETWEEN_BROKERS[key] for key in handlers}
-        dispatcher = Dispatcher(handlers, offered, self.metrics, lane_of)
-        self._open(BROKER_LISTENER, dispatcher, NoShortWay(), lambda: None)
+        self._between = Dispatcher(handlers, offered, self.metrics, lane_of)
+        self._open(BROKER_LISTENER, self._between, NoShortWay(), lambda: None)
 
     def _open_to_clients(self, parts: Parts) -> None:
         self.dispatcher = Dispatcher(client_table(parts), SERVED, self.metrics, lane_of)

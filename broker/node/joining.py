@@ -20,10 +20,11 @@ from broker.cluster.loader import Loader
 from broker.cluster.messenger import LinkMessenger
 from broker.cluster.metadata import Metadata
 from broker.cluster.metadata_log import Hands, MetadataLog
+from broker.cluster.orders import Orders
 from broker.cluster.probes import Probes
 from broker.cluster.quorum_driver import QuorumDriver
 from broker.cluster.snapshotter import Snapshotter
-from broker.config import BrokerConfig
+from broker.config import InForce
 from broker.controller.active import Limits
 from broker.controller.controller import Controller
 from broker.quorum.quorum import Quorum
@@ -49,7 +50,7 @@ class Joining:
 
     def __init__(
         self,
-        config: BrokerConfig,
+        settings: InForce,
         world: World,
         own: OwnDisk,
         controller: Controller,
@@ -57,7 +58,8 @@ class Joining:
         refused: Callable[[str], None],
     ) -> None:
         """Raises FolderError for a disk that is damaged."""
-        self._config = config
+        config = self._config = settings.config
+        self._settings = settings
         self._world = world
         self._own = own
         self._controller = controller
@@ -133,6 +135,11 @@ class Joining:
             Snapshotter(log, driver, world.clock),
         )
         metadata.role_changed = watcher.role
+        if not self._is_alone:
+            orders = Orders(
+                metadata.controller, lambda: driver.leader_id, self.peers, world, self._settings
+            )
+            metadata.passed_on = orders.submit
         if not self._is_alone:
             log.work_in(own.hands)
         metadata.start(state.snapshot)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from broker.cluster.birth_driver import BirthDriver
 from broker.cluster.messenger import LinkMessenger
+from broker.cluster.metadata import Metadata
 from broker.handlers.admin import TopicHandlers
 from broker.handlers.cluster import ClusterHandlers
 from broker.handlers.configs import ConfigHandlers
@@ -20,6 +21,7 @@ from broker.handlers.records import RecordHandlers
 from broker.handlers.topic_pages import TopicPageHandlers
 from broker.handlers.transactions import TransactionHandlers
 from broker.handlers.txn_admin import TransactionAdminHandlers
+from broker.interbroker.envelope import envelope_handlers
 from broker.interbroker.quorum import quorum_handlers
 from broker.node.parts import Parts
 from broker.sessions.dispatch import Handler
@@ -91,3 +93,8 @@ def client_table(parts: Parts) -> Mapping[ApiKey, Handler]:
 def quorum_table(messenger: LinkMessenger, birth: BirthDriver) -> Mapping[ApiKey, Handler]:
     """What other brokers are served from the beginning, for without it no cluster begins."""
     return {**quorum_handlers(messenger), ApiKey.REPLICA_REPORT: birth.asked}
+
+
+def controller_table(metadata: Metadata) -> Mapping[ApiKey, Handler]:
+    """What other brokers are served once this one has joined, as their controller."""
+    return envelope_handlers(metadata)

@@ -4,6 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from broker.metadata.records import BROKER_RESOURCE
+from broker.node.broker import Broker
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from tests.harness.seed import seeded
 from tests.sim.disk import SimDisk
 from tests.sim.whole_brokers import WholeCluster
@@ -85,3 +94,81 @@ def test_emptied_disks_make_no_second_cluster() -> None:
     with pytest.raises(Died, match="it was emptied or exchanged"):
         three.start()
         cluster.run_for(2_000)
+
+
+class Settings:
+    """Somebody who sets one setting of all brokers to ever larger numbers, at any of them."""
+
+    KEY = "log.retention.ms"
+
+    def __init__(self, cluster: WholeCluster) -> None:
+        self._cluster = cluster
+        self.given = 0
+        self.answered = 0
+        self.unknown: set[int] = set()
+        """Of which nobody has heard what became of them: they may be done at any time."""
+        self.is_waiting = False
+        self.asked_of: Broker | None = None
+
+    def go_on(self) -> None:
+        """Ask for the next number, if the last one has been answered."""
+        joined = [node for node in self._cluster.running if node.metadata is not None]
+        if self.is_waiting or not joined:
+            return
+        self.given += 1
+        self.is_waiting = True
+        value = self.given
+        one = AlterConfigsResource(
+            resource_type=BROKER_RESOURCE,
+            resource_name="",
+            configs=[AlterableConfig(name=self.KEY, value=str(value))],
+        )
+
+        def done(response: IncrementalAlterConfigsResponse) -> None:
+            assert [one.error_code for one in response.responses] == [0]
+            self.answered = value
+            self.is_waiting = False
+
+        def refused(error: ApiError) -> None:
+            assert error.code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER)
+            self.unknown.add(value)
+            self.is_waiting = False
+
+        node = self._cluster.chance.choice(joined)
+        order = IncrementalAlterConfigsRequest(resources=[one])
+        self.asked_of = node.broker
+        node.metadata.submit(order, done, refused, "10.0.0.1")
+
+    def asked_is_gone(self) -> None:
+        """Whoever was asked lives no more."""
+        if self.asked_of not in [node.broker for node in self._cluster.running]:
+            self.unknown.add(self.given)
+            self.is_waiting = False
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_an_order_given_at_any_broker_is_decided_once_and_kept(number: int) -> None:
+    chance = seeded(f"orders {number}")
+    cluster = WholeCluster(str(chance.random()))
+    for node in cluster.nodes:
+        node.start()
+    cluster.run_until(lambda: is_whole(cluster), 3_000, "a cluster")
+    asking = Settings(cluster)
+    for _ in range(60):
+        asking.go_on()
+        cluster.run_for(chance.randint(1, 60))
+        if chance.random() < 0.1:
+            node = chance.choice(cluster.nodes)
+            if node.broker is None:
+                node.start()
+            else:
+                node.kill()
+                asking.asked_is_gone()
+    for node in cluster.nodes:
+        if node.broker is None:
+            node.start()
+    cluster.run_until(lambda: is_whole(cluster) and not asking.is_waiting, 40_000, "an end")
+    assert asking.answered
+    for node in cluster.nodes:
+        value = int(node.metadata.image.settings(BROKER_RESOURCE, "")[Settings.KEY])
+        assert value == asking.answered or value in asking.unknown
