@@ -85,7 +85,7 @@ def keep(disk: Disk, log: MetadataLog, voters: Sequence[ReplicaKey]) -> None:
         bootstrap = build_snapshot(BOOTSTRAP, VoterSet(Voter(key) for key in voters), [])
         log.snapshots.write(BOOTSTRAP, bootstrap)
     elif newest.snapshot_id == BOOTSTRAP:
-        log.snapshots.write(BOOTSTRAP, newest.content)
+        log.snapshots.make_durable(BOOTSTRAP)
 
 
 def recover(disk: Disk, log: MetadataLog, *, may_begin_anew: bool = False) -> QuorumState | None:

@@ -63,6 +63,11 @@ class SnapshotFiles:
         """Put a whole snapshot there, durably."""
         self._disk.replace(self._path(snapshot_id), content, is_durable=True)
 
+    def make_durable(self, snapshot_id: SnapshotId) -> None:
+        """Sync one that is there: a process that was killed may not have come to it."""
+        self._disk.open(self._path(snapshot_id)).datasync()
+        self._disk.sync_folder(self._folder)
+
     def write_piece(self, snapshot_id: SnapshotId, position: int, data: bytes) -> None:
         """A piece of one that is being fetched; at position 0 it begins anew. Not durable."""
         file = self._disk.open(self._part(snapshot_id), create=True)

@@ -6,11 +6,13 @@ is killed or its host loses its power.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from random import Random
 from typing import Any
 
 from broker.node.broker import Broker
 from broker.sessions.reception import BROKER_LISTENER
+from broker.storage.errors import DiskError
 from tests.sim.disk import SimDisk
 from tests.sim.network import Mix, Network
 from tests.unit.storage.kit import broker_config
@@ -29,7 +31,13 @@ def address_at(host: str, port: int) -> dict[str, Any]:
 class WholeBroker:
     """One node: its disk outlives its lives."""
 
-    def __init__(self, network: Network, node_id: int, ids: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        network: Network,
+        node_id: int,
+        ids: tuple[int, ...],
+        settings: Mapping[str, object],
+    ) -> None:
         self.node_id = node_id
         self.host = f"n{node_id}"
         self.disk = SimDisk()
@@ -39,12 +47,14 @@ class WholeBroker:
             str(one): {"host": f"n{one}", "port": BETWEEN_PORT} for one in ids if len(ids) > 1
         }
         self._network = network
+        self._settings = settings
 
     def start(self) -> None:
         """A new life, on what the disk has."""
         world = self._network.world(self.host)
         world.job_ms = JOB_MS
         config = broker_config(
+            self._settings,
             part=f"broker-{self.node_id}",
             node_id=self.node_id,
             cluster_id=CLUSTER_ID,
@@ -56,7 +66,11 @@ class WholeBroker:
         )
         self.is_ready = False
         broker = self.broker = Broker(config, world, self.disk)
-        broker.start(broker.recover(), self._ready)
+        try:
+            broker.start(broker.recover(), self._ready)
+        except DiskError as error:
+            assert error.is_full
+            self.kill()
 
     def _ready(self) -> None:
         self.is_ready = True
@@ -82,11 +96,13 @@ class WholeBroker:
 class WholeCluster:
     """Some brokers of one cluster, none started."""
 
-    def __init__(self, seed: str, size: int = 3) -> None:
+    def __init__(
+        self, seed: str, size: int = 3, settings: Mapping[str, object] | None = None
+    ) -> None:
         self.chance = Random(seed)
         self.network = Network(seed, Mix(late=0.02))
         ids = tuple(range(1, size + 1))
-        self.nodes = [WholeBroker(self.network, node_id, ids) for node_id in ids]
+        self.nodes = [WholeBroker(self.network, one, ids, settings or {}) for one in ids]
 
     @property
     def running(self) -> list[WholeBroker]:

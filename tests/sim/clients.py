@@ -1,0 +1,301 @@
+"""Clients of simulated brokers: scripts that ask, wait and ask again over links that may break.
+
+A script is a generator. It yields a request, and gets the answer, or None when that will not come;
+or it yields milliseconds, and goes on when they have passed. Each is a process on a host of its
+own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from broker.sessions.peers import LinkKind, Peers
+from broker.world import Address, End
+from protocol.client.fetch_core import IsolationLevel, read_partition
+from protocol.errors import ErrorCode
+from protocol.messages.api import ApiKey
+from protocol.messages.cluster import FindCoordinatorRequest
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol.messages.producer_ids import InitProducerIdRequest
+from protocol.messages.topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    EndTxnRequest,
+)
+from protocol.types import TopicPartition
+from protocol.wire.record import NewRecord
+from protocol.wire.records import build_batch
+from protocol.wire.schema import Message
+from tests.sim.network import Network
+
+ANSWER_MS_MAX = 2_000
+"""After which a client gives a request up, and does not know what became of it."""
+
+GROUP, TRANSACTION = 0, 1
+"""What a coordinator is looked for (FindCoordinator's key types)."""
+
+PAUSE_MS = 20
+"""Before a client asks again."""
+
+Script = Generator[Message | int, Any, None]
+Asking = Generator[Message | int, Any, Any]
+"""A part of a script, which gives something back."""
+
+
+class Client:
+    """One script under way, against one broker."""
+
+    def __init__(self, network: Network, host: str, broker: Address, script: Script) -> None:
+        self.host = host
+        self.is_done = False
+        self.unanswered_count = 0
+        self._world = network.world(host)
+        self._peers = Peers(self._world, host, {1: broker})
+        self._script = script
+        self._go_on(None)
+
+    def _go_on(self, value: Any) -> None:
+        try:
+            step = self._script.send(value)
+        except StopIteration:
+            self.is_done = True
+            return
+        if isinstance(step, int):
+            self._world.later(step, lambda: self._go_on(None))
+            return
+        self.unanswered_count += 1
+        self._peers.ask(
+            1,
+            LinkKind.DATA,
+            step,
+            ApiKey(step.api_key).valid_versions[-1],
+            self._world.clock.monotonic_ms() + ANSWER_MS_MAX,
+            self._answered,
+            self._failed,
+        )
+
+    def _answered(self, answer: Any) -> None:
+        self.unanswered_count -= 1
+        self._go_on(answer)
+
+    def _failed(self, end: End) -> None:
+        self.unanswered_count -= 1
+        self._world.soon(self._go_on, None)
+
+
+def settled(request: Message, code_of: Any, *expected: ErrorCode) -> Asking:
+    """Ask until the answer's code is one of these (or NONE); returns the answer.
+
+    Whatever else comes must be retriable.
+    """
+    wanted = (ErrorCode.NONE, *expected)
+    while True:
+        answer = yield request
+        if answer is not None:
+            code = ErrorCode(code_of(answer))
+            if code in wanted:
+                return answer
+            assert code.retriable, f"{type(request).__name__}: {code!r}"
+        yield PAUSE_MS
+
+
+def topic_made(name: str, partitions: int, **configs: str) -> Asking:
+    """Make a topic; it may be there already, for an answer may be lost."""
+    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+    request = CreateTopicsRequest(topics=[topic], timeout_ms=ANSWER_MS_MAX)
+    yield from settled(
+        request, lambda answer: answer.topics[0].error_code, ErrorCode.TOPIC_ALREADY_EXISTS
+    )
+
+
+def coordinator_found(key: str, key_type: int) -> Asking:
+    """Ask who has the group or the transactional id: only that makes the coordinators' topics."""
+    request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
+    yield from settled(request, lambda answer: answer.coordinators[0].error_code)
+
+
+class Produced:
+    """What one idempotent producer has written, in its order, by partition."""
+
+    def __init__(self, name: str, topic: str, count: int) -> None:
+        self.name = name
+        self.values: dict[int, list[bytes]] = {}
+        self.offsets: dict[int, list[int]] = {}
+        self._topic = topic
+        self._count = count
+
+    def script(self, partition: int) -> Script:
+        """Write `count` records one after the other, each until it is acknowledged."""
+        producer_id, epoch = yield from producer_of(None)
+        for sequence in range(self._count):
+            value = f"{self.name}-{partition}-{sequence}".encode()
+            batch = batch_of(value, (producer_id, epoch, sequence))
+            answer = yield from written(self._topic, partition, batch, None)
+            self.values.setdefault(partition, []).append(value)
+            self.offsets.setdefault(partition, []).append(answer)
+
+
+def producer_of(transactional_id: str | None) -> Asking:
+    """A producer's id and epoch."""
+    request = InitProducerIdRequest(
+        transactional_id=transactional_id, transaction_timeout_ms=900_000
+    )
+    answer = yield from settled(request, lambda answer: answer.error_code)
+    return answer.producer_id, answer.producer_epoch
+
+
+def batch_of(
+    value: bytes, producer: tuple[int, int, int], *, is_transactional: bool = False
+) -> memoryview:
+    producer_id, epoch, sequence = producer
+    return memoryview(
+        build_batch(
+            [NewRecord(None, value, 1_000)],
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+            is_transactional=is_transactional,
+        )
+    )
+
+
+def written(topic: str, partition: int, batch: memoryview, transactional_id: str | None) -> Asking:
+    """Produce with acks=all until it is acknowledged; returns the offset, -1 if it was told to be
+    there already."""
+    data = [PartitionProduceData(index=partition, records=batch)]
+    request = ProduceRequest(
+        transactional_id=transactional_id,
+        acks=-1,
+        timeout_ms=ANSWER_MS_MAX,
+        topic_data=[TopicProduceData(name=topic, partition_data=data)],
+    )
+    answer = yield from settled(
+        request,
+        lambda answer: answer.responses[0].partition_responses[0].error_code,
+        ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+    )
+    return answer.responses[0].partition_responses[0].base_offset
+
+
+class Transacted:
+    """What one transactional producer has committed and aborted."""
+
+    def __init__(self, name: str, topic: str, partitions: int, outcomes: list[bool]) -> None:
+        self.name = name
+        self.committed: list[bytes] = []
+        self.aborted: list[bytes] = []
+        self._topic = topic
+        self._partitions = range(partitions)
+        self._outcomes = outcomes
+
+    def script(self) -> Script:
+        """One transaction after the other over all partitions, with the ends that are given."""
+        yield from coordinator_found(self.name, TRANSACTION)
+        producer_id, epoch = yield from producer_of(self.name)
+        for sequence, is_committed in enumerate(self._outcomes):
+            added = AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=self.name,
+                v3_and_below_producer_id=producer_id,
+                v3_and_below_producer_epoch=epoch,
+                v3_and_below_topics=[
+                    AddPartitionsToTxnTopic(name=self._topic, partitions=list(self._partitions))
+                ],
+            )
+            yield from settled(added, _first_of_added)
+            value = f"{self.name}-{sequence}".encode()
+            for partition in self._partitions:
+                batch = batch_of(value, (producer_id, epoch, sequence), is_transactional=True)
+                yield from written(self._topic, partition, batch, self.name)
+            ended = EndTxnRequest(
+                transactional_id=self.name,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                committed=is_committed,
+            )
+            yield from settled(ended, lambda answer: answer.error_code)
+            (self.committed if is_committed else self.aborted).append(value)
+
+
+def _first_of_added(answer: Any) -> int:
+    partitions = [
+        one.partition_error_code
+        for topic in answer.results_by_topic_v3_and_below
+        for one in topic.results_by_partition
+    ]
+    code: int = next((code for code in partitions if code), 0)
+    return code
+
+
+class Committed:
+    """Ever larger offsets of one group."""
+
+    def __init__(self, group: str, topic: str, count: int) -> None:
+        self.group = group
+        self.acknowledged = 0
+        self._topic = topic
+        self._count = count
+
+    def script(self) -> Script:
+        """Commit 1, 2, 3, ..., each until it is acknowledged."""
+        yield from coordinator_found(self.group, GROUP)
+        for offset in range(1, self._count + 1):
+            partition = OffsetCommitRequestPartition(
+                partition_index=0, committed_offset=offset, committed_metadata=""
+            )
+            topic = OffsetCommitRequestTopic(name=self._topic, partitions=[partition])
+            request = OffsetCommitRequest(group_id=self.group, topics=[topic])
+            yield from settled(request, lambda answer: answer.topics[0].partitions[0].error_code)
+            self.acknowledged = offset
+
+
+class Read:
+    """What a consumer has read of one partition, with its offsets."""
+
+    def __init__(self, topic: str, partition: int, isolation: IsolationLevel) -> None:
+        self.records: list[tuple[int, bytes]] = []
+        self.is_to_end = False
+        """Set it, and the script ends when all there is has been read."""
+        self.partition = partition
+        self.isolation = isolation
+        self._tp = TopicPartition(topic, partition)
+
+    def script(self) -> Script:
+        """Read on from the beginning."""
+        offset = 0
+        while True:
+            partition = FetchPartition(
+                partition=self._tp.partition, fetch_offset=offset, partition_max_bytes=1 << 20
+            )
+            request = FetchRequest(
+                max_wait_ms=100,
+                min_bytes=1,
+                isolation_level=self.isolation,
+                topics=[FetchTopic(topic=self._tp.topic, partitions=[partition])],
+            )
+            # What was asked for before may be answered with less than there is.
+            is_to_end = self.is_to_end
+            answer = yield from settled(
+                request,
+                lambda answer: answer.error_code or answer.responses[0].partitions[0].error_code,
+            )
+            data = answer.responses[0].partitions[0]
+            found = read_partition(self._tp, data, offset, self.isolation)
+            self.records += [(one.offset, bytes(one.value or b"")) for one in found.records]
+            offset = found.next_offset
+            end_offset = (
+                found.last_stable_offset
+                if self.isolation is IsolationLevel.READ_COMMITTED
+                else found.high_watermark
+            )
+            assert all(one.offset < end_offset for one in found.records), "read above the mark"
+            if is_to_end and offset >= end_offset:
+                return
+            yield 1

@@ -1,0 +1,171 @@
+"""S0: one whole broker with its clients, from one seed: what is acknowledged stays, once, in order.
+
+Idempotent and transactional producers, a group and consumers work while the broker is killed, loses
+its power, its links and the room on its disk. Then everything is mended, all of them come to their
+ends, and what stands in the partitions is held against what each of them was told.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from random import Random
+
+import pytest
+
+from broker.world import Address
+from protocol.client.fetch_core import IsolationLevel
+from tests.harness.seed import seeded
+from tests.sim.clients import Client, Committed, Produced, Read, Script, Transacted, topic_made
+from tests.sim.whole_brokers import HOST_PORT, WholeBroker, WholeCluster
+
+TOPIC = "t"
+PARTITIONS = 2
+RECORDS = 60
+TRANSACTIONS = 30
+COMMITS = 80
+SETTINGS = {"log.segment.bytes": 700, "offsets.topic.num.partitions": 2,
+            "transaction.state.log.num.partitions": 2, "offsets.topic.replication.factor": 1,
+            "transaction.state.log.replication.factor": 1}  # fmt: skip
+END_MS_MAX = 120_000
+
+
+class Life:
+    """The broker, its clients, and what becomes of them."""
+
+    def __init__(self, seed: str) -> None:
+        self.chance = Random(seed)
+        self.cluster = WholeCluster(seed, 1, SETTINGS)
+        self.node: WholeBroker = self.cluster.nodes[0]
+        self.clients: list[Client] = []
+        self.produced = [Produced(f"p{number}", TOPIC, RECORDS) for number in range(2)]
+        ends = [self.chance.random() < 0.6 for _ in range(TRANSACTIONS)]
+        self.transacted = Transacted("tx", TOPIC, PARTITIONS, ends)
+        self.committed = Committed("g", TOPIC, COMMITS)
+        self.readers = [
+            Read(TOPIC, partition, isolation)
+            for partition in range(PARTITIONS)
+            for isolation in IsolationLevel
+        ]
+
+    def run(self) -> None:
+        self.node.start()
+        making = self.client(topic_made(TOPIC, PARTITIONS))
+        self.cluster.run_until(lambda: making.is_done, END_MS_MAX, "the topic is made")
+        working = [
+            self.client(one.script(partition))
+            for one in self.produced
+            for partition in range(PARTITIONS)
+        ]
+        working += [self.client(one.script()) for one in (self.transacted, self.committed)]
+        reading = [self.client(one.script()) for one in self.readers]
+        for _ in range(self.chance.randint(6, 30)):
+            self.cluster.run_for(self.chance.randint(1, 150))
+            self.misbehave()
+        self.mend()
+        self.cluster.run_until(
+            lambda: all(one.is_done for one in working), END_MS_MAX, "all has been written"
+        )
+        for one in self.readers:
+            one.is_to_end = True
+        self.cluster.run_until(
+            lambda: all(one.is_done for one in reading), END_MS_MAX, "all has been read"
+        )
+        assert all(one.unanswered_count == 0 for one in self.clients)
+        self.judge()
+
+    def client(self, script: Script) -> Client:
+        host = f"c{len(self.clients)}"
+        made = Client(self.cluster.network, host, Address(self.node.host, HOST_PORT), script)
+        self.clients.append(made)
+        return made
+
+    def misbehave(self) -> None:
+        """One fault, or the end of one."""
+        chance, network, node = self.chance, self.cluster.network, self.node
+        if node.broker is None:
+            node.start()
+            return
+        client = chance.choice(self.clients)
+        match chance.choice(("kill", "power", "power", "lose", "cut", "heal", "full", "room")):
+            case "kill":
+                node.kill()
+            case "power":
+                node.cut_power(chance)
+            case "lose":
+                network.lose_links(client.host, node.host)
+            case "cut":
+                network.cut(*chance.sample([client.host, node.host], 2))
+            case "heal":
+                network.heal()
+            case "full":
+                node.disk.refuses = lambda path, operation: operation == "write"
+            case "room":
+                node.disk.refuses = None
+
+    def mend(self) -> None:
+        self.cluster.network.heal()
+        self.node.disk.refuses = None
+        if self.node.broker is None:
+            self.node.start()
+
+    def judge(self) -> None:
+        """What stands in each partition is what everybody was told."""
+        for partition in range(PARTITIONS):
+            everything, committed = (
+                {one.isolation: one.records for one in self.readers if one.partition == partition}[
+                    isolation
+                ]
+                for isolation in IsolationLevel
+            )
+            offsets = [offset for offset, _ in everything]
+            assert offsets == sorted(set(offsets))
+            standing = dict(everything)
+            for one in self.produced:
+                told = one.values[partition]
+                mine = [value for _, value in everything if value in set(told)]
+                assert mine == told, "lost, doubled or out of order"
+                for value, offset in zip(told, one.offsets[partition], strict=True):
+                    assert standing[offset] == value, "not where it was acknowledged"
+            ended = self.transacted
+            of_transactions = [value for _, value in committed if value.startswith(b"tx-")]
+            assert of_transactions == ended.committed, "not the transactions that were committed"
+            written = [value for _, value in everything if value.startswith(b"tx-")]
+            assert sorted(written) == sorted(ended.committed + ended.aborted)
+            outside = [value for _, value in everything if not value.startswith(b"tx-")]
+            assert [value for _, value in committed if not value.startswith(b"tx-")] == outside
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_what_is_acknowledged_stays_whatever_happens(number: int) -> None:
+    Life(str(seeded(f"one broker {number}").random())).run()
+
+
+@pytest.mark.slow
+def test_a_great_many_lives() -> None:
+    chance = seeded("one broker, many lives")
+    for _ in range(int(os.environ.get("MILLRACE_LIVES", "5000"))):
+        seed = str(chance.random())
+        print(seed)
+        Life(seed).run()
+
+
+DIGEST = """
+from tests.sim.test_one_broker import Life
+life = Life("the same")
+life.run()
+print(life.cluster.network.trace_digest)
+"""
+
+
+def test_one_seed_is_one_life_to_the_byte_under_two_hash_seeds() -> None:
+    digests = set()
+    for hash_seed in ("1", "2"):
+        environment = os.environ | {"PYTHONHASHSEED": hash_seed}
+        done = subprocess.run(
+            [sys.executable, "-c", DIGEST],
+            capture_output=True, text=True, check=True, env=environment, timeout=120,
+        )  # fmt: skip
+        digests.add(done.stdout.split()[-1])
+    assert len(digests) == 1
