@@ -28,7 +28,12 @@ from protocol.messages.api import ApiKey, response_class
 from protocol.messages.headers import decode_response_header, encode_request
 from protocol.messages.membership import EnvelopeRequest, EnvelopeResponse
 from protocol.messages.producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
-from protocol.messages.topics import CreateTopicsRequest, CreateTopicsResponse
+from protocol.messages.topics import (
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
 from protocol.types import NO_NODE
 from protocol.wire.schema import Message
 
@@ -109,6 +114,11 @@ class Orders:
 
                 request = AllocateProducerIdsRequest(broker_id=node_id, broker_epoch=broker_epoch)
                 return request, given
+            case DeleteTopicsRequest(topic_names=[_, *_] as names):
+                # The version in which it goes on knows them under another field.
+                states = [DeleteTopicState(name=name) for name in names]
+                newer = DeleteTopicsRequest(topics=states, timeout_ms=order.timeout_ms)
+                return newer, waiter.reply
             case Message():
                 return order, waiter.reply
         raise AssertionError(f"{type(order).__name__} is not passed on")

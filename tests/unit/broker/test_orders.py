@@ -1,0 +1,193 @@
+"""Orders on their way to the active controller."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from broker.cluster.orders import RETRY_MS, Orders
+from broker.config import InForce
+from broker.controller.active import ORDER_TIMEOUT_MS, Waiter
+from broker.controller.outcome import AllocateProducerIds, CreateOwnTopic
+from broker.interbroker.envelope import PASSED_ON
+from broker.metadata.image import OFFSETS_TOPIC
+from broker.sessions.peers import LinkKind
+from broker.world import End
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.api import ApiKey, request_class
+from protocol.messages.headers import decode_request_header, encode_response
+from protocol.messages.membership import EnvelopeResponse
+from protocol.messages.producer_ids import AllocateProducerIdsResponse
+from protocol.messages.topics import (
+    CreatableTopicResult,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
+from protocol.types import NO_NODE
+from tests.sim.world import SimWorld
+from tests.unit.storage.kit import broker_config
+
+ORDER = DeleteTopicsRequest(topic_names=["t"])
+
+
+class Scene:
+    """Broker 1, which passes its orders on to broker 2, and what becomes of them."""
+
+    def __init__(self, **settings: object) -> None:
+        self.world = SimWorld(1)
+        self.leader_id = 2
+        self.is_active = False
+        self.decided: list[Any] = []
+        self.asked: list[SimpleNamespace] = []
+        self.told: list[Any] = []
+        config = broker_config({key.replace("_", "."): one for key, one in settings.items()})
+        controller: Any = self
+        peers: Any = SimpleNamespace(ask=self._ask)
+        self.orders = Orders(controller, lambda: self.leader_id, peers, self.world, InForce(config))
+
+    def submit(self, order: Any, waiter: Waiter) -> None:
+        """The controller of this broker, once it is active."""
+        self.decided.append(order)
+        waiter.reply("decided here")
+
+    def _ask(self, node_id: int, kind: LinkKind, message: Any, *rest: Any) -> None:
+        answered, failed = rest[-2:]
+        self.asked.append(
+            SimpleNamespace(
+                node_id=node_id, kind=kind, message=message, answered=answered, failed=failed
+            )
+        )
+
+    def give(self, order: Any, host: str | None = "10.1.2.3") -> None:
+        def refused(error: ApiError) -> None:
+            self.told.append(error.code)
+
+        self.orders.submit(order, Waiter(self.told.append, refused, host))
+
+    def answer(self, response: Any, key: ApiKey) -> None:
+        frame = encode_response(response, key.valid_versions[-1], 0, key)
+        self.asked.pop().answered(EnvelopeResponse(response_data=frame[4:]))
+
+
+def unwrapped(envelope: Any) -> Any:
+    """The request in an envelope."""
+    header, position = decode_request_header(envelope.request_data)
+    cls = request_class(header.request_api_key)
+    return cls.decode(envelope.request_data, header.request_api_version, position)[0]
+
+
+def test_an_order_goes_in_an_envelope_with_its_clients_address() -> None:
+    scene = Scene()
+    scene.give(ORDER)
+    (asked,) = scene.asked
+    assert (asked.node_id, asked.kind) == (2, LinkKind.ORDERS)
+    assert asked.message.client_host_address == bytes([10, 1, 2, 3])
+    assert [state.name for state in unwrapped(asked.message).topics] == ["t"]
+    scene.answer(DeleteTopicsResponse(), ApiKey.DELETE_TOPICS)
+    assert scene.told == [DeleteTopicsResponse()]
+
+
+@pytest.mark.parametrize("key", PASSED_ON.values(), ids=lambda key: key.name)
+def test_no_order_loses_a_field_in_its_envelope(key: ApiKey) -> None:
+    """Clients speak older versions than brokers among themselves."""
+    last = key.valid_versions[-1]
+    old = {field.name for field in request_class(key).fields if field.until < last}
+    assert old <= {"topic_names"}, "no field of an older version is forgotten"
+
+
+def test_an_order_waits_while_nobody_decides_and_is_then_decided_here() -> None:
+    scene = Scene()
+    scene.leader_id = NO_NODE
+    scene.give(ORDER)
+    scene.world.run_for(10 * RETRY_MS)
+    assert (scene.asked, scene.told) == ([], [])
+    scene.is_active = True
+    scene.world.run_for(RETRY_MS)
+    assert (scene.decided, scene.told) == ([ORDER], ["decided here"])
+
+
+def test_nobody_waits_for_ever() -> None:
+    scene = Scene()
+    scene.leader_id = NO_NODE
+    scene.give(ORDER)
+    scene.world.run_for(ORDER_TIMEOUT_MS + RETRY_MS)
+    assert scene.told == [ErrorCode.REQUEST_TIMED_OUT]
+
+
+@pytest.mark.parametrize("end", [End.REFUSED, End.UNREACHABLE, End.UNRESOLVED])
+def test_what_has_gone_nowhere_is_passed_on_again(end: End) -> None:
+    scene = Scene()
+    scene.give(ORDER)
+    scene.asked.pop().failed(end)
+    scene.leader_id = 3
+    scene.world.run_for(RETRY_MS)
+    assert [asked.node_id for asked in scene.asked] == [3]
+    assert scene.told == []
+
+
+@pytest.mark.parametrize("end", [End.RESET, End.EOF, End.TIMED_OUT, End.CLOSED])
+def test_what_may_have_been_done_is_not_passed_on_again(end: End) -> None:
+    scene = Scene()
+    scene.give(ORDER)
+    scene.asked.pop().failed(end)
+    scene.world.run_for(ORDER_TIMEOUT_MS)
+    assert (scene.asked, scene.told) == ([], [ErrorCode.REQUEST_TIMED_OUT])
+
+
+def test_whoever_does_not_decide_is_asked_again_and_other_refusals_are_handed_on() -> None:
+    scene = Scene()
+    scene.give(ORDER)
+    scene.asked.pop().answered(EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER))
+    scene.world.run_for(RETRY_MS)
+    scene.asked.pop().answered(EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST))
+    scene.world.run_for(ORDER_TIMEOUT_MS)
+    assert (scene.asked, scene.told) == ([], [ErrorCode.INVALID_REQUEST])
+
+
+def test_no_more_orders_wait_than_are_allowed() -> None:
+    scene = Scene(max_pending_metadata_orders=3)
+    for _ in range(4):
+        scene.give(ORDER)
+    assert len(scene.asked) == 3
+    assert scene.told == [ErrorCode.REQUEST_TIMED_OUT]
+    scene.answer(DeleteTopicsResponse(), ApiKey.DELETE_TOPICS)
+    scene.give(ORDER)
+    assert len(scene.asked) == 3
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (ErrorCode.NONE, ErrorCode.NONE),
+        (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.NONE),
+        (ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.INVALID_REPLICATION_FACTOR),
+    ],
+)
+def test_a_topic_of_the_brokers_own_is_asked_for_with_its_settings(
+    code: ErrorCode, told: ErrorCode
+) -> None:
+    scene = Scene()
+    scene.give(CreateOwnTopic(OFFSETS_TOPIC), None)
+    envelope = scene.asked[0].message
+    assert envelope.client_host_address == b""
+    (topic,) = unwrapped(envelope).topics
+    assert {one.name: one.value for one in topic.configs}["cleanup.policy"] == "compact"
+    response = CreateTopicsResponse(
+        topics=[CreatableTopicResult(name=OFFSETS_TOPIC, error_code=code, configs=[])]
+    )
+    scene.answer(response, ApiKey.CREATE_TOPICS)
+    assert scene.told == [told]
+
+
+def test_producer_ids_are_asked_for_as_such() -> None:
+    scene = Scene()
+    scene.give(AllocateProducerIds(1, 7), None)
+    (asked,) = scene.asked
+    assert (asked.kind, asked.message.broker_id, asked.message.broker_epoch) == (
+        LinkKind.CONTROL, 1, 7,
+    )  # fmt: skip
+    asked.answered(AllocateProducerIdsResponse(producer_id_start=5_000, producer_id_len=1_000))
+    assert scene.told == [range(5_000, 6_000)]
