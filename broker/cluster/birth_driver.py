@@ -66,6 +66,11 @@ class BirthDriver:
         self._calls: dict[int, Call] = {}
         self._say_ms = 0
 
+    @property
+    def waits_for(self) -> list[int]:
+        """The brokers without whom it does not go on."""
+        return self._birth.waits_for
+
     def start(self) -> None:
         """Begin; a broker that is configured alone may be born when this returns."""
         self._say_ms = self._world.clock.monotonic_ms() + WAITING_SAID_MS

@@ -107,6 +107,11 @@ class QuorumDriver:
         return self.quorum.replica.epoch
 
     @property
+    def voter_ids(self) -> list[int]:
+        """Who votes, by the newest set in this node's log."""
+        return [key.node_id for key in self.quorum.replica.voters.latest]
+
+    @property
     def leader_id(self) -> int:
         """Who leads, as far as this node knows; NO_NODE if it does not."""
         return self.quorum.role.leader_id

@@ -113,8 +113,13 @@ class Broker:
         return Session(self.receptions[listener])
 
     @property
+    def joined(self) -> Metadata | None:
+        """The metadata of the cluster; None before the broker has joined it."""
+        return self._metadata
+
+    @property
     def metadata(self) -> Metadata:
-        """The metadata of the cluster, once the broker has joined it."""
+        """The metadata of the cluster, which the broker has joined."""
         assert self._metadata is not None, "not joined yet"
         return self._metadata
 

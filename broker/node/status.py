@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from broker.coordinators.txn_state import TxnState
 from protocol.status import PartState, PartStatus, Problem
+from protocol.types import NO_NODE
 
 if TYPE_CHECKING:
     from broker.node.broker import Broker
@@ -45,7 +46,7 @@ class BrokerStatus:
             started_at_ms=self._started_at_ms,
             now_ms=broker.clock.now_ms(),
             problems=problems,
-            details=self._details() if broker.is_serving else {},
+            details=self._quorum() | (self._details() if broker.is_serving else {}),
         )
 
     def _problems(self) -> tuple[Problem, ...]:
@@ -60,6 +61,22 @@ class BrokerStatus:
                 Problem("write_refused", f"{refused[1]}; producers retry until there is room")
             )
         return tuple(problems)
+
+    def _quorum(self) -> dict[str, object]:
+        """What this broker knows of its cluster, or for whom it waits to be one."""
+        joining = self._broker.joining
+        if joining is None:
+            return {}
+        metadata = self._broker.joined
+        if metadata is None:
+            return {"cluster_waits_for": joining.birth.waits_for}
+        leader_id = metadata.quorum.leader_id
+        return {
+            "controller_id": None if leader_id == NO_NODE else leader_id,
+            "controller_epoch": metadata.quorum.epoch,
+            "voters": metadata.quorum.voter_ids,
+            "metadata_offset": metadata.image.end_offset,
+        }
 
     def _details(self) -> dict[str, object]:
         broker = self._broker

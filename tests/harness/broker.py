@@ -40,7 +40,9 @@ class BrokerProcess:
         settings: Mapping[str, object] | None = None,
         node_id: int = 1,
         environment: Mapping[str, str] | None = None,
+        voters: Mapping[int, int] | None = None,
     ) -> None:
+        """`voters`: all brokers of a cluster of several, and where each has its BROKER listener."""
         self.folder = folder
         self.node_id = node_id
         self.settings = dict(settings or {})
@@ -53,6 +55,7 @@ class BrokerProcess:
         self.started_s = 0.0
         """How long the last start took until the broker was ready."""
         self._environment = dict(environment or {})
+        self._voters = dict(voters or {})
 
     @property
     def bootstrap(self) -> str:
@@ -71,6 +74,9 @@ class BrokerProcess:
 
     def settings_object(self) -> dict[str, Any]:
         """What the process reads from its settings descriptor."""
+        ports = {"HOST": self.host_port, "MILL": self.mill_port}
+        if self._voters:
+            ports["BROKER"] = self._voters[self.node_id]
         return {
             "part": f"broker-{self.node_id}",
             "node_id": self.node_id,
@@ -83,7 +89,11 @@ class BrokerProcess:
                     "advertised_host": "127.0.0.1",
                     "advertised_port": port,
                 }
-                for name, port in (("HOST", self.host_port), ("MILL", self.mill_port))
+                for name, port in ports.items()
+            },
+            "voters": {
+                str(node_id): {"host": "127.0.0.1", "port": port}
+                for node_id, port in self._voters.items()
             },
             "status": {"host": "127.0.0.1", "port": self.status_port},
             "settings": self.settings,

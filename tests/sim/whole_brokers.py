@@ -78,7 +78,7 @@ class WholeBroker:
     @property
     def metadata(self) -> Any:
         """What it knows of the cluster; None before it has joined."""
-        return None if self.broker is None else self.broker._metadata
+        return None if self.broker is None else self.broker.joined
 
     def kill(self) -> None:
         """The process ends; what it has written is in the page cache."""

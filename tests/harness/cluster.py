@@ -1,0 +1,60 @@
+"""Three real brokers of one cluster, each a process with a folder of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tests.harness.broker import BrokerProcess
+from tests.harness.ports import free_port
+from tests.harness.wait import wait_until
+
+DEADLINE_S = 30.0
+
+
+class ClusterProcesses:
+    """The brokers, started together."""
+
+    def __init__(
+        self, folder: Path, settings: Mapping[str, object] | None = None, size: int = 3
+    ) -> None:
+        ports = {node_id: free_port() for node_id in range(1, size + 1)}
+        self.brokers = {
+            node_id: BrokerProcess(folder, settings, node_id, voters=ports) for node_id in ports
+        }
+
+    @property
+    def running(self) -> list[BrokerProcess]:
+        return [one for one in self.brokers.values() if one.process is not None]
+
+    def details(self) -> list[Mapping[str, Any]]:
+        """What each running broker says of itself."""
+        return [one.status().details for one in self.running]
+
+    def controller_id(self) -> int | None:
+        """Whom all running brokers take for the controller, if they agree and it runs."""
+        named = {one.get("controller_id") for one in self.details()}
+        running = {one.node_id for one in self.running}
+        return named.pop() if len(named) == 1 and named <= running else None
+
+    def wait_for_controller(self) -> BrokerProcess:
+        """Wait until all running brokers follow one of them."""
+        controller_id = wait_until(self.controller_id, DEADLINE_S, "a controller")
+        assert controller_id is not None
+        return self.brokers[controller_id]
+
+    def __enter__(self) -> ClusterProcesses:
+        for one in self.brokers.values():
+            one.spawn()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for one in self.brokers.values():
+            one.kill9()
