@@ -64,6 +64,13 @@ class Asking(Protocol):
     def peer_host(self) -> str:
         """The client's address, without its port."""
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether its peer has said its last word, or it was closed from this side."""
+
+    def on_end(self, told: Callable[[], None]) -> None:
+        """Call once when it ends, from either side; the peer's last requests may come after it."""
+
     def answered(self) -> None:
         """One of its requests has its answer."""
 

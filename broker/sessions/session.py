@@ -69,6 +69,8 @@ class Session:
         self._is_stopping = False
         self._has_ended = False
         """Whether the peer has said its last word."""
+        self._told_of_end: list[Callable[[], None]] = []
+        """Who wants to hear of the end, until it has come."""
         self._is_mute = False
         """Whether no further answers leave: nobody takes them, or one in the middle is missing."""
         self._link: Link | None = None
@@ -132,6 +134,7 @@ class Session:
         if end is not End.EOF:
             self._is_mute = True
         self._has_ended = True
+        self._tell_of_end()
         self._work_off(self.link.left(), is_read=False)
 
     # Reading.
@@ -331,6 +334,21 @@ class Session:
     # Ending.
 
     @property
+    def has_ended(self) -> bool:
+        """Whether the peer has said its last word, or the session was closed."""
+        return self._has_ended or self.is_closed
+
+    def on_end(self, told: Callable[[], None]) -> None:
+        """Call once when the session ends; what the peer has sent before may be served after it."""
+        assert not self.has_ended, "nobody would be told"
+        self._told_of_end.append(told)
+
+    def _tell_of_end(self) -> None:
+        told_of_end, self._told_of_end = self._told_of_end, []
+        for told in told_of_end:
+            told()
+
+    @property
     def is_idle(self) -> bool:
         """Whether nothing is under way: then only the idle limit applies."""
         return self._pipeline.is_idle and not self.is_stalled and not self._has_frames
@@ -382,3 +400,4 @@ class Session:
         self.reception.sessions.account(self, -self._counted_bytes)
         self._counted_bytes = 0
         self.reception.sessions.release(self)
+        self._tell_of_end()

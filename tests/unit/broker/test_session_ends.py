@@ -127,6 +127,27 @@ def test_what_waits_in_line_is_done_and_answered(wire: Wire) -> None:
     assert wire.is_gone()
 
 
+def test_who_wants_to_hear_of_the_end_hears_it_once_and_before_the_last_request(wire: Wire) -> None:
+    heard: list[list[int]] = []
+    wire.session.on_end(lambda: heard.append(wire.numbers()))
+    wire.send(frame(METADATA, 0))
+    assert heard == [] and not wire.session.has_ended
+    # The first is still being served: its client is gone all the same.
+    wire.send(frame(METADATA, 1), ends=True)
+    assert heard == [[0]] and wire.session.has_ended
+    wire.answer(0)
+    wire.answer(1)
+    assert wire.is_gone()
+    assert len(heard) == 1
+
+
+def test_an_end_from_this_side_is_told_as_well(wire: Wire) -> None:
+    heard: list[bool] = []
+    wire.session.on_end(lambda: heard.append(wire.session.has_ended))
+    wire.session.close("over", is_logged=False)
+    assert heard == [True]
+
+
 def test_half_a_frame_at_the_end_is_no_request(wire: Wire) -> None:
     wire.send(frame(METADATA, 0)[:9], ends=True)
     assert wire.is_gone()
