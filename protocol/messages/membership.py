@@ -23,6 +23,10 @@ from protocol.wire.schema import (
 )
 
 
+OUR_TAGS = 10_000
+"""Tagged fields from here on are ours, in messages that are Kafka's (decision 0056)."""
+
+
 class RegistrationListener(Struct):
     """An address at which the broker can be reached; officially Listener."""
 
@@ -63,11 +67,12 @@ class BrokerRegistrationRequest(
 class BrokerRegistrationResponse(
     Message, api_key=ApiKey.BROKER_REGISTRATION, versions=(4, 4), flexible=0
 ):
-    """The broker epoch, -1 if refused."""
+    """The broker epoch, -1 if refused; then `error_message` says why, for whoever starts brokers."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()
     broker_epoch: int = int64(default=-1)
+    error_message: str | None = string(nullable=0, tag=OUR_TAGS, default=None)
 
 
 class BrokerHeartbeatRequest(Message, api_key=ApiKey.BROKER_HEARTBEAT, versions=(1, 1), flexible=0):
@@ -87,13 +92,18 @@ class BrokerHeartbeatRequest(Message, api_key=ApiKey.BROKER_HEARTBEAT, versions=
 class BrokerHeartbeatResponse(
     Message, api_key=ApiKey.BROKER_HEARTBEAT, versions=(1, 1), flexible=0
 ):
-    """What the broker may do; it serves nobody while it is fenced."""
+    """What the broker may do; it serves nobody while it is fenced.
+
+    `metadata_end_offset`: all that the controller had decided when it heard the broker stands below
+    it, and is committed. A broker that has replayed so far knows all that it is judged by.
+    """
 
     throttle_time_ms: int = int32()
     error_code: int = int16()
     is_caught_up: bool = boolean()
     is_fenced: bool = boolean(default=True)
     should_shut_down: bool = boolean()
+    metadata_end_offset: int = int64(tag=OUR_TAGS, default=-1)
 
 
 class UnregisterBrokerRequest(
