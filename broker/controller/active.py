@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from broker.controller.controller import Controller, ControllerInput
+from broker.controller.controller import Controller, ControllerInput, FromBrokers
 from broker.metadata.features import METADATA_LEVEL, METADATA_VERSION
 from broker.metadata.image import MetadataDelta, MetadataImage
 from broker.metadata.records import FeatureLevelRecord, MetadataRecord, encode_record
@@ -94,7 +94,7 @@ class ActiveController:
 
         The waiter may be answered before this returns. ImpossibleRecord for a fault of ours.
         """
-        if self._is_full(waiter.host):
+        if not isinstance(order, FromBrokers) and self._is_full(waiter.host):
             waiter.refused(ApiError(ErrorCode.REQUEST_TIMED_OUT, "too many orders wait; try again"))
             return None
         try:

@@ -11,15 +11,18 @@ from random import Random
 from typing import Any
 
 from broker.config import BrokerConfig
+from broker.controller.alter_partition import alter_partition
 from broker.controller.brokers import register_broker
 from broker.controller.config_changes import alter_fully, alter_incrementally
+from broker.controller.liveness import Dead, Heartbeat, bury, hear
 from broker.controller.outcome import (
     AllocateProducerIds,
     CreateOwnTopic,
     Outcome,
     RegisterBroker,
 )
-from broker.controller.producer_ids import allocate_producer_ids
+from broker.controller.producer_ids import allocate_block, allocate_producer_ids
+from broker.controller.registration import Registration, register, unregister
 from broker.controller.topics import (
     create_own_topic,
     create_partitions,
@@ -28,6 +31,8 @@ from broker.controller.topics import (
 )
 from broker.metadata.image import METADATA_TOPIC_ID, MetadataImage
 from protocol.messages.configs import AlterConfigsRequest, IncrementalAlterConfigsRequest
+from protocol.messages.membership import AlterPartitionRequest, UnregisterBrokerRequest
+from protocol.messages.producer_ids import AllocateProducerIdsRequest
 from protocol.messages.topics import (
     CreatePartitionsRequest,
     CreateTopicsRequest,
@@ -35,14 +40,25 @@ from protocol.messages.topics import (
 )
 from protocol.types import ZERO_UUID, Uuid, random_uuid
 
+FromBrokers = (
+    Registration
+    | Heartbeat
+    | Dead
+    | AlterPartitionRequest
+    | AllocateProducerIdsRequest
+    | RegisterBroker
+)
+"""What brokers cannot do without: no limit on orders holds it up. Each has a few under way."""
+
 ControllerInput = (
-    CreateTopicsRequest
+    FromBrokers
+    | CreateTopicsRequest
     | DeleteTopicsRequest
     | CreatePartitionsRequest
     | IncrementalAlterConfigsRequest
     | AlterConfigsRequest
     | CreateOwnTopic
-    | RegisterBroker
+    | UnregisterBrokerRequest
     | AllocateProducerIds
 )
 
@@ -59,6 +75,8 @@ class Controller:
 
     def handle(self, order: ControllerInput, image: MetadataImage, now_ms: int) -> Outcome[Any]:
         """Decide about one input against the image that includes everything decided before."""
+        if isinstance(order, FromBrokers):
+            return self._of_brokers(order, image)
         match order:
             case CreateTopicsRequest():
                 return create_topics(order, image, self.config, self._new_topic_id)
@@ -72,10 +90,25 @@ class Controller:
                 return alter_incrementally(order, image, self.config)
             case AlterConfigsRequest():
                 return alter_fully(order, image, self.config)
-            case RegisterBroker():
-                return register_broker(order, image)
+            case UnregisterBrokerRequest():
+                return unregister(order, image)
             case AllocateProducerIds():
                 return allocate_producer_ids(order, image)
+
+    def _of_brokers(self, order: FromBrokers, image: MetadataImage) -> Outcome[Any]:
+        match order:
+            case Registration():
+                return register(order.request, image, self.config, order.standing)
+            case Heartbeat():
+                return hear(order, image, self.config)
+            case Dead():
+                return bury(order, image, self.config)
+            case AlterPartitionRequest():
+                return alter_partition(order, image, self.config)
+            case AllocateProducerIdsRequest():
+                return allocate_block(order, image)
+            case RegisterBroker():
+                return register_broker(order, image)
 
     def _new_topic_id(self) -> Uuid:
         while True:

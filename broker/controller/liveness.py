@@ -22,7 +22,7 @@ from broker.controller.alter_partition import check_broker_epoch
 from broker.controller.outcome import Outcome
 from broker.controller.registration import fence, leads_nothing, stop, unfence
 from broker.metadata.image import BrokerImage, MetadataImage
-from broker.metadata.records import MetadataRecord
+from broker.metadata.records import MetadataRecord, NoOpRecord
 from protocol.messages.membership import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from protocol.types import NO_OFFSET, Uuid
 
@@ -222,7 +222,10 @@ class Liveness:
         elif session.unfenced_ms is None:
             session.unfenced_ms = now_ms
         response = BrokerHeartbeatResponse(
-            is_caught_up=is_caught_up, is_fenced=step.is_fenced, should_shut_down=step.may_stop
+            is_caught_up=is_caught_up,
+            is_fenced=step.is_fenced,
+            should_shut_down=step.may_stop,
+            metadata_end_offset=image.end_offset + len(step.records),
         )
         return Outcome(step.records, response)
 
@@ -276,3 +279,37 @@ def to_be_fenced(dead: Iterable[Dead], image: MetadataImage) -> list[Dead]:
         and broker.broker_epoch == one.broker_epoch
         and not broker.is_fenced
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """A BrokerHeartbeat as it has come in: by which link, and when, in lived ms.
+
+    `must_commit`: the answer must not leave before something is committed that was written after
+    the request had come, so that it is no answer of a controller who has been deposed.
+    """
+
+    request: BrokerHeartbeatRequest
+    liveness: Liveness
+    link: int
+    now_ms: int
+    must_commit: bool
+
+
+def hear(
+    heartbeat: Heartbeat, image: MetadataImage, config: BrokerConfig
+) -> Outcome[BrokerHeartbeatResponse]:
+    """Decide about a heartbeat; raises what `Liveness.heartbeat` raises."""
+    outcome = heartbeat.liveness.heartbeat(
+        heartbeat.request, image, config, heartbeat.link, heartbeat.now_ms
+    )
+    if outcome.records or not heartbeat.must_commit:
+        return outcome
+    return Outcome([NoOpRecord()], outcome.reply)
+
+
+def bury(dead: Dead, image: MetadataImage, config: BrokerConfig) -> Outcome[None]:
+    """Fence who is dead, if that is not done yet."""
+    if not to_be_fenced([dead], image):
+        return Outcome([], None)
+    return Outcome(fence(dead.node_id, image, config), None)

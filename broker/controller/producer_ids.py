@@ -6,9 +6,14 @@ there are enough ids for a thousand blocks a second over 290,000 years.
 
 from __future__ import annotations
 
+from broker.controller.alter_partition import check_broker_epoch
 from broker.controller.outcome import AllocateProducerIds, Outcome
 from broker.metadata.image import MetadataImage
 from broker.metadata.records import ProducerIdsRecord
+from protocol.messages.producer_ids import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+)
 
 PRODUCER_ID_BLOCK_SIZE = 1_000
 
@@ -21,3 +26,17 @@ def allocate_producer_ids(order: AllocateProducerIds, image: MetadataImage) -> O
         broker_id=order.node_id, broker_epoch=order.broker_epoch, next_producer_id=block.stop
     )
     return Outcome([record], block)
+
+
+def allocate_block(
+    request: AllocateProducerIdsRequest, image: MetadataImage
+) -> Outcome[AllocateProducerIdsResponse]:
+    """AllocateProducerIds, of another broker; raises what `check_broker_epoch` raises."""
+    check_broker_epoch(request.broker_id, request.broker_epoch, image)
+    order = AllocateProducerIds(request.broker_id, request.broker_epoch)
+    outcome = allocate_producer_ids(order, image)
+    block = outcome.reply
+    response = AllocateProducerIdsResponse(
+        producer_id_start=block.start, producer_id_len=len(block)
+    )
+    return Outcome(outcome.records, response)

@@ -34,9 +34,15 @@ from broker.metadata.records import (
     PartitionChangeRecord,
     RegisterBrokerRecord,
     UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
 )
 from protocol.errors import ApiError, ErrorCode
-from protocol.messages.membership import BrokerRegistrationRequest, BrokerRegistrationResponse
+from protocol.messages.membership import (
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
 from protocol.types import NO_NODE, Uuid, uuid_to_base64
 
 
@@ -53,6 +59,14 @@ class Standing:
     voter_directory: Uuid | None
 
 
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """A BrokerRegistration as it is to be decided."""
+
+    request: BrokerRegistrationRequest
+    standing: Standing
+
+
 def register(
     request: BrokerRegistrationRequest,
     image: MetadataImage,
@@ -62,7 +76,7 @@ def register(
     """BrokerRegistration. The same incarnation again gets the epoch it has, and changes nothing.
 
     Raises INCONSISTENT_CLUSTER_ID, DUPLICATE_BROKER_REGISTRATION while another incarnation may
-    live or holds one of the directories, INVALID_REQUEST for directories that no broker can have.
+    live, INVALID_REQUEST for directories that this broker cannot have, so that waiting is no use.
     """
     known = image.brokers.get(request.broker_id)
     _refuse_foreign(request, standing)
@@ -126,6 +140,26 @@ def unfence(node_id: int, image: MetadataImage, config: BrokerConfig) -> Sequenc
             if differs(partition, changed):
                 records.append(changed)
     return records
+
+
+def unregister(
+    request: UnregisterBrokerRequest, image: MetadataImage
+) -> Outcome[UnregisterBrokerResponse]:
+    """UnregisterBroker: forget one that will not come back; its replicas stay assigned to it.
+
+    Raises BROKER_ID_NOT_REGISTERED, and INVALID_REQUEST for one in service, which would end for it.
+    """
+    node_id = request.broker_id
+    broker = image.brokers.get(node_id)
+    if broker is None:
+        raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"no broker {node_id} is registered")
+    if not broker.is_fenced:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"broker {node_id} at {_addresses(broker)} is in service: stop it first",
+        )
+    record = UnregisterBrokerRecord(broker_id=node_id, broker_epoch=broker.broker_epoch)
+    return Outcome([record], UnregisterBrokerResponse())
 
 
 def leads_nothing(node_id: int, image: MetadataImage) -> bool:
@@ -197,7 +231,7 @@ def _refuse_directories(
         both = [one for one in request.log_dirs if one in other.directory_ids]
         if both and other.node_id != request.broker_id:
             raise ApiError(
-                ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+                ErrorCode.INVALID_REQUEST,
                 f"directory {uuid_to_base64(both[0])} belongs to broker {other.node_id} at "
                 f"{_addresses(other)}; broker {request.broker_id} at {here} has a copy of it and "
                 "must start with a folder of its own",
@@ -205,7 +239,7 @@ def _refuse_directories(
     wanted = standing.voter_directory
     if wanted is not None and wanted not in request.log_dirs:
         raise ApiError(
-            ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+            ErrorCode.INVALID_REQUEST,
             f"broker {request.broker_id} is a voter with directory {uuid_to_base64(wanted)}, but "
             f"at {here} it has directory {uuid_to_base64(request.log_dirs[0])}: its folder was "
             "emptied or exchanged. Bring the old one back, or take the voter out and add it anew",

@@ -22,7 +22,6 @@ from protocol.wire.schema import (
     uuid_,
 )
 
-
 OUR_TAGS = 10_000
 """Tagged fields from here on are ours, in messages that are Kafka's (decision 0056)."""
 
@@ -67,7 +66,7 @@ class BrokerRegistrationRequest(
 class BrokerRegistrationResponse(
     Message, api_key=ApiKey.BROKER_REGISTRATION, versions=(4, 4), flexible=0
 ):
-    """The broker epoch, -1 if refused; then `error_message` says why, for whoever starts brokers."""
+    """The broker epoch; -1 if refused, and `error_message` says why, for whoever starts it."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

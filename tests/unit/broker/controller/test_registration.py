@@ -94,7 +94,7 @@ def test_a_foreign_cluster_is_refused_with_both_named() -> None:
 
 def test_a_copied_directory_is_refused_with_both_named() -> None:
     error = refused(registration(4, directories=[disk(TWO)]), image_of(partition()))
-    assert error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    assert error.code is ErrorCode.INVALID_REQUEST
     for side in (uuid_to_base64(disk(TWO)), "broker 2", "broker 4", "broker-4:9094"):
         assert side in error.message
 
@@ -102,7 +102,7 @@ def test_a_copied_directory_is_refused_with_both_named() -> None:
 def test_a_voter_with_an_emptied_directory_is_refused_with_both_named() -> None:
     standing = replace(DEAD, voter_directory=disk(ONE))
     error = refused(registration(ONE, directories=[OTHER_DISK]), image_of(partition()), standing)
-    assert error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    assert error.code is ErrorCode.INVALID_REQUEST
     assert uuid_to_base64(disk(ONE)) in error.message
     assert uuid_to_base64(OTHER_DISK) in error.message
     assert registered(registration(ONE), image_of(partition()), standing).brokers[ONE].is_fenced

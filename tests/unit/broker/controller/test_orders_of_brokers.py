@@ -1,0 +1,152 @@
+"""What brokers ask of the controller, through the one door: decided in line, never held up."""
+
+from random import Random
+
+import pytest
+
+from broker.controller.active import ActiveController, Limits, Waiter
+from broker.controller.controller import Controller
+from broker.controller.liveness import Dead, Heartbeat, Liveness
+from broker.controller.outcome import AllocateProducerIds
+from broker.controller.registration import Registration, Standing
+from broker.metadata.features import METADATA_LEVEL, METADATA_VERSION
+from broker.metadata.image import MetadataImage
+from broker.metadata.records import FeatureLevelRecord, NoOpRecord, decode_record
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.membership import (
+    AlterPartitionRequest,
+    AlterPartitionRequestPartition,
+    AlterPartitionRequestTopic,
+    BrokerHeartbeatRequest,
+    BrokerState,
+    UnregisterBrokerRequest,
+)
+from protocol.messages.producer_ids import AllocateProducerIdsRequest
+from protocol.wire.records import iterate_records
+from tests.unit.broker.controller.kit import (
+    CLUSTER,
+    CONFIG,
+    NODES,
+    ONE,
+    THREE,
+    TOPIC_ID,
+    TWO,
+    after,
+    image_of,
+    one_of,
+    partition,
+    registration,
+)
+
+CONTROLLER = Controller(CONFIG, Random(7))
+LINK = 4
+
+
+def heartbeat(image: MetadataImage, node_id: int, *, must_commit: bool) -> Heartbeat:
+    request = BrokerHeartbeatRequest(
+        broker_id=node_id,
+        broker_epoch=image.brokers[node_id].broker_epoch,
+        current_metadata_offset=image.end_offset - 1,
+    )
+    return Heartbeat(request, Liveness(ONE), LINK, 0, must_commit)
+
+
+def refusal(order: object, image: MetadataImage) -> ErrorCode:
+    with pytest.raises(ApiError) as refused:
+        CONTROLLER.handle(order, image, 0)  # type: ignore[arg-type]  # any order
+    return refused.value.code
+
+
+def test_a_registration_is_judged_by_its_standing() -> None:
+    image = image_of(partition())
+    dead, live = (Standing(CLUSTER, is_live, voter_directory=None) for is_live in (False, True))
+    outcome = CONTROLLER.handle(Registration(registration(TWO), dead), image, 0)
+    assert outcome.reply.broker_epoch == image.end_offset
+    assert refusal(Registration(registration(TWO), live), image) is (
+        ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    )
+
+
+def test_a_heartbeat_that_must_be_committed_writes_what_changes_nothing() -> None:
+    image = image_of(partition())
+    quiet = CONTROLLER.handle(heartbeat(image, TWO, must_commit=False), image, 0)
+    assert not quiet.records
+    strict = CONTROLLER.handle(heartbeat(image, TWO, must_commit=True), image, 0)
+    assert strict.records == [NoOpRecord()]
+    assert strict.reply == quiet.reply
+    assert strict.reply.metadata_end_offset == image.end_offset
+
+
+def test_a_heartbeat_that_changes_something_writes_only_that() -> None:
+    image = image_of(partition(), active=(ONE, THREE))
+    outcome = CONTROLLER.handle(heartbeat(image, TWO, must_commit=True), image, 0)
+    assert NoOpRecord() not in outcome.records
+    assert not after(image, outcome.records).brokers[TWO].is_fenced
+    assert outcome.reply.metadata_end_offset == image.end_offset + len(outcome.records)
+
+
+def test_the_dead_are_fenced_once_and_only_under_their_own_epoch() -> None:
+    image = image_of(partition())
+    dead = Dead(ONE, image.brokers[ONE].broker_epoch)
+    fenced = after(image, CONTROLLER.handle(dead, image, 0).records)
+    assert fenced.brokers[ONE].is_fenced and one_of(fenced).leader == TWO
+    assert CONTROLLER.handle(dead, fenced, 0).records == []
+    assert CONTROLLER.handle(Dead(ONE, 99), image, 0).records == []
+
+
+def test_a_proposal_for_the_in_sync_replicas_is_decided() -> None:
+    image = image_of(partition())
+    one = AlterPartitionRequestPartition(
+        partition_index=0,
+        leader_epoch=5,
+        partition_epoch=7,
+        new_isr_with_epochs=[BrokerState(broker_id=one) for one in (ONE, TWO)],
+    )
+    request = AlterPartitionRequest(
+        broker_id=ONE,
+        broker_epoch=0,
+        topics=[AlterPartitionRequestTopic(topic_id=TOPIC_ID, partitions=[one])],
+    )
+    outcome = CONTROLLER.handle(request, image, 0)
+    assert one_of(after(image, outcome.records)).in_sync_replicas == (ONE, TWO)
+
+
+def test_a_block_of_ids_is_for_a_broker_that_is_registered() -> None:
+    image = image_of(partition())
+    request = AllocateProducerIdsRequest(broker_id=TWO, broker_epoch=1)
+    outcome = CONTROLLER.handle(request, image, 0)
+    assert (outcome.reply.producer_id_start, outcome.reply.producer_id_len) == (0, 1_000)
+    assert after(image, outcome.records).next_producer_id == 1_000
+    request.broker_epoch = 0
+    assert refusal(request, image) is ErrorCode.STALE_BROKER_EPOCH
+
+
+def test_only_a_broker_out_of_service_is_forgotten() -> None:
+    image = image_of(partition((ONE, TWO)), active=(ONE, TWO))
+    assert refusal(UnregisterBrokerRequest(broker_id=TWO), image) is ErrorCode.INVALID_REQUEST
+    assert refusal(UnregisterBrokerRequest(broker_id=9), image) is (
+        ErrorCode.BROKER_ID_NOT_REGISTERED
+    )
+    outcome = CONTROLLER.handle(UnregisterBrokerRequest(broker_id=THREE), image, 0)
+    left = after(image, outcome.records)
+    assert sorted(left.brokers) == [ONE, TWO]
+    assert one_of(left).replicas == NODES
+
+
+def test_what_brokers_cannot_do_without_is_not_held_up_by_orders() -> None:
+    level = FeatureLevelRecord(name=METADATA_VERSION, feature_level=METADATA_LEVEL)
+    image = after(image_of(partition()), [level])
+    active = ActiveController(CONTROLLER, Limits(1, 1), image)
+    replies: list[object] = []
+    refused: list[ErrorCode] = []
+    waiter = Waiter(replies.append, lambda error: refused.append(error.code))
+    end_offset = image.end_offset
+    assert active.decide(AllocateProducerIds(ONE, 0), waiter, end_offset, 0, 0)
+    assert active.decide(AllocateProducerIds(ONE, 0), waiter, end_offset + 1, 0, 0) is None
+    assert refused == [ErrorCode.REQUEST_TIMED_OUT]
+    order = heartbeat(image, TWO, must_commit=True)
+    batch = active.decide(order, waiter, end_offset + 1, 0, 0)
+    assert batch is not None
+    assert [decode_record(one.value) for one in iterate_records(batch)] == [NoOpRecord()]
+    # It is answered behind what it stands behind.
+    assert replies == []
