@@ -7,14 +7,26 @@ before its own.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from broker.alarm import Alarm
 from broker.cluster.quorum_driver import QuorumDriver
 from broker.controller.active import ActiveController, Limits, Waiter
 from broker.controller.controller import Controller, ControllerInput
 from broker.metadata.image import MetadataImage
-from broker.quorum.ready import RoleChange, Won
+from broker.quorum.ready import Following, RoleChange, Won
 from broker.world import World
 from protocol.errors import ApiError, ErrorCode
+
+
+class Keeper(Protocol):
+    """Who keeps what an active controller knows besides the log, for as long as it is active."""
+
+    def began(self, image: MetadataImage, predecessor: int | None) -> None:
+        """This node's controller acts from here on; `predecessor` led before, None if unknown."""
+
+    def lost(self) -> None:
+        """It acts no longer."""
 
 
 class ControllerDriver:
@@ -30,6 +42,8 @@ class ControllerDriver:
         self._alarm = Alarm(world, self._on_time)
         self._won: Won | None = None
         self._active: ActiveController | None = None
+        self._predecessor: int | None = None
+        self.keeper: Keeper | None = None
 
     @property
     def is_active(self) -> bool:
@@ -58,6 +72,10 @@ class ControllerDriver:
         active, self._active, self._won = self._active, None, None
         if active is not None:
             active.lose()
+            if self.keeper is not None:
+                self.keeper.lost()
+        if isinstance(role, Following):
+            self._predecessor = role.leader_id
         if isinstance(role, Won):
             self._won = role
             self.moved(image)
@@ -71,6 +89,8 @@ class ControllerDriver:
             batch = active.begin(self._quorum.end_offset, self._clock.now_ms())
             if batch is not None:
                 self._propose(active, batch)
+            if self.keeper is not None:
+                self.keeper.began(image, self._predecessor)
 
     def unwritten(self, end_offset: int, error: Exception) -> None:
         """The disk did not take what was to stand at the offset and above."""

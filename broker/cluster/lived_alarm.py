@@ -33,6 +33,11 @@ class LivedAlarm:
         """What has been lived so far."""
         return self._lived.at(self._world.clock.monotonic_ms())
 
+    @property
+    def stall_count(self) -> int:
+        """How often the process has stood still, as far as it has been noticed."""
+        return self._lived.stall_count
+
     def set(self, deadline_ms: int | None) -> None:
         """Call at this time, and not at the one before; None: not at all."""
         self._deadline_ms = deadline_ms

@@ -43,6 +43,8 @@ class Metadata:
         """How an order gets to whoever decides; a node that is alone decides itself."""
         self.role_changed: Callable[[RoleChange], None] = lambda role: None
         """Hears of roles before the controller does."""
+        self.image_moved: Callable[[MetadataImage], None] = lambda image: None
+        """Hears whenever the image has moved, behind the controller."""
         self._refusal: Exception | None = None
         self._is_serving = False
         loader.moved = self._moved
@@ -137,5 +139,6 @@ class Metadata:
 
     def _moved(self, image: MetadataImage) -> None:
         self.controller.moved(image)
+        self.image_moved(image)
         if self._is_serving:
             self.snapshotter.moved(image)

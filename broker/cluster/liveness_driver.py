@@ -1,0 +1,242 @@
+"""Keeps the active controller's sessions: connections of brokers, probes, and the time between.
+
+Floor: cluster. The rules are `controller/liveness`'s; a `Liveness` begins with each epoch in which
+this node's controller acts, and ends with it. Its time is lived time, and after a stall of this
+process the sockets are read before anybody is judged. The controller's own node is a broker like
+the others, but for its link, which cannot break.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import count
+from typing import Any, Protocol
+
+from broker.cluster.controller_driver import ControllerDriver
+from broker.cluster.lived_alarm import LivedAlarm
+from broker.cluster.probes import Probes
+from broker.controller.active import Waiter
+from broker.controller.liveness import Dead, Heartbeat, Liveness, Probe, Verdict
+from broker.controller.registration import Registration, Standing
+from broker.metadata.image import BrokerImage, MetadataImage
+from broker.quorum.voters import ReplicaKey
+from broker.sessions.reception import BROKER_LISTENER
+from broker.world import Address, World
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.membership import (
+    BrokerHeartbeatRequest,
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+)
+
+OWN_LINK = 0
+"""By which the controller's own node is connected."""
+
+RETRY_MS = 250
+"""Before a broker is fenced once more that the disk did not let be fenced."""
+
+
+class Connection(Protocol):
+    """A session of another broker, as far as its end matters."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its peer has said its last word."""
+
+    def on_end(self, told: Callable[[], None]) -> None:
+        """Call once when it ends."""
+
+
+def broker_address(broker: BrokerImage) -> Address | None:
+    """Where a registered broker listens for others; None if it does not say."""
+    address = broker.listeners.get(BROKER_LISTENER)
+    return None if address is None else Address(*address)
+
+
+class LivenessDriver:
+    """One node's; it keeps nothing while another node has the controller."""
+
+    def __init__(
+        self,
+        own_id: int,
+        cluster_id: str,
+        controller: ControllerDriver,
+        voters: Callable[[], Iterable[ReplicaKey]],
+        probes: Probes,
+        world: World,
+    ) -> None:
+        self._own_id = own_id
+        self._cluster_id = cluster_id
+        self._controller = controller
+        self._voters = voters
+        self._probes = probes
+        self._world = world
+        self._alarm = LivedAlarm(world, self._on_time)
+        self._liveness: Liveness | None = None
+        self._image = MetadataImage()
+        self._numbers = count(OWN_LINK + 1)
+        self._links: dict[Connection, int] = {}
+        self._nodes: dict[int, int] = {}
+        """By link: whoever has said there who it is."""
+        self._unburied: list[Dead] = []
+        self._retry_ms: int | None = None
+        controller.keeper = self
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the controller of this node acts, so that brokers may register here."""
+        return self._liveness is not None
+
+    def stop(self) -> None:
+        """Judge nobody any more."""
+        self.lost()
+
+    # What the controller says.
+
+    def began(self, image: MetadataImage, predecessor: int | None) -> None:
+        """Everybody in service has a full session, and is probed."""
+        self._image = image
+        liveness = self._liveness = Liveness(self._own_id)
+        for probe in liveness.took_over(image, predecessor, self._alarm.now_ms):
+            self._start(probe)
+        self._arm()
+
+    def lost(self) -> None:
+        """What is known of the brokers is another controller's affair from here on."""
+        self._liveness = None
+        self._unburied.clear()
+        self._retry_ms = None
+        self._alarm.set(None)
+
+    def moved(self, image: MetadataImage) -> None:
+        """The image has moved."""
+        self._image = image
+
+    # What brokers ask; None is the connection of the controller's own node.
+
+    def register(
+        self, request: BrokerRegistrationRequest, connection: Connection | None, waiter: Waiter
+    ) -> None:
+        """Decide about a registration; from its answer on the broker counts as connected."""
+        liveness = self._liveness
+        if liveness is None or _is_over(connection):
+            waiter.refused(_unheard(connection))
+            return
+        node_id = request.broker_id
+        link = self._link_of(connection, node_id)
+        voter = next((one for one in self._voters() if one.node_id == node_id), None)
+        standing = Standing(
+            self._cluster_id,
+            liveness.is_live(node_id, self._alarm.now_ms),
+            None if voter is None else voter.directory_id,
+        )
+
+        def registered(response: BrokerRegistrationResponse) -> None:
+            if liveness is self._liveness:
+                self._registered(request, link, response.broker_epoch)
+            waiter.reply(response)
+
+        self._controller.submit(
+            Registration(request, standing), Waiter(registered, waiter.refused, waiter.host)
+        )
+
+    def heartbeat(
+        self, request: BrokerHeartbeatRequest, connection: Connection | None, waiter: Waiter
+    ) -> None:
+        """Decide about a heartbeat; it is answered when something is committed that was written
+        since, for a controller that was deposed must keep nobody in service."""
+        liveness = self._liveness
+        if liveness is None or _is_over(connection):
+            waiter.refused(_unheard(connection))
+            return
+        link = self._link_of(connection, request.broker_id)
+        must_commit = len(list(self._voters())) > 1
+        now_ms = self._alarm.now_ms
+        self._controller.submit(Heartbeat(request, liveness, link, now_ms, must_commit), waiter)
+        self._arm()
+
+    # Inside.
+
+    def _registered(self, request: BrokerRegistrationRequest, link: int, broker_epoch: int) -> None:
+        liveness, broker = self._liveness, self._image.brokers.get(request.broker_id)
+        if liveness is None or broker is None or broker.broker_epoch != broker_epoch:
+            return
+        liveness.registered(broker, self._alarm.now_ms)
+        if link == OWN_LINK or link in self._nodes:
+            liveness.connected(broker.node_id, broker.incarnation_id, link)
+        self._arm()
+
+    def _link_of(self, connection: Connection | None, node_id: int) -> int:
+        if connection is None:
+            return OWN_LINK
+        link = self._links.get(connection)
+        if link is None:
+            link = self._links[connection] = next(self._numbers)
+            connection.on_end(partial(self._ended, connection))
+        self._nodes[link] = node_id
+        return link
+
+    def _ended(self, connection: Connection) -> None:
+        link = self._links.pop(connection)
+        node_id = self._nodes.pop(link)
+        if self._liveness is not None:
+            probe = self._liveness.closed(node_id, link, self._alarm.now_ms)
+            if probe is not None:
+                self._start(probe)
+            self._arm()
+
+    def _start(self, probe: Probe) -> None:
+        broker = self._image.brokers.get(probe.node_id)
+        address = None if broker is None else broker_address(broker)
+        self._probes.start(address, partial(self._probed, self._liveness, probe))
+
+    def _probed(self, liveness: Liveness | None, probe: Probe, verdict: Verdict) -> None:
+        if liveness is None or liveness is not self._liveness:
+            return
+        dead = liveness.probed(probe, verdict, self._alarm.now_ms)
+        if dead is not None:
+            self._bury(dead)
+        self._arm()
+
+    def _on_time(self) -> None:
+        liveness, now_ms = self._liveness, self._alarm.now_ms
+        assert liveness is not None, "the alarm goes with the sessions"
+        again: list[Dead] = []
+        if self._retry_ms is not None and self._retry_ms <= now_ms:
+            self._retry_ms = None
+            again, self._unburied = self._unburied, []
+        for dead in [*liveness.dead(now_ms), *again]:
+            # Whoever has come back since is not dead.
+            if not liveness.is_live(dead.node_id, now_ms):
+                self._bury(dead)
+        self._arm()
+
+    def _bury(self, dead: Dead) -> None:
+        def refused(error: ApiError) -> None:
+            if error.code is not ErrorCode.NOT_CONTROLLER:
+                self._unburied.append(dead)
+                self._retry_ms = self._alarm.now_ms + RETRY_MS
+
+        self._controller.submit(dead, Waiter(_nothing, refused))
+
+    def _arm(self) -> None:
+        if self._liveness is None:
+            return
+        deadlines = (self._liveness.next_deadline_ms, self._retry_ms)
+        self._alarm.set(min((one for one in deadlines if one is not None), default=None))
+
+
+def _is_over(connection: Connection | None) -> bool:
+    return connection is not None and connection.has_ended
+
+
+def _unheard(connection: Connection | None) -> ApiError:
+    if _is_over(connection):
+        # What a process that is gone has left in its socket is no sign of its life.
+        return ApiError(ErrorCode.NETWORK_EXCEPTION, "the connection has ended")
+    return ApiError(ErrorCode.NOT_CONTROLLER, "this node is not the controller")
+
+
+def _nothing(reply: Any) -> None:
+    """Whoever is fenced is not told."""

@@ -1,0 +1,20 @@
+"""Answers to other brokers that leave when what they tell of is committed and in force.
+
+Floor: interbroker.
+"""
+
+from __future__ import annotations
+
+from broker.controller.active import Waiter
+from broker.sessions.call import Call
+from broker.sessions.dispatch import refusal
+from protocol.errors import ApiError
+
+
+def waiter_of(call: Call) -> Waiter:
+    """Whoever has made a call, as one who waits for a decision; a refusal stands in the answer."""
+
+    def refused(error: ApiError) -> None:
+        call.answer(refusal(call.api_key, error))
+
+    return Waiter(call.answer, refused)

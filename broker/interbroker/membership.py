@@ -1,0 +1,48 @@
+"""What other brokers ask of the active controller to belong to the cluster.
+
+Floor: interbroker. A broker that asks while this node is not the controller hears NOT_CONTROLLER in
+the answer's own field, and looks for another.
+"""
+
+from __future__ import annotations
+
+from broker.cluster.controller_driver import ControllerDriver
+from broker.cluster.liveness_driver import LivenessDriver
+from broker.interbroker.answers import waiter_of
+from broker.sessions.call import Call
+from broker.sessions.dispatch import Handler
+from protocol.messages.api import ApiKey
+from protocol.messages.membership import BrokerHeartbeatRequest, BrokerRegistrationRequest
+from protocol.messages.producer_ids import AllocateProducerIdsRequest
+
+
+class BrokerHandlers:
+    """Registration, heartbeats, blocks of producer ids."""
+
+    def __init__(self, liveness: LivenessDriver, controller: ControllerDriver) -> None:
+        self._liveness = liveness
+        self._controller = controller
+
+    def register(self, call: Call, request: BrokerRegistrationRequest) -> None:
+        """BrokerRegistration."""
+        self._liveness.register(request, call.session, waiter_of(call))
+
+    def heartbeat(self, call: Call, request: BrokerHeartbeatRequest) -> None:
+        """BrokerHeartbeat."""
+        self._liveness.heartbeat(request, call.session, waiter_of(call))
+
+    def allocate_producer_ids(self, call: Call, request: AllocateProducerIdsRequest) -> None:
+        """AllocateProducerIds."""
+        self._controller.submit(request, waiter_of(call))
+
+
+def membership_handlers(
+    liveness: LivenessDriver, controller: ControllerDriver
+) -> dict[ApiKey, Handler]:
+    """By API, what brokers are answered on BROKER."""
+    handlers = BrokerHandlers(liveness, controller)
+    return {
+        ApiKey.BROKER_REGISTRATION: handlers.register,
+        ApiKey.BROKER_HEARTBEAT: handlers.heartbeat,
+        ApiKey.ALLOCATE_PRODUCER_IDS: handlers.allocate_producer_ids,
+    }
