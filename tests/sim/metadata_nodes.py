@@ -37,7 +37,7 @@ from broker.metrics.warnings import Warnings
 from broker.quorum.quorum import Quorum
 from broker.quorum.ready import RoleChange, Won
 from broker.quorum.voters import ReplicaKey, Voter, VoterSet
-from broker.sessions.dispatch import Dispatcher
+from broker.sessions.dispatch import Dispatcher, Handler
 from broker.sessions.peers import Peers
 from broker.sessions.reception import BROKER_LISTENER, Reception
 from broker.sessions.session import Session
@@ -45,7 +45,7 @@ from broker.sessions.sessions import Sessions
 from broker.storage.log_manager import LogManager
 from broker.world import Address
 from protocol.errors import ApiError
-from protocol.messages.api import BETWEEN_BROKERS
+from protocol.messages.api import BETWEEN_BROKERS, ApiKey
 from protocol.types import Uuid
 from protocol.wire.records import read_header
 from tests.sim.disk import SimDisk
@@ -145,7 +145,7 @@ class MetadataNode:
 
     def _listen(self, world: SimWorld, config: Any, messenger: LinkMessenger) -> None:
         settings = InForce(config)
-        handlers = quorum_handlers(messenger)
+        handlers = self.handlers(messenger)
         metrics = Metrics(world.turn_ns, world.clock)
         reception = Reception(
             BROKER_LISTENER,
@@ -165,6 +165,10 @@ class MetadataNode:
         )
         at: Listener = config.listeners[BROKER_LISTENER]
         world.listen(BROKER_LISTENER, at, lambda: Session(reception)).open()
+
+    def handlers(self, messenger: LinkMessenger) -> dict[ApiKey, Handler]:
+        """What other nodes are answered; called once in a life, before anything happens."""
+        return dict(quorum_handlers(messenger))
 
     def _drop(self, log: MetadataLog, logs: LogManager, offset: int) -> None:
         """Drop what the log no longer begins with, as housekeeping would, at once."""
@@ -227,7 +231,7 @@ class MetadataCluster:
         ids = range(1, size + 1)
         self.voters = VoterSet(Voter(key_of(node_id)) for node_id in ids)
         self.addresses = {node_id: Address(f"n{node_id}", PORT) for node_id in ids}
-        self.nodes = [MetadataNode(self, node_id) for node_id in ids]
+        self.nodes = [self.node(node_id) for node_id in ids]
         self.committed: dict[int, bytes] = {}
         """Offset -> the batch that is committed there."""
         self.leaders: dict[int, int] = {}
@@ -237,6 +241,10 @@ class MetadataCluster:
         self.refused_count = 0
         for node in self.nodes:
             node.start()
+
+    def node(self, node_id: int) -> MetadataNode:
+        """One of them."""
+        return MetadataNode(self, node_id)
 
     @property
     def running(self) -> list[MetadataNode]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -25,6 +25,8 @@ FRAME_BYTES_MAX = 1 << 20
 WINDOW_BYTES = 256 << 10
 """What the kernels of both sides hold of one direction before the sender has to wait."""
 CONNECT_MS_MAX = int(CONNECT_S_MAX * 1000)
+PING_MS = 500
+"""How often both kernels of a link see whether the other is still there."""
 TRY_AGAIN_MS = 1_000
 """After that an unanswered SYN is sent again."""
 
@@ -48,6 +50,7 @@ class Network:
         self.chance = Random(f"network {seed}")
         self.mix = mix or Mix()
         self.is_over = False
+        self.held: list[Callable[[], object]] | None = None
         self.cuts: set[tuple[str, str]] = set()
         """(from, to): nothing sent that way arrives."""
         self.no_way: set[tuple[str, str]] = set()
@@ -63,6 +66,7 @@ class Network:
         self._life_count = 0
         self._trace = hashlib.sha256()
         self._seed = seed
+        self.timeline.later(self, PING_MS, self._ping)
 
     # Hosts.
 
@@ -83,6 +87,19 @@ class Network:
         for link in self._end_life(host):
             if link.other is not None:
                 link.way.put(End.RESET)
+
+    def freeze(self, host: str) -> None:
+        """The process stands still; its kernel takes links and what comes on them."""
+        self._lives[host].freeze()
+
+    def thaw(self, host: str) -> None:
+        """It goes on, and reads what has come behind what was due."""
+        world = self._lives[host]
+        world.thaw()
+        for link in list(self._links):
+            if link.world is world:
+                link.go_on()
+        world.settle()
 
     def cut_power(self, host: str) -> None:
         """The whole machine is silent, until a new life begins on it."""
@@ -127,6 +144,22 @@ class Network:
         """Whether what is sent that way arrives."""
         way = (source, target)
         return not (way in self.cuts or way in self.no_way or target in self.powerless)
+
+    def _ping(self) -> None:
+        now_ms = self.timeline.clock.monotonic_ms()
+        for link in list(self._links):
+            other = link.other
+            if other is None:
+                continue
+            if not (self.is_open(link.host, other.host) and self.is_open(other.host, link.host)):
+                if now_ms - link.heard_ms >= SILENCE_MS_MAX:
+                    link.fail(End.TIMED_OUT)
+                continue
+            link.heard_ms = now_ms
+            if other.world.is_over and not other.way.is_busy:
+                # The machine is back, and its kernel knows nothing of the link.
+                link.arrived(End.RESET)
+        self.timeline.later(self, PING_MS, self._ping)
 
     # Dials.
 
@@ -175,7 +208,11 @@ class Network:
         )
         self._links[other] = None
         link.other, other.other = other, link
-        other.stand()
+        # The kernel accepts; the process hears of it in its next turn, if it has one.
+        if world.held is None:
+            other.stand()
+        else:
+            world.soon(other.stand)
         link.world.later(self.delay_ms(), link.stand)
 
     # The seed.
@@ -210,6 +247,11 @@ class Way:
         self._unacknowledged: deque[int] = deque()
         """When each was sent that has arrived, but of which the sender has not heard."""
         self.size_bytes = 0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is still to arrive."""
+        return bool(self._queue)
 
     def put(self, sent: bytes | End) -> None:
         network = self._network
@@ -286,6 +328,8 @@ class SimLink:
         self.host = host
         self.other: SimLink | None = None
         self.way = Way(network, self)
+        self.heard_ms = network.timeline.clock.monotonic_ms()
+        """When its kernel last knew that the other one was there."""
         self._network = network
         self._receiver = receiver
         self._frames = FrameBuffer(FRAME_BYTES_MAX)
@@ -325,8 +369,15 @@ class SimLink:
         if self._is_standing:
             self._unread.append(end)
             self._read()
+        elif self.world.held is not None:
+            self.world.soon(self._tell, end)
         else:
             self._tell(end)
+
+    def go_on(self) -> None:
+        """The process has stood still, and reads on."""
+        if self._is_standing:
+            self._read()
 
     def _break(self) -> None:
         self._is_broken = self._is_mute = True
@@ -338,7 +389,9 @@ class SimLink:
         self._unread.clear()
 
     def _read(self) -> None:
-        while self._unread and not (self.is_paused or self.is_closed or self.world.is_over):
+        while self._unread and not (
+            self.is_paused or self.is_closed or self.world.is_over or self.world.held is not None
+        ):
             sent = self._unread.popleft()
             if isinstance(sent, End):
                 self._is_mute = self._is_mute or sent is not End.EOF

@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import NoReturn, Protocol, TypeVar
 
@@ -36,6 +37,10 @@ class Life(Protocol):
     def is_over(self) -> bool:
         """Whether it has ended, so that nothing it wanted happens any more."""
 
+    @property
+    def held(self) -> list[Callable[[], object]] | None:
+        """What happens only when it goes on; None unless it stands still."""
+
 
 class SimCall:
     """A call that is to come, unless it is cancelled."""
@@ -49,6 +54,10 @@ class SimCall:
 
     def cancel(self) -> None:
         self.is_cancelled = True
+
+    def run(self) -> None:
+        if not self.is_cancelled:
+            self.call()
 
 
 class Timeline:
@@ -74,7 +83,9 @@ class Timeline:
         """One turn of the loop: what it brings for the next one waits."""
         for _ in range(len(self._soon)):
             life, call, args = self._soon.popleft()
-            if not life.is_over:
+            if life.held is not None:
+                life.held.append(partial(call, *args))
+            elif not life.is_over:
                 call(*args)
 
     def settle(self) -> None:
@@ -90,8 +101,11 @@ class Timeline:
             due_ms, _, planned = heapq.heappop(self._later)
             if not (planned.is_cancelled or planned.life.is_over):
                 self.clock.advance(max(due_ms - self.clock.monotonic_ms(), 0))
-                planned.call()
-                self.settle()
+                if planned.life.held is not None:
+                    planned.life.held.append(planned.run)
+                else:
+                    planned.call()
+                    self.settle()
         self.clock.advance(end_ms - self.clock.monotonic_ms())
 
 
@@ -171,6 +185,7 @@ class SimWorld:
         self.clock = self.timeline.clock
         self.chance = Random(seed)
         self.is_over = False
+        self.held: list[Callable[[], object]] | None = None
         self.job_ms: tuple[int, int] | None = None
         """How long a job takes; None: no time at all."""
         self.jobs_chance = Random(f"jobs {seed}")
@@ -210,6 +225,18 @@ class SimWorld:
         raise Died(f"the broker would end: {reason}")
 
     # What the test does.
+
+    def freeze(self) -> None:
+        """The process stands still, as under SIGSTOP; its kernel does not."""
+        self.held = []
+
+    def thaw(self) -> None:
+        """It goes on: first with what was due, in its order, as a loop with its timers."""
+        held, self.held = self.held or [], None
+        for call in held:
+            if not self.is_over:
+                call()
+        self.settle()
 
     def turn(self) -> None:
         """One turn of the loop: what it brings for the next one waits."""

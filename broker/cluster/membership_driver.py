@@ -1,0 +1,256 @@
+"""Drives a broker's membership: requests to the active controller, wherever that is, and time.
+
+Floor: cluster. `membership` decides; here its requests go over the link CONTROL, or directly to the
+controller of this node. The same way, `ask_controller`, is open to all of this node that have to
+ask the active controller something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from broker.cluster.controller_driver import ControllerDriver
+from broker.cluster.lived_alarm import LivedAlarm
+from broker.cluster.liveness_driver import LivenessDriver, broker_address
+from broker.cluster.membership import (
+    ANSWER_TIMEOUT_MS,
+    HEARTBEAT_MS,
+    Ask,
+    Effect,
+    Fenced,
+    MayStop,
+    Membership,
+    Refused,
+    Registered,
+    Unfenced,
+)
+from broker.controller.active import Waiter
+from broker.metadata.image import BrokerImage, MetadataImage
+from broker.quorum.ready import Following, RoleChange, Won
+from broker.sessions.dispatch import refusal
+from broker.sessions.peers import LinkKind, Peers
+from broker.world import End, World
+from protocol.errors import ApiError
+from protocol.messages.api import ApiKey
+from protocol.messages.membership import (
+    AlterPartitionRequest,
+    BrokerHeartbeatRequest,
+    BrokerRegistrationRequest,
+)
+from protocol.messages.producer_ids import AllocateProducerIdsRequest
+from protocol.types import NO_LEADER_EPOCH, NO_NODE
+from protocol.wire.schema import Message
+
+
+class Told(Protocol):
+    """Who lives by the broker's place in the cluster."""
+
+    def registered(self, broker_epoch: int) -> None:
+        """Under which epoch the metadata mean this process; `ready` is to follow."""
+
+    def unfenced(self) -> None:
+        """The broker is in service."""
+
+    def fenced(self) -> None:
+        """It was in service, and is not any more."""
+
+    def may_stop(self) -> None:
+        """Nobody counts on it any more."""
+
+    def refused(self, text: str) -> None:
+        """This process must end, and why."""
+
+
+class MembershipDriver:
+    """One process's."""
+
+    def __init__(
+        self,
+        request: BrokerRegistrationRequest,
+        told: Told,
+        controller: ControllerDriver,
+        liveness: LivenessDriver,
+        peers: Peers,
+        world: World,
+    ) -> None:
+        self._membership = Membership(request)
+        self._own_id = request.broker_id
+        self._told = told
+        self._controller = controller
+        self._liveness = liveness
+        self._peers = peers
+        self._world = world
+        self._leader_id = NO_NODE
+        self._alarm = LivedAlarm(world, self._on_time)
+        self._stall_count = 0
+        self._brokers: dict[int, BrokerImage] = {}
+        """Whom the metadata name, as the links know it."""
+
+    @property
+    def may_read(self) -> bool:
+        """Whether what this broker leads may be told to readers. It may have been deposed without
+        knowing it: see `membership`."""
+        self._notice_stall()
+        return self._membership.may_read(self._world.clock.monotonic_ms())
+
+    # What happens.
+
+    def role(self, role: RoleChange) -> None:
+        """The quorum has elected this node, or another, or nobody."""
+        if isinstance(role, Won):
+            self._leader_id = self._own_id
+        else:
+            self._leader_id = role.leader_id if isinstance(role, Following) else NO_NODE
+        epoch = role.epoch if self._leader_id != NO_NODE else NO_LEADER_EPOCH
+        self._perform(self._membership.controller(self._leader_id, epoch, self._now_ms()))
+
+    def moved(self, image: MetadataImage) -> None:
+        """The image has moved."""
+        self._follow_brokers(image)
+        stopping = [
+            one.node_id
+            for one in image.brokers.values()
+            if one.is_stopping and not one.is_fenced and one.node_id != self._own_id
+        ]
+        own = image.brokers.get(self._own_id)
+        self._perform(
+            self._membership.replayed(image.end_offset, own, len(stopping), self._now_ms())
+        )
+
+    def link_ended(self, node_id: int, kind: LinkKind, end: End) -> None:
+        """A link of this broker has ended, or could not be made."""
+        if kind is LinkKind.CONTROL:
+            self._perform(self._membership.link_lost(node_id, self._now_ms()))
+
+    def ready(self) -> None:
+        """This broker can serve."""
+        self._perform(self._membership.ready(self._now_ms()))
+
+    def want_stop(self) -> None:
+        """This broker wants to stop."""
+        self._perform(self._membership.stop(self._now_ms()))
+
+    def stop(self) -> None:
+        """Say nothing more."""
+        self._alarm.stop()
+
+    # Asking the active controller.
+
+    def ask_controller(
+        self,
+        request: Message,
+        version: int,
+        answered: Callable[[Any], None],
+        failed: Callable[[End], None],
+    ) -> None:
+        """Ask whoever leads the quorum; one of the two is called once, not before this returns.
+
+        The answer may be NOT_CONTROLLER. UNRESOLVED: nobody is known to lead. Whoever asks again
+        waits a while first.
+        """
+        self._ask(self._leader_id, request, version, answered, failed)
+
+    def _ask(
+        self,
+        node_id: int,
+        request: Message,
+        version: int,
+        answered: Callable[[Any], None],
+        failed: Callable[[End], None],
+    ) -> None:
+        world = self._world
+        if node_id == NO_NODE:
+            world.soon(failed, End.UNRESOLVED)
+        elif node_id == self._own_id:
+            world.soon(self._ask_here, request, answered)
+        else:
+            deadline_ms = world.clock.monotonic_ms() + ANSWER_TIMEOUT_MS
+            self._peers.ask(
+                node_id, LinkKind.CONTROL, request, version, deadline_ms, answered, failed
+            )
+
+    def _ask_here(self, request: Message, answered: Callable[[Any], None]) -> None:
+        def refused(error: ApiError) -> None:
+            answered(refusal(request.api_key, error))
+
+        waiter = Waiter(answered, refused)
+        match request:
+            case BrokerRegistrationRequest():
+                self._liveness.register(request, None, waiter)
+            case BrokerHeartbeatRequest():
+                self._liveness.heartbeat(request, None, waiter)
+            case AlterPartitionRequest() | AllocateProducerIdsRequest():
+                self._controller.submit(request, waiter)
+            case _:
+                raise AssertionError(f"{type(request).__name__} is not asked of a controller")
+
+    # Inside.
+
+    def _now_ms(self) -> int:
+        """The monotonic time, once it is known whether this process stood still before it."""
+        self._notice_stall()
+        return self._world.clock.monotonic_ms()
+
+    def _notice_stall(self) -> None:
+        # The reading notices it.
+        _ = self._alarm.now_ms
+        if self._alarm.stall_count != self._stall_count:
+            self._stall_count = self._alarm.stall_count
+            self._perform(self._membership.stalled(self._world.clock.monotonic_ms()))
+
+    def _on_time(self) -> None:
+        self._perform(self._membership.tick(self._now_ms()))
+
+    def _follow_brokers(self, image: MetadataImage) -> None:
+        """Let the links know which processes the metadata name, and where they listen."""
+        for node_id, broker in image.brokers.items():
+            known = self._brokers.get(node_id)
+            address = broker_address(broker)
+            if node_id == self._own_id or broker is known or address is None:
+                continue
+            self._brokers[node_id] = broker
+            self._peers.registered(node_id, broker.incarnation_id, address)
+        for node_id in [one for one in self._brokers if one not in image.brokers]:
+            del self._brokers[node_id]
+            self._peers.unregistered(node_id)
+
+    def _perform(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Ask(number, node_id, message):
+                    self._send(number, node_id, message)
+                case Registered(broker_epoch):
+                    self._told.registered(broker_epoch)
+                case Unfenced():
+                    self._told.unfenced()
+                case Fenced():
+                    self._told.fenced()
+                case MayStop():
+                    self._told.may_stop()
+                case Refused(text):
+                    self._told.refused(text)
+        self._arm()
+
+    def _send(self, number: int, node_id: int, message: Message) -> None:
+        def failed(end: End) -> None:
+            is_late = end is End.TIMED_OUT
+            self._perform(self._membership.failed(number, is_late, self._now_ms()))
+
+        self._ask(
+            node_id,
+            message,
+            ApiKey(message.api_key).valid_versions[-1],
+            partial(self._answered, number),
+            failed,
+        )
+
+    def _answered(self, number: int, answer: Any) -> None:
+        self._perform(self._membership.answered(number, answer, self._now_ms()))
+
+    def _arm(self) -> None:
+        now_ms, deadline_ms = self._world.clock.monotonic_ms(), self._membership.next_deadline_ms
+        # Without a deadline too: only who waits for a turn notices that he stood still.
+        left_ms = HEARTBEAT_MS if deadline_ms is None else max(deadline_ms - now_ms, 0)
+        self._alarm.set(self._alarm.now_ms + left_ms)

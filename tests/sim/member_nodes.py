@@ -1,0 +1,235 @@
+"""Nodes that belong to a cluster: metadata nodes that register, send heartbeats, and judge each
+other where they have the controller.
+
+`MemberCluster` watches what must hold at every commit: the epochs of an id's registrations rise,
+and one that has ended never comes back into service.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from broker.cluster.leader_watcher import LeaderWatcher
+from broker.cluster.liveness_driver import LivenessDriver
+from broker.cluster.membership_driver import MembershipDriver
+from broker.cluster.messenger import LinkMessenger
+from broker.cluster.probes import Probes
+from broker.controller.outcome import CreateOwnTopic
+from broker.interbroker.membership import membership_handlers
+from broker.interbroker.partitions import partition_handlers
+from broker.metadata.image import MetadataImage
+from broker.quorum.ready import RoleChange
+from broker.sessions.dispatch import Handler
+from broker.sessions.peers import LinkKind
+from broker.sessions.reception import BROKER_LISTENER
+from broker.world import End
+from protocol.messages.api import ApiKey
+from protocol.messages.membership import BrokerRegistrationRequest, RegistrationListener
+from protocol.types import Uuid
+from tests.sim.metadata_nodes import (
+    CLUSTER_ID,
+    PORT,
+    MetadataCluster,
+    MetadataNode,
+    key_of,
+)
+
+
+@dataclass
+class Life:
+    """One process, as a broker: what it was told of its place."""
+
+    incarnation_id: Uuid
+    node: MemberNode
+    broker_epoch: int | None = None
+    may_stop: bool = False
+    refusal: str = ""
+
+    def registered(self, broker_epoch: int) -> None:
+        assert self.broker_epoch is None, "registered twice"
+        self.broker_epoch = broker_epoch
+        self.node.membership.ready()
+
+    def unfenced(self) -> None:
+        self.node.told("unfenced")
+
+    def fenced(self) -> None:
+        self.node.told("fenced")
+
+    def may_stop_now(self) -> None:
+        self.may_stop = True
+
+    def refused(self, text: str) -> None:
+        self.refusal = text
+        # The process would end.
+        self.node.world.later(0, self.node.kill)
+
+
+class MemberNode(MetadataNode):
+    """One node, with all that its place in the cluster takes."""
+
+    def __init__(self, cluster: MemberCluster, node_id: int) -> None:
+        super().__init__(cluster, node_id)
+        self.members = cluster
+        self.life: Life | None = None
+        self.heard: list[tuple[int, str]] = []
+        """When it was told what, over all its lives."""
+
+    def handlers(self, messenger: LinkMessenger) -> dict[ApiKey, Handler]:
+        cluster, metadata = self.members, self.metadata
+        assert metadata is not None
+        world = self.world = cluster.network._lives[self.host]
+        peers = messenger._peers
+        probes = Probes(world)
+        driver = metadata.quorum
+        watcher = LeaderWatcher(world, probes, peers.address_of, driver.leader_dead)
+        messenger.leader_answered = watcher.answered
+        cluster.incarnations += 1
+        incarnation_id = Uuid(int=0xABC000 + cluster.incarnations)
+        life = self.life = Life(incarnation_id, self)
+        request = BrokerRegistrationRequest(
+            broker_id=self.node_id,
+            cluster_id=CLUSTER_ID,
+            incarnation_id=incarnation_id,
+            listeners=[RegistrationListener(name=BROKER_LISTENER, host=self.host, port=PORT)],
+            log_dirs=[key_of(self.node_id).directory_id],
+        )
+        self.liveness = LivenessDriver(
+            self.node_id,
+            CLUSTER_ID,
+            metadata.controller,
+            lambda: driver.quorum.replica.voters.latest,
+            probes,
+            world,
+        )
+        self.membership = MembershipDriver(
+            request, Placed(life), metadata.controller, self.liveness, peers, world
+        )
+
+        def link_ended(node_id: int, kind: LinkKind, end: End) -> None:
+            watcher.link_ended(node_id, kind, end)
+            self.membership.link_ended(node_id, kind, end)
+
+        def role(role: RoleChange) -> None:
+            watcher.role(role)
+            self.membership.role(role)
+
+        def moved(image: MetadataImage) -> None:
+            cluster.check(image)
+            self.liveness.moved(image)
+            self.membership.moved(image)
+
+        peers._on_end = link_ended
+        metadata.role_changed = role
+        metadata.image_moved = moved
+        return {
+            **super().handlers(messenger),
+            **membership_handlers(self.liveness, metadata.controller),
+            **partition_handlers(metadata.controller),
+        }
+
+    def told(self, what: str) -> None:
+        self.heard.append((self.members.now_ms, what))
+
+    @property
+    def is_in_service(self) -> bool:
+        """Whether this very process is, as it knows itself."""
+        own = None if self.metadata is None else self.metadata.image.brokers.get(self.node_id)
+        return (
+            own is not None
+            and self.life is not None
+            and own.incarnation_id == self.life.incarnation_id
+            and not own.is_fenced
+        )
+
+
+class Placed:
+    """What the driver calls, told to a life."""
+
+    def __init__(self, life: Life) -> None:
+        self.registered = life.registered
+        self.unfenced = life.unfenced
+        self.fenced = life.fenced
+        self.may_stop = life.may_stop_now
+        self.refused = life.refused
+
+
+class MemberCluster(MetadataCluster):
+    """Three nodes that belong together."""
+
+    def __init__(self, seed: str) -> None:
+        self.incarnations = 0
+        self.epochs: dict[int, dict[int, Uuid]] = {}
+        """By id, the epochs under which it was registered, in their order, and by whom."""
+        self._unfenced: set[tuple[int, int]] = set()
+        super().__init__(seed)
+
+    def node(self, node_id: int) -> MemberNode:
+        return MemberNode(self, node_id)
+
+    @property
+    def members(self) -> list[MemberNode]:
+        return [node for node in self.nodes if isinstance(node, MemberNode)]
+
+    @property
+    def now_ms(self) -> int:
+        return self.network.timeline.clock.monotonic_ms()
+
+    def check(self, image: MetadataImage) -> None:
+        """What must hold in every image of every node."""
+        for node_id, broker in image.brokers.items():
+            known = self.epochs.setdefault(node_id, {})
+            of = known.setdefault(broker.broker_epoch, broker.incarnation_id)
+            assert of == broker.incarnation_id, "an epoch belongs to one incarnation"
+            assert len(set(known.values())) == len(known), (
+                f"an incarnation of broker {node_id} was registered twice: {known}"
+            )
+
+    def image(self) -> MetadataImage:
+        """What the controller knows."""
+        active = self.active()
+        assert active is not None and active.metadata is not None, "nobody decides"
+        return active.metadata.image
+
+    def in_service(self) -> set[int]:
+        """Whom the controller has in service; nobody while nobody decides."""
+        if self.active() is None:
+            return set()
+        return {one.node_id for one in self.image().brokers.values() if not one.is_fenced}
+
+    def pass_until(self, condition: Any, limit_ms: int, what: str) -> int:
+        """Let time pass until the condition holds; how long that took, to 5 ms."""
+        began_ms = self.now_ms
+        while not condition():
+            assert self.now_ms - began_ms < limit_ms, f"not after {limit_ms} ms: {what}"
+            self.network.timeline.run_for(5)
+        return self.now_ms - began_ms
+
+    def settle(self) -> None:
+        """Until all that run are in service, and know it."""
+        self.pass_until(
+            lambda: (
+                len(self.running) == len(self.nodes)
+                and self.in_service() == {one.node_id for one in self.nodes}
+                and all(one.is_in_service and one.membership.may_read for one in self.members)
+            ),
+            10_000,
+            f"all in service: {[one.life for one in self.members]}",
+        )
+
+    def follower(self) -> MemberNode:
+        """One that has no controller."""
+        active = self.active()
+        return next(one for one in self.members if one is not active and one.metadata)
+
+    def leader(self) -> MemberNode:
+        active = self.active()
+        assert isinstance(active, MemberNode)
+        return active
+
+    def make_topic(self) -> None:
+        """A topic of which each node has a replica."""
+        metadata = self.leader().metadata
+        assert metadata is not None
+        metadata.submit(CreateOwnTopic("logs"), lambda code: None, lambda error: None)
