@@ -15,17 +15,20 @@ from broker.cluster.liveness_driver import LivenessDriver
 from broker.cluster.membership_driver import MembershipDriver
 from broker.cluster.messenger import LinkMessenger
 from broker.cluster.probes import Probes
-from broker.controller.outcome import CreateOwnTopic
 from broker.interbroker.membership import membership_handlers
 from broker.interbroker.partitions import partition_handlers
 from broker.metadata.image import MetadataImage
 from broker.quorum.ready import RoleChange
 from broker.sessions.dispatch import Handler
-from broker.sessions.peers import LinkKind
+from broker.sessions.peers import LinkKind, Peers
 from broker.sessions.reception import BROKER_LISTENER
 from broker.world import End
 from protocol.messages.api import ApiKey
-from protocol.messages.membership import BrokerRegistrationRequest, RegistrationListener
+from protocol.messages.membership import (
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+    RegistrationListener,
+)
 from protocol.types import Uuid
 from tests.sim.metadata_nodes import (
     CLUSTER_ID,
@@ -228,8 +231,32 @@ class MemberCluster(MetadataCluster):
         assert isinstance(active, MemberNode)
         return active
 
-    def make_topic(self) -> None:
-        """A topic of which each node has a replica."""
-        metadata = self.leader().metadata
-        assert metadata is not None
-        metadata.submit(CreateOwnTopic("logs"), lambda code: None, lambda error: None)
+
+class Stranger:
+    """Another process that registers under the id of a node, with a copy of its directory."""
+
+    def __init__(self, cluster: MemberCluster, node_id: int) -> None:
+        self._cluster = cluster
+        self._world = cluster.network.world(f"stranger of {node_id}")
+        self._peers = Peers(self._world, "stranger", cluster.addresses)
+        self._request = BrokerRegistrationRequest(
+            broker_id=node_id,
+            cluster_id=CLUSTER_ID,
+            incarnation_id=Uuid(int=0xBAD),
+            log_dirs=[key_of(node_id).directory_id],
+        )
+
+    def register(self) -> BrokerRegistrationResponse:
+        """What the controller says."""
+        answers: list[BrokerRegistrationResponse] = []
+        self._peers.ask(
+            self._cluster.leader().node_id,
+            LinkKind.CONTROL,
+            self._request,
+            4,
+            self._cluster.now_ms + 5_000,
+            answers.append,
+            lambda end: None,
+        )
+        self._cluster.pass_until(lambda: bool(answers), 1_000, "an answer")
+        return answers[0]

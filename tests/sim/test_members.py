@@ -1,6 +1,13 @@
 """Who belongs to the cluster: registration, heartbeats and verdicts over a network with faults."""
 
-from tests.sim.member_nodes import MemberCluster
+from broker.cluster.membership import HEARTBEAT_MS, READ_LEASE_MS, STOP_HEARTBEAT_MS
+from broker.controller.liveness import RECONNECT_MS, SESSION_TIMEOUT_MS
+from broker.real.dialling import SILENCE_MS_MAX
+from broker.world import End
+from protocol.errors import ErrorCode
+from protocol.messages.membership import AlterPartitionRequest, AlterPartitionResponse
+from protocol.types import uuid_to_base64
+from tests.sim.member_nodes import MemberCluster, Stranger
 
 
 def settled(seed: str) -> MemberCluster:
@@ -30,3 +37,179 @@ def test_a_killed_broker_is_out_of_service_at_once() -> None:
     dead.start()
     cluster.settle()
     assert len(cluster.epochs[dead.node_id]) == 2
+
+
+def test_a_host_without_power_is_out_of_service_when_its_silence_is_noticed() -> None:
+    cluster = settled("power")
+    dead = cluster.follower()
+    dead.cut_power(cluster.chance)
+    took_ms = cluster.pass_until(
+        lambda: dead.node_id not in cluster.in_service(), 4_000, "it is fenced"
+    )
+    assert SILENCE_MS_MAX <= took_ms <= SILENCE_MS_MAX + RECONNECT_MS + 600
+    dead.start()
+    cluster.settle()
+
+
+def test_a_frozen_broker_keeps_its_place_for_a_session_and_gets_it_back() -> None:
+    cluster = settled("frozen")
+    frozen = cluster.follower()
+    cluster.network.freeze(frozen.host)
+    took_ms = cluster.pass_until(
+        lambda: frozen.node_id not in cluster.in_service(), 11_000, "it is fenced"
+    )
+    assert SESSION_TIMEOUT_MS - HEARTBEAT_MS <= took_ms <= SESSION_TIMEOUT_MS + 300
+    cluster.network.thaw(frozen.host)
+    assert not frozen.membership.may_read
+    cluster.settle()
+    assert [what for _, what in frozen.heard] == ["unfenced", "fenced", "unfenced"]
+    assert len(cluster.epochs[frozen.node_id]) == 1
+
+
+def test_a_broker_that_is_cut_off_is_fenced_and_comes_back_when_the_cut_is_healed() -> None:
+    cluster = settled("cut off")
+    lost, leader = cluster.follower(), cluster.leader()
+    for way in ((lost.host, leader.host), (leader.host, lost.host)):
+        cluster.network.cut(*way)
+    took_ms = cluster.pass_until(
+        lambda: lost.node_id not in cluster.in_service(), 6_000, "it is fenced"
+    )
+    # Its link is silent, then the probe is; the time to reconnect runs meanwhile.
+    assert SILENCE_MS_MAX <= took_ms <= SILENCE_MS_MAX + RECONNECT_MS + 600
+    cluster.network.timeline.run_for(READ_LEASE_MS)
+    assert not lost.membership.may_read
+    cluster.network.heal()
+    cluster.settle()
+
+
+def test_a_new_controller_fences_only_the_one_that_died() -> None:
+    cluster = settled("controller killed")
+    for _ in range(4):
+        dead = cluster.leader()
+        before = {one.node_id: len(one.heard) for one in cluster.members}
+        dead.kill()
+        took_ms = cluster.pass_until(
+            lambda dead=dead: (
+                cluster.active() is not None and dead.node_id not in cluster.in_service()
+            ),
+            1_000,
+            "another controller has fenced it",
+        )
+        assert took_ms <= 700
+        cluster.network.timeline.run_for(2 * SESSION_TIMEOUT_MS)
+        for node in cluster.members:
+            assert node is dead or len(node.heard) == before[node.node_id]
+        assert len(cluster.in_service()) == 2
+        dead.start()
+        cluster.settle()
+
+
+def test_a_controller_that_stood_still_fences_nobody() -> None:
+    """Shorter than the others wait for it, and on waking every session seems to be over."""
+    cluster = settled("controller stalled")
+    leader = cluster.leader()
+    before = [len(one.heard) for one in cluster.members]
+    # Alone it stands still: nobody else may lead meanwhile.
+    for node in cluster.members:
+        if node is not leader:
+            cluster.network.freeze(node.host)
+    cluster.network.freeze(leader.host)
+    cluster.network.timeline.run_for(3 * SESSION_TIMEOUT_MS)
+    for node in (leader, *(one for one in cluster.members if one is not leader)):
+        cluster.network.thaw(node.host)
+    cluster.network.timeline.run_for(SESSION_TIMEOUT_MS + 1_000)
+    assert [len(one.heard) for one in cluster.members] == before
+    assert cluster.in_service() == {1, 2, 3}
+
+
+def test_a_deposed_controller_that_wakes_keeps_nobody_in_service() -> None:
+    """Its own heartbeats it answers itself; without a commit none of them counts."""
+    cluster = settled("deposed")
+    old = cluster.leader()
+    cluster.network.freeze(old.host)
+    cluster.pass_until(
+        lambda: any(one.liveness.is_active for one in cluster.members if one is not old),
+        5_000,
+        "another controller",
+    )
+    successor = next(one for one in cluster.members if one is not old and one.liveness.is_active)
+    assert successor.metadata is not None and old.metadata is not None
+
+    def is_fenced() -> bool:
+        assert successor.metadata is not None
+        return successor.metadata.image.brokers[old.node_id].is_fenced
+
+    cluster.pass_until(is_fenced, 12_000, "the old one is fenced")
+    # For a while it hears nobody and nobody hears it.
+    for other in cluster.members:
+        if other is not old:
+            cluster.network.cut(old.host, other.host)
+            cluster.network.cut(other.host, old.host)
+    cluster.network.thaw(old.host)
+    for _ in range(400):
+        assert not old.membership.may_read
+        cluster.network.timeline.run_for(10)
+    cluster.network.heal()
+    fence_end = successor.metadata.image.end_offset
+    cluster.pass_until(lambda: old.membership.may_read, 6_000, "it may read again")
+    assert old.metadata.image.end_offset >= fence_end
+
+
+def test_a_second_process_of_an_id_is_refused_while_the_first_one_lives() -> None:
+    cluster = settled("duplicate")
+    first = cluster.follower()
+    stranger = Stranger(cluster, first.node_id)
+    answer = stranger.register()
+    assert answer.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    assert first.life is not None and answer.error_message is not None
+    assert uuid_to_base64(first.life.incarnation_id) in answer.error_message
+    assert cluster.in_service() == {1, 2, 3}
+    first.kill()
+    cluster.pass_until(lambda: first.node_id not in cluster.in_service(), 1_000, "it is fenced")
+    assert stranger.register().error_code == 0
+
+
+def test_a_process_whose_id_was_taken_meanwhile_ends_when_it_wakes() -> None:
+    cluster = settled("old incarnation")
+    old = cluster.follower()
+    cluster.network.freeze(old.host)
+    cluster.pass_until(lambda: old.node_id not in cluster.in_service(), 11_000, "it is fenced")
+    assert Stranger(cluster, old.node_id).register().error_code == 0
+    life = old.life
+    assert life is not None
+    cluster.network.thaw(old.host)
+    cluster.pass_until(lambda: bool(life.refusal), 1_000, "it ends")
+    assert "Only one process may run under an id" in life.refusal
+    assert old.node_id not in cluster.in_service()
+
+
+def test_a_broker_that_wants_to_stop_may_when_all_others_know() -> None:
+    cluster = settled("stop")
+    leaving = cluster.follower()
+    leaving.membership.want_stop()
+    life = leaving.life
+    assert life is not None
+    took_ms = cluster.pass_until(lambda: life.may_stop, 3_000, "it may stop")
+    assert took_ms <= 2 * STOP_HEARTBEAT_MS + 300
+    assert leaving.node_id not in cluster.in_service()
+
+
+def test_brokers_ask_the_controller_wherever_it_is() -> None:
+    cluster = settled("asking")
+    for node in cluster.members:
+        answers: list[AlterPartitionResponse] = []
+        life = node.life
+        assert life is not None and life.broker_epoch is not None
+        request = AlterPartitionRequest(broker_id=node.node_id, broker_epoch=life.broker_epoch)
+        node.membership.ask_controller(request, 3, answers.append, lambda end: None)
+        assert answers == []
+        cluster.pass_until(lambda answers=answers: bool(answers), 1_000, "an answer")
+        assert answers[0].error_code == 0
+    for node in cluster.members[:2]:
+        node.kill()
+    ends: list[End] = []
+    last = cluster.members[2]
+    cluster.network.timeline.run_for(6_000)
+    last.membership.ask_controller(request, 3, lambda answer: None, ends.append)
+    cluster.pass_until(lambda: bool(ends), 1_000, "it has failed")
+    assert ends in ([End.UNRESOLVED], [End.REFUSED])
