@@ -65,6 +65,7 @@ class Life:
 
     def refused(self, text: str) -> None:
         self.refusal = text
+        self.node.members.refusals.append(text)
         # The process would end.
         self.node.world.later(0, self.node.kill)
 
@@ -165,7 +166,10 @@ class MemberCluster(MetadataCluster):
         self.incarnations = 0
         self.epochs: dict[int, dict[int, Uuid]] = {}
         """By id, the epochs under which it was registered, in their order, and by whom."""
-        self._unfenced: set[tuple[int, int]] = set()
+        self.refusals: list[str] = []
+        self._in_service: set[tuple[int, int]] = set()
+        self.fenced: set[tuple[int, int]] = set()
+        """Ids and epochs that were in service and have been fenced."""
         super().__init__(seed)
 
     def node(self, node_id: int) -> MemberNode:
@@ -182,6 +186,11 @@ class MemberCluster(MetadataCluster):
     def check(self, image: MetadataImage) -> None:
         """What must hold in every image of every node."""
         for node_id, broker in image.brokers.items():
+            one = (node_id, broker.broker_epoch)
+            if not broker.is_fenced:
+                self._in_service.add(one)
+            elif one in self._in_service:
+                self.fenced.add(one)
             known = self.epochs.setdefault(node_id, {})
             of = known.setdefault(broker.broker_epoch, broker.incarnation_id)
             assert of == broker.incarnation_id, "an epoch belongs to one incarnation"
@@ -220,6 +229,23 @@ class MemberCluster(MetadataCluster):
             10_000,
             f"all in service: {[one.life for one in self.members]}",
         )
+
+    def misbehave(self) -> None:
+        """One fault, or the end of one."""
+        node = self.chance.choice(self.members)
+        if node.metadata is not None and node.world.held is not None:
+            self.network.thaw(node.host)
+        elif node.metadata is not None and self.chance.random() < 0.2:
+            self.network.freeze(node.host)
+        else:
+            super().misbehave()
+
+    def mend(self) -> None:
+        """All faults are over."""
+        for node in self.members:
+            if node.metadata is not None and node.world.held is not None:
+                self.network.thaw(node.host)
+        super().mend()
 
     def follower(self) -> MemberNode:
         """One that has no controller."""

@@ -1,5 +1,7 @@
 """Who belongs to the cluster: registration, heartbeats and verdicts over a network with faults."""
 
+import pytest
+
 from broker.cluster.membership import HEARTBEAT_MS, READ_LEASE_MS, STOP_HEARTBEAT_MS
 from broker.controller.liveness import RECONNECT_MS, SESSION_TIMEOUT_MS
 from broker.real.dialling import SILENCE_MS_MAX
@@ -7,7 +9,12 @@ from broker.world import End
 from protocol.errors import ErrorCode
 from protocol.messages.membership import AlterPartitionRequest, AlterPartitionResponse
 from protocol.types import uuid_to_base64
+from tests.harness.seed import seeded
 from tests.sim.member_nodes import MemberCluster, Stranger
+
+LIVES = 4
+MANY_LIVES = 400
+FAULTS = 24
 
 
 def settled(seed: str) -> MemberCluster:
@@ -84,7 +91,7 @@ def test_a_broker_that_is_cut_off_is_fenced_and_comes_back_when_the_cut_is_heale
 
 def test_a_new_controller_fences_only_the_one_that_died() -> None:
     cluster = settled("controller killed")
-    for _ in range(4):
+    for _ in range(2):
         dead = cluster.leader()
         before = {one.node_id: len(one.heard) for one in cluster.members}
         dead.kill()
@@ -213,3 +220,39 @@ def test_brokers_ask_the_controller_wherever_it_is() -> None:
     last.membership.ask_controller(request, 3, lambda answer: None, ends.append)
     cluster.pass_until(lambda: bool(ends), 1_000, "it has failed")
     assert ends in ([End.UNRESOLVED], [End.REFUSED])
+
+
+def live(seed: str) -> MemberCluster:
+    """One life of a cluster: everything fails at random, then is mended."""
+    cluster = settled(seed)
+    chance = cluster.chance
+    for _ in range(FAULTS):
+        cluster.network.timeline.run_for(chance.choice((30, 300, 3_000, 12_000)))
+        cluster.misbehave()
+    cluster.mend()
+    # An election among nodes that have just woken, and what a process of before holds its id for.
+    cluster.settle()
+    told = [len(one.heard) for one in cluster.members]
+    cluster.network.timeline.run_for(SESSION_TIMEOUT_MS + HEARTBEAT_MS)
+    assert [len(one.heard) for one in cluster.members] == told, "somebody was fenced in peace"
+    assert cluster.in_service() == {1, 2, 3}
+    assert not cluster.refusals, cluster.refusals
+    return cluster
+
+
+def lives(count: int, name: str) -> None:
+    chance = seeded(name)
+    clusters = [live(f"{name} {chance.getrandbits(32)}") for _ in range(count)]
+    # On average there are 4.5 and 6.9 in a life.
+    assert sum(len(one.fenced) for one in clusters) > 2 * count
+    assert sum(one.incarnations for one in clusters) > 4 * count
+
+
+def test_whatever_fails_all_come_back_into_service_and_stay_there() -> None:
+    lives(LIVES, "member lives")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3_600)
+def test_the_same_many_times() -> None:
+    lives(MANY_LIVES, "many member lives")
