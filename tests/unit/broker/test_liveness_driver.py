@@ -1,0 +1,279 @@
+"""The controller's side of membership: whose connection ends, who is probed, who is fenced when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from broker.cluster.liveness_driver import OWN_LINK, RETRY_MS, LivenessDriver
+from broker.cluster.probes import Told
+from broker.controller.active import Waiter
+from broker.controller.liveness import (
+    RECONNECT_MS,
+    SESSION_TIMEOUT_MS,
+    Dead,
+    Heartbeat,
+    Verdict,
+    hear,
+)
+from broker.controller.registration import Registration
+from broker.quorum.voters import ReplicaKey
+from broker.world import Address
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.membership import (
+    BrokerHeartbeatRequest,
+    BrokerRegistrationResponse,
+)
+from tests.sim.world import SimWorld
+from tests.unit.broker.controller.kit import (
+    CLUSTER,
+    CONFIG,
+    NODES,
+    ONE,
+    THREE,
+    TWO,
+    disk,
+    image_of,
+    incarnation,
+    partition,
+    registration,
+)
+
+
+class Decisions:
+    """In place of the controller: heartbeats are heard, all else is answered by the test."""
+
+    def __init__(self) -> None:
+        self.keeper: Any = None
+        self.orders: list[tuple[Any, Waiter]] = []
+        self.image = image_of(partition())
+
+    def submit(self, order: Any, waiter: Waiter) -> None:
+        if isinstance(order, Heartbeat):
+            try:
+                waiter.reply(hear(order, self.image, CONFIG).reply)
+            except ApiError as error:
+                waiter.refused(error)
+        self.orders.append((order, waiter))
+
+    @property
+    def dead(self) -> list[int]:
+        return [order.node_id for order, _ in self.orders if isinstance(order, Dead)]
+
+
+class Tried:
+    """In place of the probes: whom they are for, and their verdicts by hand."""
+
+    def __init__(self) -> None:
+        self.under_way: list[tuple[Address | None, Told]] = []
+
+    def start(self, address: Address | None, told: Told) -> None:
+        self.under_way.append((address, told))
+
+
+class Connected:
+    """A connection of another broker."""
+
+    def __init__(self) -> None:
+        self.has_ended = False
+        self._told: list[Callable[[], None]] = []
+
+    def on_end(self, told: Callable[[], None]) -> None:
+        self._told.append(told)
+
+    def end(self) -> None:
+        self.has_ended = True
+        for told in self._told:
+            told()
+
+
+class Scene:
+    """The controller's node is broker 1; all three are in service, 2 and 3 connected."""
+
+    def __init__(self, voters: tuple[int, ...] = NODES) -> None:
+        self.world = SimWorld("liveness")
+        self.decisions = Decisions()
+        self.tried = Tried()
+        controller: Any = self.decisions
+        probes: Any = self.tried
+        self.driver = LivenessDriver(
+            ONE,
+            CLUSTER,
+            controller,
+            lambda: [ReplicaKey(one, disk(one)) for one in voters],
+            probes,
+            self.world,
+        )
+        brokers = {
+            node_id: replace(broker, listeners={"BROKER": (f"b{node_id}", 9094)})
+            for node_id, broker in self.decisions.image.brokers.items()
+        }
+        self.image = self.decisions.image = replace(self.decisions.image, brokers=brokers)
+        self.connections = {TWO: Connected(), THREE: Connected()}
+        self.refused: list[ErrorCode] = []
+        self.replies: list[Any] = []
+
+    def begin(self) -> None:
+        self.driver.began(self.image, None)
+        for node_id in NODES:
+            self.beat(node_id)
+        self.decisions.orders.clear()
+        self.tried.under_way.clear()
+
+    @property
+    def waiter(self) -> Waiter:
+        return Waiter(self.replies.append, lambda error: self.refused.append(error.code))
+
+    def beat(self, node_id: int) -> None:
+        broker_epoch = self.image.brokers[node_id].broker_epoch
+        request = BrokerHeartbeatRequest(broker_id=node_id, broker_epoch=broker_epoch)
+        self.driver.heartbeat(request, self.connections.get(node_id), self.waiter)
+
+
+def test_nobody_is_heard_while_another_node_decides() -> None:
+    scene = Scene()
+    scene.beat(TWO)
+    scene.driver.register(registration(TWO), scene.connections[TWO], scene.waiter)
+    assert scene.refused == [ErrorCode.NOT_CONTROLLER] * 2
+    scene.begin()
+    scene.driver.lost()
+    scene.beat(ONE)
+    assert scene.refused[2:] == [ErrorCode.NOT_CONTROLLER]
+    scene.world.run_for(2 * SESSION_TIMEOUT_MS)
+    assert scene.decisions.dead == []
+
+
+def test_a_controller_that_begins_probes_all_others_its_predecessor_first() -> None:
+    scene = Scene()
+    scene.driver.began(scene.image, THREE)
+    assert [address for address, _ in scene.tried.under_way] == [
+        Address("b3", 9094),
+        Address("b2", 9094),
+    ]
+
+
+def test_a_connection_that_ends_asks_for_a_probe_of_the_registered_address() -> None:
+    scene = Scene()
+    scene.begin()
+    scene.connections[TWO].end()
+    ((address, told),) = scene.tried.under_way
+    assert address == Address("b2", 9094)
+    assert scene.decisions.dead == []
+    told(Verdict.REFUSED)
+    assert scene.decisions.dead == [TWO]
+
+
+def test_without_a_verdict_there_is_half_a_second() -> None:
+    scene = Scene()
+    scene.begin()
+    scene.connections[TWO].end()
+    scene.world.run_for(RECONNECT_MS - 1)
+    assert scene.decisions.dead == []
+    scene.world.run_for(1)
+    assert scene.decisions.dead == [TWO]
+
+
+def test_the_verdict_of_a_former_time_fences_nobody() -> None:
+    scene = Scene()
+    scene.begin()
+    scene.connections[TWO].end()
+    ((_, told),) = scene.tried.under_way
+    scene.driver.lost()
+    scene.driver.began(scene.image, None)
+    told(Verdict.REFUSED)
+    assert scene.decisions.dead == []
+
+
+def test_what_is_left_in_the_socket_of_one_that_is_gone_is_no_sign_of_life() -> None:
+    scene = Scene()
+    scene.begin()
+    scene.connections[TWO].end()
+    scene.beat(TWO)
+    assert scene.refused == [ErrorCode.NETWORK_EXCEPTION]
+    scene.world.run_for(RECONNECT_MS)
+    assert scene.decisions.dead == [TWO]
+
+
+def test_whoever_is_silent_for_a_session_is_fenced_but_not_for_the_controllers_own_sleep() -> None:
+    scene = Scene()
+    scene.begin()
+    scene.world.run_for(SESSION_TIMEOUT_MS - 100)
+    # The process stands still: when it wakes every session would be over.
+    scene.world.clock.advance(60_000)
+    # What came meanwhile is read in the turn after the one in which it notices.
+    for node_id in (ONE, TWO):
+        scene.world.later(0, partial(scene.beat, node_id))
+    scene.world.run_for(SESSION_TIMEOUT_MS - 1)
+    assert scene.decisions.dead == [THREE]
+
+
+def test_the_node_of_the_controller_is_judged_like_the_others() -> None:
+    scene = Scene()
+    scene.begin()
+    for _ in range(8):
+        scene.world.run_for(2_000)
+        scene.beat(TWO)
+        scene.beat(THREE)
+    assert scene.decisions.dead == [ONE]
+
+
+def test_a_fence_that_the_disk_refuses_is_tried_again_unless_the_broker_is_back() -> None:
+    scene = Scene()
+    scene.begin()
+    scene.connections[TWO].end()
+    scene.connections[THREE].end()
+    for _, told in scene.tried.under_way:
+        told(Verdict.REFUSED)
+    assert scene.decisions.dead == [TWO, THREE]
+    for _, waiter in list(scene.decisions.orders):
+        waiter.refused(ApiError(ErrorCode.KAFKA_STORAGE_ERROR))
+    scene.connections[THREE] = Connected()
+    scene.beat(THREE)
+    scene.world.run_for(RETRY_MS - 10)
+    assert scene.decisions.dead == [TWO, THREE]
+    scene.world.run_for(20)
+    assert scene.decisions.dead == [TWO, THREE, TWO]
+    # A controller that is one no longer gives it up.
+    scene.decisions.orders[-1][1].refused(ApiError(ErrorCode.NOT_CONTROLLER))
+    scene.world.run_for(2 * RETRY_MS)
+    assert len(scene.decisions.dead) == 3
+
+
+def test_a_heartbeat_must_be_committed_where_another_node_may_have_been_elected() -> None:
+    for voters, must_commit in ((NODES, True), ((ONE,), False)):
+        scene = Scene(voters)
+        scene.driver.began(scene.image, None)
+        scene.beat(ONE)
+        ((order, _),) = scene.decisions.orders
+        assert (order.must_commit, order.link) == (must_commit, OWN_LINK)
+
+
+def test_a_registration_is_judged_by_who_lives_and_counts_as_connected_once_it_is_in_force() -> (
+    None
+):
+    scene = Scene()
+    scene.begin()
+    connection = Connected()
+    scene.driver.register(registration(TWO), connection, scene.waiter)
+    order, waiter = scene.decisions.orders[-1]
+    assert isinstance(order, Registration)
+    assert (order.standing.is_live, order.standing.voter_directory) == (True, disk(TWO))
+    scene.connections[TWO].end()
+    scene.world.run_for(RECONNECT_MS)
+    scene.driver.register(registration(TWO), connection, scene.waiter)
+    order, waiter = scene.decisions.orders[-1]
+    assert not order.standing.is_live
+    brokers = dict(scene.image.brokers)
+    brokers[TWO] = replace(
+        brokers[TWO], incarnation_id=incarnation(TWO, 1), broker_epoch=77, is_fenced=True
+    )
+    scene.driver.moved(replace(scene.image, brokers=brokers))
+    waiter.reply(BrokerRegistrationResponse(broker_epoch=77))
+    assert scene.replies[-1].broker_epoch == 77
+    scene.world.run_for(RECONNECT_MS)
+    scene.driver.register(registration(TWO, life=2), Connected(), scene.waiter)
+    assert scene.decisions.orders[-1][0].standing.is_live
+    connection.end()
+    assert scene.tried.under_way[-1][0] == Address("b2", 9094)
