@@ -46,6 +46,20 @@ def test_a_killed_broker_is_out_of_service_at_once() -> None:
     assert len(cluster.epochs[dead.node_id]) == 2
 
 
+def test_a_broker_whose_links_were_lost_is_known_again_at_once() -> None:
+    """Else nobody would hear of its death before its next heartbeat."""
+    cluster = settled("links lost")
+    node, leader = cluster.follower(), cluster.leader()
+    cluster.network.timeline.run_for(HEARTBEAT_MS // 4)
+    cluster.network.lose_links(node.host, leader.host)
+    cluster.network.timeline.run_for(HEARTBEAT_MS // 4)
+    node.kill()
+    took_ms = cluster.pass_until(
+        lambda: node.node_id not in cluster.in_service(), 10_000, "it is fenced"
+    )
+    assert took_ms <= 100
+
+
 def test_a_host_without_power_is_out_of_service_when_its_silence_is_noticed() -> None:
     cluster = settled("power")
     dead = cluster.follower()

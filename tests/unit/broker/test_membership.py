@@ -222,7 +222,9 @@ def test_it_asks_again_after_waits_that_double() -> None:
         assert scene.is_asking
         wait_ms = min(2 * wait_ms, RETRY_MS_MAX)
     scene.follows(NO_NODE, NO_LEADER_EPOCH)
-    assert scene.core.next_deadline_ms is None
+    scene.asked = None
+    scene.passes(60_000)
+    assert not scene.is_asking
     scene.follows(OTHER, 7)
     scene.answers(BrokerRegistrationResponse(error_code=ErrorCode.KAFKA_STORAGE_ERROR))
     assert scene.core.next_deadline_ms == scene.now_ms + RETRY_MS_MIN
