@@ -1,8 +1,7 @@
 """Where this broker calls another: a socket that is connected, and then a link like any other.
 
-Floor: real. The kernel says what became of a dial, and `End` passes it on. A dead host acknowledges
-nothing, while the kernel of a process that stands still does: what is not acknowledged within
-`SILENCE_MS_MAX` ends the link.
+Floor: real. The kernel says what became of a dial, and `End` passes it on. A link whose other side's
+kernel says nothing for `SILENCE_MS_MAX` ends (`silence`).
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import socket
 
 from broker.real.connection import ENDS, SocketLink
 from broker.real.names import Found, Names
+from broker.real.silence import end_when_silent
 from broker.real.warmer import Warmer
 from broker.world import Address, End, Receiver
 
@@ -71,7 +71,7 @@ class DialledLink(SocketLink):
         try:
             made.setblocking(False)
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_MS_MAX)
+            end_when_silent(made, SILENCE_MS_MAX)
             await self._loop.sock_connect(made, found.at(self._address.port))
             if is_own_end(made):
                 raise ConnectionRefusedError(f"nobody listens at {self._address}")

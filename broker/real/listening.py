@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from broker.config import Listener
 from broker.real.connection import SocketLink
+from broker.real.silence import end_when_silent
 from broker.real.warmer import Warmer
 from broker.world import PortTaken, Receiver
 
@@ -68,8 +69,8 @@ class SocketListening:
         unread_bytes_max: int,
         silence_ms_max: int = 0,
     ) -> None:
-        """Binds. Raises PortTaken. `silence_ms_max`: what is sent must be acknowledged within that;
-        0: the kernel's patience, of minutes."""
+        """Binds. Raises PortTaken. `silence_ms_max`: a link ends whose other side's kernel says
+        nothing for so long; 0: the kernel's patience, of minutes."""
         self._loop = loop
         self._setting = f"listener {name}"
         self._address = address
@@ -78,8 +79,9 @@ class SocketListening:
         self._frame_bytes_max = frame_bytes_max
         self._unread_bytes_max = unread_bytes_max
         self._bound = bind(self._setting, address.host, address.port)
-        # Accepted sockets inherit it.
-        self._bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, silence_ms_max)
+        if silence_ms_max:
+            # Accepted sockets inherit it.
+            end_when_silent(self._bound, silence_ms_max)
         self._server: asyncio.Server | None = None
         self._opening: asyncio.Task[None] | None = None
         self._is_closed = False

@@ -26,7 +26,7 @@ WINDOW_BYTES = 256 << 10
 """What the kernels of both sides hold of one direction before the sender has to wait."""
 CONNECT_MS_MAX = int(CONNECT_S_MAX * 1000)
 PING_MS = 500
-"""How often both kernels of a link see whether the other is still there."""
+"""How often both kernels of a link see whether the other is still there (`real/silence`)."""
 TRY_AGAIN_MS = 1_000
 """After that an unanswered SYN is sent again."""
 
