@@ -68,7 +68,6 @@ class Scene:
         assert self.asked is not None, "nothing is asked"
         return self.asked.message
 
-    @property
     def is_asking(self) -> bool:
         return self.asked is not None
 
@@ -127,7 +126,7 @@ def in_service() -> Scene:
 def test_it_registers_replays_and_comes_into_service() -> None:
     scene = Scene()
     scene.passes(10_000)
-    assert not scene.is_asking and scene.core.next_deadline_ms is None
+    assert not scene.is_asking() and scene.core.next_deadline_ms is None
     scene.follows()
     assert isinstance(scene.message(), BrokerRegistrationRequest)
     scene.registers()
@@ -139,7 +138,7 @@ def test_it_registers_replays_and_comes_into_service() -> None:
         -1,
     )
     scene.beats(fenced=True)
-    assert not scene.is_asking and scene.told == []
+    assert not scene.is_asking() and scene.told == []
     # Its own registration is in force: said at once.
     scene.replays(fenced=True)
     assert scene.told == [Registered(EPOCH)]
@@ -152,9 +151,9 @@ def test_it_registers_replays_and_comes_into_service() -> None:
     scene.beats()
     scene.replays(fenced=False)
     assert scene.told == [Registered(EPOCH), Unfenced()]
-    assert not scene.is_asking
+    assert not scene.is_asking()
     scene.passes(HEARTBEAT_MS - 1)
-    assert not scene.is_asking
+    assert not scene.is_asking()
     scene.passes(1)
     assert isinstance(scene.message(), BrokerHeartbeatRequest)
 
@@ -207,7 +206,7 @@ def test_a_late_answer_is_no_lost_link_and_that_of_another_time_is_none() -> Non
 def test_the_end_of_a_link_to_somebody_else_is_nothing() -> None:
     scene = in_service()
     scene.note(scene.core.link_lost(OTHER, scene.now_ms))
-    assert not scene.is_asking
+    assert not scene.is_asking()
 
 
 def test_it_asks_again_after_waits_that_double() -> None:
@@ -217,14 +216,14 @@ def test_it_asks_again_after_waits_that_double() -> None:
     for _ in range(8):
         scene.answers(BrokerRegistrationResponse(error_code=ErrorCode.NOT_CONTROLLER))
         scene.passes(wait_ms - 1)
-        assert not scene.is_asking
+        assert not scene.is_asking()
         scene.passes(1)
-        assert scene.is_asking
+        assert scene.is_asking()
         wait_ms = min(2 * wait_ms, RETRY_MS_MAX)
     scene.follows(NO_NODE, NO_LEADER_EPOCH)
     scene.asked = None
     scene.passes(60_000)
-    assert not scene.is_asking
+    assert not scene.is_asking()
     scene.follows(OTHER, 7)
     scene.answers(BrokerRegistrationResponse(error_code=ErrorCode.KAFKA_STORAGE_ERROR))
     assert scene.core.next_deadline_ms == scene.now_ms + RETRY_MS_MIN
@@ -242,7 +241,7 @@ def test_what_waiting_does_not_change_ends_it_with_the_controllers_sentence(
     scene.answers(BrokerRegistrationResponse(error_code=code, error_message="both sides"))
     assert scene.refusal == "both sides"
     scene.passes(60_000)
-    assert not scene.is_asking
+    assert not scene.is_asking()
 
 
 def test_an_id_that_is_held_is_waited_for_and_then_given_up() -> None:
@@ -319,7 +318,7 @@ def test_others_say_at_once_that_they_have_heard_of_a_stop() -> None:
     assert scene.message().current_metadata_offset == scene.end_offset - 1
     scene.beats()
     scene.replays(fenced=False, stopping=1)
-    assert not scene.is_asking
+    assert not scene.is_asking()
 
 
 # The barrier.
