@@ -1,7 +1,7 @@
 """Where this broker calls another: a socket that is connected, and then a link like any other.
 
-Floor: real. The kernel says what became of a dial, and `End` passes it on. A link whose other side's
-kernel says nothing for `SILENCE_MS_MAX` ends (`silence`).
+Floor: real. The kernel says what became of a dial, and `End` passes it on. A link ends when the
+other side's kernel has said nothing for `SILENCE_MS_MAX` (`silence`).
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from broker.cluster.lived_alarm import TURN_MS
 from broker.cluster.liveness_driver import OWN_LINK, RETRY_MS, LivenessDriver
 from broker.cluster.probes import Told
 from broker.controller.active import Waiter
@@ -196,7 +197,19 @@ def test_what_is_left_in_the_socket_of_one_that_is_gone_is_no_sign_of_life() -> 
     assert scene.decisions.dead == [TWO]
 
 
-def test_whoever_is_silent_for_a_session_is_fenced_but_not_for_the_controllers_own_sleep() -> None:
+def test_what_the_controller_has_slept_is_held_against_nobody() -> None:
+    scene = Scene()
+    scene.begin()
+    scene.world.run_for(1_000)
+    scene.world.clock.advance(60_000)
+    # Of the sleep a quarter of a second counts, in which a turn was not due yet.
+    scene.world.run_for(SESSION_TIMEOUT_MS - 1_000 - TURN_MS)
+    assert scene.decisions.dead == []
+    scene.world.run_for(TURN_MS)
+    assert scene.decisions.dead == [ONE, TWO, THREE]
+
+
+def test_after_a_sleep_what_has_come_is_read_before_anybody_is_judged() -> None:
     scene = Scene()
     scene.begin()
     scene.world.run_for(SESSION_TIMEOUT_MS - 100)
