@@ -203,9 +203,9 @@ def test_what_the_controller_has_slept_is_held_against_nobody() -> None:
     scene.world.run_for(1_000)
     scene.world.clock.advance(60_000)
     # Of the sleep a quarter of a second counts, in which a turn was not due yet.
-    scene.world.run_for(SESSION_TIMEOUT_MS - 1_000 - TURN_MS)
+    scene.world.run_for(SESSION_TIMEOUT_MS - 1_000 - TURN_MS - 1)
     assert scene.decisions.dead == []
-    scene.world.run_for(TURN_MS)
+    scene.world.run_for(1)
     assert scene.decisions.dead == [ONE, TWO, THREE]
 
 
