@@ -79,6 +79,7 @@ PURE = {
         "cluster/birth",
         "cluster/found",
         "cluster/leader_watch",
+        "cluster/membership",
         "cluster/reports",
         "world",
         "alarm",
