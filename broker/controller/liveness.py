@@ -23,6 +23,7 @@ from broker.controller.outcome import Outcome
 from broker.controller.registration import fence, leads_nothing, stop, unfence
 from broker.metadata.image import BrokerImage, MetadataImage
 from broker.metadata.records import MetadataRecord, NoOpRecord
+from protocol.errors import ApiError, ErrorCode
 from protocol.messages.membership import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from protocol.types import NO_OFFSET, Uuid
 
@@ -132,9 +133,14 @@ class Liveness:
         )
 
     def connected(self, node_id: int, incarnation_id: Uuid, link: int) -> None:
-        """A broker has said on a connection which incarnation it is; a heartbeat says it too."""
+        """A broker has said on a connection which incarnation it is; a heartbeat says it too.
+
+        Numbers rise: what is left on an older connection than the one it has is no return.
+        """
         session = self._sessions.get(node_id)
         if session is not None and session.incarnation_id == incarnation_id:
+            if session.link is not None and link < session.link:
+                return
             session.link = link
             session.closed_ms = session.doubted_ms = session.probe = None
 
@@ -200,11 +206,15 @@ class Liveness:
     ) -> Outcome[BrokerHeartbeatResponse]:
         """BrokerHeartbeat: the session goes on, and the broker learns what it may do.
 
-        Raises what `check_broker_epoch` raises; an epoch of another life renews nothing.
+        Raises what `check_broker_epoch` raises; an epoch of another life renews nothing. Nor does
+        what comes late on an older connection, which may want what is no longer wanted:
+        NETWORK_EXCEPTION.
         """
         broker = check_broker_epoch(request.broker_id, request.broker_epoch, image)
         self.registered(broker, now_ms)
         session = self._sessions[broker.node_id]
+        if session.link is not None and link < session.link:
+            raise ApiError(ErrorCode.NETWORK_EXCEPTION, "the broker has another connection by now")
         self.connected(broker.node_id, broker.incarnation_id, link)
         session.ends_ms = now_ms + self._session_timeout_ms
         session.metadata_offset = max(session.metadata_offset, request.current_metadata_offset)

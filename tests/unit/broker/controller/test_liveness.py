@@ -218,6 +218,22 @@ def test_a_registered_broker_is_unfenced_when_it_has_replayed_its_registration()
     assert scene.liveness.unfenced_for_ms(TWO, 70) == 70
 
 
+def test_what_comes_late_on_an_older_connection_is_not_heard() -> None:
+    """It may have left before the broker was ready, and would take it out of service again."""
+    scene = connected_scene()
+    old = scene.links[TWO]
+    scene.connected(TWO)
+    scene.links[TWO] = old
+    with pytest.raises(ApiError) as refused:
+        scene.beats(TWO, fence=True)
+    assert refused.value.code is ErrorCode.NETWORK_EXCEPTION
+    scene.liveness.connected(TWO, scene.image.brokers[TWO].incarnation_id, old)
+    assert not scene.image.brokers[TWO].is_fenced
+    # The end of the newer one is still the end.
+    assert scene.liveness.closed(TWO, old, 0) is None
+    assert scene.liveness.closed(TWO, old + 1, 0) is not None
+
+
 def test_a_broker_may_ask_to_be_fenced() -> None:
     scene = connected_scene()
     assert scene.beats(ONE, fence=True).is_fenced
