@@ -218,14 +218,19 @@ class MemberCluster(MetadataCluster):
             self.network.timeline.run_for(5)
         return self.now_ms - began_ms
 
+    def is_settled(self) -> bool:
+        """Whether all are in service, and know it by all that is committed."""
+        if self.in_service() != {one.node_id for one in self.nodes}:
+            return False
+        ends = {one.metadata.image.end_offset for one in self.members if one.metadata}
+        return ends == {self.image().end_offset} and all(
+            one.is_in_service and one.membership.may_read for one in self.members
+        )
+
     def settle(self) -> None:
-        """Until all that run are in service, and know it."""
+        """Let time pass until all run, are in service, and know it."""
         self.pass_until(
-            lambda: (
-                len(self.running) == len(self.nodes)
-                and self.in_service() == {one.node_id for one in self.nodes}
-                and all(one.is_in_service and one.membership.may_read for one in self.members)
-            ),
+            lambda: len(self.running) == len(self.nodes) and self.is_settled(),
             10_000,
             f"all in service: {[one.life for one in self.members]}",
         )
