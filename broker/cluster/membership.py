@@ -221,7 +221,7 @@ class Membership:
         if asked is None or asked.number != number:
             return ()
         self._asked = None
-        code = ErrorCode(answer.error_code)
+        code = ErrorCode.of(answer.error_code)
         if isinstance(answer, BrokerRegistrationResponse):
             return self._registered(answer, code, now_ms)
         assert isinstance(answer, BrokerHeartbeatResponse)
