@@ -71,6 +71,7 @@ class RecordHandlers:
             if offset < 0:
                 raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
             log.advance_log_start(offset)
+            self._replicas.trimmed(partition)
             result.low_watermark = log.log_start_offset
         except ApiError as error:
             result.error_code = error.code

@@ -18,6 +18,7 @@ from broker.replicas.cleaning import Cleaner
 from broker.replicas.folders import Folders
 from broker.replicas.replica import Replica
 from broker.replicas.replicas import Replicas
+from broker.replication.partition import Follower
 from broker.storage.dropped import DroppedFiles
 from broker.storage.errors import DiskError
 from broker.storage.log import Log
@@ -158,8 +159,12 @@ class Housekeeping:
         replicas = self._replicas
         waiting: list[tuple[Replica, int]] = []
         for partition in list(replicas):
+            if isinstance(partition.state.role, Follower):
+                # It begins where its leader does (`followers`).
+                continue
             try:
                 if partition.log.expire(now_ms):
+                    replicas.trimmed(partition)
                     waiting.append((partition, partition.log.log_start_offset))
             except DiskError as error:
                 self._retention_failed(partition, error)

@@ -10,8 +10,9 @@ from __future__ import annotations
 from broker.commitments import Commitments
 from broker.metadata.image import PartitionImage
 from broker.metadata.records import RECOVERED
+from broker.replication.follower_steps import PartitionId
 from broker.replication.leader import Assignment, LogEnds
-from broker.replication.partition import Leader, PartitionState, RoleChange
+from broker.replication.partition import Follower, Leader, PartitionState, RoleChange
 from broker.storage.log import Log
 from protocol.errors import ErrorCode
 from protocol.types import NO_LEADER_EPOCH, TopicPartition
@@ -29,7 +30,9 @@ class Replica:
         "committed",
         "counted",
         "index",
+        "is_busy",
         "is_internal",
+        "is_shared",
         "leader_epoch",
         "log",
         "state",
@@ -47,6 +50,10 @@ class Replica:
         self.log = log
         self.state = state
         self.is_internal = is_internal
+        self.is_shared = False
+        """Whether the metadata names other replicas: they have to hear of what is written here."""
+        self.is_busy = False
+        """Whether its log is being cut: nothing is read or written, and no role begins."""
         self.leader_epoch = NO_LEADER_EPOCH
         """Of the present role. What is kept by partition is kept by this epoch too."""
         self.counted = Commitments()
@@ -59,9 +66,18 @@ class Replica:
         """What they have been sent from here."""
 
     @property
+    def partition_id(self) -> PartitionId:
+        """What it is called between brokers."""
+        return PartitionId(self.log.topic_id, self.index)
+
+    @property
     def is_led(self) -> bool:
         """Whether this broker is the partition's leader."""
         return isinstance(self.state.role, Leader)
+
+    def follows_in(self, leader_epoch: int) -> bool:
+        """Whether it still follows the leader of that epoch."""
+        return leader_epoch == self.leader_epoch and isinstance(self.state.role, Follower)
 
     def leads_in(self, leader_epoch: int) -> bool:
         """Whether it is still the leader of that epoch, for what goes on in later turns."""
@@ -109,6 +125,7 @@ class Replica:
             min_in_sync_replicas=min_in_sync_replicas,
             is_recovering=seen.leader_recovery_state != RECOVERED,
         )
+        self.is_shared = len(seen.replicas) > 1
         change = self.state.assign(assignment, self._ends(), now_ms)
         self.leader_epoch = self.state.leader_epoch
         if change is not None:
@@ -148,6 +165,21 @@ class Replica:
             self.log.advance_high_watermark(high_watermark)
         self.committed.advanced(high_watermark)
         return has_moved
+
+    @property
+    def is_all_counted(self) -> bool:
+        """Whether nothing that is written still waits to count."""
+        return self.counted_end() == self.log.log_end_offset
+
+    def learned(self, high_watermark: int) -> bool:
+        """A follower's answer names the leader's high watermark. Whether the own one has moved."""
+        self.state.learned(high_watermark, self.log.written_end_offset)
+        return self.take_over()
+
+    def cut(self) -> None:
+        """The log of a follower ends, or begins, elsewhere: what was known of it goes by that."""
+        self.state.counted(self.counted_end())
+        self.learned(self.log.high_watermark)
 
     def gone(self) -> None:
         """The partition is no more: nothing that was begun here goes on."""

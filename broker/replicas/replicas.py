@@ -15,8 +15,10 @@ from broker.metadata.image import MetadataDelta, MetadataImage, TopicImage
 from broker.metadata.records import TOPIC_RESOURCE
 from broker.replicas.flusher import Flusher
 from broker.replicas.folders import Folders, Made
+from broker.replicas.hearing import Hearer
 from broker.replicas.replica import Replica
-from broker.replication.partition import Leader, PartitionState, RoleChange
+from broker.replication.follower_steps import PartitionId
+from broker.replication.partition import Leader, Offline, PartitionState, RoleChange
 from broker.storage.dropped import DroppedFiles
 from broker.storage.log import Log
 from broker.storage.log_manager import LogManager
@@ -34,7 +36,8 @@ class Replicas:
     """Finds partitions, gives them their roles, and counts what is written.
 
     `on_advance` hears of every high watermark that has moved, `on_lost` of every partition that is
-    not led here any more.
+    not led here any more. `hearers` follow, or serve those who follow, partitions with several
+    replicas.
     """
 
     def __init__(
@@ -47,8 +50,10 @@ class Replicas:
         folders: Folders,
         on_advance: Callable[[Replica], None],
         on_lost: Callable[[Replica], None],
+        lived_ms: Callable[[], int] | None = None,
     ) -> None:
-        """`broker_epoch` is the one under which this incarnation is registered."""
+        """`broker_epoch` is the one under which this incarnation is registered. `lived_ms` reads
+        the time by which followers are late; without it that is the monotonic clock."""
         self.logs = logs
         self._settings = settings
         self._broker_epoch = broker_epoch
@@ -57,10 +62,15 @@ class Replicas:
         self._folders = folders
         self._on_advance = on_advance
         self._on_lost = on_lost
+        self._lived_ms = lived_ms or clock.monotonic_ms
+        self.hearers: list[Hearer] = []
+        self._image = MetadataImage()
+        """The newest in force, or coming into it."""
         self._held: dict[str, dict[int, Replica]] = {}
         self._led: dict[str, dict[int, Replica]] = {}
         """Those of which this broker is the leader."""
         self._by_log: dict[Log, Replica] = {}
+        self._by_id: dict[PartitionId, Replica] = {}
         self._brokers: Mapping[int, int] = {}
         self.unmade: dict[TopicPartition, str] = {}
         """Partitions of the metadata whose folder the disk has refused so far, with the reason."""
@@ -101,6 +111,14 @@ class Replicas:
         led = self._led.get(topic)
         return led.get(index) if led is not None else None
 
+    def by_id(self, partition: PartitionId) -> Replica | None:
+        """The partition in any role, as other brokers name it."""
+        return self._by_id.get(partition)
+
+    def holds(self, replica: Replica) -> bool:
+        """Whether it is still held here: for what goes on in later turns."""
+        return self._by_log.get(replica.log) is replica
+
     def led_of(self, topic: str) -> Collection[Replica]:
         """The partitions of a topic that are led here."""
         return self._led.get(topic, NOTHING_HELD).values()
@@ -109,22 +127,49 @@ class Replicas:
 
     def written(self, replica: Replica) -> None:
         """Something has been written to the log: it counts now, or once it is synced."""
+        if replica.is_shared:
+            # Before the own sync: followers write and sync at the same time.
+            for hearer in self.hearers:
+                hearer.written(replica)
         log = replica.log
         config = log.config
         if config.is_flushed_before_ack:
             self._flusher.mark(log)
             return
-        has_moved = replica.counts()
+        self._counts(replica)
         if log.is_flush_due(self._clock.now_ms()):
             self._flusher.mark(log)
-        if has_moved:
-            self._on_advance(replica)
 
     def flushed(self, log: Log) -> None:
         """The log's recovery point has moved."""
         replica = self._by_log.get(log)
-        if replica is not None and replica.counts():
-            self._on_advance(replica)
+        if replica is not None:
+            self._counts(replica)
+
+    def _counts(self, replica: Replica) -> None:
+        if replica.counts():
+            self._advanced(replica)
+        if replica.is_shared:
+            for hearer in self.hearers:
+                hearer.counted(replica)
+
+    def _advanced(self, replica: Replica) -> None:
+        self._on_advance(replica)
+        if replica.is_shared:
+            for hearer in self.hearers:
+                hearer.moved(replica)
+
+    def learned(self, replica: Replica, high_watermark: int) -> None:
+        """Its leader's high watermark is known."""
+        if replica.learned(high_watermark):
+            self._advanced(replica)
+
+    def trimmed(self, replica: Replica) -> None:
+        """The log begins elsewhere: records were deleted."""
+        replica.state.trimmed(replica.log.log_start_offset)
+        if replica.is_shared:
+            for hearer in self.hearers:
+                hearer.moved(replica)
 
     def flush_overdue(self, now_ms: int) -> None:
         """Sync the logs that their `flush.ms` or `flush.messages` asks for."""
@@ -142,6 +187,7 @@ class Replicas:
 
     def open_all(self, image: MetadataImage, removed_ids: set[Uuid]) -> list[DroppedFiles]:
         """At start: take all partitions of the image into service; returns what may be unlinked."""
+        self._image = image
         dropped = self._folders.finish_removals(image, removed_ids)
         self._follow_brokers(image)
         for topic in image.topics.values():
@@ -150,9 +196,14 @@ class Replicas:
 
     def apply(self, delta: MetadataDelta, image: MetadataImage, done: Callable[[], None]) -> None:
         """Follow a commit: roles change at once; `done` comes when the folders are there too."""
+        self._image = image
         retired = self._retire(delta.removed)
         self._follow_brokers(image)
-        touched = [image.topics[name] for name in sorted(delta.touched) if name in image.topics]
+        names = delta.touched
+        if delta.base.end_offset <= self._broker_epoch < image.end_offset:
+            # What came before the own registration was said of another incarnation.
+            names = set(image.topics)
+        touched = [image.topics[name] for name in sorted(names) if name in image.topics]
         for topic in touched:
             self._follow(topic, image)
         wanted = [topic for topic in touched if self._is_missing_any(topic)]
@@ -209,10 +260,13 @@ class Replicas:
             self._led.pop(topic.name, None)
             for replica in self._held.pop(topic.name, {}).values():
                 self._by_log.pop(replica.log, None)
+                self._by_id.pop(replica.partition_id, None)
                 replica.log.retire()
                 retired.append(replica.log)
                 replica.gone()
                 self._on_lost(replica)
+                for hearer in self.hearers:
+                    hearer.gone(replica)
         return retired
 
     def _follow_brokers(self, image: MetadataImage) -> None:
@@ -223,7 +277,7 @@ class Replicas:
         self._brokers = brokers
         for replica in self:
             replica.state.eligible(brokers)
-            self._moved(replica)
+            self.take_over(replica)
 
     def _is_missing_any(self, topic: TopicImage) -> bool:
         held = self._held.get(topic.name, NOTHING_HELD)
@@ -253,7 +307,7 @@ class Replicas:
             state = PartitionState(node_id, self._broker_epoch)
             state.eligible(self._brokers)
             held[index] = Replica(topic_partition, log, state, topic.is_internal)
-            self._by_log[log] = held[index]
+            self._by_log[log] = self._by_id[held[index].partition_id] = held[index]
         self._follow(topic, image)
 
     def _follow(self, topic: TopicImage, image: MetadataImage) -> None:
@@ -265,15 +319,18 @@ class Replicas:
             for index in range(len(topic.partitions))
             if index not in own
         )
-        now_ms = self._clock.monotonic_ms()
-        for index, replica in self._held.get(topic.name, NOTHING_HELD).items():
+        for replica in self._held.get(topic.name, NOTHING_HELD).values():
             replica.log.config = config
-            change = replica.assign(
-                topic.partitions[index], image.end_offset, config.min_insync_replicas, now_ms
-            )
-            if change is not None:
-                self._changed(replica, change)
-            self._moved(replica)
+            if not replica.is_busy:
+                self._assign(replica, topic, image.end_offset)
+
+    def _assign(self, replica: Replica, topic: TopicImage, end_offset: int) -> None:
+        partition = topic.partitions[replica.index]
+        min_in_sync = replica.log.config.min_insync_replicas
+        change = replica.assign(partition, end_offset, min_in_sync, self._lived_ms())
+        if change is not None:
+            self._changed(replica, change)
+        self.take_over(replica)
 
     def _changed(self, replica: Replica, change: RoleChange) -> None:
         led = self._led.setdefault(replica.topic, {})
@@ -282,9 +339,26 @@ class Replicas:
             self._on_lost(replica)
         if isinstance(change.after, Leader):
             led[replica.index] = replica
-            if replica.counted_end() < replica.log.log_end_offset:
-                self._flusher.mark(replica.log)
+        if not isinstance(change.after, Offline) and not replica.is_all_counted:
+            self._flusher.mark(replica.log)
+        for hearer in self.hearers:
+            hearer.changed(replica, change)
 
-    def _moved(self, replica: Replica) -> None:
+    def take_over(self, replica: Replica) -> None:
+        """Its state may have moved the high watermark: bring that to the log, and tell of it."""
         if replica.take_over():
-            self._on_advance(replica)
+            self._advanced(replica)
+
+    # A log is cut.
+
+    def begin_cut(self, replica: Replica, ready: Callable[[], None]) -> None:
+        """Call `ready` when nothing works in the log's files; it looks anew whether to cut."""
+        self._flusher.drain([replica.log], ready)
+
+    def end_cut(self, replica: Replica) -> None:
+        """The log is cut, and open again: it takes the role that the metadata gives it by now."""
+        replica.is_busy = False
+        replica.cut()
+        topic = self._image.topics.get(replica.topic)
+        if topic is not None and topic.topic_id == replica.log.topic_id:
+            self._assign(replica, topic, self._image.end_offset)

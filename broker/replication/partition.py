@@ -139,6 +139,12 @@ class PartitionState:
         """On a leader, who is or may be in sync."""
         return () if self._leading is None else self._leading.isr.maximal
 
+    @property
+    def has_outsiders(self) -> bool:
+        """On a leader, whether a replica is not in sync by the replayed log."""
+        leading = self._leading
+        return leading is not None and len(leading.isr.committed) < len(leading.replicas)
+
     def refusal(self, current_leader_epoch: int) -> ErrorCode:
         """Why a request for the leader of that epoch is not served here; NONE where it is.
 

@@ -1,0 +1,63 @@
+"""A follower's Fetch as it goes over the wire.
+
+Floor: replicas. Pure. Between brokers topics go by id, and the one who asks says which incarnation
+it is: the version that carries all of it is the only one spoken (decision 0031).
+"""
+
+from __future__ import annotations
+
+from broker.replication.follower_session import Fetcher
+from broker.replication.follower_steps import FetchPlan
+from protocol.messages.api import BETWEEN_BROKERS, ApiKey
+from protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ForgottenTopic,
+    ReplicaState,
+)
+from protocol.types import Uuid
+
+FETCH_VERSION = BETWEEN_BROKERS[ApiKey.FETCH][-1]
+
+MAX_WAIT_MS = 500
+"""`replica.fetch.wait.max.ms`: so long a leader waits for something to tell."""
+
+MAX_BYTES = 10 << 20
+"""`replica.fetch.response.max.bytes`: of one answer, but for a first batch that is larger."""
+
+PARTITION_BYTES_MAX = 1 << 20
+"""`replica.fetch.max.bytes`."""
+
+
+def fetch_request(plan: FetchPlan, me: Fetcher, directory_id: Uuid) -> FetchRequest:
+    """What the plan asks for, topic by topic."""
+    topics: dict[Uuid, FetchTopic] = {}
+    for asked in plan.partitions:
+        key = asked.key
+        topic = topics.setdefault(key.topic_id, FetchTopic(topic_id=key.topic_id))
+        topic.partitions.append(
+            FetchPartition(
+                partition=key.partition_index,
+                current_leader_epoch=key.leader_epoch,
+                fetch_offset=asked.fetch_offset,
+                last_fetched_epoch=asked.last_fetched_epoch,
+                log_start_offset=asked.log_start_offset,
+                partition_max_bytes=PARTITION_BYTES_MAX,
+                replica_directory_id=directory_id,
+            )
+        )
+    forgotten: dict[Uuid, ForgottenTopic] = {}
+    for gone in plan.forgotten:
+        one = forgotten.setdefault(gone.topic_id, ForgottenTopic(topic_id=gone.topic_id))
+        one.partitions.append(gone.partition_index)
+    return FetchRequest(
+        replica_state=ReplicaState(replica_id=me.node_id, replica_epoch=me.broker_epoch),
+        max_wait_ms=MAX_WAIT_MS,
+        min_bytes=1,
+        max_bytes=MAX_BYTES,
+        session_id=plan.session_id,
+        session_epoch=plan.session_epoch,
+        topics=list(topics.values()),
+        forgotten_topics_data=list(forgotten.values()),
+    )

@@ -1,0 +1,361 @@
+"""What is followed here: fetched from each leader, appended, synced, and cut where logs part.
+
+Floor: replicas. One `LeaderFetch` for each leader decides; here its fetches go out on a link of
+their own, and what it wants done to logs is done. Records are written in the call that brings them,
+and one group sync of all of them comes before the next fetch, which so is their acknowledgement.
+
+A log is cut in the file thread, when the flusher is drained of it. Whether it is still to be cut is
+looked at after the drain: its partition may have been given another role meanwhile. While a job
+works in its files the partition keeps the role it had, and takes its newest when the job is done.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from broker.alarm import Alarm
+from broker.metrics.warnings import Warnings
+from broker.replicas.fetching import FETCH_VERSION, fetch_request
+from broker.replicas.hearing import Deaf
+from broker.replicas.refusals import WriteFailed
+from broker.replicas.replica import Replica
+from broker.replicas.replicas import Replicas
+from broker.replication.follower import LeaderFetch
+from broker.replication.follower_session import Fetcher
+from broker.replication.follower_steps import (
+    Append,
+    Followed,
+    Key,
+    PartitionId,
+    Reset,
+    Truncate,
+)
+from broker.replication.partition import Follower, RoleChange
+from broker.sessions.peers import LinkKind, Peers
+from broker.storage.errors import DiskError
+from broker.storage.follower_append import GapsUnmarked
+from broker.storage.log import Log
+from broker.storage.recovery import Loaded
+from broker.storage.truncation import Truncation
+from broker.world import End, Jobs, World
+from protocol.errors import WireError
+from protocol.log import fields
+from protocol.messages.fetch import FetchResponse
+from protocol.types import Uuid
+
+logger = logging.getLogger(__name__)
+
+REQUEST_MS_MAX = 5_000
+"""How long a leader has for an answer, its wait for records included. One that is gone ends its
+link sooner."""
+
+CUT_RETRY_MS = 1_000
+"""After the disk has refused to cut a log, it is tried again."""
+
+
+class _EpochsOf:
+    """The leader epochs of a log as it is at any time: a cut puts others in their place."""
+
+    __slots__ = ("_log",)
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    @property
+    def latest(self) -> int:
+        return self._log.leader_epochs.latest
+
+    def end_offset_for(
+        self, leader_epoch: int, log_end_offset: int, current_epoch: int
+    ) -> tuple[int, int]:
+        return self._log.leader_epochs.end_offset_for(leader_epoch, log_end_offset, current_epoch)
+
+
+class _Line:
+    """One leader, and what is followed there."""
+
+    __slots__ = ("fetch", "is_pump_wanted", "leader", "replicas")
+
+    def __init__(self, leader: int) -> None:
+        self.leader = leader
+        self.fetch = LeaderFetch()
+        self.replicas: dict[PartitionId, Replica] = {}
+        self.is_pump_wanted = False
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerPorts:
+    """What followers need around them."""
+
+    world: World
+    peers: Peers
+    replicas: Replicas
+    files: Jobs
+    """The thread that writes checkpoints, cleans and deletes."""
+    warnings: Warnings
+    write_failed: WriteFailed
+    trim: Callable[[Log, int], None]
+    """Drops the files below a log's new start (`housekeeping`)."""
+
+
+class Followers(Deaf):
+    """All that is followed here. To be put among `Replicas.hearers`."""
+
+    def __init__(self, ports: FollowerPorts, me: Fetcher, directory_id: Uuid) -> None:
+        """`me` names the incarnation under which this broker is registered."""
+        self._ports = ports
+        self._clock = ports.world.clock
+        self._me = me
+        self._directory_id = directory_id
+        self._lines: dict[int, _Line] = {}
+        self._marking: set[Log] = set()
+        """Logs whose gap mark is being made."""
+        self._alarm = Alarm(ports.world, self._on_time)
+        self._is_stopped = False
+
+    @property
+    def followed_count(self) -> int:
+        """How many partitions are fetched, or are waited for."""
+        return sum(len(line.replicas) for line in self._lines.values())
+
+    def stop(self) -> None:
+        """Fetch no more; what was brought is synced as everything is."""
+        self._is_stopped = True
+        self._alarm.stop()
+
+    # What replicas tell.
+
+    def changed(self, replica: Replica, change: RoleChange) -> None:
+        """A role has begun: leave the leader before, and turn to this one."""
+        if isinstance(change.before, Follower):
+            self._leave(replica, change.before)
+        self._begin(replica)
+
+    def gone(self, replica: Replica) -> None:
+        """The partition is held here no more."""
+        if isinstance(replica.state.role, Follower):
+            self._leave(replica, replica.state.role)
+
+    def counted(self, replica: Replica) -> None:
+        """More of its log counts: it may be all that was brought, or what a first fetch needs."""
+        role = replica.state.role
+        if not isinstance(role, Follower) or replica.is_busy or not replica.is_all_counted:
+            return
+        line = self._lines.get(role.leader)
+        if line is not None and replica.partition_id in line.replicas:
+            line.fetch.synced(_key(replica), replica.log.log_end_offset)
+            self._pump(line)
+        else:
+            self._begin(replica)
+
+    def _begin(self, replica: Replica) -> None:
+        """Follow, once all of the log counts: the first offset asked for is a durable end too."""
+        role = replica.state.role
+        if not isinstance(role, Follower) or not replica.is_all_counted:
+            return
+        log = replica.log
+        line = self._lines.setdefault(role.leader, _Line(role.leader))
+        line.replicas[replica.partition_id] = replica
+        line.fetch.follow(
+            Followed(_key(replica), _EpochsOf(log), log.log_start_offset, log.log_end_offset)
+        )
+        self._pump_soon(line)
+
+    def _leave(self, replica: Replica, role: Follower) -> None:
+        line = self._lines.get(role.leader)
+        if line is None or line.replicas.pop(replica.partition_id, None) is None:
+            return
+        line.fetch.drop(Key(*replica.partition_id, role.epoch))
+        # A sync that is owed may have been this partition's.
+        self._pump_soon(line)
+
+    # Fetches.
+
+    def _pump_soon(self, line: _Line) -> None:
+        """Once this turn has told of all partitions that it changes."""
+        if not line.is_pump_wanted:
+            line.is_pump_wanted = True
+            self._ports.world.soon(self._pump, line)
+
+    def _pump(self, line: _Line) -> None:
+        line.is_pump_wanted = False
+        if self._is_stopped:
+            return
+        now_ms = self._clock.monotonic_ms()
+        plan = line.fetch.next_fetch(now_ms)
+        if plan is None:
+            deadline_ms = line.fetch.next_deadline_ms
+            if deadline_ms is not None:
+                self._alarm.wake_by(deadline_ms)
+            return
+        self._ports.peers.ask(
+            line.leader,
+            LinkKind.DATA,
+            fetch_request(plan, self._me, self._directory_id),
+            FETCH_VERSION,
+            now_ms + REQUEST_MS_MAX,
+            partial(self._answered, line, plan.request_id),
+            partial(self._failed, line, plan.request_id),
+        )
+
+    def _on_time(self, now_ms: int) -> int | None:
+        """A failure has been waited out."""
+        waiting = [
+            (deadline_ms, line)
+            for line in self._lines.values()
+            if (deadline_ms := line.fetch.next_deadline_ms) is not None
+        ]
+        for deadline_ms, line in waiting:
+            if deadline_ms <= now_ms:
+                self._pump(line)
+        later = [deadline_ms for deadline_ms, _ in waiting if deadline_ms > now_ms]
+        return min(later, default=None)
+
+    def _failed(self, line: _Line, request_id: int, end: End) -> None:
+        line.fetch.failed(request_id, self._clock.monotonic_ms())
+        self._pump(line)
+
+    def _answered(self, line: _Line, request_id: int, answer: FetchResponse) -> None:
+        now_ms = self._clock.monotonic_ms()
+        for action in line.fetch.on_answer(request_id, answer, now_ms):
+            replica = line.replicas[action.key.partition]
+            if isinstance(action, Append):
+                self._append(line, replica, action)
+            elif isinstance(action, Truncate | Reset):
+                begin = partial(self._begin_cut, line, replica, action)
+                self._ports.replicas.begin_cut(replica, begin)
+            else:
+                # The metadata log will say whom to follow.
+                del line.replicas[action.key.partition]
+        self._pump(line)
+
+    # Appending.
+
+    def _append(self, line: _Line, replica: Replica, action: Append) -> None:
+        replicas = self._ports.replicas
+        if len(action.records):
+            if not self._write(replica, memoryview(action.records)):
+                line.fetch.refused(action.key, self._clock.monotonic_ms())
+                return
+            replicas.written(replica)
+        replicas.learned(replica, action.high_watermark)
+        self._trim(line, replica, action)
+
+    def _write(self, replica: Replica, records: memoryview) -> bool:
+        """Write what was fetched; False where it is to be asked for again."""
+        ports, log = self._ports, replica.log
+        now_ms = self._clock.now_ms()
+        end_offset = log.log_end_offset
+        try:
+            log.follower_append(records, now_ms)
+            log.write_staged(now_ms)
+        except GapsUnmarked:
+            self._mark_gaps(log)
+            return False
+        except DiskError as error:
+            ports.write_failed(replica.topic_partition, error, now_ms)
+            return False
+        except WireError as error:
+            self._warn_unfit(replica, str(error))
+            return False
+        if log.log_end_offset == end_offset:
+            self._warn_unfit(replica, f"{len(records)} bytes hold no whole batch")
+            return False
+        return True
+
+    def _warn_unfit(self, replica: Replica, reason: str) -> None:
+        self._ports.warnings.warn(
+            logger,
+            "records of the leader do not fit",
+            partition=replica.topic_partition,
+            log_end_offset=replica.log.log_end_offset,
+            reason=reason,
+        )
+
+    def _mark_gaps(self, log: Log) -> None:
+        """Have it durable that offsets may be missing; what misses some is asked for again."""
+        if log in self._marking:
+            return
+        self._marking.add(log)
+
+        def marked(_: None) -> None:
+            self._marking.discard(log)
+            log.gaps_are_marked()
+
+        def failed(error: Exception) -> None:
+            self._marking.discard(log)
+            logger.warning("gap mark not written", extra=fields(folder=log.folder, error=error))
+
+        self._ports.files.run(log.gap_mark().perform, marked, failed)
+
+    def _trim(self, line: _Line, replica: Replica, action: Append) -> None:
+        """Begin where the leader does: a follower deletes by nothing else."""
+        log = replica.log
+        start_offset = min(action.log_start_offset, log.high_watermark)
+        if start_offset <= log.log_start_offset:
+            return
+        log.advance_log_start(start_offset)
+        line.fetch.trimmed(action.key, start_offset)
+        self._ports.trim(log, start_offset)
+
+    # Cutting.
+
+    def _begin_cut(self, line: _Line, replica: Replica, action: Truncate | Reset) -> None:
+        """No thread works in the log's files: cut it, if that is still wanted."""
+        ports, log, key = self._ports, replica.log, action.key
+        if not (ports.replicas.holds(replica) and replica.follows_in(key.leader_epoch)):
+            return
+        logs, now_ms = ports.replicas.logs, self._clock.now_ms()
+        job: Truncation | None
+        if isinstance(action, Truncate):
+            job = logs.begin_truncation(log, action.end_offset, now_ms)
+            cut_to = action.end_offset
+        else:
+            job = logs.begin_reset(log, action.start_offset, now_ms)
+            cut_to = action.start_offset
+        if job is None:
+            line.fetch.truncated(key, log.log_end_offset, log.leader_epochs.latest)
+            self._pump(line)
+            return
+        logger.info(
+            "log parted from its leader's and is cut" if isinstance(action, Truncate)
+            else "log is begun anew, for its leader has deleted all of it",
+            extra=fields(
+                partition=replica.topic_partition,
+                leader=line.leader,
+                leader_epoch=key.leader_epoch,
+                log_end_offset=log.log_end_offset,
+                offset=cut_to,
+            ),
+        )  # fmt: skip
+        replica.is_busy = True
+        self._cut(line, replica, key, job)
+
+    def _cut(self, line: _Line, replica: Replica, key: Key, job: Truncation) -> None:
+        def cut(loaded: Loaded) -> None:
+            if not self._ports.replicas.holds(replica):
+                return
+            replica.log.truncated(loaded)
+            self._ports.replicas.end_cut(replica)
+            # In another role by now, it is not known to the line under this key any more.
+            log = replica.log
+            line.fetch.truncated(key, log.log_end_offset, log.leader_epochs.latest)
+            self._pump(line)
+
+        def failed(error: Exception) -> None:
+            logger.error(
+                "log cannot be cut",
+                extra=fields(partition=replica.topic_partition, error=error),
+            )
+            if isinstance(error, DiskError) and self._ports.replicas.holds(replica):
+                self._ports.world.later(CUT_RETRY_MS, partial(self._cut, line, replica, key, job))
+            # Else it is damaged: it stays out of service until a start has looked at it.
+
+        self._ports.files.run(job.perform, cut, failed)
+
+
+def _key(replica: Replica) -> Key:
+    return Key(*replica.partition_id, replica.leader_epoch)

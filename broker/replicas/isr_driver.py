@@ -1,0 +1,157 @@
+"""Who should be in sync: what leaders propose is asked of the active controller, and answered.
+
+Floor: replicas. What is proposed in one turn goes out as one AlterPartition. An answer ends the
+wait for it and says nothing more: who is in sync comes with the metadata log alone (decision 0029).
+So an answer that never comes, or says nothing of a partition, is told to its proposal as such.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from broker.metadata.records import RECOVERED
+from broker.replicas.replica import Replica
+from broker.replicas.replicas import Replicas
+from broker.replication.follower_session import Fetcher
+from broker.replication.follower_steps import PartitionId
+from broker.replication.isr import IsrProposal
+from broker.sessions.peer import Answered, Failed
+from broker.world import End, World
+from protocol.errors import ErrorCode
+from protocol.messages.api import BETWEEN_BROKERS, ApiKey
+from protocol.messages.membership import (
+    AlterPartitionRequest,
+    AlterPartitionRequestPartition,
+    AlterPartitionRequestTopic,
+    AlterPartitionResponse,
+    BrokerState,
+)
+from protocol.types import Uuid
+from protocol.wire.schema import Message
+
+ALTER_PARTITION_VERSION = BETWEEN_BROKERS[ApiKey.ALTER_PARTITION][-1]
+
+LOOK_MS = 500
+"""How often leaders look for followers that have fallen behind; a tenth of the time after which
+one has (`replica.lag.time.max.ms`)."""
+
+Proposed = tuple[Replica, IsrProposal]
+
+
+class AskController(Protocol):
+    """Asks the active controller, whoever that is; one of the two is called once, later."""
+
+    def __call__(
+        self, request: Message, version: int, answered: Answered, failed: Failed
+    ) -> object:
+        """Send it; when nobody answers in time, or nobody is known to be active, it has failed."""
+
+
+class IsrDriver:
+    """Proposals of all partitions that are led here."""
+
+    def __init__(
+        self,
+        world: World,
+        me: Fetcher,
+        replicas: Replicas,
+        ask_controller: AskController,
+        lived_ms: Callable[[], int],
+    ) -> None:
+        """`me` names the incarnation under which this broker is registered; `lived_ms` reads the
+        time by which followers are late."""
+        self._world = world
+        self._me = me
+        self._replicas = replicas
+        self._ask_controller = ask_controller
+        self._lived_ms = lived_ms
+        self._gathered: list[Proposed] = []
+        self._is_stopped = False
+
+    def start(self) -> None:
+        """Look at everything that is led, from now on."""
+        self._world.later(LOOK_MS, self._tick)
+
+    def stop(self) -> None:
+        """Propose no more: the broker stops."""
+        self._is_stopped = True
+
+    def heard(self, replica: Replica) -> None:
+        """A follower has come further; it may be one that is not in sync."""
+        if replica.state.has_outsiders:
+            self.look(replica)
+
+    def look(self, replica: Replica) -> None:
+        """Propose what there is to propose for one partition."""
+        if self._is_stopped:
+            return
+        proposal = replica.state.proposal(self._lived_ms())
+        # Whoever is proposed is waited for from here on, and a lag may have been forgiven.
+        self._replicas.take_over(replica)
+        if proposal is None:
+            return
+        self._gathered.append((replica, proposal))
+        if len(self._gathered) == 1:
+            self._world.soon(self._send)
+
+    def _tick(self) -> None:
+        if self._is_stopped:
+            return
+        for replica in self._replicas:
+            if replica.is_shared and replica.is_led:
+                self.look(replica)
+        self._world.later(LOOK_MS, self._tick)
+
+    def _send(self) -> None:
+        gathered, self._gathered = self._gathered, []
+        topics: dict[Uuid, AlterPartitionRequestTopic] = {}
+        for replica, proposal in gathered:
+            topic_id = replica.log.topic_id
+            topic = topics.setdefault(topic_id, AlterPartitionRequestTopic(topic_id=topic_id))
+            topic.partitions.append(
+                AlterPartitionRequestPartition(
+                    partition_index=replica.index,
+                    leader_epoch=proposal.leader_epoch,
+                    partition_epoch=proposal.partition_epoch,
+                    new_isr_with_epochs=[
+                        BrokerState(broker_id=node_id, broker_epoch=broker_epoch)
+                        for node_id, broker_epoch in proposal.in_sync_replicas
+                    ],
+                    leader_recovery_state=RECOVERED,
+                )
+            )
+        request = AlterPartitionRequest(
+            broker_id=self._me.node_id,
+            broker_epoch=self._me.broker_epoch,
+            topics=list(topics.values()),
+        )
+        self._ask_controller(
+            request,
+            ALTER_PARTITION_VERSION,
+            partial(self._answered, gathered),
+            partial(self._failed, gathered),
+        )
+
+    def _answered(self, gathered: list[Proposed], answer: AlterPartitionResponse) -> None:
+        whole = ErrorCode.of(answer.error_code)
+        codes = {
+            PartitionId(topic.topic_id, one.partition_index): ErrorCode.of(one.error_code)
+            for topic in answer.topics
+            for one in topic.partitions
+        }
+        for replica, proposal in gathered:
+            code = whole
+            if code is ErrorCode.NONE:
+                code = codes.get(replica.partition_id, ErrorCode.UNKNOWN_SERVER_ERROR)
+            self._tell(replica, proposal, code)
+
+    def _failed(self, gathered: list[Proposed], end: End) -> None:
+        for replica, proposal in gathered:
+            self._tell(replica, proposal, ErrorCode.REQUEST_TIMED_OUT)
+
+    def _tell(self, replica: Replica, proposal: IsrProposal, code: ErrorCode) -> None:
+        replica.state.answered(proposal.number, code)
+        if self._replicas.holds(replica):
+            self._replicas.take_over(replica)

@@ -1,0 +1,58 @@
+"""Nodes that replicate over links and disks, whatever fails."""
+
+import pytest
+
+from tests.harness.seed import seeded
+from tests.sim.replicated_nodes import ReplicatedCluster
+
+CHAOS_MS = 5_000
+LIVES = 12
+MANY_LIVES = 400
+
+
+def test_three_nodes_copy_and_acknowledge() -> None:
+    cluster = ReplicatedCluster("three")
+    cluster.pass_time(1_500)
+    cluster.run_for(1_000)
+    cluster.heal()
+    assert len(cluster.acked) > 40
+
+
+def live(seed: str, size: int = 3, flush_messages: int = 1) -> ReplicatedCluster:
+    """One life of a cluster: everything fails at random, then is mended."""
+    cluster = ReplicatedCluster(seed, size, flush_messages=flush_messages)
+    try:
+        cluster.pass_time(1_000)
+        end_ms = cluster.now_ms + CHAOS_MS
+        while cluster.now_ms < end_ms:
+            cluster.run_for(cluster.chance.choice((5, 60, 400)))
+            cluster.misbehave()
+        cluster.heal()
+    except BaseException as error:
+        error.add_note(f"at {cluster.now_ms} ms; replay: live({seed!r}, {size}, {flush_messages})")
+        raise
+    return cluster
+
+
+def lives(count: int, name: str) -> None:
+    chance = seeded(name)
+    clusters = [
+        live(f"{name} {chance.getrandbits(32)}", chance.choice((2, 3, 3))) for _ in range(count)
+    ]
+    assert sum(len(one.acked) for one in clusters) > 20 * count
+
+
+def test_whatever_fails_what_was_acknowledged_stays_and_all_logs_are_one() -> None:
+    lives(LIVES, "replicated lives")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3_600)
+def test_the_same_many_times() -> None:
+    lives(MANY_LIVES, "many replicated lives")
+
+
+def test_a_seed_gives_the_same_course_to_the_byte() -> None:
+    first, second = (live("the same") for _ in range(2))
+    assert first.network.trace_digest == second.network.trace_digest
+    assert first.committed == second.committed
