@@ -147,12 +147,13 @@ class NodeCheckpoints:
         for name, values in offsets.items():
             if number < self._written_number.get(name, 0):
                 continue
+            if self._written.get(name) != values:
+                data = checkpoint.encode_offsets(values)
+                self._replace(f"{self._folder}/{name}", data, frees_room)
+                self._written[name] = values
+            # One that the disk has refused is none: an older one must still be written, for what
+            # is cut behind it rests on its lowered offsets.
             self._written_number[name] = number
-            if self._written.get(name) == values:
-                continue
-            data = checkpoint.encode_offsets(values)
-            self._replace(f"{self._folder}/{name}", data, frees_room)
-            self._written[name] = values
         self._reserve.refill()
 
     def forget_folder(self, folder: str) -> None:

@@ -7,6 +7,7 @@ from itertools import count
 
 import pytest
 
+from broker.storage.checkpoint import RECOVERY_POINTS
 from broker.storage.errors import DiskError
 from broker.storage.log import Log
 from tests.unit.protocol.examples import SEED
@@ -241,3 +242,20 @@ class Refusal:
     def __call__(self, path: str, operation: str) -> bool:
         self._number -= operation == self._operation
         return operation == self._operation and self._number == 0
+
+
+def test_a_newer_checkpoint_that_was_refused_does_not_stand_for_the_lowered_one() -> None:
+    """A full disk refuses the truncation, and another checkpoint behind it; then there is room."""
+    for seed in range(SEED, SEED + POWER_CUTS):
+        node = filled(10, SMALL)
+        truncation = node.manager.begin_truncation(node.log, 5, NOW)
+        assert truncation is not None
+        node.sim.refuses = lambda path, operation: operation == "write" and RECOVERY_POINTS in path
+        for refused in (truncation, node.manager.checkpoint()):
+            with pytest.raises(DiskError):
+                refused.perform()
+        node.sim.refuses = None
+        node.log.truncated(truncation.perform())
+        report = node.crash(random.Random(seed))
+        assert report.offline == {}, f"MILLRACE_SEED={seed}"
+        assert node.log.log_end_offset == 5
