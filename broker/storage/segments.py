@@ -61,7 +61,7 @@ class Segments:
         self._repairs: dict[str, int] = {}
         """Files that a failed write has left: the size to cut them to, -1 if they must go."""
         self._unsynced: list[Segment] = []
-        """Closed segments whose index files are still to be synced."""
+        """Closed segments whose files are still to be synced."""
         self.active = row[-1]
         self.closed_bytes = sum(segment.size_bytes for segment in row[:-1])
         self.roll_count = 0
@@ -142,12 +142,18 @@ class Segments:
         self._base_offsets[first : first + len(old)] = [new.base_offset]
         self.closed_bytes += new.size_bytes - sum(segment.size_bytes for segment in old)
         self._warm = [segment for segment in self._warm if segment not in old]
+        self._unsynced = [segment for segment in self._unsynced if segment not in old]
         new.unload()
         return [file for segment in old if (file := segment.let_go()) is not None]
 
     def files_from(self, offset: int) -> list[DiskFile]:
-        """The open files of all segments with something at or above the offset."""
-        segments = list(self.from_offset(offset))
+        """The open files of all segments with something at or above the offset.
+
+        Also of what has been closed since the last sync: a write that was refused may have left
+        batches there that were cut off again, which a power cut must not bring back.
+        """
+        segments = [one for one in self._unsynced if one.next_offset <= offset]
+        segments += self.from_offset(offset)
         files = [segment.file for segment in segments]
         self.unload_cold(segments)
         return files
@@ -272,6 +278,8 @@ class Segments:
                 paths.append(path + DELETED_SUFFIX)
             del self._row[0], self._base_offsets[0]
             self.closed_bytes -= oldest.size_bytes
+            if oldest in self._unsynced:
+                self._unsynced.remove(oldest)
             if oldest in self._warm:
                 self._warm.remove(oldest)
             if (file := oldest.let_go()) is not None:

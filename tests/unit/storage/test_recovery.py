@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
+from broker.storage.errors import DiskError
 from broker.storage.log import Log
 from broker.storage.recovery import LoadRules, load
 from protocol.errors import ApiError, ErrorCode
 from protocol.wire.records import read_header
+from tests.unit.protocol.examples import SEED
 from tests.unit.storage.kit import (
     EVERYTHING,
     FOLDER,
@@ -415,3 +419,24 @@ def test_headers_say_what_was_stored() -> None:
     heads = [read_header(one) for one in batches_of(node.log)]
     assert [head.base_offset for head in heads] == list(range(20))
     assert [head.partition_leader_epoch for head in heads] == [n // 8 for n in range(20)]
+
+
+def test_what_a_refused_write_left_in_a_segment_that_was_closed_then_does_not_come_back() -> None:
+    """The first batch of a write fits in its segment, the second needs another and is refused; so
+    both are taken back, and what comes next begins a segment where the first of them stood."""
+    for seed in range(SEED, SEED + 40):
+        node = Node(topic={"segment.bytes": "400"})
+        node.put(batch(b"a" * 200))
+        node.flush()
+        node.sim.refuses = lambda path, operation: (
+            operation == "write" and path.endswith(("1.log", "2.log"))
+        )
+        with pytest.raises(DiskError):
+            node.put(batch(b"b" * 30), batch(b"c" * 300))
+        node.sim.refuses = None
+        node.put(batch(b"d" * 300))
+        node.flush()
+        node.manager.checkpoint().perform()
+        report = node.crash(random.Random(seed))
+        assert report.offline == {}, f"MILLRACE_SEED={seed}"
+        assert values_of(node.log) == [b"a" * 200, b"d" * 300]
