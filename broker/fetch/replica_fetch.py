@@ -335,15 +335,7 @@ class ReplicaFetches:
     def changed(self, replica: Replica, change: RoleChange) -> None:
         """Followers learn that this is the leader, or that it is not any more."""
         if isinstance(change.before, Leader) and not isinstance(change.after, Leader):
-            for line in list(self._lines.values()):
-                if replica in line.owed and line.call is not None and not line.is_closed:
-                    logger.info(
-                        "connection of a follower is closed, for it may be sent what is cut",
-                        extra=fields(
-                            partition=replica.topic_partition, peer=line.call.session.peer
-                        ),
-                    )
-                    line.call.session.close("a leadership ended", is_logged=False)
+            self._hang_up(replica)
         self.written(replica)
         if isinstance(change.after, Leader) and replica.is_shared:
             self._news_until_ms = self._clock.monotonic_ms() + NEWS_MS
@@ -353,6 +345,17 @@ class ReplicaFetches:
                         line.deadline_ms, self._clock.monotonic_ms() + NEWS_WAIT_MS
                     )
                     self._alarm.wake_by(line.deadline_ms)
+
+    def _hang_up(self, replica: Replica) -> None:
+        """Let nobody be sent bytes of this log that may be cut before they leave."""
+        for line in list(self._lines.values()):
+            if replica in line.owed and line.call is not None and not line.is_closed:
+                session = line.call.session
+                logger.info(
+                    "connection of a follower is closed, for it may be sent what is cut",
+                    extra=fields(partition=replica.topic_partition, peer=session.peer),
+                )
+                session.close("a leadership has ended", is_logged=False)
 
     def gone(self, replica: Replica) -> None:
         """Followers learn that there is no such partition here."""

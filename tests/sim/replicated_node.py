@@ -1,0 +1,416 @@
+"""One node that replicates: real logs on a simulated disk, real roles, followers, fetches and
+proposals over sessions and links of a simulated network. `replicated_nodes` has several of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from broker.budget import TurnBudget
+from broker.config import InForce, Listener
+from broker.fetch.replica_fetch import ReplicaFetches, ReplicaFetchPorts
+from broker.metadata.image import (
+    MetadataDelta,
+    MetadataImage,
+)
+from broker.metrics.metrics import Metrics
+from broker.metrics.warnings import Warnings
+from broker.replicas.flusher import Flusher
+from broker.replicas.folders import Folders
+from broker.replicas.followers import FollowerPorts, Followers
+from broker.replicas.isr_driver import IsrDriver
+from broker.replicas.replica import Replica
+from broker.replicas.replicas import Replicas
+from broker.replication.follower_session import Fetcher
+from broker.sessions.call import Call
+from broker.sessions.dispatch import Dispatcher
+from broker.sessions.peers import Peers
+from broker.sessions.reception import BROKER_LISTENER, Reception
+from broker.sessions.session import Session
+from broker.sessions.sessions import Sessions
+from broker.storage.errors import DiskError
+from broker.storage.log import Log
+from broker.storage.log_manager import LogManager
+from broker.world import End
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.api import BETWEEN_BROKERS, ApiKey, request_class
+from protocol.messages.fetch import FetchRequest, FetchResponse
+from protocol.messages.headers import decode_request_header, encode_request
+from protocol.messages.membership import (
+    AlterPartitionResponse,
+    AlterPartitionResponsePartition,
+    AlterPartitionResponseTopic,
+)
+from protocol.types import NO_OFFSET, TopicPartition, Uuid
+from protocol.wire.records import iterate_batches
+from tests.sim.disk import SimDisk
+from tests.sim.replication.controller import AlterPartition
+from tests.unit.storage.kit import append, batch, broker_config
+
+if TYPE_CHECKING:
+    from tests.sim.replicated_nodes import ReplicatedCluster
+
+PORT = 9095
+TOPIC = "replicated"
+JOB_MS = (0, 6)
+TICK_MS = 250
+CHECKPOINT_MS = 400
+ASK_MS = 600
+WRITE_MS = 4_000
+NO_SHORT_WAY: Any = SimpleNamespace(start=lambda *asked: False)
+
+
+class Violation(AssertionError):
+    """An invariant does not hold."""
+
+
+def host_of(node_id: int) -> str:
+    return f"n{node_id}"
+
+
+def batches_of(log: Log, start_offset: int, end_offset: int) -> list[tuple[int, bytes]]:
+    """What a log holds from one offset to another, batch by batch."""
+    found: list[tuple[int, bytes]] = []
+    while start_offset < end_offset:
+        read = log.read(start_offset, 1 << 20, end_offset)
+        if read.region is None:
+            break
+        for header, view in iterate_batches(read.region.read()):
+            found.append((header.base_offset, bytes(view)))
+            start_offset = header.last_offset + 1
+    return found
+
+
+class Write:
+    """A client's batch with acks=all; it ends once."""
+
+    def __init__(self, node: ReplicatedNode, replica: Replica, offset: int) -> None:
+        self.end: str | None = None
+        self.life = node.world
+        self._node = node
+        self._replica = replica
+        self._offset = offset
+        ((_, self._content),) = batches_of(replica.log, offset, offset + 1)
+
+    def reached(self) -> None:
+        self._ended("acknowledged")
+        self._node.advanced(self._replica)
+        self._node.cluster.acknowledged(self._replica.index, self._offset, self._content)
+
+    def lost(self, code: ErrorCode) -> None:
+        self._ended(code.name)
+
+    def _ended(self, how: str) -> None:
+        assert self.end is None, f"a wait ended twice: {self.end}, {how}"
+        self.end = how
+
+
+class ReplicatedNode:
+    """One node: its disk outlives its lives."""
+
+    def __init__(self, cluster: ReplicatedCluster, node_id: int) -> None:
+        self.cluster = cluster
+        self.node_id = node_id
+        self.host = host_of(node_id)
+        self.disk = SimDisk()
+        self.incarnation = 0
+        self.is_up = False
+        self.is_cut_off = False
+        """Whether the controller and it do not hear each other."""
+        self.durable_ends: dict[int, int] = {}
+        """By partition, as of its last breath."""
+
+    # Life and death.
+
+    def start(self) -> None:
+        """A new life, on what the disk has."""
+        self.incarnation += 1
+        self.is_up = True
+        world = self.world = self.cluster.network.world(self.host)
+        world.job_ms = JOB_MS
+        address = {"host": self.host, "port": PORT}
+        address |= {"advertised_host": self.host, "advertised_port": PORT}
+        self.config = broker_config(
+            node_id=self.node_id,
+            listeners={BROKER_LISTENER: address},
+            settings={"log.flush.interval.messages": 1},
+        )
+        self.logs = LogManager(self.disk, self.config, Uuid(int=1_000 + self.node_id))
+        self.logs.open_all(world.clock.now_ms())
+        assert not self.logs.offline, f"{self.host}: {self.logs.offline}"
+        self.replicas: Replicas | None = None
+        self.image = MetadataImage()
+        self.seen: dict[tuple[int, int], int] = {}
+        """(partition, leader epoch) -> the highest high watermark of this life."""
+        self.checked: dict[int, int] = {}
+        world.later(world.chance.randint(0, 30), self._register)
+
+    def kill(self) -> None:
+        """The process ends; what it has written is in the page cache."""
+        self._ends()
+        self.cluster.network.kill(self.host)
+        self.disk.locked.clear()
+
+    def cut_power(self) -> None:
+        """The machine goes off, and forgets what it had not synced."""
+        self._ends()
+        self.cluster.network.cut_power(self.host)
+        self.disk.crash(self.cluster.chance)
+
+    def _ends(self) -> None:
+        self.durable_ends = {tp.partition: log.recovery_point for tp, log in self.logs.logs.items()}
+        self.is_up = False
+
+    def durable_end(self, index: int) -> int:
+        if not self.is_up:
+            return self.durable_ends.get(index, 0)
+        log = self.logs.get(TopicPartition(TOPIC, index))
+        return 0 if log is None else log.recovery_point
+
+    # Its parts.
+
+    def _register(self) -> None:
+        if self.is_cut_off:
+            self.world.later(TICK_MS, self._register)
+            return
+        controller = self.cluster.controller
+        broker_epoch = controller.register(self.node_id, self.incarnation, self.cluster.now_ms)
+        self.me = Fetcher(self.node_id, broker_epoch)
+        self._put_together()
+        # What it has heard of the metadata so far may be older than its registration.
+        self.replayed = self.cluster.chance.randint(0, len(controller.log))
+        if self.replayed:
+            self.image = self.cluster.images[self.replayed - 1]
+        assert self.replicas is not None
+        self.replicas.open_all(self.image, set())
+        self.isr_driver.start()
+        self._heartbeat()
+        self._checkpoint()
+        self._replay()
+
+    def _put_together(self) -> None:
+        world, settings = self.world, InForce(self.config)
+        self.files = world.jobs("files", lambda error: world.die(str(error)))
+        flusher = Flusher(
+            world, lambda log: replicas.flushed(log), lambda error: world.die(str(error))
+        )
+        lived_ms = world.clock.monotonic_ms
+        replicas = self.replicas = Replicas(
+            settings,
+            self.me.broker_epoch,
+            world.clock,
+            self.logs,
+            flusher,
+            Folders(settings, world.clock, self.logs, self.files),
+            self.advanced,
+            lambda replica: None,
+            lived_ms,
+        )
+        self.peers = Peers(world, self.host, self.cluster.addresses)
+        self.isr_driver = IsrDriver(world, self.me, replicas, self._ask_controller, lived_ms)
+        warnings = Warnings(world.clock)
+        self.fetches = ReplicaFetches(
+            ReplicaFetchPorts(world, replicas, warnings, lived_ms, self.isr_driver.heard)
+        )
+        ports = FollowerPorts(
+            world, self.peers, replicas, self.files, warnings, lambda *refusal: None, self._trim
+        )
+        self.followers = Followers(ports, self.me, self.logs.directory_id)
+        replicas.hearers += [self.followers, self.fetches]
+        self._listen(settings, warnings)
+
+    def _listen(self, settings: InForce, warnings: Warnings) -> None:
+        world = self.world
+        handlers = {ApiKey.FETCH: self._fetch}
+        reception = Reception(
+            BROKER_LISTENER,
+            settings,
+            world.clock,
+            world.turn_ns,
+            world.soon,
+            TurnBudget(world.turn_ns, world.soon),
+            Sessions(settings),
+            Dispatcher(
+                handlers,
+                {ApiKey.FETCH: BETWEEN_BROKERS[ApiKey.FETCH]},
+                Metrics(world.turn_ns, world.clock),
+                lambda *_: None,
+            ),
+            NO_SHORT_WAY,
+            lambda: None,
+            lambda refusal: None,
+            warnings,
+        )
+        at: Listener = self.config.listeners[BROKER_LISTENER]
+        world.listen(BROKER_LISTENER, at, lambda: Session(reception)).open()
+
+    def _fetch(self, call: Call, request: FetchRequest) -> FetchResponse | None:
+        try:
+            return self.fetches.start(call, request)
+        except AssertionError as error:
+            # A session would log it, and close.
+            self.cluster.broken.append(error)
+            raise
+
+    def _trim(self, log: Log, start_offset: int) -> None:
+        """What housekeeping does."""
+
+        def drop(_: None) -> None:
+            dropped = log.drop_below(start_offset, self.world.clock.now_ms())
+            if dropped is not None:
+                self.files.run(dropped.perform, lambda _: None, lambda error: None)
+
+        self.files.run(self.logs.checkpoint(frees_room=True).perform, drop, lambda error: None)
+
+    def _checkpoint(self) -> None:
+        self.files.run(self.logs.checkpoint().perform, lambda _: None, lambda error: None)
+        self.world.later(CHECKPOINT_MS, self._checkpoint)
+
+    # The controller.
+
+    def _heartbeat(self) -> None:
+        if not self.is_cut_off:
+            self.cluster.controller.heartbeat(
+                self.node_id, self.me.broker_epoch, self.image.end_offset, self.cluster.now_ms
+            )
+        self.world.later(TICK_MS, self._heartbeat)
+
+    def _replay(self) -> None:
+        """The next of the metadata, after a while."""
+        images = self.cluster.images
+        if self.replayed < len(images) and not self.is_cut_off:
+            image = images[self.replayed]
+            delta = MetadataDelta(self.image)
+            if image.topics != self.image.topics:
+                delta.touched.add(TOPIC)
+            self.replayed += 1
+            self.image = image
+            assert self.replicas is not None
+            self.replicas.apply(delta, image, self._replay_later)
+        else:
+            self.world.later(self.cluster.chance.randint(1, 10), self._replay)
+
+    def _replay_later(self) -> None:
+        chance = self.cluster.chance
+        is_late = chance.random() < self.cluster.late_news
+        delay_ms = chance.randint(20, 300) if is_late else chance.randint(0, 4)
+        self.world.later(delay_ms, self._replay)
+
+    def _ask_controller(
+        self,
+        request: Any,
+        version: int,
+        answered: Callable[[Any], None],
+        failed: Callable[[End], None],
+    ) -> None:
+        """Over the wire, and perhaps lost on either way."""
+        chance, world = self.cluster.chance, self.world
+        frame = memoryview(encode_request(request, version, 1, "sim")[4:])
+        _, position = decode_request_header(frame)
+        asked, _ = request_class(request.api_key).decode(frame, version, position)
+        ends: list[object] = []
+
+        def once(call: Callable[[Any], None], value: object) -> None:
+            if not ends:
+                ends.append(value)
+                call(value)
+
+        def decide() -> None:
+            if self.is_cut_off:
+                return
+            answer = self._decide(asked)
+            if chance.random() > 0.05:
+                world.later(chance.randint(0, 10), partial(once, answered, answer))
+
+        world.later(ASK_MS, partial(once, failed, End.TIMED_OUT))
+        late = 700 if chance.random() < 0.05 else 10
+        # The request may arrive when its sender is no more.
+        self.cluster.later(chance.randint(0, late), decide)
+
+    def _decide(self, asked: Any) -> AlterPartitionResponse:
+        answer = AlterPartitionResponse()
+        for topic in asked.topics:
+            told = AlterPartitionResponseTopic(topic_id=topic.topic_id)
+            answer.topics.append(told)
+            for one in topic.partitions:
+                isr = tuple((b.broker_id, b.broker_epoch) for b in one.new_isr_with_epochs)
+                code = self.cluster.controller.alter(
+                    AlterPartition(
+                        asked.broker_id,
+                        one.partition_index,
+                        one.leader_epoch,
+                        one.partition_epoch,
+                        isr,
+                    )
+                )
+                told.partitions.append(
+                    AlterPartitionResponsePartition(
+                        partition_index=one.partition_index, error_code=code
+                    )
+                )
+        return answer
+
+    # Clients.
+
+    def find(self, index: int) -> Replica | None:
+        if not self.is_up or self.replicas is None:
+            return None
+        return self.replicas.get(TOPIC, index)
+
+    def write(self, index: int, value: bytes) -> Write | None:
+        """A client's batch, if this node takes itself for the leader."""
+        replica = self.find(index)
+        if replica is None or replica.state.is_under_min_isr or self.replicas is None:
+            return None
+        view = batch(value, timestamp_ms=self.world.clock.now_ms())
+        now_ms = self.world.clock.now_ms()
+        try:
+            appended = append(replica.log, view, replica.leader_epoch, now_ms)
+            replica.log.write_staged(now_ms)
+        except (ApiError, DiskError):
+            return None
+        self.cluster.note(self.node_id, "writes", index, appended.base_offset)
+        write = Write(self, replica, appended.base_offset)
+        deadline_ms = self.world.clock.monotonic_ms() + WRITE_MS
+        line = replica.committed
+        line.await_(appended.last_offset + 1, write, deadline_ms)
+        self.world.later(WRITE_MS + 1, lambda: line.expire(self.world.clock.monotonic_ms()))
+        self.replicas.written(replica)
+        return write
+
+    def trim(self, index: int, offset: int) -> None:
+        """DeleteRecords, if this node leads."""
+        replica = self.find(index)
+        if replica is not None and self.replicas is not None:
+            start_offset = min(offset, replica.log.high_watermark)
+            replica.log.advance_log_start(start_offset)
+            self.replicas.trimmed(replica)
+            self._trim(replica.log, start_offset)
+
+    # What must hold.
+
+    def advanced(self, replica: Replica) -> None:
+        """A high watermark has moved: below it all logs are one."""
+        index, log = replica.index, replica.log
+        committed = self.cluster.committed[index]
+        start_offset = max(self.checked.get(index, 0), log.log_start_offset)
+        for offset, content in batches_of(log, start_offset, log.high_watermark):
+            if not replica.is_led and offset not in committed:
+                raise Violation(f"I3: follower {self.node_id} of {index} is first to know {offset}")
+            if committed.setdefault(offset, content) != content:
+                raise Violation(f"I3: {self.node_id} of {index} differs at {offset}")
+        self.checked[index] = log.high_watermark
+        if replica.is_led:
+            self.cluster.advanced(index, log.high_watermark)
+        self.look(replica)
+
+    def look(self, replica: Replica) -> None:
+        """No high watermark falls within an epoch."""
+        key = replica.index, replica.leader_epoch
+        mark = replica.state.high_watermark
+        if mark < self.seen.get(key, NO_OFFSET):
+            raise Violation(f"I5: {self.node_id} of {key} falls from {self.seen[key]} to {mark}")
+        self.seen[key] = mark

@@ -1,0 +1,373 @@
+"""Courses that chance seldom takes, on whole nodes: each is what one guard of the list is for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+from broker.config import LogConfig
+from broker.sessions.peers import LinkKind
+from broker.storage.log import Log
+from broker.storage.truncation import Truncation
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ReplicaState,
+)
+from protocol.types import NO_NODE, TopicPartition, Uuid
+from protocol.wire.records import patch
+from tests.sim.replicated_node import TOPIC, ReplicatedNode, host_of
+from tests.sim.replicated_nodes import TOPIC_ID, ReplicatedCluster
+from tests.sim.world import Died
+from tests.unit.storage.kit import NOW, batch
+
+PARTITION = TopicPartition(TOPIC, 0)
+PATIENCE_MS = 3_000
+
+Written = tuple[tuple[int, int, str], ...]
+"""Leader epoch, base offset and content of each batch, one record each."""
+
+
+def log_of(node: ReplicatedNode) -> Log:
+    return node.logs.logs[PARTITION]
+
+
+def end_of(node: ReplicatedNode) -> int:
+    return log_of(node).log_end_offset
+
+
+def until(cluster: ReplicatedCluster, is_so: Callable[[], bool], step_ms: int = 1) -> None:
+    """Let time pass until something is so."""
+    for _ in range(PATIENCE_MS // step_ms):
+        if is_so():
+            return
+        cluster.pass_time(step_ms)
+    raise AssertionError(f"not so after {PATIENCE_MS} ms")
+
+
+def settled(seed: str = "script") -> tuple[ReplicatedCluster, ReplicatedNode, list[ReplicatedNode]]:
+    """Three nodes in sync with a few batches; the leader, which is the first, and the others."""
+    cluster = ReplicatedCluster(seed, partition_count=1, leaders=(1,))
+    # All were in sync before anybody was registered, too.
+    cluster.pass_time(1_000)
+    until(cluster, lambda: len(cluster.controller.parts[0].isr) == 3, 50)
+    cluster.controller.prefer(0, 1)
+    until(cluster, lambda: cluster.nodes[1].find(0) is not None)
+    for _ in range(5):
+        assert cluster.write(0) is not None
+        cluster.pass_time(20)
+    until(cluster, lambda: not cluster.missing())
+    one, two, three = cluster.nodes.values()
+    return cluster, one, [two, three]
+
+
+def prepared(*logs: Written) -> ReplicatedCluster:
+    """Nodes whose logs hold this; the first leads from the start, in a later epoch."""
+    cluster = ReplicatedCluster("prepared", len(logs), partition_count=1, leaders=(1,))
+    for node, written in zip(cluster.nodes.values(), logs, strict=True):
+        fill(node, written)
+    epoch = 1 + max(one[0] for written in logs for one in written)
+    part = cluster.controller.parts[0]
+    found = replace(part, leader=NO_NODE, leader_epoch=epoch, isr=(1,), elr=())
+    cluster.controller._commit({0: found})
+    return cluster
+
+
+def fill(node: ReplicatedNode, written: Written) -> None:
+    log = node.logs.create(PARTITION, TOPIC_ID, LogConfig(), NOW)
+    log.gap_mark().perform()
+    log.gaps_are_marked()
+    for epoch, offset, content in written:
+        view = batch(content.encode())
+        patch(view, offset, epoch)
+        log.follower_append(view, NOW)
+        log.write_staged(NOW)
+    target = log.flush_target()
+    if target is not None:
+        target.perform()
+        log.flushed(target)
+
+
+def kip_279_two_logs_part_twice() -> None:
+    """What a first cut leaves is compared as well, with the epoch that it then ends with."""
+    common = tuple((0, offset, "all") for offset in range(3))
+    leader = (*common, *((2, offset, "leader") for offset in range(3, 8)), (4, 8, "leader"))
+    follower = (
+        *common,
+        *((1, offset, "other") for offset in range(3, 6)),
+        *((3, offset, "other") for offset in range(6, 9)),
+    )
+    cluster = prepared(leader, follower)
+    cluster.heal()
+
+
+def kip_320_a_fetch_of_an_earlier_epoch_arrives_late() -> None:
+    """It tells of offsets that its sender has cut since."""
+    cluster, leader, (second, third) = settled()
+    before = end_of(leader)
+    cluster.network.cut(second.host, leader.host)
+    cluster.network.cut(leader.host, third.host)
+    cluster.network.cut(third.host, leader.host)
+    assert leader.write(0, b"only the second has it too") is not None
+    # It has synced it, and says so into the cut.
+    until(cluster, lambda: second.durable_end(0) > before)
+    cluster.pass_time(20)
+    assert end_of(third) == before
+    cluster.controller.prefer(0, third.node_id)
+    until(cluster, lambda: end_of(second) == before)
+    assert end_of(leader) > before
+    third.kill()
+    cluster.controller.fence(third.node_id)
+    until(cluster, lambda: leader.find(0) is not None)
+    assert cluster.controller.parts[0].isr == (leader.node_id, second.node_id)
+    cluster.network.heal(second.host, leader.host)
+    cluster.pass_time(200)
+    cluster.heal()
+
+
+def diverged(seed: str) -> tuple[ReplicatedCluster, ReplicatedNode, int]:
+    """A deposed leader with segments that nobody else has, at the moment when it has been cut."""
+    cluster, leader, others = settled(seed)
+    before = end_of(leader)
+    for other in others:
+        cluster.network.cut(leader.host, other.host)
+    for _ in range(8):
+        assert leader.write(0, b"alone" * 100) is not None
+        cluster.pass_time(10)
+    until(cluster, lambda: leader.durable_end(0) == before + 8)
+    # The recovery point of its checkpoint is above all of it.
+    cluster.pass_time(500)
+    cluster.controller.prefer(0, others[0].node_id)
+    until(cluster, lambda: others[0].find(0) is not None)
+    cluster.network.heal()
+    until(cluster, lambda: end_of(leader) <= before)
+    return cluster, leader, before
+
+
+def what_was_cut_stays_cut_when_the_power_goes(cuts: int = 4) -> None:
+    """Else a log that counts as in sync would have other bytes at its end by and by."""
+    for number in range(cuts):
+        cluster, deposed, end_offset = diverged(f"cut {number}")
+        deposed.cut_power()
+        deposed.start()
+        assert end_of(deposed) == end_offset, "what was cut has come back"
+        cluster.heal()
+
+
+def a_kill_in_the_middle_of_a_truncation() -> None:
+    """Whatever part of it is done, a start goes on from there, and nothing is lost or offline."""
+    for step in range(1, 24, 6):
+        cut_short(step)
+
+
+def cut_short(step: int) -> None:
+    """The disk is dead from one call of the truncation on; then the power goes."""
+    cluster, deposed, (second, third) = settled(f"kill {step}")
+    before = end_of(deposed)
+    for other in (second, third):
+        cluster.network.cut(deposed.host, other.host)
+    for _ in range(4):
+        assert deposed.write(0, b"alone" * 100) is not None
+        cluster.pass_time(10)
+    cluster.pass_time(500)
+    cluster.controller.prefer(0, second.node_id)
+    until(cluster, lambda: second.find(0) is not None)
+    begin, disk = deposed.logs.begin_truncation, deposed.disk
+
+    def trapped(log: Log, offset: int, now_ms: int) -> Truncation | None:
+        disk.fail_at, disk.fails_on = disk.calls + step, True
+        return begin(log, offset, now_ms)
+
+    deposed.logs.begin_truncation = trapped  # type: ignore[method-assign]
+    cluster.network.heal()
+    with suppress(Died):
+        until(cluster, lambda: disk.fail_at is not None)
+        cluster.pass_time(30)
+    disk.fail_at = None
+    deposed.cut_power()
+    deposed.start()
+    assert before <= end_of(deposed) <= before + 4
+    cluster.heal()
+
+
+def gaps_that_were_fetched_outlive_a_power_cut() -> None:
+    """A leader's log that was cleaned has gaps above its followers' recovery points."""
+    leader = tuple((0, offset, "kept") for offset in (0, 1, 5, 9, 10, 20))
+    cluster = prepared(leader, ())
+    follower = cluster.nodes[2]
+    until(cluster, lambda: follower.durable_end(0) == 21)
+    follower.cut_power()
+    follower.start()
+    assert end_of(follower) == 21, "a gap was taken for a torn tail"
+    cluster.heal()
+
+
+def a_follower_with_a_full_disk_leaves_and_comes_back() -> None:
+    """A write that a follower's disk refuses is asked for again, from the same offset."""
+    cluster, leader, (second, _) = settled()
+    before = end_of(second)
+    second.disk.refuses = lambda path, operation: operation == "write"
+    cluster.run_for(300)
+    assert end_of(second) == before
+    assert end_of(leader) > before
+    # All that was written waits for it, until its lag has taken it out.
+    cluster.run_for(7_000, write_every_ms=100)
+    assert second.node_id not in cluster.controller.parts[0].isr
+    acked = len(cluster.acked)
+    cluster.run_for(300)
+    assert len(cluster.acked) > acked
+    second.disk.refuses = None
+    cluster.heal()
+
+
+def a_follower_below_the_leaders_start_begins_anew() -> None:
+    """Nothing is left that could be compared: its log is dropped, and starts with the leader's."""
+    cluster, leader, (second, third) = settled()
+    second.kill()
+    cluster.controller.fence(second.node_id)
+    cluster.run_for(600)
+    leader.trim(0, log_of(leader).high_watermark)
+    start_offset = log_of(leader).log_start_offset
+    assert start_offset > 5
+    cluster.pass_time(700)
+    second.start()
+    cluster.heal()
+    for node in (leader, second, third):
+        assert log_of(node).log_start_offset == start_offset, host_of(node.node_id)
+
+
+def an_idle_partition_stays_in_sync_and_costs_two_fetches_a_second() -> None:
+    """A high watermark wakes nobody; a parked fetch is answered when its time is up."""
+    cluster, leader, others = settled()
+    cluster.pass_time(2_000)
+    asked = [requests_of(node, 1) for node in others]
+    cluster.pass_time(10_000)
+    for node, before in zip(others, asked, strict=True):
+        count = requests_of(node, 1) - before
+        assert 15 <= count <= 21, count
+    assert len(cluster.controller.parts[0].isr) == 3
+    assert leader.fetches.parked_count == 2
+
+
+def requests_of(node: ReplicatedNode, leader: int) -> int:
+    """How often a node has fetched from a leader in this life."""
+    return node.followers._lines[leader].fetch._last_request_id
+
+
+def followers_write_while_the_leader_still_syncs() -> None:
+    """They are woken in the turn of the write, once for all of it, and before the leader's sync."""
+    cluster, leader, others = settled()
+    before = end_of(leader)
+    cluster.pass_time(30)
+    asked = [requests_of(node, 1) for node in others]
+    leader.world.job_ms = (1_000, 1_000)
+    for _ in range(10):
+        assert leader.write(0, b"in one turn") is not None
+    until(cluster, lambda: all(node.durable_end(0) == before + 10 for node in others))
+    assert leader.durable_end(0) == before
+    assert log_of(leader).high_watermark == before
+    # The one that acknowledges waits at the leader by now.
+    cluster.pass_time(20)
+    assert all(
+        requests_of(node, 1) - number <= 2 for node, number in zip(others, asked, strict=True)
+    )
+    until(cluster, lambda: log_of(leader).high_watermark == before + 10)
+
+
+def a_follower_that_has_not_synced_is_waited_for() -> None:
+    """Its next fetch acknowledges, and does not leave before all that it was brought is synced."""
+    cluster, leader, (second, _) = settled()
+    before = end_of(leader)
+    second.world.job_ms = (300, 300)
+    assert leader.write(0, b"slow") is not None
+    until(cluster, lambda: end_of(second) > before)
+    cluster.pass_time(100)
+    assert second.durable_end(0) == before
+    assert log_of(leader).high_watermark == before
+    until(cluster, lambda: log_of(leader).high_watermark > before)
+    assert second.durable_end(0) > before
+
+
+def a_new_leader_is_fetched_from_though_a_fetch_waits_there() -> None:
+    """A fetch that waits names what its sender followed when it was sent, and half a second more
+    would pass until the next names the new partition."""
+    cluster = ReplicatedCluster("news", partition_count=2, leaders=(1, 2))
+    cluster.late_news = 0.0
+    cluster.pass_time(1_500)
+    cluster.controller.prefer(0, 1)
+    cluster.controller.prefer(1, 2)
+    cluster.pass_time(1_500)
+    assert not cluster.missing()
+    assert [part.leader for part in cluster.controller.parts.values()] == [1, 2]
+    for _ in range(5):
+        cluster.controller.prefer(1, 1)
+        until(cluster, lambda: cluster.nodes[1].find(1) is not None)
+        write = cluster.nodes[1].write(1, b"in the new epoch")
+        assert write is not None
+        cluster.pass_time(150)
+        assert write.end == "acknowledged"
+        cluster.controller.prefer(1, 2)
+        cluster.pass_time(1_500)
+
+
+def who_is_owed_bytes_of_a_log_that_may_be_cut_is_hung_up_on() -> None:
+    """What stands in a socket as a stretch of a file would have other bytes after the cut."""
+    cluster, leader, (second, third) = settled()
+    cluster.pass_time(30)
+    cluster.network.cut(leader.host, second.host)
+    assert leader.write(0, b"on its way") is not None
+    cluster.pass_time(20)
+    call = leader.fetches._lines[second.node_id].call
+    assert call is not None
+    was_closed = call.session.is_closed
+    cluster.controller.prefer(0, third.node_id)
+    until(cluster, lambda: leader.find(0) is None)
+    assert (was_closed, call.session.is_closed) == (False, True)
+    cluster.heal()
+
+
+def another_topic_of_the_same_name_is_another_topic() -> None:
+    """Brokers name topics by id: what a node holds of a deleted one is nothing of its namesake."""
+    cluster, leader, (second, _) = settled()
+    asked = FetchPartition(
+        partition=0,
+        current_leader_epoch=log_of(leader).leader_epochs.latest,
+        fetch_offset=0,
+        partition_max_bytes=1_000,
+    )
+    request = FetchRequest(
+        replica_state=ReplicaState(replica_id=second.node_id, replica_epoch=second.me.broker_epoch),
+        max_bytes=1_000,
+        session_epoch=0,
+        topics=[FetchTopic(topic_id=Uuid(int=78), partitions=[asked])],
+    )
+    answers: list[FetchResponse] = []
+    deadline_ms = cluster.now_ms + 1_000
+    ends: list[object] = []
+    second.peers.ask(1, LinkKind.DATA, request, 18, deadline_ms, answers.append, ends.append)
+    until(cluster, lambda: bool(answers or ends))
+    ((told,),) = (topic.partitions for topic in answers[0].responses)
+    assert told.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert not told.records
+    cluster.heal()
+
+
+SCRIPTS = (
+    kip_279_two_logs_part_twice,
+    kip_320_a_fetch_of_an_earlier_epoch_arrives_late,
+    what_was_cut_stays_cut_when_the_power_goes,
+    a_kill_in_the_middle_of_a_truncation,
+    gaps_that_were_fetched_outlive_a_power_cut,
+    a_follower_with_a_full_disk_leaves_and_comes_back,
+    a_follower_below_the_leaders_start_begins_anew,
+    an_idle_partition_stays_in_sync_and_costs_two_fetches_a_second,
+    followers_write_while_the_leader_still_syncs,
+    a_follower_that_has_not_synced_is_waited_for,
+    a_new_leader_is_fetched_from_though_a_fetch_waits_there,
+    who_is_owed_bytes_of_a_log_that_may_be_cut_is_hung_up_on,
+    another_topic_of_the_same_name_is_another_topic,
+)
