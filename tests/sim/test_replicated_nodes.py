@@ -6,7 +6,7 @@ from tests.harness.seed import seeded
 from tests.sim.replicated_nodes import ReplicatedCluster
 
 CHAOS_MS = 5_000
-LIVES = 4
+LIVES = 3
 MANY_LIVES = 400
 
 
