@@ -36,6 +36,7 @@ from broker.quorum.quorum import Quorum
 from broker.quorum.ready import Barrier, LogRead, Ready, Reply, RoleChange, Send
 from broker.quorum.replica import NEVER_MS
 from broker.quorum.snapshot import SnapshotId
+from broker.quorum.voters import VoterSet
 from broker.storage.errors import DiskError
 from broker.world import World
 from protocol.errors import WireError
@@ -107,9 +108,9 @@ class QuorumDriver:
         return self.quorum.replica.epoch
 
     @property
-    def voter_ids(self) -> list[int]:
+    def voters(self) -> VoterSet:
         """Who votes, by the newest set in this node's log."""
-        return [key.node_id for key in self.quorum.replica.voters.latest]
+        return self.quorum.replica.voters.latest
 
     @property
     def leader_id(self) -> int:

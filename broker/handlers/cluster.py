@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from functools import partial
 
 from broker.cluster.metadata import Metadata
@@ -168,32 +167,36 @@ class ClusterHandlers:
     ) -> FindCoordinatorResponse | None:
         """Who keeps a group or a transactional id; makes the internal topic when there is none."""
         keys = request.coordinator_keys if call.version >= BATCHED_SINCE else [request.key]
-        find: Callable[[str], object]
+        shards: GroupCoordinator | TxnCoordinator
         if request.key_type == GROUP_KEY:
-            topic, find = OFFSETS_TOPIC, self._groups.find
+            topic, shards = OFFSETS_TOPIC, self._groups
         elif request.key_type == TRANSACTION_KEY:
-            topic, find = TRANSACTIONS_TOPIC, self._transactions.find
+            topic, shards = TRANSACTIONS_TOPIC, self._transactions
         else:
             reason = f"key type {request.key_type} is not known"
             refused = [_no_coordinator(key, ErrorCode.INVALID_REQUEST, reason) for key in keys]
             return _coordinators(call, refused)
 
         def answer() -> None:
-            call.answer(_coordinators(call, [self._coordinator(call, key, find) for key in keys]))
+            call.answer(_coordinators(call, [self._coordinator(call, key, shards) for key in keys]))
 
         with_topic(self._metadata, call, topic, answer)
         return None
 
-    def _coordinator(self, call: Call, key: str, find: Callable[[str], object]) -> Coordinator:
+    def _coordinator(
+        self, call: Call, key: str, shards: GroupCoordinator | TxnCoordinator
+    ) -> Coordinator:
         """The leader of the key's partition, as the client's listener knows it."""
+        coordinator_id = shards.coordinator_id(key)
         try:
-            find(key)
+            if coordinator_id in (NO_NODE, self._settings.config.node_id):
+                shards.find(key)
         except ApiError as error:
             # While the shard loads its place is known already.
             if error.code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
         for node_id, host, port, _ in brokers_on(self._metadata.image, call.listener_name):
-            if node_id == self._settings.config.node_id:
+            if node_id == coordinator_id:
                 return Coordinator(
                     key=key,
                     node_id=node_id,

@@ -152,6 +152,7 @@ class Broker:
         starting; a broker of several that is refused later ends its process.
         """
         assert self._logs is not None and self._metadata_log is not None
+        self._report, self._ready = report, ready
         log = MetadataLog(
             self._disk,
             self._logs,
@@ -167,28 +168,23 @@ class Broker:
             self._world,
             own,
             self._controller,
-            lambda metadata: self._joined(metadata, report, ready),
-            self._refused,
+            self._joined,
+            self,
         )
         self._open_to_brokers(joining)
         self._is_starting = True
         joining.start()
         self._is_starting = False
 
-    def _refused(self, why: str) -> None:
-        """This broker has no place in the cluster that it is configured for."""
-        if self._is_starting:
-            raise FolderError(self.config.log_dir, why)
-        self._world.die(f"{self.config.log_dir}: {why}")
-
-    def _joined(self, metadata: Metadata, report: OpenReport, ready: Callable[[], None]) -> None:
-        """The metadata is known here, as far as it is committed."""
+    def _joined(self, metadata: Metadata) -> None:
+        """The metadata are known here, as far as they are committed."""
         self._metadata = metadata
         reconfigure(self.config, metadata.image, self.settings, self._controller)
-        handlers = controller_table(metadata)
-        self._between.serve(handlers, {key: BETWEEN_BROKERS[key] for key in handlers})
-        if len(self.config.configured_ids) > 1:
-            # Registration over links is the next step.
+        assert self.joining is not None
+        liveness = self.joining.liveness
+        if liveness is not None:
+            handlers = controller_table(metadata, liveness)
+            self._between.serve(handlers, {key: BETWEEN_BROKERS[key] for key in handlers})
             return
         broker_epoch = metadata.submit_now(
             RegisterBroker(
@@ -200,12 +196,43 @@ class Broker:
                 },
             )
         )
-        self._serve(broker_epoch, report)
+        self._serve(broker_epoch)
+        self._ready()
+
+    # What becomes of its membership, if it is one of several.
+
+    def registered(self, broker_epoch: int) -> None:
+        """From here on the metadata mean this process."""
+        # In a turn of its own, for whoever says it is about to go on with what it knows.
+        self._world.soon(self._serve_as_member, broker_epoch)
+
+    def _serve_as_member(self, broker_epoch: int) -> None:
+        assert self.joining is not None and self.joining.membership is not None
+        self._serve(broker_epoch)
+        self.joining.membership.ready()
+
+    def unfenced(self) -> None:
+        """This broker is in service."""
+        ready, self._ready = self._ready, lambda: None
         ready()
 
-    def _serve(self, broker_epoch: int, report: OpenReport) -> None:
+    def fenced(self) -> None:
+        """It was in service and is not any more; what it led is led by others."""
+        logger.warning("taken out of service", extra=fields(node_id=self.config.node_id))
+
+    def may_stop(self) -> None:
+        """Nobody counts on it any more."""
+
+    def refused(self, text: str) -> None:
+        """There is no place for this process in the cluster that it is configured for."""
+        if self._is_starting:
+            raise FolderError(self.config.log_dir, text)
+        self._world.die(f"{self.config.log_dir}: {text}")
+
+    def _serve(self, broker_epoch: int) -> None:
         """Open all partitions, then the listeners."""
-        parts = self._put_together(broker_epoch)
+        report, parts = self._report, self._put_together(broker_epoch)
+        reconfigure(self.config, parts.metadata.image, self.settings, self._controller)
         dropped = parts.replicas.open_all(parts.metadata.image, parts.metadata.removed_ids)
         self._keep_house(parts)
         for files in [*dropped, *([report.dropped] if report.dropped is not None else [])]:

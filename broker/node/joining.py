@@ -1,8 +1,8 @@
-"""A broker's way into its cluster: what its disk says, the birth, then a seat in the quorum.
+"""A broker's way into its cluster: what its disk says, birth, a seat in the quorum, membership.
 
-Floor: node. It ends when the node is a replica of the metadata; whether it may serve is another
-matter. A broker that is configured alone is there when `start` returns, without any thread; one of
-several waits for others, and its disk is waited for in threads from the beginning.
+Floor: node. A broker that is configured alone has its seat when `start` returns, without any
+thread, and needs no membership; one of several waits for others, and its disk is waited for in
+threads from the beginning.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from broker.cluster.birth_driver import BirthDriver, Voters
 from broker.cluster.controller_driver import ControllerDriver
 from broker.cluster.duties import AtOnce
 from broker.cluster.leader_watcher import LeaderWatcher
+from broker.cluster.liveness_driver import LivenessDriver
 from broker.cluster.loader import Loader
+from broker.cluster.membership_driver import MembershipDriver, Told
 from broker.cluster.messenger import LinkMessenger
 from broker.cluster.metadata import Metadata
 from broker.cluster.metadata_log import Hands, MetadataLog
@@ -27,12 +29,21 @@ from broker.cluster.snapshotter import Snapshotter
 from broker.config import InForce
 from broker.controller.active import Limits
 from broker.controller.controller import Controller
+from broker.metadata.features import METADATA_LEVEL, METADATA_VERSION
+from broker.metadata.image import MetadataImage
 from broker.quorum.quorum import Quorum
+from broker.quorum.ready import RoleChange
 from broker.quorum.voters import ReplicaKey
 from broker.sessions.peers import LinkKind, Peers
 from broker.storage.disk import Disk
 from broker.storage.log_manager import LogManager
 from broker.world import Address, End, World
+from protocol.messages.membership import (
+    BrokerRegistrationRequest,
+    RegistrationFeature,
+    RegistrationListener,
+)
+from protocol.types import random_uuid
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +66,10 @@ class Joining:
         own: OwnDisk,
         controller: Controller,
         joined: Callable[[Metadata], None],
-        refused: Callable[[str], None],
+        told: Told,
     ) -> None:
-        """Raises FolderError for a disk that is damaged."""
+        """`joined` hears of the metadata once they are known here; `told` of the membership, and
+        why there is no place for this process. Raises FolderError for a disk that is damaged."""
         config = self._config = settings.config
         self._settings = settings
         self._world = world
@@ -88,8 +100,12 @@ class Joining:
             AtOnce() if self._is_alone else own.hands.own,
             partial(quorum_state.keep, own.disk, own.metadata_log),
             self._born,
-            refused,
+            told.refused,
         )
+        self.membership: MembershipDriver | None = None
+        self.liveness: LivenessDriver | None = None
+        """Of the controller, should this node have it; None for a broker that is alone."""
+        self._told = told
         self._watcher: LeaderWatcher | None = None
 
     def start(self) -> None:
@@ -99,8 +115,9 @@ class Joining:
     def stop(self) -> None:
         """Go no further, and end all links to other brokers."""
         self.birth.stop()
-        if self._watcher is not None:
-            self._watcher.stop()
+        for part in (self._watcher, self.liveness, self.membership):
+            if part is not None:
+                part.stop()
         self.probes.close()
         self.peers.close()
 
@@ -134,17 +151,63 @@ class Joining:
             ControllerDriver(self._controller, limits, driver, world),
             Snapshotter(log, driver, world.clock),
         )
-        metadata.role_changed = watcher.role
         if not self._is_alone:
-            orders = Orders(
-                metadata.controller, lambda: driver.leader_id, self.peers, world, self._settings
-            )
-            metadata.passed_on = orders.submit
-        if not self._is_alone:
+            self._become_member(metadata, watcher)
             log.work_in(own.hands)
         metadata.start(state.snapshot)
         self._joined(metadata)
 
+    def _become_member(self, metadata: Metadata, watcher: LeaderWatcher) -> None:
+        """One of several: others may have the controller, or ask for it here."""
+        config, driver, controller = self._config, metadata.quorum, metadata.controller
+        orders = Orders(
+            controller, lambda: driver.leader_id, self.peers, self._world, self._settings
+        )
+        metadata.passed_on = orders.submit
+        liveness = self.liveness = LivenessDriver(
+            config.node_id,
+            config.cluster_id,
+            controller,
+            lambda: driver.voters,
+            self.probes,
+            self._world,
+        )
+        membership = self.membership = MembershipDriver(
+            self._registration(), self._told, controller, liveness, self.peers, self._world
+        )
+
+        def role_changed(role: RoleChange) -> None:
+            watcher.role(role)
+            membership.role(role)
+
+        def image_moved(image: MetadataImage) -> None:
+            liveness.moved(image)
+            membership.moved(image)
+
+        metadata.role_changed = role_changed
+        metadata.image_moved = image_moved
+
+    def _registration(self) -> BrokerRegistrationRequest:
+        config = self._config
+        level = METADATA_LEVEL
+        return BrokerRegistrationRequest(
+            broker_id=config.node_id,
+            cluster_id=config.cluster_id,
+            incarnation_id=random_uuid(self._world.chance.randbytes(16)),
+            listeners=[
+                RegistrationListener(name=name, host=one.advertised_host, port=one.advertised_port)
+                for name, one in config.listeners.items()
+            ],
+            features=[
+                RegistrationFeature(
+                    name=METADATA_VERSION, min_supported_version=level, max_supported_version=level
+                )
+            ],
+            log_dirs=[self._me.directory_id],
+        )
+
     def _link_ended(self, node_id: int, kind: LinkKind, end: End) -> None:
         if self._watcher is not None:
             self._watcher.link_ended(node_id, kind, end)
+        if self.membership is not None:
+            self.membership.link_ended(node_id, kind, end)

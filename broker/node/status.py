@@ -74,7 +74,7 @@ class BrokerStatus:
         return {
             "controller_id": None if leader_id == NO_NODE else leader_id,
             "controller_epoch": metadata.quorum.epoch,
-            "voters": metadata.quorum.voter_ids,
+            "voters": [key.node_id for key in metadata.quorum.voters],
             "metadata_offset": metadata.image.end_offset,
         }
 

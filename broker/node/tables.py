@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from broker.cluster.birth_driver import BirthDriver
+from broker.cluster.liveness_driver import LivenessDriver
 from broker.cluster.messenger import LinkMessenger
 from broker.cluster.metadata import Metadata
 from broker.handlers.admin import TopicHandlers
@@ -22,6 +23,8 @@ from broker.handlers.topic_pages import TopicPageHandlers
 from broker.handlers.transactions import TransactionHandlers
 from broker.handlers.txn_admin import TransactionAdminHandlers
 from broker.interbroker.envelope import envelope_handlers
+from broker.interbroker.membership import membership_handlers
+from broker.interbroker.partitions import partition_handlers
 from broker.interbroker.quorum import quorum_handlers
 from broker.node.parts import Parts
 from broker.sessions.dispatch import Handler
@@ -95,6 +98,10 @@ def quorum_table(messenger: LinkMessenger, birth: BirthDriver) -> Mapping[ApiKey
     return {**quorum_handlers(messenger), ApiKey.REPLICA_REPORT: birth.asked}
 
 
-def controller_table(metadata: Metadata) -> Mapping[ApiKey, Handler]:
-    """What other brokers are served once this one has joined, as their controller."""
-    return envelope_handlers(metadata)
+def controller_table(metadata: Metadata, liveness: LivenessDriver) -> Mapping[ApiKey, Handler]:
+    """What other brokers are served as their controller, or told that it is another."""
+    return {
+        **envelope_handlers(metadata),
+        **membership_handlers(liveness, metadata.controller),
+        **partition_handlers(metadata.controller),
+    }

@@ -32,7 +32,7 @@ from broker.storage.log import Log
 from broker.world import Clock, Soon
 from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.log import fields
-from protocol.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
+from protocol.types import NO_NODE, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
 from protocol.wire.records import (
     HEADER_BYTES,
     MAGIC,
@@ -195,6 +195,13 @@ class CoordinatorDriver(Generic[S]):
         if loaded.shard is None:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return loaded
+
+    def coordinator_id(self, key: str) -> int:
+        """The broker that leads where a group's or a transaction's facts lie; NO_NODE if none."""
+        topic = self._ports.image().topics.get(self._topic)
+        if topic is None:
+            return NO_NODE
+        return topic.partitions[shard_of(key, len(topic.partitions))].leader
 
     def shard(self, key: str) -> S:
         """The shard that holds a group or a transaction, to read from."""

@@ -6,6 +6,9 @@ import time
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from tests.harness.cluster import ClusterProcesses
 from tests.harness.tally import tell
@@ -51,3 +54,63 @@ def test_a_cluster_begins_only_when_all_are_up_and_says_for_whom_it_waits(tmp_pa
     finally:
         for broker in cluster.running:
             broker.kill9()
+
+
+def test_clients_work_with_all_of_them_and_one_that_dies_takes_only_its_own(tmp_path: Path) -> None:
+    partitions, records = 9, 900
+    with ClusterProcesses(tmp_path) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        admin.create_topics([NewTopic("spread", partitions, 1)])["spread"].result(30)
+        leaders = _leaders(admin, partitions)
+        assert set(leaders.values()) == {1, 2, 3}
+        producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True})
+        for number in range(records):
+            producer.produce("spread", b"%d" % number, partition=number % partitions)
+        assert producer.flush(30) == 0
+        assert _read(cluster, records) == {b"%d" % number for number in range(records)}
+        killed = cluster.wait_for_controller()
+        killed.kill9()
+        cluster.wait_for_controller()
+        left = [partition for partition, leader in leaders.items() if leader != killed.node_id]
+        for partition in left:
+            producer.produce("spread", b"after %d" % partition, partition=partition)
+        assert producer.flush(30) == 0
+        killed.start()
+        for partition in leaders.keys() - set(left):
+            producer.produce("spread", b"after %d" % partition, partition=partition)
+        assert producer.flush(30) == 0
+        everything = _read(cluster, records + partitions)
+        assert everything >= {b"after %d" % partition for partition in range(partitions)}
+
+
+def _leaders(admin: AdminClient, partitions: int) -> dict[int, int]:
+    """By partition, once each has a leader that is known."""
+
+    def found() -> dict[int, int]:
+        topic = admin.list_topics("spread", timeout=10).topics["spread"]
+        leaders = {number: one.leader for number, one in topic.partitions.items()}
+        return leaders if len(leaders) == partitions and min(leaders.values()) > 0 else {}
+
+    return wait_until(found, 20, "leaders of all")
+
+
+def _read(cluster: ClusterProcesses, count: int) -> set[bytes]:
+    """What stands in the topic, read by a group of its own, until there are so many."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": f"g{count}",
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe(["spread"])
+    values: list[bytes] = []
+
+    def is_read() -> bool:
+        values.extend(one.value() for one in consumer.consume(500, 0.2) if one.error() is None)
+        return len(values) >= count
+
+    wait_until(is_read, 60, f"{count} records are read")
+    consumer.close()
+    assert len(values) == len(set(values)) == count
+    return set(values)

@@ -123,9 +123,13 @@ class BrokerProcess:
         """Start the process and wait until it serves."""
         begin = time.monotonic()
         self.spawn()
-        wait_until(self._is_ready, START_DEADLINE_S, f"broker ready; its log: {self.log_text()}")
+        self.wait_until_ready()
         self.started_s = time.monotonic() - begin
         return self
+
+    def wait_until_ready(self) -> None:
+        """Wait until it serves."""
+        wait_until(self._is_ready, START_DEADLINE_S, f"broker ready; its log: {self.log_text()}")
 
     def _is_ready(self) -> bool:
         assert self.process is not None

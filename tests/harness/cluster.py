@@ -29,6 +29,16 @@ class ClusterProcesses:
     def running(self) -> list[BrokerProcess]:
         return [one for one in self.brokers.values() if one.process is not None]
 
+    @property
+    def bootstrap(self) -> str:
+        """All of them, for `bootstrap.servers`."""
+        return ",".join(one.bootstrap for one in self.brokers.values())
+
+    def wait_until_ready(self) -> None:
+        """Wait until all that run are in service."""
+        for one in self.running:
+            one.wait_until_ready()
+
     def details(self) -> list[Mapping[str, Any]]:
         """What each running broker says of itself."""
         return [one.status().details for one in self.running]
@@ -48,6 +58,7 @@ class ClusterProcesses:
     def __enter__(self) -> ClusterProcesses:
         for one in self.brokers.values():
             one.spawn()
+        self.wait_until_ready()
         return self
 
     def __exit__(

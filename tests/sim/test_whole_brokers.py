@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import count
+from typing import Any
+
 import pytest
 
 from broker.metadata.records import BROKER_RESOURCE
 from broker.node.broker import Broker
+from broker.world import Address
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.configs import (
     AlterableConfig,
@@ -14,9 +18,21 @@ from protocol.messages.configs import (
     IncrementalAlterConfigsResponse,
 )
 from tests.harness.seed import seeded
+from tests.sim.clients import Client, batch_of, producer_of, topic_made, written
 from tests.sim.disk import SimDisk
-from tests.sim.whole_brokers import WholeCluster
+from tests.sim.whole_brokers import HOST_PORT, WholeCluster
 from tests.sim.world import Died
+
+
+def is_in_service(cluster: WholeCluster) -> bool:
+    """Whether each broker serves, and all know that of each other."""
+    if not all(node.is_ready for node in cluster.nodes):
+        return False
+    return is_whole(cluster) and all(
+        not broker.is_fenced
+        for node in cluster.nodes
+        for broker in node.metadata.image.brokers.values()
+    )
 
 
 def is_whole(cluster: WholeCluster) -> bool:
@@ -39,7 +55,7 @@ def test_three_empty_brokers_become_a_cluster_when_the_last_is_up() -> None:
     cluster.run_for(3_000)
     assert cluster.voters() == [(), ()]
     three.start()
-    cluster.run_until(lambda: is_whole(cluster), 2_000, "a cluster")
+    cluster.run_until(lambda: is_in_service(cluster), 2_000, "a cluster, and all in service")
 
 
 @pytest.mark.parametrize("number", range(12))
@@ -60,7 +76,7 @@ def test_whoever_dies_in_between_the_cluster_is_whole_when_all_are_back(number: 
     for node in cluster.nodes:
         if node.broker is None:
             node.start()
-    cluster.run_until(lambda: is_whole(cluster), 10_000, "a cluster")
+    cluster.run_until(lambda: is_in_service(cluster), 30_000, "all in service")
 
 
 def test_a_controller_that_dies_is_replaced_before_its_time_out() -> None:
@@ -73,7 +89,7 @@ def test_a_controller_that_dies_is_replaced_before_its_time_out() -> None:
         assert leader is not None
         leader.kill()
         # A refused probe, not the two seconds without an answer that the quorum itself would wait.
-        cluster.run_until(lambda: cluster.active() is not None, 400, "another controller")
+        cluster.run_until(lambda: cluster.active() is not None, 1_000, "another controller")
         leader.start()
         cluster.run_until(lambda: is_whole(cluster), 3_000, "a cluster")
 
@@ -172,3 +188,76 @@ def test_an_order_given_at_any_broker_is_decided_once_and_kept(number: int) -> N
     for node in cluster.nodes:
         value = int(node.metadata.image.settings(BROKER_RESOURCE, "")[Settings.KEY])
         assert value == asking.answered or value in asking.unknown
+
+
+class Writing:
+    """A producer of one partition, at its leader."""
+
+    def __init__(self, cluster: WholeCluster, topic: str) -> None:
+        self._cluster = cluster
+        self._topic = topic
+        self._numbers = count()
+        self.offsets: dict[int, list[int]] = {}
+
+    def leaders(self) -> dict[int, int]:
+        """By partition, as each running broker has it; all must be of one mind."""
+        known = [
+            dict(
+                enumerate(one.leader for one in node.metadata.image.topics[self._topic].partitions)
+            )
+            for node in self._cluster.running
+            if self._topic in node.metadata.image.topics
+        ]
+        assert known == [known[0]] * len(self._cluster.running), known
+        return known[0]
+
+    def client(self, node_id: int, script: Any) -> Client:
+        host = f"w{next(self._numbers)}"
+        return Client(self._cluster.network, host, Address(f"n{node_id}", HOST_PORT), script)
+
+    def write(self, partition: int, leader: int) -> Client:
+        """One record to one partition."""
+
+        def script() -> Any:
+            producer = yield from producer_of(None)
+            offset = yield from written(
+                self._topic, partition, batch_of(b"x", (*producer, 0)), None
+            )
+            self.offsets.setdefault(partition, []).append(offset)
+
+        return self.client(leader, script())
+
+
+def test_partitions_are_led_all_over_the_cluster_and_come_back_with_their_broker() -> None:
+    cluster = WholeCluster("led")
+    for node in cluster.nodes:
+        node.start()
+    cluster.run_until(lambda: is_in_service(cluster), 3_000, "all in service")
+    writing = Writing(cluster, "t")
+    made = writing.client(2, topic_made("t", 9))
+    cluster.run_until(lambda: made.is_done, 5_000, "the topic is made")
+    cluster.run_for(500)
+    leaders = writing.leaders()
+    assert set(leaders.values()) == {1, 2, 3}
+
+    def write_all() -> None:
+        clients = [writing.write(*one) for one in writing.leaders().items() if one[1] > 0]
+        cluster.run_until(lambda: all(one.is_done for one in clients), 5_000, "all is written")
+
+    write_all()
+    killed = cluster.active()
+    assert killed is not None
+    killed.kill()
+    cluster.run_for(2_000)
+    assert [one for one, leader in writing.leaders().items() if leader < 0] == [
+        one for one, leader in leaders.items() if leader == killed.node_id
+    ]
+    write_all()
+    killed.start()
+    cluster.run_until(lambda: is_in_service(cluster), 15_000, "it is back")
+    cluster.run_for(500)
+    assert writing.leaders() == leaders
+    write_all()
+    for partition, leader in leaders.items():
+        times = 2 if leader == killed.node_id else 3
+        assert writing.offsets[partition] == list(range(times))

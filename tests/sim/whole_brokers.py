@@ -133,8 +133,6 @@ class WholeCluster:
     def voters(self) -> list[tuple[int, ...]]:
         """Whom each running broker takes for the voters; none before it has joined."""
         return [
-            ()
-            if node.metadata is None
-            else tuple(node.metadata.quorum.quorum.replica.voters.latest)
+            () if node.metadata is None else tuple(node.metadata.quorum.voters)
             for node in self.running
         ]
