@@ -89,6 +89,11 @@ class MembershipDriver:
         """Whom the metadata name, as the links know it."""
 
     @property
+    def lived_ms(self) -> int:
+        """What this process has lived so far, its stalls left out."""
+        return self._alarm.now_ms
+
+    @property
     def may_read(self) -> bool:
         """Whether what this broker leads may be told to readers. It may have been deposed without
         knowing it: see `membership`."""

@@ -12,6 +12,7 @@ from functools import partial
 
 from broker.alarm import Alarm
 from broker.budget import TurnBudget
+from broker.cluster.membership_driver import MembershipDriver
 from broker.cluster.metadata import Metadata
 from broker.cluster.metadata_log import Hands, MetadataLog
 from broker.cluster.snapshotter import SNAPSHOT_BYTES
@@ -31,6 +32,7 @@ from broker.metrics.metrics import Metrics
 from broker.node.joining import Joining, OwnDisk
 from broker.node.parts import Parts
 from broker.node.publisher import NodePublisher, reconfigure
+from broker.node.replication import Replication
 from broker.node.tables import client_table, controller_table, quorum_table
 from broker.produce.judge import Judge
 from broker.produce.produces import Produces
@@ -42,6 +44,7 @@ from broker.replicas.housekeeping import Housekeeping
 from broker.replicas.refusals import note_refusals
 from broker.replicas.replica import Replica
 from broker.replicas.replicas import Replicas
+from broker.replication.follower_session import Fetcher
 from broker.sessions.dispatch import Dispatcher
 from broker.sessions.reception import BROKER_LISTENER, NoShortWay, Reception, ShortWay
 from broker.sessions.session import Session
@@ -103,6 +106,8 @@ class Broker:
         self.is_serving = False
         self.joining: Joining | None = None
         self._metadata: Metadata | None = None
+        self._replication: Replication | None = None
+        """None for a broker that is alone."""
         self._is_starting = False
         self._budget = TurnBudget(world.turn_ns, world.soon)
         self._logs: LogManager | None = None
@@ -209,6 +214,8 @@ class Broker:
     def _serve_as_member(self, broker_epoch: int) -> None:
         assert self.joining is not None and self.joining.membership is not None
         self._serve(broker_epoch)
+        assert self._replication is not None
+        self._replication.start()
         self.joining.membership.ready()
 
     def unfenced(self) -> None:
@@ -243,11 +250,30 @@ class Broker:
         self.alarm.wake_by(self.housekeeping.next_deadline_ms)
         self.is_serving = True
 
+    def _replicate(self, membership: MembershipDriver, broker_epoch: int) -> None:
+        """Keep the copies of partitions alike; before any of them is opened."""
+        assert self.joining is not None
+        replication = self._replication = Replication(
+            Fetcher(self.config.node_id, broker_epoch),
+            self._world,
+            self.joining.peers,
+            membership,
+            self.replicas,
+            self.worker,
+            self.metrics.warnings,
+            self.write_failed,
+            lambda log, start_offset: self.housekeeping.trim(log, start_offset),
+        )
+        handlers = replication.handlers(self.joining.messenger)
+        self._between.serve(handlers, {key: BETWEEN_BROKERS[key] for key in handlers})
+
     def _put_together(self, broker_epoch: int) -> Parts:
         """Make everything that serves clients."""
         assert self._logs is not None
         world, settings, alarm, metrics = self._world, self.settings, self.alarm, self.metrics
         metadata = self.metadata
+        assert self.joining is not None
+        membership = self.joining.membership
         waits = Waits(alarm.wake_by)
         folders = Folders(settings, world.clock, self._logs, self.worker)
         replicas = self.replicas = Replicas(
@@ -259,7 +285,10 @@ class Broker:
             folders,
             lambda replica: self.parts.fetches.advanced(replica),
             self._lost,
+            None if membership is None else lambda: membership.lived_ms,
         )
+        if membership is not None:
+            self._replicate(membership, broker_epoch)
         ports = ShardPorts(
             world.clock, world.soon, lambda: metadata.image, replicas, waits, self.write_failed
         )
@@ -437,6 +466,8 @@ class Broker:
         for session in list(self.sessions.open):
             session.close("the broker stops", is_logged=False)
         self.metrics.warnings.close_all()
+        if self._replication is not None:
+            self._replication.stop()
         if self.joining is not None:
             self.joining.stop()
         if self._metadata is not None:

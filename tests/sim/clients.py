@@ -7,7 +7,7 @@ own.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 from broker.sessions.peers import LinkKind, Peers
@@ -24,7 +24,7 @@ from protocol.messages.offsets import (
 )
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.producer_ids import InitProducerIdRequest
-from protocol.messages.topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -51,14 +51,22 @@ Asking = Generator[Message | int, Any, Any]
 
 
 class Client:
-    """One script under way, against one broker."""
+    """One script under way, against one broker, or whichever `find` says before each request."""
 
-    def __init__(self, network: Network, host: str, broker: Address, script: Script) -> None:
+    def __init__(
+        self,
+        network: Network,
+        host: str,
+        brokers: Mapping[int, Address],
+        script: Script,
+        find: Callable[[], int] | None = None,
+    ) -> None:
         self.host = host
         self.is_done = False
         self.unanswered_count = 0
         self._world = network.world(host)
-        self._peers = Peers(self._world, host, {1: broker})
+        self._peers = Peers(self._world, host, brokers)
+        self._find = find or (lambda: next(iter(brokers)))
         self._script = script
         self._go_on(None)
 
@@ -73,7 +81,7 @@ class Client:
             return
         self.unanswered_count += 1
         self._peers.ask(
-            1,
+            self._find(),
             LinkKind.DATA,
             step,
             ApiKey(step.api_key).valid_versions[-1],
@@ -107,9 +115,17 @@ def settled(request: Message, code_of: Any, *expected: ErrorCode) -> Asking:
         yield PAUSE_MS
 
 
-def topic_made(name: str, partitions: int, **configs: str) -> Asking:
+def topic_made(
+    name: str, partitions: int, *, replication_factor: int = 1, **configs: str
+) -> Asking:
     """Make a topic; it may be there already, for an answer may be lost."""
-    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+    topic = CreatableTopic(
+        name=name, num_partitions=partitions, replication_factor=replication_factor,
+        configs=[
+            CreatableTopicConfig(name=key.replace("_", "."), value=value)
+            for key, value in configs.items()
+        ],
+    )  # fmt: skip
     request = CreateTopicsRequest(topics=[topic], timeout_ms=ANSWER_MS_MAX)
     yield from settled(
         request, lambda answer: answer.topics[0].error_code, ErrorCode.TOPIC_ALREADY_EXISTS

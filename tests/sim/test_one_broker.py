@@ -77,7 +77,7 @@ class Life:
 
     def client(self, script: Script) -> Client:
         host = f"c{len(self.clients)}"
-        made = Client(self.cluster.network, host, Address(self.node.host, HOST_PORT), script)
+        made = Client(self.cluster.network, host, {1: Address(self.node.host, HOST_PORT)}, script)
         self.clients.append(made)
         return made
 

@@ -213,7 +213,9 @@ class Writing:
 
     def client(self, node_id: int, script: Any) -> Client:
         host = f"w{next(self._numbers)}"
-        return Client(self._cluster.network, host, Address(f"n{node_id}", HOST_PORT), script)
+        return Client(
+            self._cluster.network, host, {node_id: Address(f"n{node_id}", HOST_PORT)}, script
+        )
 
     def write(self, partition: int, leader: int) -> Client:
         """One record to one partition."""

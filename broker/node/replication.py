@@ -1,0 +1,78 @@
+"""What keeps copies of partitions alike, in a broker that is one of several.
+
+Floor: node. It is put together before the partitions are opened, for they tell it of their roles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.cluster.membership_driver import MembershipDriver
+from broker.cluster.messenger import LinkMessenger
+from broker.fetch.replica_fetch import ReplicaFetches, ReplicaFetchPorts
+from broker.metadata.image import METADATA_TOPIC_ID
+from broker.metrics.warnings import Warnings
+from broker.replicas.followers import FollowerPorts, Followers
+from broker.replicas.isr_driver import IsrDriver
+from broker.replicas.refusals import WriteFailed
+from broker.replicas.replicas import Replicas
+from broker.replication.follower_session import Fetcher
+from broker.sessions.call import Call
+from broker.sessions.dispatch import Handler
+from broker.sessions.peers import Peers
+from broker.storage.log import Log
+from broker.world import Jobs, World
+from protocol.messages.api import ApiKey
+from protocol.messages.fetch import FetchRequest, FetchResponse
+
+
+class Replication:
+    """Followers, those who serve them, and proposals of who is in sync."""
+
+    def __init__(
+        self,
+        me: Fetcher,
+        world: World,
+        peers: Peers,
+        membership: MembershipDriver,
+        replicas: Replicas,
+        files: Jobs,
+        warnings: Warnings,
+        write_failed: WriteFailed,
+        trim: Callable[[Log, int], None],
+    ) -> None:
+        """`me`: this process as it is registered; `files` and `trim` are as in `FollowerPorts`."""
+        self._isr = IsrDriver(
+            world, me, replicas, membership.ask_controller, lambda: membership.lived_ms
+        )
+        self._fetches = ReplicaFetches(
+            ReplicaFetchPorts(
+                world, replicas, warnings, lambda: membership.lived_ms, self._isr.heard
+            )
+        )
+        self._followers = Followers(
+            FollowerPorts(world, peers, replicas, files, warnings, write_failed, trim),
+            me,
+            replicas.logs.directory_id,
+        )
+        replicas.hearers += [self._followers, self._fetches]
+
+    def start(self) -> None:
+        """Look after all that is led, from now on."""
+        self._isr.start()
+
+    def stop(self) -> None:
+        """Follow and propose no more."""
+        self._isr.stop()
+        self._followers.stop()
+
+    def handlers(self, messenger: LinkMessenger) -> dict[ApiKey, Handler]:
+        """By API, what other brokers are served: the metadata log is the quorum's."""
+
+        def fetch(call: Call, request: FetchRequest) -> FetchResponse | None:
+            if any(topic.topic_id == METADATA_TOPIC_ID for topic in request.topics):
+                messenger.received(call, request)
+                return None
+            return self._fetches.start(call, request)
+
+        return {ApiKey.FETCH: fetch}

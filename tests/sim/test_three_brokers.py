@@ -1,0 +1,159 @@
+"""S2: three whole brokers with their clients, from one seed: what is acknowledged stays, once, in
+order, whichever of them dies, loses its power, its links or the room on its disk."""
+
+from __future__ import annotations
+
+import os
+from random import Random
+
+import pytest
+
+from broker.world import Address
+from protocol.client.fetch_core import IsolationLevel
+from tests.harness.seed import seeded
+from tests.sim.clients import Client, Produced, Read, Script, topic_made
+from tests.sim.test_whole_brokers import is_in_service
+from tests.sim.whole_brokers import HOST_PORT, WholeCluster
+
+TOPIC = "t"
+PARTITIONS = 3
+RECORDS = 40
+SETTINGS = {"log.segment.bytes": 700}
+END_MS_MAX = 120_000
+READY_MS_MAX = 60_000
+
+
+class Life:
+    """The cluster, its clients, and what becomes of them."""
+
+    def __init__(self, seed: str) -> None:
+        self.chance = Random(seed)
+        self.cluster = WholeCluster(seed, 3, SETTINGS)
+        self.clients: list[Client] = []
+        self.produced = Produced("p", TOPIC, RECORDS)
+        self.readers = [
+            Read(TOPIC, partition, IsolationLevel.READ_UNCOMMITTED)
+            for partition in range(PARTITIONS)
+        ]
+
+    def run(self) -> None:
+        cluster = self.cluster
+        for node in cluster.nodes:
+            node.start()
+        cluster.run_until(lambda: is_in_service(cluster), READY_MS_MAX, "all are in service")
+        making = self.client(
+            topic_made(TOPIC, PARTITIONS, replication_factor=3, min_insync_replicas="2"), None
+        )
+        cluster.run_until(lambda: making.is_done, END_MS_MAX, "the topic is made")
+        partitions = range(PARTITIONS)
+        working = [self.client(self.produced.script(one), one) for one in partitions]
+        reading = [self.client(one.script(), one.partition) for one in self.readers]
+        for _ in range(self.chance.randint(6, 30)):
+            cluster.run_for(self.chance.randint(1, 300))
+            self.misbehave()
+        self.mend()
+        cluster.run_until(
+            lambda: all(one.is_done for one in working), END_MS_MAX, "all has been written"
+        )
+        for one in self.readers:
+            one.is_to_end = True
+        cluster.run_until(
+            lambda: all(one.is_done for one in reading), END_MS_MAX, "all has been read"
+        )
+        cluster.run_until(self.is_whole, READY_MS_MAX, "all replicas are in sync and alike")
+        self.judge()
+
+    def client(self, script: Script, partition: int | None) -> Client:
+        """One that goes to the partition's leader, or wherever."""
+        brokers = {node.node_id: Address(node.host, HOST_PORT) for node in self.cluster.nodes}
+
+        def find() -> int:
+            known = [one.metadata.image for one in self.cluster.running if one.metadata is not None]
+            images = [image for image in known if TOPIC in image.topics]
+            if partition is None or not images:
+                return self.chance.choice(list(brokers))
+            newest = max(images, key=lambda image: image.end_offset)
+            leader: int = newest.topics[TOPIC].partitions[partition].leader
+            return leader if leader in brokers else self.chance.choice(list(brokers))
+
+        host = f"c{len(self.clients)}"
+        made = Client(self.cluster.network, host, brokers, script, find)
+        self.clients.append(made)
+        return made
+
+    def misbehave(self) -> None:
+        """One fault, or the end of one."""
+        chance, network = self.chance, self.cluster.network
+        node = chance.choice(self.cluster.nodes)
+        if node.broker is None:
+            node.start()
+            return
+        hosts = [one.host for one in self.cluster.nodes]
+        match chance.choice(("kill", "power", "lose", "cut", "heal", "heal", "full", "room")):
+            case "kill":
+                node.kill()
+            case "power":
+                node.cut_power(chance)
+            case "lose":
+                network.lose_links(*chance.sample(hosts, 2))
+            case "cut":
+                network.cut(*chance.sample(hosts, 2))
+            case "heal":
+                network.heal()
+            case "full":
+                node.disk.refuses = lambda path, operation: operation == "write"
+            case "room":
+                node.disk.refuses = None
+
+    def mend(self) -> None:
+        self.cluster.network.heal()
+        for node in self.cluster.nodes:
+            node.disk.refuses = None
+            if node.broker is None:
+                node.start()
+
+    def is_whole(self) -> bool:
+        """Whether all are in service, in sync, and hold the same bytes."""
+        if not is_in_service(self.cluster):
+            return False
+        for partition in range(PARTITIONS):
+            contents = set()
+            for node in self.cluster.nodes:
+                seen = node.metadata.image.topics[TOPIC].partitions[partition]
+                if len(seen.in_sync_replicas) < 3:
+                    return False
+                assert node.broker is not None
+                log = next(
+                    one.log
+                    for one in node.broker.parts.replicas
+                    if (one.topic, one.index) == (TOPIC, partition)
+                )
+                region = log.read(log.log_start_offset, 1 << 20, log.log_end_offset).region
+                contents.add(b"" if region is None else bytes(region.read()))
+            if len(contents) > 1:
+                return False
+        return True
+
+    def judge(self) -> None:
+        """What stands in each partition is what its producer was told."""
+        for one in self.readers:
+            told = self.produced.values[one.partition]
+            assert [value for _, value in one.records] == told, "lost, doubled or out of order"
+            standing = dict(one.records)
+            offsets = self.produced.offsets[one.partition]
+            for value, offset in zip(told, offsets, strict=True):
+                assert standing[offset] == value, "not where it was acknowledged"
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_what_is_acknowledged_stays_whoever_dies(number: int) -> None:
+    Life(str(seeded(f"three brokers {number}").random())).run()
+
+
+@pytest.mark.slow
+def test_a_great_many_lives() -> None:
+    chance = seeded("three brokers, many lives")
+    for _ in range(int(os.environ.get("MILLRACE_LIVES", "2000"))):
+        seed = str(chance.random())
+        print(seed)
+        Life(seed).run()
