@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Message, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -94,7 +94,7 @@ def _leaders(admin: AdminClient, partitions: int) -> dict[int, int]:
     return wait_until(found, 20, "leaders of all")
 
 
-def _read(cluster: ClusterProcesses, count: int) -> set[bytes]:
+def _read(cluster: ClusterProcesses, count: int, topic: str = "spread") -> set[bytes]:
     """What stands in the topic, read by a group of its own, until there are so many."""
     consumer = Consumer(
         {
@@ -103,7 +103,7 @@ def _read(cluster: ClusterProcesses, count: int) -> set[bytes]:
             "auto.offset.reset": "earliest",
         }
     )
-    consumer.subscribe(["spread"])
+    consumer.subscribe([topic])
     values: list[bytes] = []
 
     def is_read() -> bool:
@@ -114,3 +114,59 @@ def _read(cluster: ClusterProcesses, count: int) -> set[bytes]:
     consumer.close()
     assert len(values) == len(set(values)) == count
     return set(values)
+
+
+def test_nothing_acknowledged_is_lost_while_leaders_die(tmp_path: Path) -> None:
+    """Three replicas, two of them in sync: an idempotent producer goes on over every death."""
+    partitions, kills = 6, 6
+    with ClusterProcesses(tmp_path) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        topic = NewTopic("kept", partitions, 3, config={"min.insync.replicas": "2"})
+        admin.create_topics([topic])["kept"].result(30)
+        acknowledged: list[bytes] = []
+        waits_ms: list[float] = []
+        last = [time.monotonic()]
+
+        def delivered(error: object, message: Message) -> None:
+            assert error is None, error
+            now = time.monotonic()
+            waits_ms.append((now - last[0]) * 1_000)
+            last[0] = now
+            acknowledged.append(message.value())
+
+        producer = Producer(
+            {
+                "bootstrap.servers": cluster.bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 1,
+                "retry.backoff.ms": 50,
+            }
+        )
+        number = 0
+        for _ in range(kills):
+            end = time.monotonic() + 1.5
+            while time.monotonic() < end:
+                producer.produce(
+                    "kept", b"%d" % number, partition=number % partitions, on_delivery=delivered
+                )
+                number += 1
+                producer.poll(0.002)
+            killed = cluster.wait_for_controller()
+            killed.kill9()
+            end = time.monotonic() + 2
+            while time.monotonic() < end:
+                producer.produce(
+                    "kept", b"%d" % number, partition=number % partitions, on_delivery=delivered
+                )
+                number += 1
+                producer.poll(0.002)
+            killed.start()
+            cluster.wait_until_ready()
+        assert producer.flush(60) == 0
+        assert len(acknowledged) == number
+        values = _read(cluster, number, "kept")
+        assert values == {b"%d" % one for one in range(number)}
+    tell(
+        f"three brokers, RF 3: {kills} controllers killed, {number} records acknowledged and read, "
+        f"lost 0, doubled 0; longest time without an acknowledgement {max(waits_ms):.0f} ms"
+    )
