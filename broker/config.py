@@ -17,6 +17,7 @@ from broker.settings import (
     INT_MAX,
     ConfigError,
     Fault,
+    Kind,
     Setting,
     Synonym,
     Value,
@@ -172,6 +173,37 @@ BROKER_ROWS: dict[str, tuple[str, Setting]] = {
     **{row.key: (attribute, row) for attribute, row in rows(BrokerKeys)},
 }
 """Broker key -> (attribute of BrokerConfig, or "" for the default of a topic setting, row)."""
+
+
+FOREIGN_KEYS_MAX = 100
+"""So many keys of brokers that no row is known for are kept, for one node and for all."""
+
+FOREIGN_KEY_LENGTH_MAX = 249
+
+
+def foreign_setting(key: str) -> Setting:
+    """The row of a broker key that only somebody else knows: kept and shown, and never read.
+
+    Kafka takes any name at run time, for its plug-ins have settings of their own, and tools set
+    some that only Kafka has a use for.
+    """
+    why = "no setting of this broker; kept because it was set, and without any effect"
+    return Setting(key, Kind.STRING, "", "", why, None, None, (), (), is_dynamic=True)
+
+
+def check_dynamic_settings(settings: Mapping[str, str]) -> list[Fault]:
+    """The first faults in what is set for brokers at run time, keys nobody knows here included."""
+    foreign = [key for key in settings if key not in BROKER_ROWS]
+    faults = check_settings({key: settings[key] for key in settings if key in BROKER_ROWS})
+    if len(foreign) > FOREIGN_KEYS_MAX:
+        wanted = f"at most {FOREIGN_KEYS_MAX} keys that are no settings of this broker"
+        faults.append((foreign[-1], f"{len(foreign)} of them", wanted))
+    faults.extend(
+        (key[:FOREIGN_KEY_LENGTH_MAX], len(key), f"at most {FOREIGN_KEY_LENGTH_MAX} characters")
+        for key in foreign
+        if not 0 < len(key) <= FOREIGN_KEY_LENGTH_MAX
+    )
+    return faults
 
 
 def check_settings(settings: Mapping[str, object]) -> list[Fault]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker.limit_keys import LimitKeys
-from broker.settings import INT_MAX, Kind, setting
+from broker.settings import INT_MAX, LONG_MAX, Kind, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +38,11 @@ class BrokerKeys(LimitKeys):
         "fetch.max.bytes", Kind.INT, 57_671_680, "bytes", is_dynamic=True, low=1024,
         why="the most one fetch answer carries, whatever the client asks for",
     )  # fmt: skip
+    follower_replication_throttled_rate: int = setting(
+        "follower.replication.throttled.rate", Kind.LONG, LONG_MAX, "bytes/s", is_dynamic=True,
+        low=0,
+        why="taken because tools set it; it throttles nothing, for there is one copy of a log",
+    )  # fmt: skip
     group_initial_rebalance_delay_ms: int = setting(
         "group.initial.rebalance.delay.ms", Kind.INT, 3_000, "ms", low=0,
         why="an empty group waits for more members before it shares out the partitions",
@@ -53,6 +58,11 @@ class BrokerKeys(LimitKeys):
     group_min_session_timeout_ms: int = setting(
         "group.min.session.timeout.ms", Kind.INT, 6_000, "ms", low=1,
         why="a shorter one would drop members for a hiccup",
+    )  # fmt: skip
+    leader_replication_throttled_rate: int = setting(
+        "leader.replication.throttled.rate", Kind.LONG, LONG_MAX, "bytes/s", is_dynamic=True,
+        low=0,
+        why="taken because tools set it; it throttles nothing, for there is one copy of a log",
     )  # fmt: skip
     log_cleaner_backoff_ms: int = setting(
         "log.cleaner.backoff.ms", Kind.LONG, 15_000, "ms", low=0,

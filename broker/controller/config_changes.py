@@ -16,13 +16,15 @@ from broker.config import (
     BROKER_ROWS,
     TOPIC_ROWS,
     BrokerConfig,
-    check_settings,
+    check_dynamic_settings,
     check_topic_settings,
+    foreign_setting,
 )
 from broker.controller.outcome import Outcome
 from broker.metadata.configs import topic_layers, topic_value
 from broker.metadata.image import MetadataImage
 from broker.metadata.names import check_topic_name
+from broker.metadata.own_entries import OWN_KEYS
 from broker.metadata.records import (
     BROKER_RESOURCE,
     TOPIC_RESOURCE,
@@ -180,7 +182,8 @@ def _topic_target(name: str, image: MetadataImage, config: BrokerConfig) -> Targ
 def _broker_target(name: str, image: MetadataImage, config: BrokerConfig) -> Target:
     """One node by its id, or all of them under the empty name.
 
-    Faults are INVALID_REQUEST, not INVALID_CONFIG, as Kafka answers them (KAFKA-13609).
+    Faults are INVALID_REQUEST, not INVALID_CONFIG, as Kafka answers them (KAFKA-13609). Any key is
+    taken, as there: one that only somebody else knows is kept, and `node/publisher` says so.
     """
     if name and name not in {str(node_id) for node_id in image.brokers}:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no broker '{name}'")
@@ -188,13 +191,8 @@ def _broker_target(name: str, image: MetadataImage, config: BrokerConfig) -> Tar
 
     def row_of(key: str) -> Setting:
         known = BROKER_ROWS.get(key)
-        if known is None:
-            raise ApiError(
-                ErrorCode.INVALID_REQUEST,
-                f"there is no broker setting '{key}'{nearest(key, BROKER_ROWS)}",
-            )
-        row = known[1]
-        if not row.is_dynamic:
+        row = known[1] if known is not None else foreign_setting(key)
+        if not row.is_dynamic or key in OWN_KEYS:
             raise ApiError(
                 ErrorCode.INVALID_REQUEST,
                 f"{key} cannot be changed while the broker runs: "
@@ -207,7 +205,7 @@ def _broker_target(name: str, image: MetadataImage, config: BrokerConfig) -> Tar
             return settings[row.key]
         return text(config.in_force.get(row.key, row.default))
 
-    return Target(settings, row_of, value_of, check_settings, ErrorCode.INVALID_REQUEST)
+    return Target(settings, row_of, value_of, check_dynamic_settings, ErrorCode.INVALID_REQUEST)
 
 
 def _stated(key: str, value: str | None, target: Target) -> str:

@@ -1,9 +1,9 @@
 """Fetch: answered at once when there is enough, parked until there is, or until its time is up.
 
 Floor: fetch. `reading` looks at the logs; here is when. A parked fetch keeps everything behind it
-on its connection waiting; so when another kind of request comes in behind it, it is completed
-early, but not before it has waited a little, or an idle consumer that interleaves requests would
-fetch in a circle.
+on its connection waiting. When what comes next is a ListOffsets of a partition it reads, it is
+completed early, but not before it has waited a little, or an idle consumer that asks for offsets
+between two fetches would fetch in a circle.
 """
 
 from __future__ import annotations
@@ -21,11 +21,15 @@ from broker.replication.fetch_session import FetchSession, FetchSessions
 from broker.sessions.call import Call
 from broker.sessions.reception import BROKER_LISTENER
 from broker.world import Clock
-from protocol.errors import ApiError
+from protocol.errors import ApiError, WireError
+from protocol.messages.api import ApiKey
 from protocol.messages.fetch import FetchRequest, FetchResponse
+from protocol.messages.headers import decode_request_header
+from protocol.messages.list_offsets import ListOffsetsRequest
+from protocol.types import TopicPartition
 
 EARLY_AFTER_MS = 5
-"""The least time a fetch stays parked before another request may end its wait."""
+"""The least time a fetch stays parked before a request behind it may end its wait."""
 
 ISOLATION_LEVELS = (READ_UNCOMMITTED, READ_COMMITTED)
 
@@ -44,6 +48,7 @@ class ParkedFetch:
         "deadline_ms",
         "entry",
         "is_hastened",
+        "looked_at",
         "parked_ms",
         "request",
         "session",
@@ -65,12 +70,16 @@ class ParkedFetch:
         self.parked_ms = parked_ms
         self.deadline_ms = parked_ms + request.max_wait_ms
         self.is_hastened = False
+        self.looked_at: bytes | None = None
+        """The frame behind it that was no reason to end its wait."""
         self.thresholds: list[tuple[Awaited, int]] = []
         self.entry: Parked[Awaited, ParkedFetch] | None = None
 
-    def hasten(self) -> None:
-        """Another request waits behind it: end its wait soon."""
-        self._fetches.hasten(self)
+    def hasten(self, behind: bytes) -> None:
+        """This frame is the next to be started behind it."""
+        if not self.is_hastened and self.looked_at is not behind:
+            self.looked_at = behind
+            self._fetches.hasten(self, behind)
 
     def forget(self) -> None:
         """Its connection is gone."""
@@ -175,9 +184,13 @@ class Fetches:
     def next_deadline_ms(self) -> int | None:
         return self._parked.next_deadline_ms
 
-    def hasten(self, parked: ParkedFetch) -> None:
-        """Another request waits behind this fetch: end its wait soon."""
-        if parked.is_hastened or parked.call.listener_name == BROKER_LISTENER:
+    def hasten(self, parked: ParkedFetch, behind: bytes) -> None:
+        """End the wait of a fetch soon, if the request behind it asks for offsets of what it reads.
+
+        Spark's connector does so (decision 0055); whatever else comes behind a Fetch waits for its
+        answer, as it does at Kafka's.
+        """
+        if parked.call.listener_name == BROKER_LISTENER or not _lists_offsets_of(parked, behind):
             return
         now_ms = self._clock.monotonic_ms()
         deadline_ms = max(now_ms, parked.parked_ms + EARLY_AFTER_MS)
@@ -203,3 +216,21 @@ class Fetches:
     def _complete(self, parked: ParkedFetch, reading: Reading) -> None:
         parked.call.session.parked_fetch = None
         parked.call.answer(reading.finish(self._clock.monotonic_ms()))
+
+
+def _lists_offsets_of(parked: ParkedFetch, frame: bytes) -> bool:
+    """Whether a frame is a ListOffsets of a partition that the fetch waits for."""
+    try:
+        header, position = decode_request_header(frame)
+        if header.request_api_key != ApiKey.LIST_OFFSETS:
+            return False
+        request, _ = ListOffsetsRequest.decode(frame, header.request_api_version, position)
+    except WireError:
+        # What is wrong with it is said when its turn comes.
+        return False
+    read = {replica.topic_partition for (replica, _), _ in parked.thresholds}
+    return any(
+        TopicPartition(topic.name, one.partition_index) in read
+        for topic in request.topics
+        for one in topic.partitions
+    )

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from broker.config import BROKER_ROWS, TOPIC_ROWS, BrokerConfig
+from broker.config import BROKER_ROWS, TOPIC_ROWS, BrokerConfig, foreign_setting
 from broker.metadata.image import MetadataImage
 from broker.metadata.names import check_topic_name
 from broker.metadata.own_entries import own_values
@@ -180,6 +180,7 @@ def _describe(
             ]
             if resource.resource_name:
                 result.configs.extend(_own_entries(config, wanted, request))
+            result.configs.extend(_foreign_entries(resource.resource_name, image, wanted, request))
         else:
             raise ApiError(
                 ErrorCode.INVALID_REQUEST,
@@ -239,6 +240,24 @@ def _own_entries(
             yield _entry(row, [layer], value, request, is_read_only=True)
         else:
             yield _entry(row, [], None, request, is_read_only=True)
+
+
+def _foreign_entries(
+    name: str,
+    image: MetadataImage,
+    wanted: Collection[str] | None,
+    request: DescribeConfigsRequest,
+) -> Iterator[DescribeConfigsResourceResult]:
+    """Keys set at run time that this broker has no row for, without values: they may be secrets of
+    whoever knows them, and Kafka does not show them either."""
+    for_all = image.settings(BROKER_RESOURCE, "")
+    own = image.settings(BROKER_RESOURCE, name) if name else {}
+    for key in sorted((for_all.keys() | own.keys()) - BROKER_ROWS.keys()):
+        if wanted is None or key in wanted:
+            source = Source.DYNAMIC_BROKER if key in own else Source.DYNAMIC_DEFAULT_BROKER
+            entry = _entry(foreign_setting(key), [], None, request)
+            entry.config_source, entry.is_sensitive = source, True
+            yield entry
 
 
 def _broker_layers(row: Setting, config: BrokerConfig) -> list[Layer]:

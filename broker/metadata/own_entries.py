@@ -62,3 +62,6 @@ _OWN: tuple[tuple[Setting, Callable[[BrokerConfig], OwnValue]], ...] = (
         lambda _: PROCESS_ROLES,
     ),
 )
+
+OWN_KEYS = frozenset(row.key for row, _ in _OWN)
+"""Keys that are not changed at run time, by nobody."""

@@ -5,9 +5,10 @@ Floor: node.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
-from broker.config import BrokerConfig, InForce
+from broker.config import BROKER_ROWS, BrokerConfig, InForce
 from broker.controller.controller import Controller
 from broker.metadata.image import (
     OFFSETS_TOPIC,
@@ -17,6 +18,10 @@ from broker.metadata.image import (
 )
 from broker.metadata.records import BROKER_RESOURCE
 from broker.node.parts import Parts
+from broker.settings import nearest
+from protocol.log import escape
+
+logger = logging.getLogger(__name__)
 
 
 class NodePublisher:
@@ -36,6 +41,7 @@ class NodePublisher:
         """The image has moved by this."""
         parts = self._parts
         if delta.changes_nodes:
+            self._warn_of_foreign(delta.base, parts.metadata.image)
             reconfigure(self._own_config, parts.metadata.image, parts.settings, self._controller)
             parts.replicas.reconfigure(parts.metadata.image)
         if delta.removed:
@@ -46,6 +52,20 @@ class NodePublisher:
             parts.groups.follow()
         if TRANSACTIONS_TOPIC in delta.touched:
             parts.transactions.follow()
+
+    def _warn_of_foreign(self, before: MetadataImage, image: MetadataImage) -> None:
+        """Say which keys were set for this node that nothing here reads: it may be a slip."""
+        for name in ("", str(self._own_config.node_id)):
+            known = before.settings(BROKER_RESOURCE, name)
+            for key in image.settings(BROKER_RESOURCE, name):
+                if key not in BROKER_ROWS and key not in known:
+                    self._parts.metrics.warnings.warn(
+                        logger,
+                        "setting without effect",
+                        key=escape(key),
+                        set_for=name or "all brokers",
+                        meant=nearest(key, BROKER_ROWS).strip() or None,
+                    )
 
 
 def reconfigure(

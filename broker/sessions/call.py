@@ -28,8 +28,9 @@ FAULT = "a fault of the broker"
 class Parked(Protocol):
     """A Fetch that waits for data."""
 
-    def hasten(self) -> None:
-        """Another request waits behind it: end its wait soon."""
+    def hasten(self, behind: bytes) -> None:
+        """This frame is the next to be started behind it: end its wait soon, if that is about what
+        it waits for."""
 
     def forget(self) -> None:
         """Its connection is gone: it waits no more, and is not answered."""

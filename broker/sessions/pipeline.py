@@ -103,9 +103,9 @@ class Pipeline:
         self.held_bytes += len(frame)
 
     @property
-    def holds_other_than_fetch(self) -> bool:
-        """Whether anything but a Fetch waits to be started."""
-        return any(not is_fetch_frame(frame) for frame, _ in self._waiting)
+    def first_waiting(self) -> bytes | None:
+        """The frame that waits longest to be started."""
+        return self._waiting[0][0] if self._waiting else None
 
     def next_waiting(self) -> bytes | None:
         """The frame that waited longest, if it may start; it is the caller's from then on."""
@@ -143,8 +143,3 @@ class Pipeline:
 def is_produce_frame(frame: bytes | memoryview) -> bool:
     """Whether a request frame is a Produce: the API key is its first two bytes, and 0."""
     return len(frame) >= 2 and frame[0] == 0 and frame[1] == 0
-
-
-def is_fetch_frame(frame: bytes | memoryview) -> bool:
-    """Whether a request frame is a Fetch."""
-    return len(frame) >= 2 and frame[0] == 0 and frame[1] == 1

@@ -319,8 +319,8 @@ class Session:
             if self.has_staged:
                 self._settle()
         # Also for what was there before the fetch was parked, if that has waited in the line too.
-        if self.parked_fetch is not None and pipeline.holds_other_than_fetch:
-            self.parked_fetch.hasten()
+        if self.parked_fetch is not None and (behind := pipeline.first_waiting) is not None:
+            self.parked_fetch.hasten(behind)
         if leaving:
             self.link.send(leaving)
         if pipeline.leaving and not self.link.is_stalled:

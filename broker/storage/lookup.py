@@ -13,8 +13,11 @@ from itertools import islice
 
 from broker.storage.segment import Segment
 from broker.storage.walk import BatchWalk
+from protocol.errors import WireError
 from protocol.wire.record import Place
 from protocol.wire.records import BatchHeader, iterate_places
+
+NO_KEY = -1
 
 
 @dataclass(slots=True, frozen=True)
@@ -130,4 +133,16 @@ def _begins_within(segment: Segment, largest: tuple[int, int], start_offset: int
 
 
 def _places(segment: Segment, position: int, header: BatchHeader) -> Iterator[Place]:
-    return iterate_places(segment.file.read(header.size_bytes, position))
+    """Offset, timestamp and key size of each record of a batch.
+
+    A client may have stored what no codec opens (decision 0015). From where that begins the header
+    is the only word there is: its largest timestamp is that of the first record that is not known,
+    so that nobody who looks for a time gets past a record that may have it.
+    """
+    offset = header.base_offset
+    try:
+        for place in iterate_places(segment.file.read(header.size_bytes, position)):
+            yield place
+            offset = place[0] + 1
+    except WireError:
+        yield offset, header.max_timestamp, NO_KEY

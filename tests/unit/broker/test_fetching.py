@@ -7,9 +7,11 @@ import pytest
 from broker.storage.log import Log
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.metadata import MetadataRequest
 from protocol.messages.topics import DeleteTopicsRequest
+from protocol.types import LATEST_TIMESTAMP
 from protocol.wire.records import Codec, iterate_batches
-from tests.harness.wire import batch_of, fetch_request, produce_request, read_values
+from tests.harness.wire import batch_of, fetch_request, list_request, produce_request, read_values
 from tests.unit.broker.rig import Asked, Rig
 
 WAIT_MS = 10_000
@@ -29,6 +31,13 @@ def park(rig: Rig, offset: int = 0, *, min_bytes: int = 1, listener: str = "HOST
     assert not asked.is_answered()
     assert asked.session.parked_fetch is not None
     return asked
+
+
+def listing(topic: str = "t", partition: int = 0) -> bytes:
+    """A ListOffsets, as it waits behind a fetch."""
+    request = list_request(topic, LATEST_TIMESTAMP)
+    request.topics[0].partitions[0].partition_index = partition
+    return Asked(request, 7, "HOST").frame.tobytes()
 
 
 def clean(rig: Rig, log: Log) -> None:
@@ -109,7 +118,7 @@ def test_time_ends_the_wait_with_what_there_is(rig: Rig) -> None:
 def test_another_request_ends_the_wait_five_milliseconds_after_it_began(rig: Rig) -> None:
     asked = park(rig)
     rig.advance(2)
-    rig.broker.parts.fetches.hasten(asked.session.parked_fetch)
+    asked.session.parked_fetch.hasten(listing())
     rig.advance(2)
     assert not asked.is_answered()
     rig.advance(1)
@@ -117,10 +126,23 @@ def test_another_request_ends_the_wait_five_milliseconds_after_it_began(rig: Rig
     assert rig.broker.metrics.fetches_completed_early == 1
 
 
+def test_only_a_search_for_offsets_of_what_it_reads_ends_the_wait_of_a_fetch(rig: Rig) -> None:
+    asked = park(rig)
+    other_kind = Asked(MetadataRequest(topics=[]), 9, "HOST").frame.tobytes()
+    another = Asked(fetch_request("t", 0), 12, "HOST").frame.tobytes()
+    for behind in (other_kind, another, listing("u"), listing("t", 5), listing()[:-1], b"", b"x"):
+        asked.session.parked_fetch.hasten(behind)
+        rig.advance(20)
+        assert not asked.is_answered()
+    asked.session.parked_fetch.hasten(listing())
+    rig.advance(0)
+    assert asked.is_answered()
+
+
 def test_a_fetch_that_has_waited_longer_makes_room_at_once(rig: Rig) -> None:
     asked = park(rig)
     rig.advance(100)
-    rig.broker.parts.fetches.hasten(asked.session.parked_fetch)
+    asked.session.parked_fetch.hasten(listing())
     rig.advance(0)
     assert asked.is_answered()
     assert rig.broker.metrics.fetches_completed_early == 1
@@ -128,7 +150,7 @@ def test_a_fetch_that_has_waited_longer_makes_room_at_once(rig: Rig) -> None:
 
 def test_a_hastened_fetch_still_gets_data_that_comes_first(rig: Rig) -> None:
     asked = park(rig)
-    rig.broker.parts.fetches.hasten(asked.session.parked_fetch)
+    asked.session.parked_fetch.hasten(listing())
     rig.ask(produce_request("t", batch_of([b"x"])), 9)
     assert values_of(asked) == [b"x"]
     rig.advance(WAIT_MS)
@@ -137,7 +159,7 @@ def test_a_hastened_fetch_still_gets_data_that_comes_first(rig: Rig) -> None:
 
 def test_followers_are_not_hurried(rig: Rig) -> None:
     asked = park(rig, listener="BROKER")
-    rig.broker.parts.fetches.hasten(asked.session.parked_fetch)
+    asked.session.parked_fetch.hasten(listing())
     rig.advance(WAIT_MS - 1)
     assert not asked.is_answered()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker.config import BROKER_ROWS, TOPIC_ROWS
+from broker.config import BROKER_ROWS, FOREIGN_KEYS_MAX, TOPIC_ROWS
 from broker.controller.config_changes import Operation
 from broker.settings import Kind, parse
 from protocol.errors import ErrorCode
@@ -156,7 +156,9 @@ def test_changes_survive_a_restart(rig: Rig) -> None:
         ("log.retention.hours", "1", "cannot be changed while the broker runs"),
         ("socket.request.max.bytes", "5000", "cannot be changed while the broker runs"),
         ("num.partitions", "0", "from 1 to 10000"),
-        ("num.partitons", "4", "did you mean num.partitions?"),
+        ("node.id", "4", "cannot be changed while the broker runs"),
+        ("", "4", "at most 249 characters"),
+        ("x" * 250, "4", "at most 249 characters"),
         ("auto.create.topics.enable", "perhaps", "true or false"),
     ],
 )
@@ -168,6 +170,49 @@ def test_what_cannot_be_changed_is_refused_with_the_reason(
         assert answer.error_code == ErrorCode.INVALID_REQUEST
         assert text in answer.error_message
     assert rig.broker.settings.config.dynamic == {}
+
+
+@pytest.mark.parametrize("name", [SELF, ALL])
+def test_a_key_that_only_somebody_else_knows_is_kept_and_shown_and_said_to_be_without_effect(
+    rig: Rig, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for key in ("background.threads", "num.partitons"):
+        put(rig, name, key, "4")
+    put(rig, name, "num.partitions", "5")
+    said = [one for one in caplog.records if one.message == "setting without effect"]
+    assert [vars(one)["mill_fields"]["key"] for one in said] == [
+        "background.threads",
+        "num.partitons",
+    ]
+    assert "did you mean num.partitions?" in vars(said[1])["mill_fields"]["meant"]
+    assert rig.broker.settings.config.num_partitions == 5
+    rig.power_cut(random.Random(1))
+    shown = described(rig, name)
+    for key in ("background.threads", "num.partitons"):
+        # As Kafka shows what it does not know: it may be somebody's secret.
+        entry = shown[key]
+        assert (entry.value, entry.is_sensitive, entry.read_only) == (None, True, False)
+        assert entry.config_source == (2 if name else 3)
+    refused = alter(rig, name, ("num.partitons", Operation.APPEND, "5"))
+    assert (refused.error_code, "is no list" in refused.error_message) == (42, True)
+    answer = alter(rig, name, ("num.partitons", Operation.DELETE, None))
+    assert answer.error_code == ErrorCode.NONE
+    assert "num.partitons" not in described(rig, name)
+
+
+def test_keys_that_nobody_knows_here_have_a_limit(rig: Rig) -> None:
+    for number in range(FOREIGN_KEYS_MAX):
+        put(rig, SELF, f"key-{number:03}", "v")
+    answer = alter(rig, SELF, ("key-more", Operation.SET, "v"))
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    assert f"at most {FOREIGN_KEYS_MAX} keys" in answer.error_message
+    assert "key-more" not in described(rig, SELF)
+
+
+def test_the_throttles_of_a_reassignment_are_taken(rig: Rig) -> None:
+    for key in ("leader.replication.throttled.rate", "follower.replication.throttled.rate"):
+        put(rig, SELF, key, "1000000")
+        assert described(rig, SELF)[key].value == "1000000"
 
 
 @pytest.mark.parametrize(

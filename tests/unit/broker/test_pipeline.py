@@ -40,14 +40,13 @@ def test_nothing_starts_behind_a_produce_that_is_held() -> None:
     assert pipeline.held_bytes == 0
 
 
-def test_what_waits_may_be_fetches_only() -> None:
+def test_what_waits_longest_can_be_looked_at() -> None:
     pipeline = Pipeline(REQUEST_COUNT_MAX, REQUEST_BYTES_MAX)
     start(pipeline, is_produce=False)
-    assert not pipeline.holds_other_than_fetch
+    assert pipeline.first_waiting is None
     pipeline.wait(FETCH)
-    assert not pipeline.holds_other_than_fetch
     pipeline.wait(PRODUCE)
-    assert pipeline.holds_other_than_fetch
+    assert pipeline.first_waiting == FETCH
 
 
 def test_anything_else_waits_for_all_before_it() -> None:
