@@ -1,7 +1,8 @@
 """Finding records by their timestamps, exactly.
 
 Floor: storage. The indexes lead to the neighbourhood, the headers to the batch, and only that one
-batch is opened, decompressed if need be.
+batch is opened, decompressed if need be. A search never gets past what it cannot read: of a batch
+that a client has made so the header is believed, and damage is a CorruptionError.
 """
 
 from __future__ import annotations
@@ -11,13 +12,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
+from broker.storage.errors import CorruptionError
 from broker.storage.segment import Segment
 from broker.storage.walk import BatchWalk
 from protocol.errors import WireError
-from protocol.wire.record import Place
-from protocol.wire.records import BatchHeader, iterate_places
-
-NO_KEY = -1
+from protocol.wire.records import BatchHeader, check_crc, iterate_places
 
 
 @dataclass(slots=True, frozen=True)
@@ -37,14 +36,13 @@ def first_not_older(
         if segment.largest_timestamp_ms < timestamp_ms or segment.next_offset <= start_offset:
             continue
         older = segment.time_index.offset_before(timestamp_ms)
-        walk = BatchWalk(segment.file, segment.index.position_before(older), segment.size_bytes)
-        for header in walk:
+        for position, header in _batches(segment, segment.index.position_before(older)):
             if header.base_offset >= limit_offset:
                 return None
             if header.max_timestamp < timestamp_ms or header.last_offset < start_offset:
                 continue
-            for offset, stamp_ms, _ in _places(segment, walk.position, header):
-                if stamp_ms >= timestamp_ms and offset >= start_offset:
+            for offset, stamp_ms in _records(segment, position, header, start_offset):
+                if stamp_ms >= timestamp_ms:
                     if offset >= limit_offset:
                         return None
                     return TimestampOffset(offset, stamp_ms, header.partition_leader_epoch)
@@ -67,10 +65,9 @@ def largest_timestamp(
     if best is None:
         return None
     timestamp_ms, last_offset, segment = best
-    walk = BatchWalk(segment.file, segment.locate(last_offset), segment.size_bytes)
-    for header in walk:
-        for offset, stamp_ms, _ in _places(segment, walk.position, header):
-            if stamp_ms == timestamp_ms and offset >= start_offset:
+    for position, header in _batches(segment, segment.locate(last_offset)):
+        for offset, stamp_ms in _records(segment, position, header, start_offset):
+            if stamp_ms == timestamp_ms:
                 return TimestampOffset(offset, timestamp_ms, header.partition_leader_epoch)
         # A producer wrote a header that none of its records bears out.
         return TimestampOffset(last_offset, timestamp_ms, header.partition_leader_epoch)
@@ -87,16 +84,15 @@ def _largest_between(segment: Segment, start_offset: int, limit_offset: int) -> 
     largest, position = _known_largest(segment, limit_offset)
     if segment.base_offset < start_offset and not _begins_within(segment, largest, start_offset):
         largest, position = (-1, -1), segment.locate(start_offset)
-    walk = BatchWalk(segment.file, position, segment.size_bytes)
-    for header in walk:
+    for at, header in _batches(segment, position):
         if header.base_offset >= limit_offset:
             break
         found = header.max_timestamp, header.last_offset
         if header.base_offset < start_offset or header.last_offset >= limit_offset:
             inside = [
                 (stamp_ms, offset)
-                for offset, stamp_ms, _ in _places(segment, walk.position, header)
-                if start_offset <= offset < limit_offset
+                for offset, stamp_ms in _records(segment, at, header, start_offset)
+                if offset < limit_offset
             ]
             found = max(inside, key=lambda one: one[0], default=(-1, -1))
         if found[0] > largest[0]:
@@ -128,21 +124,39 @@ def _begins_within(segment: Segment, largest: tuple[int, int], start_offset: int
     """Whether the batch that is known to be the newest has no record below the start."""
     if largest[1] < start_offset:
         return False
-    walk = BatchWalk(segment.file, segment.locate(largest[1]), segment.size_bytes)
-    return any(header.base_offset >= start_offset for header in islice(walk, 1))
+    newest = islice(_batches(segment, segment.locate(largest[1])), 1)
+    return any(header.base_offset >= start_offset for _, header in newest)
 
 
-def _places(segment: Segment, position: int, header: BatchHeader) -> Iterator[Place]:
-    """Offset, timestamp and key size of each record of a batch.
+def _batches(segment: Segment, position: int) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of each batch from there on; CorruptionError where one is damaged."""
+    walk = BatchWalk(segment.file, position, segment.size_bytes)
+    for header in walk:
+        yield walk.position, header
+    if walk.fault is not None:
+        raise CorruptionError(segment.log_path, walk.position, walk.fault)
 
-    A client may have stored what no codec opens (decision 0015). From where that begins the header
-    is the only word there is: its largest timestamp is that of the first record that is not known,
-    so that nobody who looks for a time gets past a record that may have it.
+
+def _records(
+    segment: Segment, position: int, header: BatchHeader, start_offset: int
+) -> Iterator[tuple[int, int]]:
+    """Offset and timestamp of each record of a batch, from `start_offset` on.
+
+    A client may have stored what no codec opens, or what is too large to be opened (decision 0015).
+    From where that begins the header is the only word there is: the first record that is not known
+    stands for all of them, with the largest timestamp. So nobody who looks for a time gets past a
+    record that may have it. Raises CorruptionError where the bytes are not what was stored.
     """
-    offset = header.base_offset
+    batch = segment.file.read(header.size_bytes, position)
+    unknown_offset = header.base_offset
     try:
-        for place in iterate_places(segment.file.read(header.size_bytes, position)):
-            yield place
-            offset = place[0] + 1
-    except WireError:
-        yield offset, header.max_timestamp, NO_KEY
+        for offset, timestamp_ms, _ in iterate_places(batch):
+            unknown_offset = offset + 1
+            if offset >= start_offset:
+                yield offset, timestamp_ms
+    except WireError as error:
+        if not check_crc(batch):
+            raise CorruptionError(segment.log_path, position, str(error)) from error
+        unknown_offset = max(unknown_offset, start_offset)
+        if unknown_offset <= header.last_offset:
+            yield unknown_offset, header.max_timestamp

@@ -15,7 +15,7 @@ from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.headers import encode_request
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.offsets import OffsetFetchRequest, OffsetFetchRequestTopic
-from protocol.wire.records import Codec
+from protocol.wire.records import Codec, NewRecord, build_batch
 from tests.harness.broker import BrokerProcess
 from tests.harness.wait import wait_until
 from tests.harness.wire import (
@@ -30,8 +30,8 @@ from tests.harness.wire import (
 
 pytestmark = pytest.mark.live
 
-LATER_MS = 1_700_000_001_000
-"""A second behind the time of all other records."""
+TOO_LARGE_MS = 1_700_000_001_000
+"""Of the first record of a batch that is too large to be opened."""
 
 SETTINGS = {
     "max.request.elements": 1_000,
@@ -127,15 +127,24 @@ def test_what_a_batch_expands_to(client: WireClient, codec: Codec) -> None:
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
 def test_what_a_search_by_time_opens(client: WireClient, codec: Codec) -> None:
-    """A plain topic takes batches unopened, so whoever looks for a time meets the limit."""
+    """A plain topic takes batches unopened, so whoever looks for a time meets the limit.
+
+    The header answers for what is too large to be opened: that does not change by asking again.
+    """
     topic = f"searched-{codec.name.lower()}"
     create(client, topic)
-    produce(client, topic, bytes(3_900), codec=codec)
-    found = client.ask(list_request(topic, 1), 7).topics[0].partitions[0]
-    assert (found.error_code, found.offset) == (ErrorCode.NONE, 0)
-    produce(client, topic, bytes(4_096), codec=codec, timestamp_ms=LATER_MS)
-    found = client.ask(list_request(topic, LATER_MS), 7).topics[0].partitions[0]
-    assert found.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+    def found(timestamp_ms: int) -> tuple[int, int, int]:
+        part = client.ask(list_request(topic, timestamp_ms), 7).topics[0].partitions[0]
+        return part.error_code, part.offset, part.timestamp
+
+    # Three records: the header's time is that of the last, and the first is never got past.
+    for size, base_ms in ((1_300, TOO_LARGE_MS - 100), (1_400, TOO_LARGE_MS)):
+        records = [NewRecord(None, bytes(size), base_ms + step) for step in range(3)]
+        client.ask(produce_request(topic, build_batch(records, codec=codec)), 9)
+    assert found(TOO_LARGE_MS - 99) == (ErrorCode.NONE, 1, TOO_LARGE_MS - 99)
+    assert found(TOO_LARGE_MS + 1) == (ErrorCode.NONE, 3, TOO_LARGE_MS + 2)
+    assert found(TOO_LARGE_MS + 3) == (ErrorCode.NONE, -1, -1)
 
 
 def test_a_first_byte_and_a_last_one_are_waited_for_only_so_long(broker: BrokerProcess) -> None:

@@ -17,7 +17,7 @@ from protocol.messages.list_offsets import (
     OffsetForLeaderTopic,
 )
 from protocol.messages.topics import DeleteTopicsRequest
-from protocol.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
+from protocol.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, NO_OFFSET
 from protocol.wire.compression import Codec
 from protocol.wire.records import HEADER_BYTES, stamp_max_timestamp
 from tests.harness.wire import batch_of, produce_request
@@ -154,6 +154,13 @@ def test_a_batch_that_nobody_can_decode_can_be_got_past(rig: Rig) -> None:
     rig.broker.parts.replicas.find("t", 0).log.advance_log_start(3)
     (part,) = rig.ask(listed(NOW + 10), 7).topics[0].partitions
     assert (part.error_code, part.offset) == (ErrorCode.NONE, 3)
+
+
+def test_a_search_that_meets_damage_is_no_answer_that_nothing_is_there(rig: Rig) -> None:
+    log = rig.broker.parts.replicas.find("t", 0).log
+    rig.disk.contents(log.segments.active.log_path)[HEADER_BYTES] ^= 0x7F
+    (part,) = rig.ask(listed(NOW), 7).topics[0].partitions
+    assert (part.error_code, part.offset) == (ErrorCode.KAFKA_STORAGE_ERROR, NO_OFFSET)
 
 
 def test_nobody_searches_for_a_client_that_has_gone(

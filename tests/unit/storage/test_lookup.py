@@ -9,7 +9,8 @@ import pytest
 from broker.storage.errors import CorruptionError
 from broker.storage.lookup import TimestampOffset
 from protocol.wire.crc32c import crc32c
-from protocol.wire.records import Codec
+from protocol.wire.record import RUN_RECORDS
+from protocol.wire.records import HEADER_BYTES, Codec
 from tests.harness.seed import seeded
 from tests.unit.storage.kit import EVERYTHING, NOW, Node, batch, batches_of, records_of
 
@@ -185,3 +186,87 @@ def test_a_batch_whose_header_has_no_time_is_found_by_its_records() -> None:
     found = node.log.offset_for_timestamp(NOW + 1, EVERYTHING)
     assert found == node.log.max_timestamp_record(EVERYTHING) == TimestampOffset(1, NOW + 10, 0)
     assert node.log.segments.active.largest_timestamp_ms == NOW + 10
+
+
+def unreadable(view: memoryview, first_byte: int) -> memoryview:
+    """From there on what no codec reads, as a client may have stored it: under a right CRC."""
+    view[first_byte:] = b"\xff" * (len(view) - first_byte)
+    pack_into(">I", view, 17, crc32c(view[21:]))
+    return view
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.ZSTD])
+def test_a_batch_that_nobody_can_open_is_found_by_its_header(codec: Codec) -> None:
+    """Decision 0015. Whoever looks for a time gets past no record that may have it."""
+    node = Node()
+    stamps = [NOW, NOW + 10, NOW + 20]
+    node.put(batch(b"a", b"b", b"c", timestamps=stamps, codec=codec))
+    node.put(unreadable(batch(b"d", b"e", b"f", timestamps=stamps, codec=codec), HEADER_BYTES))
+    node.put(batch(b"g", timestamp_ms=NOW + 30, codec=codec))
+    node.flush()
+
+    def found_at(start: int, limit: int) -> list[tuple[int, int] | None]:
+        node.log.advance_log_start(start)
+        found = [node.log.offset_for_timestamp(NOW + at, limit) for at in (10, 11, 21)]
+        return [pair(one) for one in (*found, node.log.max_timestamp_record(limit))]
+
+    hidden, last = (3, NOW + 20), (6, NOW + 30)
+    assert found_at(0, 7) == [(1, NOW + 10), (2, NOW + 20), last, last]
+    assert found_at(3, 7) == [hidden, hidden, last, last]
+    assert found_at(3, 6) == [hidden, hidden, None, hidden]
+    # A log may begin within it.
+    within = (5, NOW + 20)
+    assert found_at(5, 7) == [within, within, last, last]
+    assert found_at(5, 6) == [within, within, None, within]
+    assert found_at(6, 7) == [last, last, last, last]
+
+
+def test_the_records_before_the_place_that_cannot_be_read_are_known() -> None:
+    node = Node()
+    stamps = [NOW + number for number in range(3 * RUN_RECORDS)]
+    view = batch(*[b"v"] * len(stamps), timestamps=stamps)
+    node.put(unreadable(view, len(view) - 10))
+    for offset in (0, 1, RUN_RECORDS, 2 * RUN_RECORDS - 1):
+        assert pair(node.log.offset_for_timestamp(NOW + offset, EVERYTHING)) == (
+            offset,
+            NOW + offset,
+        )
+    for offset in (2 * RUN_RECORDS, len(stamps) - 1):
+        assert pair(node.log.offset_for_timestamp(NOW + offset, EVERYTHING)) == (
+            2 * RUN_RECORDS,
+            stamps[-1],
+        )
+    assert node.log.offset_for_timestamp(stamps[-1] + 1, EVERYTHING) is None
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_a_search_that_meets_damage_says_so(codec: Codec) -> None:
+    """What the disk has spoilt is no client's doing, and its header is no better than the rest."""
+    node = Node()
+    for number in range(3):
+        node.put(batch(b"x" * 50, timestamp_ms=NOW + number, codec=codec))
+    second = node.log.segments.active.locate(1)
+    contents = node.sim.contents(node.segment_path())
+    contents[second + HEADER_BYTES : second + HEADER_BYTES + 8] = b"\xff" * 8
+    with pytest.raises(CorruptionError):
+        node.log.offset_for_timestamp(NOW + 1, EVERYTHING)
+    with pytest.raises(CorruptionError):
+        node.log.max_timestamp_record(2)
+    # What need not be opened is passed by.
+    assert pair(node.log.offset_for_timestamp(NOW + 2, EVERYTHING)) == (2, NOW + 2)
+
+
+@pytest.mark.parametrize("at", [8, 16], ids=["length", "magic"])
+def test_a_search_gets_past_no_header_that_cannot_be_read(at: int) -> None:
+    node = Node(topic={"segment.bytes": "400"})
+    for number in range(4):
+        node.put(batch(b"x" * 50, timestamp_ms=NOW + number))
+    first, last = node.log.segments
+    assert last.base_offset == 3
+    second = first.locate(1)
+    node.sim.contents(node.segment_path())[second + at] = 0x7F
+    for timestamp_ms in (NOW + 1, NOW + 2):
+        with pytest.raises(CorruptionError):
+            node.log.offset_for_timestamp(timestamp_ms, EVERYTHING)
+    # Whose largest timestamp is known is not gone through.
+    assert pair(node.log.offset_for_timestamp(NOW + 3, EVERYTHING)) == (3, NOW + 3)
