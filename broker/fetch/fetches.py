@@ -1,13 +1,15 @@
 """Fetch: answered at once when there is enough, parked until there is, or until its time is up.
 
 Floor: fetch. `reading` looks at the logs; here is when. A parked fetch keeps everything behind it
-on its connection waiting. When what comes next is a ListOffsets of a partition it reads, it is
-completed early, but not before it has waited a little, or an idle consumer that asks for offsets
-between two fetches would fetch in a circle.
+on its connection waiting. When a ListOffsets of a partition it reads is among that, or so much that
+nothing more is read, it is completed early, but not before it has waited a little, or an idle
+consumer that asks for offsets between two fetches would fetch in a circle.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import islice
 from random import Random
 
 from broker.alarm import Alarm
@@ -48,9 +50,9 @@ class ParkedFetch:
         "deadline_ms",
         "entry",
         "is_hastened",
-        "looked_at",
         "parked_ms",
         "request",
+        "seen_count",
         "session",
         "thresholds",
     )
@@ -70,16 +72,29 @@ class ParkedFetch:
         self.parked_ms = parked_ms
         self.deadline_ms = parked_ms + request.max_wait_ms
         self.is_hastened = False
-        self.looked_at: bytes | None = None
-        """The frame behind it that was no reason to end its wait."""
+        self.seen_count = 0
+        """How many frames behind it have been looked at; none of them starts while it waits."""
         self.thresholds: list[tuple[Awaited, int]] = []
         self.entry: Parked[Awaited, ParkedFetch] | None = None
 
-    def hasten(self, behind: bytes) -> None:
-        """This frame is the next to be started behind it."""
-        if not self.is_hastened and self.looked_at is not behind:
-            self.looked_at = behind
-            self._fetches.hasten(self, behind)
+    def hasten(self, behind: Iterable[bytes]) -> None:
+        """End the wait soon if one of these frames asks for offsets of what it reads.
+
+        Spark's connector does so (decision 0055); whatever else comes behind a Fetch waits for its
+        answer, as it does at Kafka's. Followers are not hurried.
+        """
+        if self.is_hastened or self.call.listener_name == BROKER_LISTENER:
+            return
+        for frame in islice(behind, self.seen_count, None):
+            self.seen_count += 1
+            if _lists_offsets_of(self, frame):
+                self.make_way()
+                return
+
+    def make_way(self) -> None:
+        """End the wait soon."""
+        if not self.is_hastened:
+            self._fetches.hasten(self)
 
     def forget(self) -> None:
         """Its connection is gone."""
@@ -184,14 +199,8 @@ class Fetches:
     def next_deadline_ms(self) -> int | None:
         return self._parked.next_deadline_ms
 
-    def hasten(self, parked: ParkedFetch, behind: bytes) -> None:
-        """End the wait of a fetch soon, if the request behind it asks for offsets of what it reads.
-
-        Spark's connector does so (decision 0055); whatever else comes behind a Fetch waits for its
-        answer, as it does at Kafka's.
-        """
-        if parked.call.listener_name == BROKER_LISTENER or not _lists_offsets_of(parked, behind):
-            return
+    def hasten(self, parked: ParkedFetch) -> None:
+        """End the wait of a fetch as soon as it has waited a little."""
         now_ms = self._clock.monotonic_ms()
         deadline_ms = max(now_ms, parked.parked_ms + EARLY_AFTER_MS)
         if deadline_ms < parked.deadline_ms:

@@ -7,7 +7,7 @@ the answers in the order of the requests.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from broker.sessions.pipeline import Slot
@@ -28,9 +28,14 @@ FAULT = "a fault of the broker"
 class Parked(Protocol):
     """A Fetch that waits for data."""
 
-    def hasten(self, behind: bytes) -> None:
-        """This frame is the next to be started behind it: end its wait soon, if that is about what
-        it waits for."""
+    def hasten(self, behind: Iterable[bytes]) -> None:
+        """These frames wait behind it: end its wait soon if one of them needs that.
+
+        Each time they are those of the last time, and maybe more.
+        """
+
+    def make_way(self) -> None:
+        """Nothing more is read from its connection until it is answered: end its wait soon."""
 
     def forget(self) -> None:
         """Its connection is gone: it waits no more, and is not answered."""

@@ -10,7 +10,7 @@ nothing starts before all of its batches are appended.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -103,9 +103,9 @@ class Pipeline:
         self.held_bytes += len(frame)
 
     @property
-    def first_waiting(self) -> bytes | None:
-        """The frame that waits longest to be started."""
-        return self._waiting[0][0] if self._waiting else None
+    def waiting(self) -> Iterator[bytes]:
+        """The frames that wait to be started, in their order."""
+        return (frame for frame, _ in self._waiting)
 
     def next_waiting(self) -> bytes | None:
         """The frame that waited longest, if it may start; it is the caller's from then on."""

@@ -318,9 +318,13 @@ class Session:
                 return
             if self.has_staged:
                 self._settle()
-        # Also for what was there before the fetch was parked, if that has waited in the line too.
-        if self.parked_fetch is not None and (behind := pipeline.first_waiting) is not None:
-            self.parked_fetch.hasten(behind)
+        if self.parked_fetch is not None:
+            if pipeline.is_full:
+                # Nothing more is read, so that not even the peer's end would be seen.
+                self.parked_fetch.make_way()
+            else:
+                # Also for what was there before the fetch was parked, if that has waited too.
+                self.parked_fetch.hasten(pipeline.waiting)
         if leaving:
             self.link.send(leaving)
         if pipeline.leaving and not self.link.is_stalled:

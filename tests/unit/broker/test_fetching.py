@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from broker.fetch import fetches
 from broker.storage.log import Log
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -118,7 +119,7 @@ def test_time_ends_the_wait_with_what_there_is(rig: Rig) -> None:
 def test_another_request_ends_the_wait_five_milliseconds_after_it_began(rig: Rig) -> None:
     asked = park(rig)
     rig.advance(2)
-    asked.session.parked_fetch.hasten(listing())
+    asked.session.parked_fetch.hasten([listing()])
     rig.advance(2)
     assert not asked.is_answered()
     rig.advance(1)
@@ -130,19 +131,34 @@ def test_only_a_search_for_offsets_of_what_it_reads_ends_the_wait_of_a_fetch(rig
     asked = park(rig)
     other_kind = Asked(MetadataRequest(topics=[]), 9, "HOST").frame.tobytes()
     another = Asked(fetch_request("t", 0), 12, "HOST").frame.tobytes()
-    for behind in (other_kind, another, listing("u"), listing("t", 5), listing()[:-1], b"", b"x"):
-        asked.session.parked_fetch.hasten(behind)
+    newer = listing()[:2] + (99).to_bytes(2, "big") + listing()[4:]
+    behind = [other_kind, another, listing("u"), listing("t", 5), newer, listing()[:-1], b"", b"x"]
+    for count in range(len(behind) + 1):
+        asked.session.parked_fetch.hasten(behind[:count])
         rig.advance(20)
         assert not asked.is_answered()
-    asked.session.parked_fetch.hasten(listing())
+    # What waits between them does not matter, and goes on as well.
+    asked.session.parked_fetch.hasten([*behind, listing()])
     rig.advance(0)
     assert asked.is_answered()
+
+
+def test_what_waits_behind_a_fetch_is_looked_at_once(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = park(rig)
+    seen: list[bytes] = []
+    monkeypatch.setattr(fetches, "_lists_offsets_of", lambda _, frame: seen.append(frame))
+    frames = [listing("u"), listing("v"), listing("w")]
+    for count in (1, 1, 2, 3, 3):
+        asked.session.parked_fetch.hasten(frames[:count])
+    assert seen == frames
 
 
 def test_a_fetch_that_has_waited_longer_makes_room_at_once(rig: Rig) -> None:
     asked = park(rig)
     rig.advance(100)
-    asked.session.parked_fetch.hasten(listing())
+    asked.session.parked_fetch.hasten([listing()])
     rig.advance(0)
     assert asked.is_answered()
     assert rig.broker.metrics.fetches_completed_early == 1
@@ -150,7 +166,7 @@ def test_a_fetch_that_has_waited_longer_makes_room_at_once(rig: Rig) -> None:
 
 def test_a_hastened_fetch_still_gets_data_that_comes_first(rig: Rig) -> None:
     asked = park(rig)
-    asked.session.parked_fetch.hasten(listing())
+    asked.session.parked_fetch.hasten([listing()])
     rig.ask(produce_request("t", batch_of([b"x"])), 9)
     assert values_of(asked) == [b"x"]
     rig.advance(WAIT_MS)
@@ -159,9 +175,23 @@ def test_a_hastened_fetch_still_gets_data_that_comes_first(rig: Rig) -> None:
 
 def test_followers_are_not_hurried(rig: Rig) -> None:
     asked = park(rig, listener="BROKER")
-    asked.session.parked_fetch.hasten(listing())
+    asked.session.parked_fetch.hasten([listing()])
     rig.advance(WAIT_MS - 1)
     assert not asked.is_answered()
+
+
+@pytest.mark.parametrize("listener", ["HOST", "BROKER"])
+def test_a_fetch_makes_way_whoever_waits_five_milliseconds_after_it_began(
+    rig: Rig, listener: str
+) -> None:
+    asked = park(rig, listener=listener)
+    asked.session.parked_fetch.make_way()
+    rig.advance(4)
+    asked.session.parked_fetch.make_way()
+    assert not asked.is_answered()
+    rig.advance(1)
+    assert asked.is_answered()
+    assert rig.broker.metrics.fetches_completed_early == 1
 
 
 def test_a_lost_connection_is_forgotten(rig: Rig) -> None:

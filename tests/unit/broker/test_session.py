@@ -6,7 +6,7 @@ The other end is a real socket; requests are started, and answered, when the tes
 import asyncio
 import socket
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from time import perf_counter_ns
 from types import SimpleNamespace
 from typing import Any
@@ -60,8 +60,12 @@ class ParkedFetch:
         self.slot = slot
         self.number = number
 
-    def hasten(self, behind: bytes) -> None:
-        self.world.hastened.append((self.number, struct.unpack_from(">hi", behind)[1]))
+    def hasten(self, behind: Iterable[bytes]) -> None:
+        numbers = [struct.unpack_from(">hi", frame)[1] for frame in behind]
+        self.world.hastened.append((self.number, numbers))
+
+    def make_way(self) -> None:
+        self.world.in_the_way.append(self.number)
 
     def forget(self) -> None:
         self.world.forgotten.append(self)
@@ -84,6 +88,7 @@ class World:
         self.settings = InForce(config)
         self.sessions = Sessions(self.settings)
         self.hastened: list[object] = []
+        self.in_the_way: list[object] = []
         self.forgotten: list[object] = []
         self.read_ns: Callable[[], int] = perf_counter_ns
         self.started: list[tuple[int, int]] = []
@@ -258,13 +263,13 @@ def test_a_connection_that_ended_meanwhile_lets_go_of_nothing(world: World) -> N
 
 
 @pytest.mark.parametrize("behind", [METADATA, PRODUCE, FETCH])
-def test_a_waiting_fetch_hears_of_the_request_that_comes_first_behind_it(
-    world: World, behind: ApiKey
-) -> None:
+def test_a_waiting_fetch_hears_of_what_comes_behind_it(world: World, behind: ApiKey) -> None:
     world.arrive(frame(FETCH, 0))
     world.session.parked_fetch = ParkedFetch(world, None, 0)
-    world.arrive(frame(behind, 1) + frame(METADATA, 2))
-    assert set(world.hastened) == {(0, 1)}
+    world.arrive(frame(behind, 1))
+    assert world.hastened[-1] == (0, [1])
+    world.arrive(frame(METADATA, 2))
+    assert world.hastened[-1] == (0, [1, 2])
     # Hurried is not finished: what came behind starts when the fetch has its answer.
     assert world.started == [(FETCH, 0)]
     world.session.parked_fetch = None
@@ -277,10 +282,35 @@ def test_a_fetch_that_has_waited_itself_hears_of_what_came_before_it_was_parked(
     world.arrive(frame(FETCH, 0) + frame(FETCH, 1) + frame(FETCH, 2) + frame(METADATA, 3))
     for number in range(3):
         assert world.started[-1] == (FETCH, number)
-        assert world.hastened[-1] == (number, number + 1)
+        assert world.hastened[-1] == (number, list(range(number + 1, 4)))
         world.session.parked_fetch = None
         world.answer(number)
     assert world.started[-1] == (METADATA, 3)
+
+
+@pytest.mark.parametrize("behind", [METADATA, PRODUCE, FETCH])
+def test_a_waiting_fetch_makes_way_when_nothing_more_is_read_behind_it(behind: ApiKey) -> None:
+    """Not even the peer's end would be seen: it would keep its place for as long as it likes."""
+    world = World(connection_max_requests_in_flight=3)
+    world.parks_fetches = True
+    world.arrive(frame(FETCH, 0) + frame(behind, 1))
+    assert (world.is_reading(), world.in_the_way) == (True, [])
+    world.arrive(frame(METADATA, 2) + frame(METADATA, 3))
+    assert (world.is_reading(), set(world.in_the_way)) == (False, {0})
+    world.session.parked_fetch = None
+    for number in range(3):
+        world.answer(number)
+    assert world.started[-1] == (METADATA, 3)
+    assert world.is_reading()
+    world.loop.close()
+
+
+def test_a_fetch_that_takes_all_bytes_in_flight_makes_way() -> None:
+    world = World(connection_max_bytes_in_flight=1_000)
+    world.parks_fetches = True
+    world.arrive(frame(FETCH, 0, 1_000))
+    assert (world.is_reading(), set(world.in_the_way)) == (False, {0})
+    world.loop.close()
 
 
 def test_requests_in_flight_have_a_limit() -> None:
