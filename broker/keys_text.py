@@ -17,7 +17,9 @@ The broker's keys stand in `cluster.settings`, the topics' in the `settings` of 
 read with `kafka-configs --describe --all`. A topic's value is its own, else that of the broker key
 beside it, else the default. Keys marked "at run time" can be changed while the broker runs
 (`kafka-configs --alter`), for one broker by its id or for all (`--entity-default`); what is set so
-is stored with the cluster's metadata and wins over the file. Keys that are not listed are refused.
+is stored with the cluster's metadata and wins over the file. Keys that are not listed are refused;
+only for brokers at run time any key is taken, as by Kafka: kept, shown without its value, and said
+in the broker's log to have no effect.
 """
 
 
