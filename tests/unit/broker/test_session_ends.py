@@ -451,3 +451,28 @@ def run_program(random: Random) -> None:
     while received < answered_bytes:
         received += len(wire.client.recv(1 << 20))
     wire.loop.close()
+
+
+@pytest.mark.parametrize("behind", [METADATA, PRODUCE, FETCH])
+def test_a_waiting_fetch_makes_way_when_nothing_more_is_read_behind_it(behind: ApiKey) -> None:
+    """Not even the peer's end would be seen: it would keep its place for as long as it likes."""
+    world = World(connection_max_requests_in_flight=3)
+    world.parks_fetches = True
+    world.arrive(frame(FETCH, 0) + frame(behind, 1))
+    assert (world.is_reading(), world.in_the_way) == (True, [])
+    world.arrive(frame(METADATA, 2) + frame(METADATA, 3))
+    assert (world.is_reading(), set(world.in_the_way)) == (False, {0})
+    world.session.parked_fetch = None
+    for number in range(3):
+        world.answer(number)
+    assert world.started[-1] == (METADATA, 3)
+    assert world.is_reading()
+    world.loop.close()
+
+
+def test_a_fetch_that_takes_all_bytes_in_flight_makes_way() -> None:
+    world = World(connection_max_bytes_in_flight=1_000)
+    world.parks_fetches = True
+    world.arrive(frame(FETCH, 0, 1_000))
+    assert (world.is_reading(), set(world.in_the_way)) == (False, {0})
+    world.loop.close()
