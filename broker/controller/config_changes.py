@@ -1,7 +1,8 @@
 """Settings changed while the broker runs: of topics, of one node, or of all nodes.
 
 Floor: controller. Pure. A resource changes as a whole or not at all. What is stored is the text the
-client sent, for it is what Kafka gives back.
+client sent, for it is what Kafka gives back. Where a `min.insync.replicas` falls by it, the same
+batch says who is not eligible to lead any longer.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from broker.config import (
     check_topic_settings,
     foreign_setting,
 )
+from broker.controller import leadership
 from broker.controller.outcome import Outcome
 from broker.metadata.configs import topic_layers, topic_value
-from broker.metadata.image import MetadataImage
+from broker.metadata.image import MetadataDelta, MetadataImage, TopicImage
 from broker.metadata.names import check_topic_name
 from broker.metadata.own_entries import OWN_KEYS
 from broker.metadata.records import (
@@ -31,7 +33,7 @@ from broker.metadata.records import (
     ConfigRecord,
     MetadataRecord,
 )
-from broker.settings import VALUE_LENGTH_MAX, Fault, Kind, Setting, nearest, text
+from broker.settings import VALUE_LENGTH_MAX, Fault, Kind, Setting, nearest, parse, text
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.configs import (
     AlterableConfig,
@@ -43,6 +45,8 @@ from protocol.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+
+MIN_ISR = "min.insync.replicas"
 
 Resource = TypeVar("Resource", AlterConfigsResource, AlterConfigsRequestResource)
 
@@ -111,7 +115,7 @@ def _alter(
     config: BrokerConfig,
     change: Callable[[Resource, Target], dict[str, str]],
 ) -> tuple[list[MetadataRecord], list[AlterConfigsResourceResponse]]:
-    records: list[MetadataRecord] = []
+    records: list[ConfigRecord] = []
     responses = []
     named = Counter((one.resource_type, one.resource_name) for one in resources)
     for resource in resources:
@@ -133,7 +137,43 @@ def _alter(
         except ApiError as error:
             response.error_code, response.error_message = error.code, error.message
         responses.append(response)
-    return records, responses
+    return [*records, *_less_eligible(records, image, config)], responses
+
+
+def _less_eligible(
+    records: Sequence[ConfigRecord], image: MetadataImage, config: BrokerConfig
+) -> Iterator[MetadataRecord]:
+    """What belongs into the batch of these changes where a `min.insync.replicas` falls by them."""
+    if all(record.name != MIN_ISR for record in records):
+        return
+    after = MetadataDelta(image).replay_all(records).image(image.end_offset)
+    default_before, default_after = _least_default(image, config), _least_default(after, config)
+    for topic in image.topics.values():
+        min_isr = _min_isr(topic, after, default_after)
+        if min_isr < _min_isr(topic, image, default_before):
+            yield from leadership.lowered_min_isr(image, topic, min_isr)
+
+
+def _min_isr(topic: TopicImage, image: MetadataImage, default: int) -> int:
+    own = image.settings(TOPIC_RESOURCE, topic.name).get(MIN_ISR)
+    if own is None:
+        return default
+    value = parse(TOPIC_ROWS[MIN_ISR][1], own)
+    assert isinstance(value, int), "it was checked when it was set"
+    return value
+
+
+def _least_default(image: MetadataImage, config: BrokerConfig) -> int:
+    """With how few in sync some leader commits where the topic says nothing.
+
+    Each goes by what is set for it at run time; their files are taken to say the same.
+    """
+    for_all = image.settings(BROKER_RESOURCE, "")
+    configs = (
+        config.with_dynamic(for_all, image.settings(BROKER_RESOURCE, str(node_id)))
+        for node_id in image.brokers
+    )
+    return min((one.log_config().min_insync_replicas for one in configs), default=0)
 
 
 def _differences(

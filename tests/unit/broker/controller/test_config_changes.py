@@ -1,0 +1,123 @@
+"""A `min.insync.replicas` that falls, wherever it is set, and who may lead then (guard 20)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from broker.controller.config_changes import Operation, alter_fully, alter_incrementally
+from broker.controller.outcome import Outcome
+from broker.metadata.image import MetadataImage, PartitionImage
+from broker.metadata.records import BROKER_RESOURCE, TOPIC_RESOURCE, ConfigRecord
+from protocol.messages.configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsRequestResource,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from tests.unit.broker.cluster import broker_config
+from tests.unit.broker.controller.kit import ONE, THREE, TWO, after, image_of, one_of, partition
+
+KEY = "min.insync.replicas"
+STATIC = broker_config(min_insync_replicas=2)
+"""What the controller's file says."""
+
+SETS = ((ONE,), (TWO,), (THREE,))
+"""Of a partition with too few in sync for a minimum of two: one is eligible, one was."""
+
+Change = tuple[int, str, Operation, str | None]
+
+
+def sets(one: PartitionImage) -> tuple[tuple[int, ...], ...]:
+    return one.in_sync_replicas, one.eligible_leader_replicas, one.last_known_elr
+
+
+def setting(kind: int, name: str, value: str | None) -> ConfigRecord:
+    return ConfigRecord(resource_type=kind, resource_name=name, name=KEY, value=value)
+
+
+def weakened(**settings: str) -> MetadataImage:
+    """Such a partition, with these minima of its topic, `logs`, and for all nodes, `all`."""
+    image = image_of(partition(isr=SETS[0], elr=SETS[1], known=SETS[2]))
+    records = [setting(TOPIC_RESOURCE, "logs", settings.get("logs"))]
+    if "all" in settings:
+        records.append(setting(BROKER_RESOURCE, "", settings["all"]))
+    return after(image, records)
+
+
+def altered(image: MetadataImage, *changes: Change, validate_only: bool = False) -> Outcome[object]:
+    resources = [
+        AlterConfigsResource(
+            resource_type=kind,
+            resource_name=name,
+            configs=[AlterableConfig(name=KEY, config_operation=operation, value=value)],
+        )
+        for kind, name, operation, value in changes
+    ]
+    request = IncrementalAlterConfigsRequest(resources=resources, validate_only=validate_only)
+    config = STATIC.with_dynamic(
+        image.settings(BROKER_RESOURCE, ""), image.settings(BROKER_RESOURCE, "1")
+    )
+    return alter_incrementally(request, image, config)
+
+
+def put(kind: int, name: str, value: str) -> Change:
+    return kind, name, Operation.SET, value
+
+
+def unset(kind: int, name: str) -> Change:
+    return kind, name, Operation.DELETE, None
+
+
+@pytest.mark.parametrize(
+    ("settings", "changes"),
+    [
+        ({"logs": "2"}, [put(TOPIC_RESOURCE, "logs", "1")]),
+        ({}, [put(TOPIC_RESOURCE, "logs", "1")]),
+        ({"logs": "2", "all": "1"}, [unset(TOPIC_RESOURCE, "logs")]),
+        ({}, [put(BROKER_RESOURCE, "", "1")]),
+        ({"all": "1", "logs": "2"}, [put(TOPIC_RESOURCE, "logs", "1")]),
+        ({}, [put(BROKER_RESOURCE, "1", "1")]),
+        ({}, [put(BROKER_RESOURCE, "3", "1")]),
+        ({"logs": "2"}, [put(BROKER_RESOURCE, "", "1"), unset(TOPIC_RESOURCE, "logs")]),
+    ],
+)
+def test_a_minimum_that_falls_takes_eligibility_away_in_the_same_batch(
+    settings: dict[str, str], changes: list[Change]
+) -> None:
+    image = weakened(**settings)
+    assert sets(one_of(image)) == SETS
+    outcome = altered(image, *changes)
+    assert sets(one_of(after(image, outcome.records))) == ((ONE,), (), ())
+    assert altered(image, *changes, validate_only=True).records == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "changes"),
+    [
+        ({"logs": "2"}, [put(TOPIC_RESOURCE, "logs", "3")]),
+        ({"logs": "3"}, [put(TOPIC_RESOURCE, "logs", "2")]),
+        ({"logs": "2"}, [put(BROKER_RESOURCE, "", "1")]),
+        ({"all": "3"}, [unset(BROKER_RESOURCE, "")]),
+        ({"logs": "2"}, [unset(TOPIC_RESOURCE, "logs")]),
+        ({"logs": "2"}, [put(TOPIC_RESOURCE, "logs", "1"), put(TOPIC_RESOURCE, "logs", "2")]),
+    ],
+)
+def test_who_is_eligible_stays_it_while_the_minimum_is_above_what_is_in_sync(
+    settings: dict[str, str], changes: list[Change]
+) -> None:
+    image = weakened(**settings)
+    outcome = altered(image, *changes)
+    assert sets(one_of(after(image, outcome.records))) == SETS
+
+
+def test_settings_that_are_altered_as_a_whole_fall_to_their_default() -> None:
+    image = weakened(logs="2")
+    resource = AlterConfigsRequestResource(
+        resource_type=TOPIC_RESOURCE, resource_name="logs", configs=[]
+    )
+    request = AlterConfigsRequest(resources=[resource])
+    outcome = alter_fully(request, image, replace(STATIC, given={}))
+    assert sets(one_of(after(image, outcome.records))) == ((ONE,), (), ())
