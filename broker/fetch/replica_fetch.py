@@ -13,7 +13,7 @@ followers that have not asked again since they were answered from that log are c
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from broker.alarm import Alarm
@@ -88,8 +88,12 @@ class _Line:
 
     # The session calls these.
 
-    def hasten(self) -> None:
-        """Followers ask one thing after the other; nothing else comes on this link."""
+    def hasten(self, behind: Iterable[bytes]) -> None:
+        """Followers ask one thing after the other: nothing behind a fetch is in a hurry."""
+
+    def make_way(self) -> None:
+        """Nothing more is read from its connection until it is answered."""
+        self.fetches.make_way(self)
 
     def forget(self) -> None:
         """Its connection is gone."""
@@ -311,6 +315,11 @@ class ReplicaFetches:
         for node_id, known in list(self._lines.items()):
             if known is line:
                 del self._lines[node_id]
+
+    def make_way(self, line: _Line) -> None:
+        """Its time is up."""
+        line.deadline_ms = self._clock.monotonic_ms()
+        self._alarm.wake_by(line.deadline_ms)
 
     def complete_all(self) -> None:
         """The broker stops: answer every fetch that waits."""

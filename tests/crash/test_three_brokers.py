@@ -107,7 +107,8 @@ def _read(cluster: ClusterProcesses, count: int, topic: str = "spread") -> set[b
     values: list[bytes] = []
 
     def is_read() -> bool:
-        values.extend(one.value() for one in consumer.consume(500, 0.2) if one.error() is None)
+        found = [one for one in consumer.consume(500, 0.2) if one.error() is None]
+        values.extend(one.value() or b"" for one in found)
         return len(values) >= count
 
     wait_until(is_read, 60, f"{count} records are read")
@@ -132,7 +133,7 @@ def test_nothing_acknowledged_is_lost_while_leaders_die(tmp_path: Path) -> None:
             now = time.monotonic()
             waits_ms.append((now - last[0]) * 1_000)
             last[0] = now
-            acknowledged.append(message.value())
+            acknowledged.append(message.value() or b"")
 
         producer = Producer(
             {

@@ -51,6 +51,7 @@ class ReplicatedCluster:
         self.chance = Random(seed)
         self.network = Network(seed, Mix(late=0.02))
         self.is_over = False
+        self.held: list[Callable[[], object]] | None = None
         ids = tuple(range(1, size + 1))
         self.min_isr = 2 if size > 2 else 1
         self.addresses = {node_id: Address(host_of(node_id), PORT) for node_id in ids}
