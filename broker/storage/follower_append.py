@@ -84,8 +84,8 @@ def take_over(
             state.update(header, header.base_offset, header.max_timestamp, now_ms)
         return None
     producer_id, offset = header.producer_id, header.last_offset
-    last = LastMarker(marker.coordinator_epoch, header.max_timestamp)
-    ended = state.end_transaction(producer_id, header.producer_epoch, offset, last, now_ms)
+    last = LastMarker(marker.coordinator_epoch, header.max_timestamp, offset)
+    ended = state.end_transaction(producer_id, header.producer_epoch, last, now_ms)
     if ended is None or marker.is_commit:
         return None
     return AbortedEntry(producer_id, ended.first_offset, offset, ended.last_stable_offset)

@@ -188,9 +188,9 @@ class Log:
             now_ms=now_ms,
         )
         appended = self._writer.stage(batch, read_header(batch), leader_epoch, now_ms)
-        marker = LastMarker(coordinator_epoch, now_ms)
         offset = appended.base_offset
-        ended = state.end_transaction(producer_id, producer_epoch, offset, marker, now_ms)
+        marker = LastMarker(coordinator_epoch, now_ms, offset)
+        ended = state.end_transaction(producer_id, producer_epoch, marker, now_ms)
         if ended is not None and not is_commit:
             entry = AbortedEntry(producer_id, ended.first_offset, offset, ended.last_stable_offset)
             self._producer_files.stage_abort(entry)

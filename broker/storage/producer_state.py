@@ -14,6 +14,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from broker.storage.transactions import Finished, Transactions
+from broker.storage.verifications import Verifications
 from protocol.errors import ApiError, ErrorCode
 from protocol.wire.records import BatchHeader
 
@@ -67,6 +68,8 @@ class LastMarker(NamedTuple):
 
     coordinator_epoch: int
     timestamp_ms: int
+    offset: int = -1
+    """Where it stands; -1 when only a snapshot tells of it."""
 
 
 class ActiveProducer(NamedTuple):
@@ -111,6 +114,7 @@ class ProducerState:
         "markers",
         "producers",
         "transactions",
+        "verifications",
     )
 
     def __init__(self, expiration_ms: int, count_max: int) -> None:
@@ -118,12 +122,14 @@ class ProducerState:
         self.count_max = count_max
         self.producers: OrderedDict[int, Producer] = OrderedDict()
         self.transactions = Transactions()
+        self.verifications = Verifications()
         self.markers: dict[int, LastMarker] = {}
         self.awaited: Awaited = {}
-        """Of unknown producers, whose first batch could not be written."""
+        """Of producers that may begin anywhere, whose first batch was refused."""
         self._before: dict[int, Producer | None] = {}
         self._first: dict[int, tuple[int, int]] = {}
-        """Epoch and sequence with which unknown producers have begun since the last `keep`."""
+        """Epoch and sequence with which producers have begun that might begin anywhere, since the
+        last `keep`."""
         self._markers_before: dict[int, LastMarker | None] = {}
 
     def check(self, header: BatchHeader) -> KnownBatch | None:
@@ -150,6 +156,8 @@ class ProducerState:
                 if known[0] == base_sequence and known[1] == last_sequence:
                     return known
             if batches[-1] == UNKNOWN_BATCH:
+                if self.awaited:
+                    self._check_awaited(header)
                 return None
         elif producer_epoch < producer.producer_epoch:
             raise ApiError(
@@ -182,9 +190,14 @@ class ProducerState:
             )
 
     def await_first(self, producer_id: int, producer_epoch: int, sequence: int) -> None:
-        """An unknown producer's first batch was refused: it must come before all others."""
-        if producer_id not in self.producers:
+        """A batch was refused of a producer that may begin anywhere: it must come before all
+        others."""
+        if self._may_begin_anywhere(producer_id):
             note_refused(self.awaited, producer_id, producer_epoch, sequence)
+
+    def _may_begin_anywhere(self, producer_id: int) -> bool:
+        producer = self.producers.get(producer_id)
+        return producer is None or producer.batches[-1] == UNKNOWN_BATCH
 
     def check_transaction(self, header: BatchHeader) -> None:
         """Refuse what does not fit the producer's open transaction, if it has one.
@@ -224,6 +237,19 @@ class ProducerState:
                 f"coordinator epoch {coordinator_epoch} is older than {known_epoch}",
             )
 
+    def known_marker(
+        self, producer_id: int, producer_epoch: int, coordinator_epoch: int
+    ) -> LastMarker | None:
+        """The producer's newest marker, if one of these epochs would say nothing that it does not:
+        no transaction is open behind it."""
+        last, producer = self.markers.get(producer_id), self.producers.get(producer_id)
+        if last is None or producer is None or producer_id in self.transactions.open:
+            return None
+        is_same = (last.coordinator_epoch, producer.producer_epoch) == (
+            coordinator_epoch, producer_epoch
+        )  # fmt: skip
+        return last if is_same else None
+
     def update(
         self, header: BatchHeader, base_offset: int, max_timestamp_ms: int, now_ms: int
     ) -> None:
@@ -231,7 +257,7 @@ class ProducerState:
         producer_id = header.producer_id
         if producer_id not in self._before:
             self._note_before(producer_id)
-            if producer_id not in self.producers:
+            if self._may_begin_anywhere(producer_id):
                 self._first[producer_id] = header.producer_epoch, header.base_sequence
         self.replay(header, base_offset, max_timestamp_ms, now_ms)
 
@@ -245,7 +271,6 @@ class ProducerState:
         self,
         producer_id: int,
         producer_epoch: int,
-        marker_offset: int,
         marker: LastMarker,
         now_ms: int,
     ) -> Finished | None:
@@ -253,13 +278,12 @@ class ProducerState:
         if producer_id not in self._before:
             self._note_before(producer_id)
         self._markers_before.setdefault(producer_id, self.markers.get(producer_id))
-        return self.replay_marker(producer_id, producer_epoch, marker_offset, marker, now_ms)
+        return self.replay_marker(producer_id, producer_epoch, marker, now_ms)
 
     def replay_marker(
         self,
         producer_id: int,
         producer_epoch: int,
-        marker_offset: int,
         marker: LastMarker,
         now_ms: int,
     ) -> Finished | None:
@@ -268,6 +292,7 @@ class ProducerState:
         The sequences go on behind it, unless it brings a newer epoch.
         """
         self.markers[producer_id] = marker
+        self.verifications.void(producer_id)
         producer = self.producers.get(producer_id)
         if producer is None:
             self.producers[producer_id] = Producer(producer_epoch, [UNKNOWN_BATCH], now_ms)
@@ -277,7 +302,7 @@ class ProducerState:
                 producer.batches = [NO_BATCH]
             producer.last_used_ms = now_ms
             self.producers.move_to_end(producer_id)
-        return self.transactions.end(producer_id, marker_offset)
+        return self.transactions.end(producer_id, marker.offset)
 
     def replay(
         self, header: BatchHeader, base_offset: int, max_timestamp_ms: int, now_ms: int
@@ -316,6 +341,9 @@ class ProducerState:
                 for producer_id in self._first:
                     self.awaited.pop(producer_id, None)
                 self._first.clear()
+            for producer_id in self._markers_before:
+                # The transaction is over: nobody sends again what was refused of it.
+                self.awaited.pop(producer_id, None)
             self._before.clear()
             self._markers_before.clear()
             self.transactions.keep()

@@ -292,8 +292,7 @@ class _Loading:
         ended = self.producers.replay_marker(
             header.producer_id,
             header.producer_epoch,
-            header.last_offset,
-            LastMarker(marker.coordinator_epoch, header.max_timestamp),
+            LastMarker(marker.coordinator_epoch, header.max_timestamp, header.last_offset),
             now_ms,
         )
         if ended is not None and not marker.is_commit:
