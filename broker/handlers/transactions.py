@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 
 from broker.cluster.metadata import Metadata
 from broker.controller.outcome import CreateOwnTopic
 from broker.coordinators.txn_state import Expected, Transaction, TxnState
 from broker.metadata.image import OFFSETS_TOPIC
+from broker.produce.verification import (
+    NO_PROOFS,
+    Owner,
+    Proofs,
+    Verifier,
+    needs_proof,
+    prove,
+    refuse_outsider,
+)
 from broker.sessions.call import Call
 from broker.shards.groups import GroupCoordinator
 from broker.shards.producer_ids import ProducerIds
@@ -56,12 +66,14 @@ class TransactionHandlers:
         clock: Clock,
         metadata: Metadata,
         groups: GroupCoordinator,
+        verifier: Verifier,
     ) -> None:
         self._producer_ids = producer_ids
         self._transactions = transactions
         self._clock = clock
         self._metadata = metadata
         self._groups = groups
+        self._verifier = verifier
 
     def init_producer_id(
         self, call: Call, request: InitProducerIdRequest
@@ -203,7 +215,8 @@ class TransactionHandlers:
 
         def add() -> None:
             try:
-                replica = self._groups.find(request.group_id).replica
+                # Its coordinator may be another broker, which asks here before it writes there.
+                partition = self._groups.partition_of(request.group_id)
             except ApiError as error:
                 answer(error)
                 return
@@ -211,7 +224,7 @@ class TransactionHandlers:
                 request.transactional_id,
                 request.producer_id,
                 request.producer_epoch,
-                [replica.topic_partition],
+                [partition],
                 answer,
             )
 
@@ -245,21 +258,43 @@ class TransactionHandlers:
         def refused(error: ApiError) -> None:
             call.answer(_offsets_refused(request, _offsets_code(call, error)))
 
+        owner = Owner(request.transactional_id, request.producer_id, request.producer_epoch)
+
+        def commit(proofs: Proofs) -> None:
+            try:
+                self._commit_offsets(call, request, owner, proofs, refused)
+            except ApiError as error:
+                refused(error)
+
+        def proven(proofs: Proofs) -> None:
+            call.session.attempt(partial(commit, proofs))
+
         try:
-            loaded = self._groups.find(request.group_id)
-            self._transactions.shard(request.transactional_id).refuse_outsider(
-                request.transactional_id,
-                request.producer_id,
-                request.producer_epoch,
-                loaded.replica.topic_partition,
-            )
-            outcome = self._groups.shard(request.group_id).commit_in_transaction(
-                request, self._clock.now_ms(), self._groups.has_partition
-            )
-            producer = ProducerEpoch(request.producer_id, request.producer_epoch)
-            self._groups.submit(loaded, outcome, call.answer, refused, producer)
+            replica = self._groups.find(request.group_id).replica
         except ApiError as error:
             refused(error)
+            return
+        if needs_proof(self._verifier, owner, replica):
+            prove(self._verifier, owner, [replica], proven)
+        else:
+            commit(NO_PROOFS)
+
+    def _commit_offsets(
+        self,
+        call: Call,
+        request: TxnOffsetCommitRequest,
+        owner: Owner,
+        proofs: Proofs,
+        refused: Callable[[ApiError], None],
+    ) -> None:
+        """Write the offsets if the transaction is open; raises ApiError if nothing is written."""
+        loaded = self._groups.find(request.group_id)
+        refuse_outsider(self._verifier, owner, loaded.replica, proofs)
+        outcome = self._groups.shard(request.group_id).commit_in_transaction(
+            request, self._clock.now_ms(), self._groups.has_partition
+        )
+        producer = ProducerEpoch(request.producer_id, request.producer_epoch)
+        self._groups.submit(loaded, outcome, call.answer, refused, producer)
 
 
 def _added(

@@ -1,14 +1,11 @@
-"""Transactions as administrators see them, and the markers they may write by hand."""
+"""Transactions as administrators see them."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 from broker.coordinators.txn_state import Transaction, TxnState
 from broker.metadata.names import check_topic_name
 from broker.replicas.replicas import Replicas
 from broker.sessions.call import Call
-from broker.shards.markers import Markers, TxnMarker
 from broker.shards.transactions import TxnCoordinator
 from broker.world import Clock
 from protocol.errors import ApiError, ErrorCode
@@ -25,92 +22,19 @@ from protocol.messages.transactions import (
     ProducerState,
     TopicData,
     TopicResponse,
-    WritableTxnMarkerPartitionResult,
-    WritableTxnMarkerResult,
-    WritableTxnMarkerTopicResult,
-    WriteTxnMarkersRequest,
-    WriteTxnMarkersResponse,
 )
 
 KNOWN_STATES = frozenset(state.title for state in TxnState) | {"PrepareEpochFence"}
 """The names Kafka knows; the last is one of its states that never reaches a log."""
 
 
-MARKERS_MS_MAX = 1_000
-"""How long markers are waited for. What is not committed by then gets REQUEST_TIMED_OUT: one
-partition must not hold back the answers of all others."""
-
-
-class MarkerAnswer:
-    """A marker's part of an answer, until it is committed."""
-
-    def __init__(self, part: WritableTxnMarkerPartitionResult, done: Callable[[], None]) -> None:
-        self._part = part
-        self._done = done
-
-    def reached(self) -> None:
-        self._done()
-
-    def lost(self, code: ErrorCode) -> None:
-        self._part.error_code = code
-        self._done()
-
-
 class TransactionAdminHandlers:
-    """Transactions and producers listed, and markers written for others."""
+    """Transactions and producers listed."""
 
-    def __init__(
-        self, replicas: Replicas, markers: Markers, transactions: TxnCoordinator, clock: Clock
-    ) -> None:
+    def __init__(self, replicas: Replicas, transactions: TxnCoordinator, clock: Clock) -> None:
         self._replicas = replicas
-        self._markers = markers
         self._transactions = transactions
         self._clock = clock
-
-    def write_txn_markers(
-        self, call: Call, request: WriteTxnMarkersRequest
-    ) -> WriteTxnMarkersResponse | None:
-        """WriteTxnMarkers: answered when every marker is committed, or after `MARKERS_MS_MAX`.
-
-        The coordinator of this node writes its own ones without asking; here they come from other
-        coordinators, and from kafka-transactions, which aborts with it what hangs.
-        """
-        response = WriteTxnMarkersResponse()
-        deadline_ms = self._clock.monotonic_ms() + MARKERS_MS_MAX
-        left = 1
-
-        def one_done() -> None:
-            nonlocal left
-            left -= 1
-            if not left:
-                call.answer(response)
-
-        for asked in request.markers:
-            marker = TxnMarker(
-                asked.producer_id,
-                asked.producer_epoch,
-                asked.transaction_result,
-                asked.coordinator_epoch,
-            )
-            result = WritableTxnMarkerResult(producer_id=asked.producer_id)
-            for topic in asked.topics:
-                of_topic = WritableTxnMarkerTopicResult(name=topic.name)
-                # A marker is an append: one for each partition, however often it is named.
-                for index in dict.fromkeys(topic.partition_indexes):
-                    one = WritableTxnMarkerPartitionResult(partition_index=index)
-                    left += 1
-                    try:
-                        replica = self._replicas.find(topic.name, index)
-                        waiter = MarkerAnswer(one, one_done)
-                        self._markers.write(replica, marker, waiter, deadline_ms)
-                    except ApiError as error:
-                        left -= 1
-                        one.error_code = error.code
-                    of_topic.partitions.append(one)
-                result.topics.append(of_topic)
-            response.markers.append(result)
-        one_done()
-        return None
 
     def describe_producers(
         self, call: Call, request: DescribeProducersRequest

@@ -7,7 +7,7 @@ process around it is `real/process`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from broker.alarm import Alarm
@@ -34,8 +34,10 @@ from broker.node.parts import Parts
 from broker.node.publisher import NodePublisher, reconfigure
 from broker.node.replication import Replication
 from broker.node.tables import client_table, controller_table, quorum_table
+from broker.node.transacting import Transacting
 from broker.produce.judge import Judge
 from broker.produce.produces import Produces
+from broker.produce.proving import Proving
 from broker.produce.short import QuickProduces, lane_of
 from broker.replicas.checkpoint_queue import CheckpointQueue
 from broker.replicas.flusher import STOP_S_MAX, Flusher
@@ -45,16 +47,14 @@ from broker.replicas.refusals import note_refusals
 from broker.replicas.replica import Replica
 from broker.replicas.replicas import Replicas
 from broker.replication.follower_session import Fetcher
-from broker.sessions.dispatch import Dispatcher
+from broker.sessions.dispatch import Dispatcher, Handler
 from broker.sessions.reception import BROKER_LISTENER, NoShortWay, Reception, ShortWay
 from broker.sessions.session import Session
 from broker.sessions.sessions import Sessions
 from broker.settings import LONG_MAX
 from broker.shards.groups import GroupCoordinator
-from broker.shards.markers import Markers
 from broker.shards.producer_ids import ProducerIds
 from broker.shards.shard_driver import ShardPorts
-from broker.shards.transactions import TxnCoordinator
 from broker.storage.disk import Disk
 from broker.storage.errors import FolderError
 from broker.storage.log import Log
@@ -108,6 +108,7 @@ class Broker:
         self._metadata: Metadata | None = None
         self._replication: Replication | None = None
         """None for a broker that is alone."""
+        self._transacting: Transacting | None = None
         self._is_starting = False
         self._budget = TurnBudget(world.turn_ns, world.soon)
         self._logs: LogManager | None = None
@@ -188,8 +189,7 @@ class Broker:
         assert self.joining is not None
         liveness = self.joining.liveness
         if liveness is not None:
-            handlers = controller_table(metadata, liveness)
-            self._between.serve(handlers, {key: BETWEEN_BROKERS[key] for key in handlers})
+            self._serve_brokers(controller_table(metadata, liveness))
             return
         broker_epoch = metadata.submit_now(
             RegisterBroker(
@@ -264,8 +264,7 @@ class Broker:
             self.write_failed,
             lambda log, start_offset: self.housekeeping.trim(log, start_offset),
         )
-        handlers = replication.handlers(self.joining.messenger)
-        self._between.serve(handlers, {key: BETWEEN_BROKERS[key] for key in handlers})
+        self._serve_brokers(replication.handlers(self.joining.messenger))
 
     def _put_together(self, broker_epoch: int) -> Parts:
         """Make everything that serves clients."""
@@ -293,9 +292,10 @@ class Broker:
             world.clock, world.soon, lambda: metadata.image, replicas, waits, self.write_failed
         )
         groups = GroupCoordinator(ports, settings, alarm, world.chance, metrics.warnings)
-        markers = Markers(ports, groups)
-        transactions = TxnCoordinator(ports, settings, markers)
-        judge = Judge(settings, metrics, replicas, transactions.shard)
+        peers = None if membership is None else self.joining.peers
+        transacting = self._transacting = Transacting(ports, settings, groups, world, peers)
+        transactions, verifier = transacting.transactions, transacting.verifier
+        judge = Judge(settings, metrics, replicas, verifier)
         self.parts = Parts(
             settings,
             world.clock,
@@ -306,18 +306,21 @@ class Broker:
             CheckpointQueue(self._logs, self.worker),
             replicas,
             judge,
-            Produces(world, waits, judge, replicas, self.write_failed),
+            Produces(world, waits, judge, Proving(verifier, replicas), replicas, self.write_failed),
             Fetches(settings, world.clock, alarm, world.chance, metrics, replicas),
             Listings(replicas, world.soon, world.turn_ns),
             groups,
             transactions,
-            markers,
+            transacting.markers,
+            verifier,
             ProducerIds(metadata, self.config.node_id, broker_epoch),
         )
         metadata.serve(
             NodePublisher(self.config, self._controller, self.parts),
             Hands(self._metadata_worker, self.worker),
         )
+        if membership is not None:
+            self._serve_brokers(transacting.handlers(lambda: membership.may_read))
         return self.parts
 
     def _keep_house(self, parts: Parts) -> None:
@@ -357,6 +360,10 @@ class Broker:
         offered = {key: BETWEEN_BROKERS[key] for key in handlers}
         self._between = Dispatcher(handlers, offered, self.metrics, lane_of)
         self._open(BROKER_LISTENER, self._between, NoShortWay(), lambda: None)
+
+    def _serve_brokers(self, handlers: Mapping[ApiKey, Handler]) -> None:
+        """Answer other brokers this as well, from here on."""
+        self._between.serve(handlers, {key: BETWEEN_BROKERS[key] for key in handlers})
 
     def _open_to_clients(self, parts: Parts) -> None:
         self.dispatcher = Dispatcher(client_table(parts), SERVED, self.metrics, lane_of)
@@ -468,6 +475,8 @@ class Broker:
         self.metrics.warnings.close_all()
         if self._replication is not None:
             self._replication.stop()
+        if self._transacting is not None:
+            self._transacting.stop()
         if self.joining is not None:
             self.joining.stop()
         if self._metadata is not None:

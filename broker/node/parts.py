@@ -16,6 +16,7 @@ from broker.fetch.listing import Listings
 from broker.metrics.metrics import Metrics
 from broker.produce.judge import Judge
 from broker.produce.produces import Produces
+from broker.produce.verification import Verifier
 from broker.replicas.checkpoint_queue import CheckpointQueue
 from broker.replicas.folders import Folders
 from broker.replicas.replicas import Replicas
@@ -45,4 +46,5 @@ class Parts:
     groups: GroupCoordinator
     transactions: TxnCoordinator
     markers: Markers
+    verifier: Verifier
     producer_ids: ProducerIds

@@ -26,6 +26,7 @@ from broker.interbroker.envelope import envelope_handlers
 from broker.interbroker.membership import membership_handlers
 from broker.interbroker.partitions import partition_handlers
 from broker.interbroker.quorum import quorum_handlers
+from broker.interbroker.transactions import MarkerHandler
 from broker.node.parts import Parts
 from broker.sessions.dispatch import Handler
 from protocol.messages.api import ApiKey
@@ -43,11 +44,15 @@ def client_table(parts: Parts) -> Mapping[ApiKey, Handler]:
     records = RecordHandlers(parts.replicas, parts.checkpoints)
     topic_pages = TopicPageHandlers(parts.metadata)
     transactions = TransactionHandlers(
-        parts.producer_ids, parts.transactions, parts.clock, parts.metadata, parts.groups
+        parts.producer_ids,
+        parts.transactions,
+        parts.clock,
+        parts.metadata,
+        parts.groups,
+        parts.verifier,
     )
-    txn_admin = TransactionAdminHandlers(
-        parts.replicas, parts.markers, parts.transactions, parts.clock
-    )
+    txn_admin = TransactionAdminHandlers(parts.replicas, parts.transactions, parts.clock)
+    markers = MarkerHandler(parts.replicas, parts.clock, parts.markers.write)
     return {
         ApiKey.PRODUCE: parts.produces.append,
         ApiKey.FETCH: parts.fetches.start,
@@ -72,7 +77,7 @@ def client_table(parts: Parts) -> Mapping[ApiKey, Handler]:
         ApiKey.ADD_OFFSETS_TO_TXN: transactions.add_offsets_to_txn,
         ApiKey.END_TXN: transactions.end_txn,
         ApiKey.TXN_OFFSET_COMMIT: transactions.txn_offset_commit,
-        ApiKey.WRITE_TXN_MARKERS: txn_admin.write_txn_markers,
+        ApiKey.WRITE_TXN_MARKERS: markers.write_txn_markers,
         ApiKey.DESCRIBE_CONFIGS: configs.describe_configs,
         ApiKey.ALTER_CONFIGS: configs.alter_configs,
         ApiKey.ALTER_REPLICA_LOG_DIRS: placement.alter_replica_log_dirs,

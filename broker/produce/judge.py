@@ -11,7 +11,7 @@ from typing import Protocol
 from broker.config import InForce
 from broker.metrics.metrics import Metrics
 from broker.produce.first_refused import FirstRefused
-from broker.produce.verification import TRANSACTIONAL, Verifier, refuse_outsider
+from broker.produce.verification import TRANSACTIONAL, Proofs, Verifier, refuse_batch
 from broker.replicas.replica import Replica
 from broker.replicas.replicas import Replicas
 from broker.storage.outcomes import Appended, Seen
@@ -42,6 +42,10 @@ class Terms(Protocol):
     @property
     def transactional_id(self) -> str | None:
         """Whose transaction its transactional batches belong to."""
+
+    @property
+    def proofs(self) -> Proofs:
+        """What a coordinator elsewhere has said of them."""
 
 
 class Judge:
@@ -91,7 +95,7 @@ class Judge:
         if header.attributes & CODEC_BITS == ZSTD and terms.version < ZSTD_SINCE:
             raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd in an old Produce")
         if header.attributes & TRANSACTIONAL:
-            refuse_outsider(self._verifier, terms.transactional_id, header, replica)
+            refuse_batch(self._verifier, terms.transactional_id, header, replica, terms.proofs)
         appended = replica.log.append(batch, header, replica.leader_epoch, now_ms, seen)
         if not appended.is_duplicate:
             size_bytes = len(batch)

@@ -81,10 +81,7 @@ class Openings(Generic[U]):
                 opening.go_on(end_ns, self._turn_ns)
             if opening.is_done:
                 return
-        for topic in request.topic_data:
-            for data in topic.partition_data:
-                # The read buffer will be used again before it is their turn.
-                data.records = memoryview(bytearray(data.records or b""))
+        copy_batches(request)
         parked.call.session.hold(parked.call.slot)
         self._line.append(opening)
         if len(self._line) == 1:
@@ -111,3 +108,10 @@ class Openings(Generic[U]):
         if line:
             self._soon(self._turn)
         self._settle()
+
+
+def copy_batches(request: ProduceRequest) -> None:
+    """Take the batches out of the read buffer, which is used again before it is their turn."""
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            data.records = memoryview(bytearray(data.records or b""))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from broker.commitments import Commitments, Waits
 from broker.produce.refusing import refuse
-from broker.produce.verification import TRANSACTIONAL
+from broker.produce.verification import NO_PROOFS, TRANSACTIONAL
 from broker.replicas.replica import Replica
 from broker.sessions.call import Call
 from broker.world import Clock
@@ -75,7 +75,7 @@ class Part:
 class ParkedProduce:
     """A Produce whose answer is made but may not leave yet."""
 
-    __slots__ = ("_open_count", "_parking", "appended", "call", "has_two_producers",
+    __slots__ = ("_open_count", "_parking", "appended", "call", "has_two_producers", "proofs",
                  "required_acks", "response", "timeout_ms", "transactional_id",
                  "version")  # fmt: skip
 
@@ -86,6 +86,7 @@ class ParkedProduce:
         self.timeout_ms = request.timeout_ms
         self.transactional_id = request.transactional_id
         self.has_two_producers = request.transactional_id is not None and has_two_producers(request)
+        self.proofs = NO_PROOFS
         self.response = ProduceResponse()
         self.appended: list[Part] = []
         self._open_count = 0

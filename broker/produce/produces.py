@@ -9,12 +9,14 @@ was appended before is written meanwhile.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from broker.commitments import Waits
 from broker.config import LogConfig
 from broker.produce.judge import Judge
 from broker.produce.opening import Openings
 from broker.produce.parked import ParkedProduce, Parking, Part
+from broker.produce.proving import Proving
 from broker.produce.refusing import refuse
 from broker.produce.short import Lane, QuickProduce
 from broker.replicas.refusals import WriteFailed
@@ -45,11 +47,13 @@ class Produces:
         world: World,
         waits: Waits,
         judge: Judge,
+        proving: Proving,
         replicas: Replicas,
         write_failed: WriteFailed,
     ) -> None:
         self._clock = world.clock
         self._judge = judge
+        self._proving = proving
         self._replicas = replicas
         self._write_failed = write_failed
         self._staged: list[ParkedProduce | QuickProduce] = []
@@ -66,8 +70,17 @@ class Produces:
     def append(self, call: Call, request: ProduceRequest) -> None:
         """Stage the batches of one request; the answer follows by `settle`."""
         parked = ParkedProduce(call, request)
-        self._now_ms = self._clock.now_ms()
+
+        def proven() -> None:
+            call.session.attempt(partial(self._begin, parked, request))
+            self.settle()
+
         call.session.has_staged = True
+        if not self._proving.start(parked, request, proven):
+            self._begin(parked, request)
+
+    def _begin(self, parked: ParkedProduce, request: ProduceRequest) -> None:
+        self._now_ms = self._clock.now_ms()
         steps = self._append_all(parked, request)
         if next(steps, False):
             self._openings.start(parked, request, steps)

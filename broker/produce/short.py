@@ -17,7 +17,7 @@ from typing import Protocol
 from broker.metrics.times import ApiTimes, Timing
 from broker.produce.parked import ParkedProduce, Parking, Part, line_of
 from broker.produce.refusing import refuse
-from broker.produce.verification import TRANSACTIONAL
+from broker.produce.verification import NO_PROOFS, TRANSACTIONAL
 from broker.replicas.replica import Replica
 from broker.sessions.call import Asking, Call
 from broker.sessions.pipeline import Slot
@@ -56,6 +56,9 @@ class Lane:
     __slots__ = ("answer", "fill", "fill_at", "head", "index", "is_flexible", "prefix",
                  "prefix_end", "required_acks", "timeout_ms", "topic", "transactional_id",
                  "version")  # fmt: skip
+
+    proofs = NO_PROOFS
+    """Transactional batches go the long way."""
 
     def __init__(self, frame: memoryview, prefix_end: int, request: ProduceRequest) -> None:
         topic = request.topic_data[0]

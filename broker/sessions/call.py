@@ -54,6 +54,9 @@ class Asking(Protocol):
     has_staged: bool
     """Whether something it has appended waits for the write at the end of its read."""
 
+    number: int
+    """Rises in the order in which connections were taken in."""
+
     @property
     def is_closed(self) -> bool:
         """Whether answers are of no use any more."""

@@ -44,6 +44,7 @@ class Session:
     def __init__(self, reception: Reception) -> None:
         self.reception = reception
         self.is_closed = False
+        self.number = 0
         self.parked_fetch: Parked | None = None
         self.lane: Lane | None = None
         """The last Produce, if the next may be like it."""

@@ -27,6 +27,9 @@ all the others."""
 class Seated(Counted, Protocol):
     """A session as `sweep` sees it."""
 
+    number: int
+    """Rises in the order in which sessions were taken in."""
+
     @property
     def last_active_ms(self) -> int:
         """When something was last heard of it, or sent."""
@@ -105,6 +108,7 @@ class Sessions:
 
     def __init__(self, settings: InForce) -> None:
         self.open: dict[Seated, None] = {}
+        self._admitted_count = 0
         self._settings = settings
         self._clients = Tally()
         self._pots = {name: Tally() for name in POTS}
@@ -123,6 +127,8 @@ class Sessions:
         tally, host = self.tally(session.listener_name), session.peer_host
         refusal = tally.refusal(self._settings.config, host, now_ms)
         if not refusal:
+            self._admitted_count += 1
+            session.number = self._admitted_count
             self.open[session] = None
             tally.add(host)
         return refusal

@@ -17,6 +17,9 @@ from broker.storage.errors import DiskError
 from protocol.errors import ApiError, ErrorCode
 from protocol.wire.records import Marker
 
+FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+"""Refusals for good: somebody newer has ended the transaction there already."""
+
 
 class TxnMarker(NamedTuple):
     """How one producer's transaction has ended."""
@@ -80,3 +83,21 @@ class Markers:
         else:
             self._ports.waits.await_(replica.committed, end_offset, waiter, deadline_ms)
         self._ports.replicas.written(replica)
+
+    def write_once(
+        self, replica: Replica, marker: TxnMarker, waiter: Waiter, deadline_ms: int
+    ) -> None:
+        """The same for whoever may ask again because no answer has come, or one of a wait that
+        took too long: a marker that stands here already is waited for, and not written again."""
+        log = replica.log
+        state = log.producer_state
+        known = state.known_marker(
+            marker.producer_id, marker.producer_epoch, marker.coordinator_epoch
+        )
+        if known is None:
+            self.write(replica, marker, waiter, deadline_ms)
+            return
+        # It may also be that of the transaction before, where this one has written nothing.
+        state.verifications.void(marker.producer_id)
+        end_offset = known.offset + 1 if known.offset >= 0 else log.log_end_offset
+        self._ports.waits.await_(replica.committed, end_offset, waiter, deadline_ms)

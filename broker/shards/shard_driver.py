@@ -32,7 +32,14 @@ from broker.storage.log import Log
 from broker.world import Clock, Soon
 from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.log import fields
-from protocol.types import NO_NODE, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
+from protocol.types import (
+    NO_NODE,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    TopicPartition,
+)
 from protocol.wire.records import (
     HEADER_BYTES,
     MAGIC,
@@ -202,6 +209,14 @@ class CoordinatorDriver(Generic[S]):
         if topic is None:
             return NO_NODE
         return topic.partitions[shard_of(key, len(topic.partitions))].leader
+
+    def partition_of(self, key: str) -> TopicPartition:
+        """Where a group's or a transaction's facts lie, whoever leads that; refuses while there is
+        no such topic."""
+        topic = self._ports.image().topics.get(self._topic)
+        if topic is None:
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return TopicPartition(self._topic, shard_of(key, len(topic.partitions)))
 
     def shard(self, key: str) -> S:
         """The shard that holds a group or a transaction, to read from."""

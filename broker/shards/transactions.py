@@ -16,19 +16,18 @@ from broker.config import InForce
 from broker.coordinators.outcome import Outcome, fitting
 from broker.coordinators.txn import TxnShard, refuse_timeout
 from broker.coordinators.txn_state import Transaction, TxnState
-from broker.metadata.image import TRANSACTIONS_TOPIC
+from broker.metadata.image import TRANSACTIONS_TOPIC, MetadataImage
 from broker.replicas.replica import Replica
-from broker.shards.markers import Markers, TxnMarker
+from broker.shards.marker_sender import MarkerSender, WantedMarker
+from broker.shards.markers import FENCED, Markers, TxnMarker
 from broker.shards.outages import Outages
 from broker.shards.shard_driver import CoordinatorDriver, LoadedShard, Refused, ShardPorts
 from broker.storage.errors import DiskError
 from protocol.errors import ApiError, ErrorCode
 from protocol.log import fields
-from protocol.types import TopicPartition
+from protocol.types import NO_NODE, TopicPartition
 
 logger = logging.getLogger(__name__)
-
-FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 
 
 class MarkerWait:
@@ -44,13 +43,18 @@ class MarkerWait:
         self._topic_partition = topic_partition
 
     def reached(self) -> None:
-        self._coordinator.marker_ended(self._ending)
+        self._coordinator.marker_committed(self._ending, self._topic_partition)
 
     def lost(self, code: ErrorCode) -> None:
-        if code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            # Led elsewhere by now: only there the marker can be known to stand.
-            self._ending.unwritten.add(self._topic_partition)
-        self._coordinator.marker_ended(self._ending)
+        self._coordinator.marker_lost(self._ending, self._topic_partition, code)
+
+    def refused(self, code: ErrorCode) -> None:
+        """It could not be written elsewhere, and is tried again."""
+        self._coordinator.marker_refused(self._topic_partition, code)
+
+    def serves(self) -> bool:
+        """Whether the shard that has decided the transaction is still led here."""
+        return self._coordinator.serves(self._ending.loaded)
 
 
 class Ending:
@@ -73,9 +77,18 @@ class Ending:
 class TxnCoordinator(CoordinatorDriver[TxnShard]):
     """All transactional ids of this broker."""
 
-    def __init__(self, ports: ShardPorts, settings: InForce, markers: Markers) -> None:
+    def __init__(
+        self,
+        ports: ShardPorts,
+        settings: InForce,
+        markers: Markers,
+        sender: MarkerSender | None = None,
+    ) -> None:
+        """`sender` is for partitions that other brokers lead, where there are any."""
         self._markers = markers
+        self._sender = sender
         config = settings.config
+        self._node_id = config.node_id
         self._timeout_ms_max = config.transaction_max_timeout_ms
         super().__init__(
             ports,
@@ -189,17 +202,18 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
             # Counted first: the marker may be committed before `write` returns.
             ending.waiting_count += 1
             try:
-                self._write_marker(ending, topic_partition)
+                is_written = self._write_marker(ending, topic_partition)
             except ApiError as error:
                 ending.waiting_count -= 1
-                if not self._is_settled_by(topic_partition, error, now_ms):
+                is_written = self._is_settled_by(topic_partition, error, now_ms)
+                if not is_written:
                     ending.unwritten.add(topic_partition)
-                    continue
-            self._outages.over(topic_partition, now_ms)
+            if is_written:
+                self._outages.over(topic_partition, now_ms)
         self._complete_if_written(ending)
 
-    def _write_marker(self, ending: Ending, topic_partition: TopicPartition) -> None:
-        replica = self._ports.replicas.find(*topic_partition)
+    def _write_marker(self, ending: Ending, topic_partition: TopicPartition) -> bool:
+        """Have a marker written; whether it is, and not on its way to another broker."""
         transaction = ending.transaction
         marker = TxnMarker(
             transaction.producer_id,
@@ -207,27 +221,53 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
             transaction.state is TxnState.PREPARE_COMMIT,
             ending.loaded.leader_epoch,
         )
-        self._markers.write(replica, marker, MarkerWait(self, ending, topic_partition))
+        wait = MarkerWait(self, ending, topic_partition)
+        leader_id = leader_of(self._ports.image(), topic_partition)
+        is_here = self._ports.replicas.get(*topic_partition) is not None
+        if is_here or self._sender is None or leader_id in (None, NO_NODE, self._node_id):
+            self._markers.write(self._ports.replicas.find(*topic_partition), marker, wait)
+            return True
+        wanted = WantedMarker(topic_partition, marker, wait, wait.serves, wait.refused)
+        self._sender.send(leader_id, wanted)
+        return False
 
     def _is_settled_by(self, topic_partition: TopicPartition, error: ApiError, now_ms: int) -> bool:
         """Whether a refused marker need not be written at all."""
         if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            # A topic may have been made again with fewer partitions.
-            topic = self._ports.image().topics.get(topic_partition.topic)
-            return topic is None or topic_partition.partition >= len(topic.partitions)
+            return leader_of(self._ports.image(), topic_partition) is None
         if error.code in FENCED:
-            # Somebody newer has ended it there already.
-            logger.warning(
-                "transaction marker fenced", extra=fields(partition=topic_partition, error=error)
-            )
+            _tell_fenced(topic_partition, error.code)
             return True
         self._outages.refused(topic_partition, error, now_ms)
         return False
 
-    def marker_ended(self, ending: Ending) -> None:
-        """A marker is committed, or must be written anew."""
+    def marker_committed(self, ending: Ending, topic_partition: TopicPartition) -> None:
+        """A marker is committed, here or elsewhere."""
+        self._outages.over(topic_partition, self._ports.clock.monotonic_ms())
+        self._marker_ended(ending)
+
+    def _marker_ended(self, ending: Ending) -> None:
         ending.waiting_count -= 1
         self._complete_if_written(ending)
+
+    def marker_lost(self, ending: Ending, topic_partition: TopicPartition, code: ErrorCode) -> None:
+        """A marker was not committed where it was written, or to be written."""
+        if code in FENCED:
+            _tell_fenced(topic_partition, code)
+        elif code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            # Led elsewhere by now: only there the marker can be known to stand.
+            ending.unwritten.add(topic_partition)
+            self._ports.soon(self._write_again, ending)
+        self._marker_ended(ending)
+
+    def marker_refused(self, topic_partition: TopicPartition, code: ErrorCode) -> None:
+        """A broker elsewhere has not written a marker, and will be asked again."""
+        now_ms = self._ports.clock.monotonic_ms()
+        self._outages.refused(topic_partition, ApiError(code), now_ms)
+
+    def _write_again(self, ending: Ending) -> None:
+        if ending in self._endings:
+            self._write_markers(ending)
 
     def _complete_if_written(self, ending: Ending) -> None:
         if ending.unwritten or ending.waiting_count or ending.is_completing:
@@ -244,6 +284,12 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         outcome = ending.shard.complete(ending.transaction.transactional_id, now_ms)
         error = self._submit_own(ending.loaded, ending.shard, outcome, completed)
         ending.is_completing = error is None
+
+    def moved(self) -> None:
+        """The metadata have moved: markers go where their partitions are led now."""
+        if self._sender is not None:
+            self._sender.moved()
+            self.retry()
 
     def retry(self) -> None:
         """Try again what could not be written."""
@@ -286,6 +332,20 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
             self._ports.soon(self._expire_some, loaded, shard, ids)
 
         _note(self._submit_own(loaded, shard, outcome, committed))
+
+
+def leader_of(image: MetadataImage, topic_partition: TopicPartition) -> int | None:
+    """Who leads a partition as the metadata have it, NO_NODE if nobody; None for one that is gone:
+    a topic may also have been made again with fewer partitions."""
+    topic = image.topics.get(topic_partition.topic)
+    if topic is None or topic_partition.partition >= len(topic.partitions):
+        return None
+    return topic.partitions[topic_partition.partition].leader
+
+
+def _tell_fenced(topic_partition: TopicPartition, code: ErrorCode) -> None:
+    """Somebody newer has ended the transaction there already."""
+    logger.warning("transaction marker fenced", extra=fields(partition=topic_partition, code=code))
 
 
 def _note(error: ApiError | None) -> None:

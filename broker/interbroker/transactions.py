@@ -1,0 +1,196 @@
+"""What transaction coordinators ask of leaders, and leaders of coordinators (KIP-98, KIP-890).
+
+Floor: interbroker. A coordinator has its markers written by WriteTxnMarkers. A leader asks by an
+AddPartitionsToTxn that adds nothing whether a producer may write in a transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.commitments import Waiter
+from broker.replicas.replica import Replica
+from broker.replicas.replicas import Replicas
+from broker.sessions.call import Call
+from broker.sessions.dispatch import Handler
+from broker.shards.markers import Markers, TxnMarker
+from broker.shards.transactions import TxnCoordinator
+from broker.world import Clock
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.api import ApiKey
+from protocol.messages.transactions import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from protocol.types import TopicPartition
+
+MARKERS_MS_MAX = 1_000
+"""How long markers are waited for. What is not committed by then gets REQUEST_TIMED_OUT: one
+partition must not hold back the answers of all others."""
+
+Write = Callable[[Replica, TxnMarker, Waiter, int], None]
+"""Writes one marker, and lets somebody wait for it until a deadline."""
+
+
+class MarkerAnswer:
+    """A marker's part of an answer, until it is committed."""
+
+    def __init__(self, part: WritableTxnMarkerPartitionResult, done: Callable[[], None]) -> None:
+        self._part = part
+        self._done = done
+
+    def reached(self) -> None:
+        self._done()
+
+    def lost(self, code: ErrorCode) -> None:
+        self._part.error_code = code
+        self._done()
+
+
+class MarkerHandler:
+    """WriteTxnMarkers: of other brokers, and of kafka-transactions, which aborts what hangs."""
+
+    def __init__(self, replicas: Replicas, clock: Clock, write: Write) -> None:
+        self._replicas = replicas
+        self._clock = clock
+        self._write = write
+
+    def write_txn_markers(self, call: Call, request: WriteTxnMarkersRequest) -> None:
+        """Answered when every marker is committed, or after `MARKERS_MS_MAX`."""
+        response = WriteTxnMarkersResponse()
+        deadline_ms = self._clock.monotonic_ms() + MARKERS_MS_MAX
+        left = 1
+
+        def one_done() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                call.answer(response)
+
+        for asked in request.markers:
+            marker = TxnMarker(
+                asked.producer_id,
+                asked.producer_epoch,
+                asked.transaction_result,
+                asked.coordinator_epoch,
+            )
+            result = WritableTxnMarkerResult(producer_id=asked.producer_id)
+            for topic in asked.topics:
+                of_topic = WritableTxnMarkerTopicResult(name=topic.name)
+                # A marker is an append: one for each partition, however often it is named.
+                for index in dict.fromkeys(topic.partition_indexes):
+                    one = WritableTxnMarkerPartitionResult(partition_index=index)
+                    left += 1
+                    try:
+                        replica = self._replicas.find(topic.name, index)
+                        self._write(replica, marker, MarkerAnswer(one, one_done), deadline_ms)
+                    except ApiError as error:
+                        left -= 1
+                        one.error_code = error.code
+                    of_topic.partitions.append(one)
+                result.topics.append(of_topic)
+            response.markers.append(result)
+        one_done()
+
+
+class NewestLinks:
+    """Lets no marker be written that comes by a link which its coordinator has given up.
+
+    What was sent there and not answered is sent again on the next link. Should it be read here only
+    after that, the transaction may be complete, and the marker would end the producer's next one.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[str | None, int] = {}
+        """By broker, its newest connection on which markers have come."""
+
+    def admits(self, call: Call) -> bool:
+        """Whether no newer connection of this broker is known."""
+        number = call.session.number
+        newest = self._numbers.get(call.client_id, number)
+        if number < newest:
+            return False
+        self._numbers[call.client_id] = number
+        return True
+
+
+class VerificationHandler:
+    """Says what belongs to the open transactions that are coordinated here."""
+
+    def __init__(self, transactions: TxnCoordinator, may_read: Callable[[], bool]) -> None:
+        """`may_read`: whether this broker can be sure that what it leads is still its own."""
+        self._transactions = transactions
+        self._may_read = may_read
+
+    def verify(self, call: Call, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+        """AddPartitionsToTxn between brokers: nothing is added."""
+        return AddPartitionsToTxnResponse(
+            results_by_transaction=[
+                AddPartitionsToTxnResult(
+                    transactional_id=asked.transactional_id,
+                    topic_results=[
+                        AddPartitionsToTxnTopicResult(
+                            name=topic.name,
+                            results_by_partition=[
+                                AddPartitionsToTxnPartitionResult(
+                                    partition_index=index,
+                                    partition_error_code=self._refusal(
+                                        asked, TopicPartition(topic.name, index)
+                                    ),
+                                )
+                                for index in topic.partitions
+                            ],
+                        )
+                        for topic in asked.topics
+                    ],
+                )
+                for asked in request.transactions
+            ]
+        )
+
+    def _refusal(
+        self, asked: AddPartitionsToTxnTransaction, partition: TopicPartition
+    ) -> ErrorCode:
+        if not asked.verify_only:
+            return ErrorCode.INVALID_REQUEST
+        if not self._may_read():
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        try:
+            self._transactions.shard(asked.transactional_id).refuse_outsider(
+                asked.transactional_id, asked.producer_id, asked.producer_epoch, partition
+            )
+        except ApiError as error:
+            return error.code
+        return ErrorCode.NONE
+
+
+def transaction_handlers(
+    replicas: Replicas,
+    markers: Markers,
+    transactions: TxnCoordinator,
+    clock: Clock,
+    may_read: Callable[[], bool],
+) -> dict[ApiKey, Handler]:
+    """By API, what brokers are answered on BROKER."""
+    once = MarkerHandler(replicas, clock, markers.write_once)
+    newest = NewestLinks()
+
+    def write_txn_markers(call: Call, request: WriteTxnMarkersRequest) -> None:
+        if newest.admits(call):
+            once.write_txn_markers(call, request)
+        else:
+            call.hang_up("markers come by a newer link")
+
+    return {
+        ApiKey.ADD_PARTITIONS_TO_TXN: VerificationHandler(transactions, may_read).verify,
+        ApiKey.WRITE_TXN_MARKERS: write_txn_markers,
+    }

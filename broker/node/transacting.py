@@ -1,0 +1,59 @@
+"""Transactions of one broker: their coordinators, their markers, and who asks for them elsewhere.
+
+Floor: node. A broker that is alone asks nobody and sends nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from broker.config import InForce
+from broker.interbroker.transactions import transaction_handlers
+from broker.produce.verification import Verifier
+from broker.sessions.dispatch import Handler
+from broker.sessions.peers import Peers
+from broker.shards.groups import GroupCoordinator
+from broker.shards.marker_sender import MarkerSender
+from broker.shards.markers import Markers
+from broker.shards.shard_driver import ShardPorts
+from broker.shards.transactions import TxnCoordinator, leader_of
+from broker.shards.verifier import ClusterVerifier, LocalVerifier
+from broker.world import World
+from protocol.messages.api import ApiKey
+
+
+class Transacting:
+    """All of it, put together."""
+
+    def __init__(
+        self,
+        ports: ShardPorts,
+        settings: InForce,
+        groups: GroupCoordinator,
+        world: World,
+        peers: Peers | None,
+    ) -> None:
+        """`peers`: the way to the other brokers, None for one that is alone."""
+        self._ports = ports
+        self.markers = Markers(ports, groups)
+        self._sender = None
+        if peers is not None:
+            self._sender = MarkerSender(world, peers, lambda one: leader_of(ports.image(), one))
+        self.transactions = TxnCoordinator(ports, settings, self.markers, self._sender)
+        self.verifier: Verifier = LocalVerifier(self.transactions)
+        if peers is not None:
+            node_id = settings.config.node_id
+            self.verifier = ClusterVerifier(self.transactions, node_id, peers, world.clock)
+
+    def handlers(self, may_read: Callable[[], bool]) -> Mapping[ApiKey, Handler]:
+        """By API, what other brokers are served. `may_read`: whether this one surely leads what it
+        believes to lead."""
+        ports = self._ports
+        return transaction_handlers(
+            ports.replicas, self.markers, self.transactions, ports.clock, may_read
+        )
+
+    def stop(self) -> None:
+        """Send nothing more."""
+        if self._sender is not None:
+            self._sender.stop()

@@ -1,0 +1,81 @@
+"""Produce requests that wait until the coordinators of their transactions have been asked.
+
+Floor: produce. A transaction's first batch in a partition waits for its coordinator, where that is
+another broker. The whole request waits, with a copy of its batches, and nothing starts behind it on
+its connection: so what a producer sends stays in its order. Nothing of it is appended meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from broker.produce.opening import copy_batches
+from broker.produce.parked import ParkedProduce
+from broker.produce.verification import (
+    TRANSACTIONAL,
+    Owner,
+    Proofs,
+    Verifier,
+    needs_proof,
+    owner_of,
+    prove,
+)
+from broker.replicas.replica import Replica
+from broker.replicas.replicas import Replicas
+from protocol.errors import WireError
+from protocol.messages.produce import ProduceRequest
+from protocol.wire.records import BatchHeader, read_header
+
+
+class Proving:
+    """All such requests under way."""
+
+    def __init__(self, verifier: Verifier, replicas: Replicas) -> None:
+        self._verifier = verifier
+        self._replicas = replicas
+
+    def start(
+        self, parked: ParkedProduce, request: ProduceRequest, go_on: Callable[[], None]
+    ) -> bool:
+        """Ask about a request's batches, if there is something to ask; `go_on` comes later then,
+        unless the session is closed by that time."""
+        transactional_id = request.transactional_id
+        if transactional_id is None or parked.has_two_producers:
+            return False
+        if not self._verifier.is_elsewhere(transactional_id):
+            return False
+        owner: Owner | None = None
+        unproven: dict[Replica, None] = {}
+        for replica, header in self._transactional(request):
+            owner = owner or owner_of(transactional_id, header)
+            if needs_proof(self._verifier, owner, replica):
+                unproven[replica] = None
+        if owner is None or not unproven:
+            return False
+        copy_batches(request)
+        session, slot = parked.call.session, parked.call.slot
+        session.hold(slot)
+
+        def proven(proofs: Proofs) -> None:
+            if session.is_closed:
+                return
+            parked.proofs = proofs
+            session.let_go(slot)
+            go_on()
+
+        prove(self._verifier, owner, unproven, proven)
+        return True
+
+    def _transactional(self, request: ProduceRequest) -> Iterator[tuple[Replica, BatchHeader]]:
+        """The transactional batches for partitions that are led here."""
+        for topic in request.topic_data:
+            for data in topic.partition_data:
+                replica = self._replicas.get(topic.name, data.index)
+                if replica is None:
+                    continue
+                try:
+                    header = read_header(data.records or b"")
+                except WireError:
+                    continue
+                if header.attributes & TRANSACTIONAL:
+                    yield replica, header

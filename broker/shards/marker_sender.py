@@ -1,0 +1,234 @@
+"""Markers for partitions that other brokers lead: sent there, and sent again until they stand.
+
+Floor: shards. One request to each broker is under way; what is wanted meanwhile goes out together
+with the next. A marker whose answer says that it does not stand yet, or never comes, is sent again
+after a while, for as long as its shard serves and the metadata name the same leader. Whoever wants
+a marker learns how that ends as from `markers`: committed, gone with its partition, to be written
+elsewhere, or refused for good.
+
+Nothing but the metadata says that a partition is gone. A broker that does not know it may have
+older ones (cluster.md, guard 33), so that is no end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from broker.commitments import Waiter
+from broker.sessions.peers import LinkKind, Peers
+from broker.shards.markers import FENCED, TxnMarker
+from broker.world import End, World
+from protocol.errors import ErrorCode
+from protocol.messages.api import BETWEEN_BROKERS, ApiKey
+from protocol.messages.transactions import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from protocol.types import TopicPartition
+
+MARKERS_VERSION = BETWEEN_BROKERS[ApiKey.WRITE_TXN_MARKERS][-1]
+
+ANSWER_MS_MAX = 1_500
+"""A leader answers within a second (`interbroker/transactions`)."""
+
+AGAIN_MS_MIN = 20
+AGAIN_MS_MAX = 640
+"""The wait before a marker is sent again, and how far it doubles from one time to the next."""
+
+REQUEST_MARKERS_MAX = 1_000
+"""Partitions' markers in one request; what is left goes with the next."""
+
+
+@dataclass(eq=False, slots=True)
+class WantedMarker:
+    """One marker for one partition."""
+
+    partition: TopicPartition
+    marker: TxnMarker
+    waiter: Waiter
+    serves: Callable[[], bool]
+    """Whether the shard that has decided this is still led here: else it must not be sent."""
+    refused: Callable[[ErrorCode], None]
+    """Hears of each time that it could not be written, and will be tried again."""
+    again_ms: int = AGAIN_MS_MIN
+    """The wait before it is sent again."""
+
+
+@dataclass(slots=True)
+class _Line:
+    """What one broker is to write."""
+
+    ready: dict[WantedMarker, None] = field(default_factory=dict)
+    resting: dict[WantedMarker, None] = field(default_factory=dict)
+    is_asked: bool = False
+    """Whether a request is under way, or about to be."""
+
+
+class MarkerSender:
+    """All markers of this broker's shards for partitions led elsewhere."""
+
+    def __init__(
+        self, world: World, peers: Peers, leader_of: Callable[[TopicPartition], int | None]
+    ) -> None:
+        """`leader_of`: as the metadata have it; None for a partition that is gone."""
+        self._world = world
+        self._peers = peers
+        self._leader_of = leader_of
+        self._lines: dict[int, _Line] = {}
+        self._is_stopped = False
+
+    def send(self, node_id: int, wanted: WantedMarker) -> None:
+        """Have a marker written by the broker that leads its partition; the waiter hears later."""
+        line = self._lines.setdefault(node_id, _Line())
+        line.ready[wanted] = None
+        self._ask_soon(node_id, line)
+
+    def moved(self) -> None:
+        """The metadata have moved: give back what is not to be written there any more.
+
+        What is under way stays until it is answered, or will not be: it may be written yet.
+        """
+        for node_id, line in self._lines.items():
+            for some in (line.ready, line.resting):
+                for wanted in [one for one in some if self._leader_of(one.partition) != node_id]:
+                    del some[wanted]
+                    self._give_back(wanted)
+
+    def stop(self) -> None:
+        """Send nothing more: the broker stops."""
+        self._is_stopped = True
+
+    # Inside.
+
+    def _give_back(self, wanted: WantedMarker) -> None:
+        is_gone = self._leader_of(wanted.partition) is None
+        wanted.waiter.lost(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_gone else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        )
+
+    def _ask_soon(self, node_id: int, line: _Line) -> None:
+        # In the next turn, so that what is wanted in this one goes together.
+        if line.ready and not line.is_asked:
+            line.is_asked = True
+            self._world.soon(self._ask, node_id, line)
+
+    def _ask(self, node_id: int, line: _Line) -> None:
+        asked = _take(line.ready)
+        if not asked or self._is_stopped:
+            line.is_asked = False
+            return
+        self._peers.ask(
+            node_id,
+            LinkKind.MARKERS,
+            _request(asked.values()),
+            MARKERS_VERSION,
+            self._world.clock.monotonic_ms() + ANSWER_MS_MAX,
+            partial(self._answered, node_id, line, asked),
+            partial(self._failed, node_id, line, asked),
+        )
+
+    def _answered(
+        self,
+        node_id: int,
+        line: _Line,
+        asked: dict[tuple[int, TopicPartition], WantedMarker],
+        answer: WriteTxnMarkersResponse,
+    ) -> None:
+        codes = {
+            (of_producer.producer_id, TopicPartition(topic.name, one.partition_index)): (
+                ErrorCode.of(one.error_code)
+            )
+            for of_producer in answer.markers
+            for topic in of_producer.topics
+            for one in topic.partitions
+        }
+        self._ended(
+            node_id,
+            line,
+            [
+                (wanted, codes.get(key, ErrorCode.UNKNOWN_SERVER_ERROR))
+                for key, wanted in asked.items()
+            ],
+        )
+
+    def _failed(
+        self,
+        node_id: int,
+        line: _Line,
+        asked: dict[tuple[int, TopicPartition], WantedMarker],
+        end: End,
+    ) -> None:
+        code = ErrorCode.REQUEST_TIMED_OUT
+        self._ended(node_id, line, [(wanted, code) for wanted in asked.values()])
+
+    def _ended(
+        self, node_id: int, line: _Line, ends: Sequence[tuple[WantedMarker, ErrorCode]]
+    ) -> None:
+        line.is_asked = False
+        for wanted, code in ends:
+            if code is ErrorCode.NONE:
+                wanted.waiter.reached()
+            elif code in FENCED:
+                wanted.waiter.lost(code)
+            else:
+                self._rest(node_id, line, wanted, code)
+        self._ask_soon(node_id, line)
+
+    def _rest(self, node_id: int, line: _Line, wanted: WantedMarker, code: ErrorCode) -> None:
+        """Send it again in a while, if it is to be written there then."""
+        if not wanted.serves():
+            return
+        if self._leader_of(wanted.partition) != node_id:
+            self._give_back(wanted)
+            return
+        wanted.refused(code)
+        line.resting[wanted] = None
+        self._world.later(wanted.again_ms, partial(self._rested, node_id, line, wanted))
+        wanted.again_ms = min(2 * wanted.again_ms, AGAIN_MS_MAX)
+
+    def _rested(self, node_id: int, line: _Line, wanted: WantedMarker) -> None:
+        if line.resting.pop(wanted, wanted) is None:
+            line.ready[wanted] = None
+            self._ask_soon(node_id, line)
+
+
+def _take(ready: dict[WantedMarker, None]) -> dict[tuple[int, TopicPartition], WantedMarker]:
+    """What goes in one request: at most one marker of a producer for each partition."""
+    taken: dict[tuple[int, TopicPartition], WantedMarker] = {}
+    for wanted in list(ready):
+        if len(taken) >= REQUEST_MARKERS_MAX:
+            break
+        key = wanted.marker.producer_id, wanted.partition
+        if not wanted.serves():
+            del ready[wanted]
+        elif key not in taken:
+            taken[key] = wanted
+            del ready[wanted]
+    return taken
+
+
+def _request(wanted: Iterable[WantedMarker]) -> WriteTxnMarkersRequest:
+    """By transaction and topic."""
+    grouped: dict[TxnMarker, dict[str, list[int]]] = {}
+    for one in wanted:
+        topics = grouped.setdefault(one.marker, {})
+        topics.setdefault(one.partition.topic, []).append(one.partition.partition)
+    return WriteTxnMarkersRequest(
+        markers=[
+            WritableTxnMarker(
+                producer_id=marker.producer_id,
+                producer_epoch=marker.producer_epoch,
+                transaction_result=marker.is_commit,
+                topics=[
+                    WritableTxnMarkerTopic(name=name, partition_indexes=indexes)
+                    for name, indexes in topics.items()
+                ],
+                coordinator_epoch=marker.coordinator_epoch,
+            )
+            for marker, topics in grouped.items()
+        ]
+    )

@@ -1,0 +1,108 @@
+"""The way to the coordinators of transactions, for whoever writes in one: here, or another broker.
+
+Floor: shards. Fills `produce/verification.Verifier`. What is asked of another broker goes over the
+link QUICK, as an AddPartitionsToTxn that adds nothing (KIP-890).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from broker.produce.verification import Codes, Owner
+from broker.sessions.peers import LinkKind, Peers
+from broker.shards.transactions import TxnCoordinator
+from broker.world import Clock, End
+from protocol.errors import ErrorCode
+from protocol.messages.api import BETWEEN_BROKERS, ApiKey
+from protocol.messages.transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from protocol.types import NO_NODE, TopicPartition
+
+VERIFY_VERSION = BETWEEN_BROKERS[ApiKey.ADD_PARTITIONS_TO_TXN][-1]
+
+VERIFY_MS_MAX = 1_000
+"""How long an answer is waited for; then the client is told to try again. A coordinator answers
+from what it knows, and whoever has died is found out sooner by the end of its link."""
+
+
+class LocalVerifier:
+    """That of a broker which is alone: every coordinator is here."""
+
+    def __init__(self, transactions: TxnCoordinator) -> None:
+        self._transactions = transactions
+
+    def is_elsewhere(self, transactional_id: str) -> bool:
+        return False
+
+    def refuse_outsider(self, owner: Owner, partition: TopicPartition) -> None:
+        self._transactions.shard(owner.transactional_id).refuse_outsider(*owner, partition)
+
+    def ask(
+        self,
+        owner: Owner,
+        partitions: Iterable[TopicPartition],
+        answered: Callable[[Codes], None],
+    ) -> None:
+        raise AssertionError("there is no coordinator elsewhere")
+
+
+class ClusterVerifier(LocalVerifier):
+    """That of one broker of several."""
+
+    def __init__(
+        self, transactions: TxnCoordinator, node_id: int, peers: Peers, clock: Clock
+    ) -> None:
+        super().__init__(transactions)
+        self._node_id = node_id
+        self._peers = peers
+        self._clock = clock
+
+    def is_elsewhere(self, transactional_id: str) -> bool:
+        coordinator_id = self._transactions.coordinator_id(transactional_id)
+        return coordinator_id not in (self._node_id, NO_NODE)
+
+    def ask(
+        self,
+        owner: Owner,
+        partitions: Iterable[TopicPartition],
+        answered: Callable[[Codes], None],
+    ) -> None:
+        topics: dict[str, list[int]] = {}
+        for topic, index in partitions:
+            topics.setdefault(topic, []).append(index)
+        transaction = AddPartitionsToTxnTransaction(
+            transactional_id=owner.transactional_id,
+            producer_id=owner.producer_id,
+            producer_epoch=owner.producer_epoch,
+            verify_only=True,
+            topics=[
+                AddPartitionsToTxnTopic(name=name, partitions=indexes)
+                for name, indexes in topics.items()
+            ],
+        )
+
+        def failed(end: End) -> None:
+            answered({})
+
+        self._peers.ask(
+            self._transactions.coordinator_id(owner.transactional_id),
+            LinkKind.QUICK,
+            AddPartitionsToTxnRequest(transactions=[transaction]),
+            VERIFY_VERSION,
+            self._clock.monotonic_ms() + VERIFY_MS_MAX,
+            lambda answer: answered(_codes(answer)),
+            failed,
+        )
+
+
+def _codes(answer: AddPartitionsToTxnResponse) -> Codes:
+    return {
+        TopicPartition(topic.name, one.partition_index): ErrorCode.of(one.partition_error_code)
+        for transaction in answer.results_by_transaction
+        for topic in transaction.topic_results
+        for one in topic.results_by_partition
+    }
