@@ -7,7 +7,8 @@ own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from itertools import count
 from typing import Any
 
 from broker.sessions.peers import LinkKind, Peers
@@ -21,14 +22,21 @@ from protocol.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
 )
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.producer_ids import InitProducerIdRequest
 from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol.messages.transactions import (
+    AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     EndTxnRequest,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
 )
 from protocol.types import TopicPartition
 from protocol.wire.record import NewRecord
@@ -59,14 +67,14 @@ class Client:
         host: str,
         brokers: Mapping[int, Address],
         script: Script,
-        find: Callable[[], int] | None = None,
+        find: Callable[[Message], int] | None = None,
     ) -> None:
         self.host = host
         self.is_done = False
         self.unanswered_count = 0
         self._world = network.world(host)
         self._peers = Peers(self._world, host, brokers)
-        self._find = find or (lambda: next(iter(brokers)))
+        self._find = find or (lambda request: next(iter(brokers)))
         self._script = script
         self._go_on(None)
 
@@ -81,7 +89,7 @@ class Client:
             return
         self.unanswered_count += 1
         self._peers.ask(
-            self._find(),
+            self._find(step),
             LinkKind.DATA,
             step,
             ApiKey(step.api_key).valid_versions[-1],
@@ -238,6 +246,107 @@ class Transacted:
             )
             yield from settled(ended, lambda answer: answer.error_code)
             (self.committed if is_committed else self.aborted).append(value)
+
+
+class Transformed:
+    """What one worker has made of a partition: each record carried over in a transaction, together
+    with its offset, and begun anew where that was aborted."""
+
+    def __init__(
+        self, name: str, group: str, source: TopicPartition, target: TopicPartition, count: int,
+        outcomes: Iterator[bool],
+    ) -> None:  # fmt: skip
+        """`outcomes` says of each transaction whether to commit it."""
+        self.name = name
+        self.group = group
+        self.abort_count = 0
+        self._source = source
+        self._target = target
+        self._count = count
+        self._outcomes = outcomes
+
+    def script(self) -> Script:
+        """Carry over so many records, one a transaction."""
+        yield from coordinator_found(self.group, GROUP)
+        yield from coordinator_found(self.name, TRANSACTION)
+        producer_id, epoch = yield from producer_of(self.name)
+        owner = {"transactional_id": self.name, "producer_id": producer_id, "producer_epoch": epoch}
+        added = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.name,
+            v3_and_below_producer_id=producer_id,
+            v3_and_below_producer_epoch=epoch,
+            v3_and_below_topics=[
+                AddPartitionsToTxnTopic(
+                    name=self._target.topic, partitions=[self._target.partition]
+                )
+            ],
+        )
+        for sequence in count():
+            offset = yield from self._position()
+            if offset == self._count:
+                return
+            value = yield from first_at(self._source, offset)
+            yield from settled(added, _first_of_added)
+            yield from settled(
+                AddOffsetsToTxnRequest(group_id=self.group, **owner), lambda one: one.error_code
+            )
+            batch = batch_of(value, (producer_id, epoch, sequence), is_transactional=True)
+            yield from written(*self._target, batch, self.name)
+            yield from self._commit(owner, offset + 1)
+            is_committed = next(self._outcomes)
+            self.abort_count += not is_committed
+            yield from settled(
+                EndTxnRequest(committed=is_committed, **owner), lambda one: one.error_code
+            )
+
+    def _position(self) -> Asking:
+        """Where the group stands, as soon as no transaction is about to change that."""
+        topic = OffsetFetchRequestTopics(
+            name=self._source.topic, partition_indexes=[self._source.partition]
+        )
+        answer = yield from settled(
+            OffsetFetchRequest(
+                groups=[OffsetFetchRequestGroup(group_id=self.group, topics=[topic])],
+                require_stable=True,
+            ),
+            lambda answer: (
+                answer.groups[0].error_code or answer.groups[0].topics[0].partitions[0].error_code
+            ),
+        )
+        return max(answer.groups[0].topics[0].partitions[0].committed_offset, 0)
+
+    def _commit(self, owner: Mapping[str, Any], offset: int) -> Asking:
+        partition = TxnOffsetCommitRequestPartition(
+            partition_index=self._source.partition, committed_offset=offset, committed_metadata=""
+        )
+        topic = TxnOffsetCommitRequestTopic(name=self._source.topic, partitions=[partition])
+        yield from settled(
+            TxnOffsetCommitRequest(group_id=self.group, topics=[topic], **owner),
+            lambda answer: answer.topics[0].partitions[0].error_code,
+        )
+
+
+def first_at(source: TopicPartition, offset: int) -> Asking:
+    """The value of the record at an offset, as soon as it is there."""
+    partition = FetchPartition(
+        partition=source.partition, fetch_offset=offset, partition_max_bytes=1
+    )
+    request = FetchRequest(
+        max_wait_ms=100,
+        min_bytes=1,
+        isolation_level=IsolationLevel.READ_COMMITTED,
+        topics=[FetchTopic(topic=source.topic, partitions=[partition])],
+    )
+    while True:
+        answer = yield from settled(
+            request,
+            lambda answer: answer.error_code or answer.responses[0].partitions[0].error_code,
+        )
+        data = answer.responses[0].partitions[0]
+        found = read_partition(source, data, offset, IsolationLevel.READ_COMMITTED)
+        if found.records:
+            return bytes(found.records[0].value or b"")
+        yield 1
 
 
 def _first_of_added(answer: Any) -> int:

@@ -10,6 +10,7 @@ import pytest
 
 from broker.world import Address
 from protocol.client.fetch_core import IsolationLevel
+from protocol.wire.schema import Message
 from tests.harness.seed import seeded
 from tests.sim.clients import Client, Produced, Read, Script, topic_made
 from tests.sim.test_whole_brokers import is_in_service
@@ -67,7 +68,7 @@ class Life:
         """One that goes to the partition's leader, or wherever."""
         brokers = {node.node_id: Address(node.host, HOST_PORT) for node in self.cluster.nodes}
 
-        def find() -> int:
+        def find(request: Message) -> int:
             known = [one.metadata.image for one in self.cluster.running if one.metadata is not None]
             images = [image for image in known if TOPIC in image.topics]
             if partition is None or not images:

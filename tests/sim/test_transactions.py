@@ -1,0 +1,199 @@
+"""S2 with transactions: three whole brokers whose leaders and coordinators die, from one seed.
+
+Producers write over several partitions, workers carry records from one topic to another with their
+offsets, each in transactions that commit or abort. Readers of committed data must see exactly what
+was committed, whole and in order, and in the end nothing may hold them back.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import chain, repeat
+from random import Random
+
+import pytest
+
+from broker.coordinators.offsets import shard_of
+from broker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from broker.world import Address
+from protocol.client.fetch_core import IsolationLevel
+from protocol.messages.fetch import FetchRequest
+from protocol.messages.offsets import OffsetFetchRequest
+from protocol.messages.produce import ProduceRequest
+from protocol.messages.producer_ids import InitProducerIdRequest
+from protocol.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    TxnOffsetCommitRequest,
+)
+from protocol.types import TopicPartition
+from protocol.wire.schema import Message
+from tests.harness.seed import seeded
+from tests.sim.clients import Client, Produced, Read, Script, Transacted, Transformed, topic_made
+from tests.sim.test_three_brokers import END_MS_MAX, READY_MS_MAX, Life
+from tests.sim.test_whole_brokers import is_in_service
+from tests.sim.whole_brokers import HOST_PORT, WholeCluster
+
+SOURCE, TARGET, SPREAD = "in", "out", "t"
+PARTITIONS = {SOURCE: 2, TARGET: 2, SPREAD: 3}
+RECORDS = 16
+TRANSACTIONS = 12
+GROUP_ID = "g"
+SETTINGS = {
+    "log.segment.bytes": 700,
+    "min.insync.replicas": 2,
+    "offsets.topic.num.partitions": 2,
+    "offsets.topic.replication.factor": 3,
+    "transaction.state.log.num.partitions": 3,
+    "transaction.state.log.replication.factor": 3,
+}
+
+
+class TransactedLife(Life):
+    """The cluster with transactional clients."""
+
+    def __init__(self, seed: str) -> None:
+        self.chance = Random(seed)
+        self.cluster = WholeCluster(seed, 3, SETTINGS)
+        self.clients: list[Client] = []
+        self.produced = Produced("p", SOURCE, RECORDS)
+        self.transacted = [
+            Transacted(f"tx{number}", SPREAD, PARTITIONS[SPREAD], list(self.outcomes()))
+            for number in range(2)
+        ]
+        self.transformed = [
+            Transformed(
+                f"w{index}",
+                GROUP_ID,
+                TopicPartition(SOURCE, index),
+                TopicPartition(TARGET, index),
+                RECORDS,
+                chain(self.outcomes(), repeat(True)),
+            )
+            for index in range(PARTITIONS[SOURCE])
+        ]
+        self.committed = {
+            TopicPartition(topic, index): Read(topic, index, IsolationLevel.READ_COMMITTED)
+            for topic in (TARGET, SPREAD)
+            for index in range(PARTITIONS[topic])
+        }
+
+    def outcomes(self) -> Iterator[bool]:
+        return iter([self.chance.random() < 0.6 for _ in range(TRANSACTIONS)])
+
+    def run(self) -> None:
+        cluster = self.cluster
+        for node in cluster.nodes:
+            node.start()
+        cluster.run_until(lambda: is_in_service(cluster), READY_MS_MAX, "all are in service")
+        making = [
+            self.at_its_place(topic_made(topic, count, replication_factor=3))
+            for topic, count in PARTITIONS.items()
+        ]
+        self.wait_for(making, "the topics are made")
+        scripts = [self.produced.script(index) for index in range(PARTITIONS[SOURCE])]
+        scripts += [one.script() for one in (*self.transacted, *self.transformed)]
+        working = [self.at_its_place(one) for one in scripts]
+        reading = [self.at_its_place(one.script()) for one in self.committed.values()]
+        for _ in range(self.chance.randint(6, 30)):
+            cluster.run_for(self.chance.randint(1, 300))
+            self.misbehave()
+        self.mend()
+        self.wait_for(working, "all has been written")
+        for one in self.committed.values():
+            one.is_to_end = True
+        self.wait_for(reading, "all has been read")
+        cluster.run_until(self.is_settled, READY_MS_MAX, "nothing is open or out of sync")
+        self.judge()
+
+    def wait_for(self, clients: list[Client], what: str) -> None:
+        self.cluster.run_until(lambda: all(one.is_done for one in clients), END_MS_MAX, what)
+
+    def at_its_place(self, script: Script) -> Client:
+        """A client that goes with each request to whom the newest metadata name for it."""
+        brokers = {node.node_id: Address(node.host, HOST_PORT) for node in self.cluster.nodes}
+
+        def find(request: Message) -> int:
+            leader = self.leader_of(request)
+            return leader if leader in brokers else self.chance.choice(list(brokers))
+
+        made = Client(self.cluster.network, f"c{len(self.clients)}", brokers, script, find)
+        self.clients.append(made)
+        return made
+
+    def leader_of(self, request: Message) -> int:
+        """Who has what a request is about; -1 where anybody will do."""
+        place = place_of(request)
+        known = [one.metadata.image for one in self.cluster.running if one.metadata is not None]
+        if place is None or not known:
+            return -1
+        topic = max(known, key=lambda image: image.end_offset).topics.get(place[0])
+        if topic is None:
+            return -1
+        where = place[1]
+        index = shard_of(where, len(topic.partitions)) if isinstance(where, str) else where
+        leader: int = topic.partitions[index].leader
+        return leader
+
+    def is_settled(self) -> bool:
+        """Whether all are in sync, and readers of committed data are held back nowhere."""
+        if not is_in_service(self.cluster):
+            return False
+        for node in self.cluster.nodes:
+            topics = node.metadata.image.topics
+            assert node.broker is not None
+            for replica in node.broker.parts.replicas:
+                if len(topics[replica.topic].partitions[replica.index].in_sync_replicas) < 3:
+                    return False
+                log = replica.log
+                if not log.last_stable_offset == log.high_watermark == log.log_end_offset:
+                    return False
+        return True
+
+    def judge(self) -> None:
+        """Readers of committed data have seen what was committed, once and in order."""
+        for (topic, index), one in self.committed.items():
+            values = [value for _, value in one.records]
+            if topic == TARGET:
+                assert values == self.produced.values[index], "not carried over once, in order"
+                continue
+            for ended in self.transacted:
+                mine = [value for value in values if value.startswith(ended.name.encode())]
+                assert mine == ended.committed, "not the transactions that were committed"
+
+
+def place_of(request: Message) -> tuple[str, int | str] | None:
+    """The topic a request is about, and the partition or whose hash names that."""
+    match request:
+        case ProduceRequest():
+            topic = request.topic_data[0]
+            return topic.name, topic.partition_data[0].index
+        case FetchRequest():
+            return request.topics[0].topic, request.topics[0].partitions[0].partition
+        case InitProducerIdRequest(transactional_id=str()):
+            return TRANSACTIONS_TOPIC, request.transactional_id
+        case AddPartitionsToTxnRequest():
+            return TRANSACTIONS_TOPIC, request.v3_and_below_transactional_id
+        case AddOffsetsToTxnRequest() | EndTxnRequest():
+            return TRANSACTIONS_TOPIC, request.transactional_id
+        case TxnOffsetCommitRequest():
+            return OFFSETS_TOPIC, request.group_id
+        case OffsetFetchRequest():
+            return OFFSETS_TOPIC, request.groups[0].group_id
+    return None
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_transactions_end_as_they_were_decided_whoever_dies(number: int) -> None:
+    TransactedLife(str(seeded(f"transactions {number}").random())).run()
+
+
+@pytest.mark.slow
+def test_a_great_many_lives() -> None:
+    chance = seeded("transactions, many lives")
+    for _ in range(int(os.environ.get("MILLRACE_LIVES", "1000"))):
+        seed = str(chance.random())
+        print(seed)
+        TransactedLife(seed).run()
