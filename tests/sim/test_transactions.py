@@ -94,7 +94,8 @@ class TransactedLife(Life):
         ]
         self.wait_for(making, "the topics are made")
         scripts = [self.produced.script(index) for index in range(PARTITIONS[SOURCE])]
-        scripts += [one.script() for one in (*self.transacted, *self.transformed)]
+        scripts += [one.script() for one in self.transacted]
+        scripts += [one.script() for one in self.transformed]
         working = [self.at_its_place(one) for one in scripts]
         reading = [self.at_its_place(one.script()) for one in self.committed.values()]
         for _ in range(self.chance.randint(6, 30)):
@@ -172,8 +173,8 @@ def place_of(request: Message) -> tuple[str, int | str] | None:
             return topic.name, topic.partition_data[0].index
         case FetchRequest():
             return request.topics[0].topic, request.topics[0].partitions[0].partition
-        case InitProducerIdRequest(transactional_id=str()):
-            return TRANSACTIONS_TOPIC, request.transactional_id
+        case InitProducerIdRequest(transactional_id=str(transactional_id)):
+            return TRANSACTIONS_TOPIC, transactional_id
         case AddPartitionsToTxnRequest():
             return TRANSACTIONS_TOPIC, request.v3_and_below_transactional_id
         case AddOffsetsToTxnRequest() | EndTxnRequest():

@@ -227,7 +227,8 @@ class RigWorld(SimWorld):
 class FakeSession:
     """What a handler sees of a session."""
 
-    def __init__(self, listener: str = "HOST") -> None:
+    def __init__(self, listener: str = "HOST", number: int = 0) -> None:
+        self.number = number
         self.listener_name = listener
         self.peer_host = "127.0.0.1"
         self.peer = "127.0.0.1:1"
