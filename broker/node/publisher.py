@@ -52,7 +52,8 @@ class NodePublisher:
             parts.groups.follow()
         if TRANSACTIONS_TOPIC in delta.touched:
             parts.transactions.follow()
-        parts.transactions.moved()
+        if delta.touched or delta.removed:
+            parts.transactions.moved()
 
     def _warn_of_foreign(self, before: MetadataImage, image: MetadataImage) -> None:
         """Say which keys were set for this node that nothing here reads: it may be a slip."""

@@ -70,14 +70,18 @@ class Produces:
     def append(self, call: Call, request: ProduceRequest) -> None:
         """Stage the batches of one request; the answer follows by `settle`."""
         parked = ParkedProduce(call, request)
+        call.session.has_staged = True
+        if request.transactional_id is None or not self._is_to_be_proven(parked, request):
+            self._begin(parked, request)
+
+    def _is_to_be_proven(self, parked: ParkedProduce, request: ProduceRequest) -> bool:
+        """Whether a coordinator elsewhere has to be asked first; it goes on then by itself."""
 
         def proven() -> None:
-            call.session.attempt(partial(self._begin, parked, request))
+            parked.call.session.attempt(partial(self._begin, parked, request))
             self.settle()
 
-        call.session.has_staged = True
-        if not self._proving.start(parked, request, proven):
-            self._begin(parked, request)
+        return self._proving.start(parked, request, proven)
 
     def _begin(self, parked: ParkedProduce, request: ProduceRequest) -> None:
         self._now_ms = self._clock.now_ms()

@@ -222,14 +222,16 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
             ending.loaded.leader_epoch,
         )
         wait = MarkerWait(self, ending, topic_partition)
-        leader_id = leader_of(self._ports.image(), topic_partition)
-        is_here = self._ports.replicas.get(*topic_partition) is not None
-        if is_here or self._sender is None or leader_id in (None, NO_NODE, self._node_id):
-            self._markers.write(self._ports.replicas.find(*topic_partition), marker, wait)
-            return True
-        wanted = WantedMarker(topic_partition, marker, wait, wait.serves, wait.refused)
-        self._sender.send(leader_id, wanted)
-        return False
+        replicas, sender = self._ports.replicas, self._sender
+        replica = replicas.get(*topic_partition)
+        if replica is None and sender is not None:
+            leader_id = leader_of(self._ports.image(), topic_partition)
+            if leader_id is not None and leader_id not in (NO_NODE, self._node_id):
+                wanted = WantedMarker(topic_partition, marker, wait, wait.serves, wait.refused)
+                sender.send(leader_id, wanted)
+                return False
+        self._markers.write(replica or replicas.find(*topic_partition), marker, wait)
+        return True
 
     def _is_settled_by(self, topic_partition: TopicPartition, error: ApiError, now_ms: int) -> bool:
         """Whether a refused marker need not be written at all."""

@@ -233,7 +233,7 @@ class Transacted:
                     AddPartitionsToTxnTopic(name=self._topic, partitions=list(self._partitions))
                 ],
             )
-            yield from settled(added, _first_of_added)
+            yield from settled(added, added_code)
             value = f"{self.name}-{sequence}".encode()
             for partition in self._partitions:
                 batch = batch_of(value, (producer_id, epoch, sequence), is_transactional=True)
@@ -286,7 +286,7 @@ class Transformed:
             if offset == self._count:
                 return
             value = yield from first_at(self._source, offset)
-            yield from settled(added, _first_of_added)
+            yield from settled(added, added_code)
             yield from settled(
                 AddOffsetsToTxnRequest(group_id=self.group, **owner), lambda one: one.error_code
             )
@@ -349,7 +349,7 @@ def first_at(source: TopicPartition, offset: int) -> Asking:
         yield 1
 
 
-def _first_of_added(answer: Any) -> int:
+def added_code(answer: Any) -> int:
     partitions = [
         one.partition_error_code
         for topic in answer.results_by_topic_v3_and_below

@@ -50,7 +50,7 @@ class Between:
 
     def verify(self, producer: TxnProducer, *partitions: TopicPartition, **changes: Any) -> Any:
         """By partition, what is said."""
-        values = {
+        values: dict[str, Any] = {
             "transactional_id": producer.transactional_id,
             "producer_id": producer.producer_id,
             "producer_epoch": producer.producer_epoch,

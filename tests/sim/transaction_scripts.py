@@ -1,0 +1,281 @@
+"""Courses of transactions over several brokers that chance seldom takes: each is what a guard is
+for. Three whole brokers: one is the controller, one coordinates a transactional id, the third leads
+the partition that is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+from broker.coordinators.offsets import shard_of
+from broker.coordinators.txn_state import TxnState
+from broker.metadata.image import TRANSACTIONS_TOPIC
+from broker.replicas.replica import Replica
+from broker.shards.marker_sender import ANSWER_MS_MAX
+from protocol.client.fetch_core import IsolationLevel
+from protocol.messages.transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    EndTxnRequest,
+)
+from tests.sim.clients import (
+    TRANSACTION,
+    Asking,
+    Client,
+    Read,
+    Script,
+    added_code,
+    batch_of,
+    coordinator_found,
+    producer_of,
+    settled,
+    topic_made,
+    written,
+)
+from tests.sim.test_transactions import SPREAD, TransactedLife
+from tests.sim.test_whole_brokers import is_in_service
+from tests.sim.whole_brokers import WholeBroker
+
+PATIENCE_MS = 30_000
+
+
+class Stage(TransactedLife):
+    """Three brokers with their parts, and a producer that does one step after the other."""
+
+    def __init__(self, seed: str) -> None:
+        super().__init__(seed)
+        cluster = self.cluster
+        for node in cluster.nodes:
+            node.start()
+        cluster.run_until(lambda: is_in_service(cluster), PATIENCE_MS, "all are in service")
+        self.do(topic_made(SPREAD, 3, replication_factor=3))
+        self.do(coordinator_found("any", TRANSACTION))
+        cluster.run_until(self.is_settled, PATIENCE_MS, "all are in sync")
+        controller = cluster.active()
+        assert controller is not None
+        self.controller = controller
+        self.coordinator, self.leader = (one for one in cluster.nodes if one is not controller)
+        topics = controller.metadata.image.topics
+        shards = topics[TRANSACTIONS_TOPIC].partitions
+        self.transactional_id = next(
+            name
+            for name in (f"id-{number}" for number in count())
+            if shards[shard_of(name, len(shards))].leader == self.coordinator.node_id
+        )
+        self.partition = next(
+            index
+            for index, one in enumerate(topics[SPREAD].partitions)
+            if one.leader == self.leader.node_id
+        )
+        self.producer = (-1, -1)
+        self.sequence = 0
+        self.do(self._begin())
+
+    # Steps.
+
+    def do(self, asking: Asking, *, is_awaited: bool = True) -> Client:
+        """Have a client do something, to its end."""
+
+        def script() -> Script:
+            yield from asking
+
+        client = self.at_its_place(script())
+        if is_awaited:
+            self.until(lambda: client.is_done, "it is done")
+        return client
+
+    def until(self, is_so: Callable[[], bool], what: str) -> None:
+        for _ in range(PATIENCE_MS):
+            if is_so():
+                return
+            self.cluster.run_for(1)
+        raise AssertionError(f"not after {PATIENCE_MS} ms: {what}")
+
+    def _begin(self) -> Asking:
+        self.producer = yield from producer_of(self.transactional_id)
+
+    def add(self) -> Asking:
+        """The partition joins the transaction."""
+        producer_id, epoch = self.producer
+        topic = AddPartitionsToTxnTopic(name=SPREAD, partitions=[self.partition])
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.transactional_id,
+            v3_and_below_producer_id=producer_id,
+            v3_and_below_producer_epoch=epoch,
+            v3_and_below_topics=[topic],
+        )
+        yield from settled(request, added_code)
+
+    def write(self, value: bytes) -> Asking:
+        """The next record."""
+        batch = batch_of(value, (*self.producer, self.sequence), is_transactional=True)
+        self.sequence += 1
+        yield from written(SPREAD, self.partition, batch, self.transactional_id)
+
+    def end(self, *, is_commit: bool) -> Asking:
+        """Commit or abort."""
+        producer_id, epoch = self.producer
+        request = EndTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            committed=is_commit,
+        )
+        yield from settled(request, lambda answer: answer.error_code)
+
+    # What there is.
+
+    def replica(self, node: WholeBroker) -> Replica:
+        """The partition as a node has it."""
+        assert node.broker is not None
+        return next(
+            one
+            for one in node.broker.parts.replicas
+            if (one.topic, one.index) == (SPREAD, self.partition)
+        )
+
+    def state(self, node: WholeBroker) -> TxnState | None:
+        """Of the transaction, as a node has it that may coordinate it."""
+        assert node.broker is not None
+        for shard in node.broker.parts.transactions.shards():
+            if self.transactional_id in shard.transactions:
+                return shard.transactions[self.transactional_id].state
+        return None
+
+    def believes_to_coordinate(self, node: WholeBroker) -> bool:
+        """Whether the node leads the transaction's shard, as far as its metadata go."""
+        shards = node.metadata.image.topics[TRANSACTIONS_TOPIC].partitions
+        leader: int = shards[shard_of(self.transactional_id, len(shards))].leader
+        return leader == node.node_id
+
+    def cut_off(self, node: WholeBroker, *others: WholeBroker) -> None:
+        """Nothing passes between these, either way."""
+        for other in others:
+            self.cluster.network.cut(node.host, other.host)
+            self.cluster.network.cut(other.host, node.host)
+
+    def join(self, one: WholeBroker, other: WholeBroker) -> None:
+        """They hear each other again."""
+        self.cluster.network.heal(one.host, other.host)
+        self.cluster.network.heal(other.host, one.host)
+
+    def read(self) -> list[bytes]:
+        """What a reader of committed data finds in the partition."""
+        one = Read(SPREAD, self.partition, IsolationLevel.READ_COMMITTED)
+        one.is_to_end = True
+        self.do(one.script())
+        return [value for _, value in one.records]
+
+    def settle(self) -> None:
+        """Everything is mended: nothing is left open or out of sync."""
+        self.mend()
+        self.cluster.run_until(self.is_settled, PATIENCE_MS, "nothing is open or out of sync")
+
+
+def decided(seed: str) -> Stage:
+    """A transaction is committed at its coordinator, and its marker cannot reach the leader."""
+    stage = Stage(seed)
+    stage.do(stage.add())
+    stage.do(stage.write(b"first"))
+    stage.do(stage.end(is_commit=True), is_awaited=False)
+    stage.until(lambda: stage.state(stage.coordinator) is TxnState.PREPARE_COMMIT, "it is decided")
+    stage.cluster.network.cut(stage.coordinator.host, stage.leader.host)
+    return stage
+
+
+def a_leader_dies_before_its_marker_comes() -> None:
+    """Who leads the partition then gets the marker: "not led there" is not "gone"."""
+    stage = decided("dies")
+    stage.leader.kill()
+    stage.until(
+        lambda: stage.state(stage.coordinator) is TxnState.COMPLETE_COMMIT, "it is complete"
+    )
+    assert stage.read() == [b"first"]
+    stage.settle()
+
+
+def deposed(seed: str) -> Stage:
+    """The coordinator has been replaced, and its successor's next transaction is open."""
+    stage = decided(seed)
+    stage.cut_off(stage.coordinator, stage.leader, stage.controller)
+    others = (stage.leader, stage.controller)
+    stage.until(
+        lambda: TxnState.COMPLETE_COMMIT in [stage.state(one) for one in others],
+        "another coordinator has ended it",
+    )
+    stage.do(stage.add())
+    stage.do(stage.write(b"second"))
+    return stage
+
+
+def a_deposed_coordinator_sends_its_markers_before_it_knows() -> None:
+    """They would end the next transaction of the producer, which is to be aborted."""
+    stage = deposed("before it knows")
+    stage.join(stage.coordinator, stage.leader)
+    stage.cluster.run_for(2_000)
+    end_aborted(stage)
+
+
+def a_deposed_coordinator_sends_its_markers_when_it_knows() -> None:
+    """The same, under an epoch that it may have learned from the metadata meanwhile."""
+    stage = deposed("when it knows")
+    stage.join(stage.coordinator, stage.controller)
+    stage.until(lambda: not stage.believes_to_coordinate(stage.coordinator), "it knows")
+    # What was under way before is given up by then.
+    stage.cluster.run_for(2 * ANSWER_MS_MAX)
+    stage.join(stage.coordinator, stage.leader)
+    stage.cluster.run_for(2_000)
+    end_aborted(stage)
+
+
+def end_aborted(stage: Stage) -> None:
+    stage.do(stage.end(is_commit=False))
+    stage.settle()
+    assert stage.read() == [b"first"], "a transaction was committed that was aborted"
+
+
+def a_batch_arrives_when_its_transaction_has_ended() -> None:
+    """It would open a transaction which nobody ends."""
+    stage = Stage("late")
+    stage.do(stage.add())
+    stage.do(stage.write(b"first"))
+    stage.do(stage.end(is_commit=True))
+    stage.until(lambda: stage.state(stage.coordinator) is TxnState.COMPLETE_COMMIT, "it is over")
+    told: list[int] = []
+
+    def send() -> Asking:
+        writing = stage.write(b"late")
+        answer: Any = yield next(writing)
+        told.append(answer.responses[0].partition_responses[0].error_code)
+
+    stage.do(send())
+    stage.settle()
+    assert stage.read() == [b"first"]
+    assert told[0], "it was taken"
+
+
+def a_marker_is_not_committed_yet() -> None:
+    """It may vanish with its leader: until it is committed it lets nobody read on."""
+    stage = decided("not committed")
+    for other in (stage.coordinator, stage.controller):
+        # The marker arrives at the leader, and no follower can write it.
+        other.disk.refuses = lambda path, operation: (
+            operation == "write" and f"/{SPREAD}-{stage.partition}/" in path
+        )
+    stage.cluster.network.heal()
+    log = stage.replica(stage.leader).log
+    stage.until(lambda: not log.producer_state.transactions.open, "the marker is written")
+    assert log.high_watermark < log.log_end_offset
+    assert log.last_stable_offset == 0, "read on before the marker was committed"
+    stage.settle()
+    assert stage.read() == [b"first"]
+
+
+SCRIPTS: tuple[Callable[[], None], ...] = (
+    a_leader_dies_before_its_marker_comes,
+    a_deposed_coordinator_sends_its_markers_before_it_knows,
+    a_deposed_coordinator_sends_its_markers_when_it_knows,
+    a_batch_arrives_when_its_transaction_has_ended,
+    a_marker_is_not_committed_yet,
+)
