@@ -14,6 +14,7 @@ from random import Random
 
 import pytest
 
+from broker.controller.producer_ids import PRODUCER_ID_BLOCK_SIZE
 from broker.coordinators.offsets import shard_of
 from broker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from broker.world import Address
@@ -31,7 +32,16 @@ from protocol.messages.transactions import (
 from protocol.types import TopicPartition
 from protocol.wire.schema import Message
 from tests.harness.seed import seeded
-from tests.sim.clients import Client, Produced, Read, Script, Transacted, Transformed, topic_made
+from tests.sim.clients import (
+    Client,
+    Produced,
+    Read,
+    Script,
+    Transacted,
+    Transformed,
+    producer_of,
+    topic_made,
+)
 from tests.sim.test_three_brokers import END_MS_MAX, READY_MS_MAX, Life
 from tests.sim.test_whole_brokers import is_in_service
 from tests.sim.whole_brokers import HOST_PORT, WholeCluster
@@ -198,3 +208,33 @@ def test_a_great_many_lives() -> None:
         seed = str(chance.random())
         print(seed)
         TransactedLife(seed).run()
+
+
+def test_each_broker_gives_out_producer_ids_whoever_is_the_controller_and_each_once() -> None:
+    cluster = WholeCluster("ids", 3, SETTINGS)
+    for node in cluster.nodes:
+        node.start()
+    cluster.run_until(lambda: is_in_service(cluster), READY_MS_MAX, "all are in service")
+    given: list[int] = []
+    count = PRODUCER_ID_BLOCK_SIZE * 2 // 3
+
+    def taking() -> Script:
+        for _ in range(count):
+            producer_id, epoch = yield from producer_of(None)
+            assert epoch == 0
+            given.append(producer_id)
+
+    clients: list[Client] = []
+    for _ in range(3):
+        for node in cluster.nodes:
+            brokers = {node.node_id: Address(node.host, HOST_PORT)}
+            clients.append(Client(cluster.network, f"c{len(clients)}", brokers, taking()))
+        cluster.run_for(20)
+        controller = cluster.active()
+        assert controller is not None
+        controller.kill()
+        cluster.run_for(500)
+        controller.start()
+        cluster.run_until(lambda: all(one.is_done for one in clients), END_MS_MAX, "all are given")
+    assert len(given) == len(set(given)) == len(clients) * count
+    assert max(given) >= 4 * PRODUCER_ID_BLOCK_SIZE, "they came out of many blocks"
