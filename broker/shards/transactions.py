@@ -43,7 +43,7 @@ class MarkerWait:
         self._topic_partition = topic_partition
 
     def reached(self) -> None:
-        self._coordinator.marker_committed(self._ending, self._topic_partition)
+        self._coordinator.marker_settled(self._ending, self._topic_partition)
 
     def lost(self, code: ErrorCode) -> None:
         self._coordinator.marker_lost(self._ending, self._topic_partition, code)
@@ -243,8 +243,8 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         self._outages.refused(topic_partition, error, now_ms)
         return False
 
-    def marker_committed(self, ending: Ending, topic_partition: TopicPartition) -> None:
-        """A marker is committed, here or elsewhere."""
+    def marker_settled(self, ending: Ending, topic_partition: TopicPartition) -> None:
+        """A marker is committed, here or elsewhere, or is wanted no more."""
         self._outages.over(topic_partition, self._ports.clock.monotonic_ms())
         self._marker_ended(ending)
 
@@ -260,7 +260,9 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
             # Led elsewhere by now: only there the marker can be known to stand.
             ending.unwritten.add(topic_partition)
             self._ports.soon(self._write_again, ending)
-        self._marker_ended(ending)
+            self._marker_ended(ending)
+            return
+        self.marker_settled(ending, topic_partition)
 
     def marker_refused(self, topic_partition: TopicPartition, code: ErrorCode) -> None:
         """A broker elsewhere has not written a marker, and will be asked again."""
