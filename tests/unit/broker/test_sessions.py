@@ -100,3 +100,13 @@ def test_clients_take_no_place_of_our_own_parts(limit: str, own: str) -> None:
     assert kept.admit(connection(), 2_000) == (
         "" if limit == "max_connection_creation_rate" else f"{limit.replace('_', '.')} 1 is reached"
     )
+
+
+def test_they_are_numbered_in_the_order_in_which_they_come() -> None:
+    kept = connections(max_connections=2)
+    first, second, third = connection("a"), connection("b"), connection("c")
+    for one in (first, second):
+        assert kept.admit(one, 0) == ""
+    kept.release(first)
+    assert kept.admit(third, 0) == ""
+    assert first.number < second.number < third.number

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.shards.outages import REMINDER_MS
-from protocol.errors import ErrorCode
+from broker.shards.outages import MOVING_MS, REMINDER_MS, Outages
+from protocol.errors import ApiError, ErrorCode
 from protocol.messages.topics import DeleteTopicsRequest
 from tests.unit.broker.rig import Rig
 from tests.unit.broker.txn_rig import A, B, TxnProducer, read_stable, settle, txn_rig
@@ -93,3 +93,19 @@ def test_a_completion_that_a_full_disk_refuses_is_not_told_at_every_try(
         rig.disk.refuses = None
         turn(rig, 2_000)
         assert not rig.broker.parts.transactions.shard("id").transactions["id"].state.is_preparing
+
+
+def test_a_partition_that_moves_is_told_only_when_that_takes_long(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    outages = Outages()
+    moving = ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    outages.refused(A, moving, 0)
+    outages.refused(A, moving, MOVING_MS - 1)
+    outages.over(A, MOVING_MS - 1)
+    assert said(caplog) == []
+    for now_ms in (10_000, 10_000 + MOVING_MS, 10_001 + MOVING_MS, 10_000 + 2 * MOVING_MS):
+        outages.refused(A, moving, now_ms)
+    outages.over(A, 30_000)
+    assert said(caplog) == [REFUSED, OVER]
