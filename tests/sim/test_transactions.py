@@ -148,6 +148,16 @@ class TransactedLife(Life):
         leader: int = topic.partitions[index].leader
         return leader
 
+    def misbehave(self) -> None:
+        """Now and then somebody stands still for a while, at times for longer than a session."""
+        node = self.chance.choice(self.cluster.nodes)
+        if node.broker is None or self.chance.random() < 0.9:
+            super().misbehave()
+            return
+        self.cluster.network.freeze(node.host)
+        self.cluster.run_for(self.chance.choice((100, 1_000, 12_000)))
+        self.cluster.network.thaw(node.host)
+
     def is_settled(self) -> bool:
         """Whether all are in sync, and readers of committed data are held back nowhere."""
         if not is_in_service(self.cluster):
