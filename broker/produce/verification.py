@@ -50,7 +50,7 @@ class Verifier(Protocol):
     """The way to the coordinators of transactions (`shards/verifier`)."""
 
     def is_elsewhere(self, transactional_id: str) -> bool:
-        """Whether its coordinator is known to be another broker."""
+        """Whether its coordinator is not this broker, as far as the metadata go."""
 
     def refuse_outsider(self, owner: Owner, partition: TopicPartition) -> None:
         """Refuse by ApiError, where the coordinator is here, what has no place in a partition."""
