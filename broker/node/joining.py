@@ -83,7 +83,8 @@ class Joining:
             for node_id, where in config.voters.items()
             if node_id != config.node_id
         }
-        self.peers = Peers(world, config.part, others, self._link_ended)
+        # By this name others know which links are of one broker.
+        self.peers = Peers(world, f"broker-{config.node_id}", others, self._link_ended)
         self.probes = Probes(world)
         self.messenger = LinkMessenger(self.peers, world.clock)
         found, self._state = quorum_state.look(
