@@ -7,7 +7,7 @@ a marker learns how that ends as from `markers`: committed, gone with its partit
 elsewhere, or refused for good.
 
 Nothing but the metadata says that a partition is gone. A broker that does not know it may have
-older ones (cluster.md, guard 33), so that is no end.
+older ones, so that is no end.
 """
 
 from __future__ import annotations
