@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable
 
+from broker.replicas.replica import Replica
 from broker.replicas.replicas import Replicas
 from broker.sessions.call import Call
 from broker.storage.errors import CorruptionError, DiskError
@@ -43,6 +44,9 @@ MAX_TIMESTAMP_SINCE = 7
 """ListOffsets -3; the special timestamps below it are not served in any version offered."""
 
 LEADER_EPOCH_SINCE = 4
+
+NOT_AVAILABLE_SINCE = 5
+"""From this version on a client knows OFFSET_NOT_AVAILABLE."""
 
 _ENDS = (LATEST_TIMESTAMP, EARLIEST_TIMESTAMP)
 
@@ -102,12 +106,15 @@ class Listing:
         self, topic: str, asked: ListOffsetsPartition, answer: ListOffsetsPartitionResponse
     ) -> None:
         version = self.call.version
-        partition = self._replicas.find(topic, asked.partition_index, asked.current_leader_epoch)
+        partition = self._replicas.find_readable(
+            topic, asked.partition_index, asked.current_leader_epoch
+        )
         log = partition.log
         limit_offset = partition.readable_end(self._request.isolation_level)
         timestamp = asked.timestamp
         leader_epoch = NO_LEADER_EPOCH
         if timestamp == LATEST_TIMESTAMP:
+            self._refuse_floor(partition)
             answer.offset = limit_offset
             leader_epoch = partition.epoch_at(limit_offset - 1)
         elif timestamp == EARLIEST_TIMESTAMP:
@@ -120,6 +127,7 @@ class Listing:
                 else log.offset_for_timestamp(timestamp, limit_offset)
             )
             if found is None:
+                self._refuse_floor(partition)
                 answer.offset, answer.timestamp = NO_OFFSET, NO_TIMESTAMP
                 return
             answer.offset, answer.timestamp = found.offset, found.timestamp_ms
@@ -128,6 +136,14 @@ class Listing:
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp}")
         if version >= LEADER_EPOCH_SINCE:
             answer.leader_epoch = leader_epoch
+
+    def _refuse_floor(self, partition: Replica) -> None:
+        """Where the leader before may have committed more, the end would go back (KIP-207)."""
+        if partition.state.is_high_watermark_floor:
+            is_known = self.call.version >= NOT_AVAILABLE_SINCE
+            raise ApiError(
+                ErrorCode.OFFSET_NOT_AVAILABLE if is_known else ErrorCode.LEADER_NOT_AVAILABLE
+            )
 
 
 class Listings:

@@ -60,8 +60,8 @@ class ReadingPorts:
 class Reading:
     """One look at everything a fetch asks for."""
 
-    __slots__ = ("_call", "_found", "_has_error", "_is_behind", "_left_bytes", "_ports",
-                 "_readable_bytes", "_session", "_size_bytes", "partitions", "request",
+    __slots__ = ("_call", "_found", "_has_error", "_is_behind", "_left_bytes", "_may_read",
+                 "_ports", "_readable_bytes", "_session", "_size_bytes", "partitions", "request",
                  "response")  # fmt: skip
 
     def __init__(
@@ -80,6 +80,7 @@ class Reading:
         self._found: list[tuple[Replica, int]] = []
         self._left_bytes = min(request.max_bytes, ports.settings.config.fetch_max_bytes)
         self._has_error = False
+        self._may_read = ports.replicas.place.may_read
         if session is None:
             self._read_all()
         else:
@@ -111,6 +112,9 @@ class Reading:
         asked = cached.asked
         partition = self._ports.replicas.get(cached.topic, asked.partition)
         if partition is None or self.request.replica_id >= 0 or asked.last_fetched_epoch >= 0:
+            return False
+        if not self._may_read:
+            # It has to be told.
             return False
         log = partition.log
         is_quiet = (
@@ -169,6 +173,8 @@ class Reading:
             partition = self._ports.replicas.find(
                 topic, asked.partition, asked.current_leader_epoch
             )
+            if not self._may_read:
+                raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             if self._call.version < ZSTD_SINCE and partition.log.config.compression_type == ZSTD:
                 raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
             self._read_log(partition, asked, answer)

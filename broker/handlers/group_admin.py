@@ -78,7 +78,7 @@ class GroupAdminHandlers:
         )
         if OFFSETS_TOPIC not in self._metadata.image.topics:
             return described
-        shard = self._groups.shard(group_id)
+        shard = self._groups.readable(group_id)
         described.group_state = shard.state(group_id)
         group = shard.members.get(group_id)
         if group is not None:

@@ -70,7 +70,7 @@ class OffsetHandlers:
                 groups=[self._fetch_group(one, request.require_stable) for one in groups]
             )
         try:
-            shard = self._groups.shard(request.group_id)
+            shard = self._groups.readable(request.group_id)
         except ApiError as error:
             return _fetch_refused(call, request, error.code)
         return OffsetFetchResponse(
@@ -98,7 +98,7 @@ class OffsetHandlers:
         self, asked: OffsetFetchRequestGroup, require_stable: bool
     ) -> OffsetFetchResponseGroup:
         try:
-            shard = self._groups.shard(asked.group_id)
+            shard = self._groups.readable(asked.group_id)
         except ApiError as error:
             return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error.code)
         found_by_topic = _asked_offsets(shard, asked.group_id, asked.topics, require_stable)

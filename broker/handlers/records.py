@@ -87,7 +87,7 @@ class RecordHandlers:
             for asked in topic.partitions:
                 one = OffsetForLeaderEpochEndOffset(partition=asked.partition)
                 try:
-                    partition = self._replicas.find(
+                    partition = self._replicas.find_readable(
                         topic.topic, asked.partition, asked.current_leader_epoch
                     )
                     found = partition.end_offset_for_epoch(asked.leader_epoch)

@@ -84,7 +84,7 @@ class TransactionAdminHandlers:
             try:
                 if not transactional_id:
                     raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
-                shard = self._transactions.shard(transactional_id)
+                shard = self._transactions.readable(transactional_id)
                 answers.append(_described(shard.described(transactional_id)))
             except ApiError as error:
                 answers.append(

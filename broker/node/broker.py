@@ -45,7 +45,7 @@ from broker.replicas.folders import Folders
 from broker.replicas.housekeeping import Housekeeping
 from broker.replicas.refusals import note_refusals
 from broker.replicas.replica import Replica
-from broker.replicas.replicas import Replicas
+from broker.replicas.replicas import Alone, Replicas
 from broker.replication.follower_session import Fetcher
 from broker.sessions.dispatch import Dispatcher, Handler
 from broker.sessions.reception import BROKER_LISTENER, NoShortWay, Reception, ShortWay
@@ -284,7 +284,7 @@ class Broker:
             folders,
             lambda replica: self.parts.fetches.advanced(replica),
             self._lost,
-            None if membership is None else lambda: membership.lived_ms,
+            Alone(world.clock) if membership is None else membership,
         )
         if membership is not None:
             self._replicate(membership, broker_epoch)

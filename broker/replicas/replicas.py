@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Protocol
 
 from broker.config import InForce
 from broker.metadata.image import MetadataDelta, MetadataImage, TopicImage
@@ -32,6 +33,32 @@ logger = logging.getLogger(__name__)
 NOTHING_HELD: Mapping[int, Replica] = {}
 
 
+class Place(Protocol):
+    """This broker's place in its cluster, as far as what it leads depends on it."""
+
+    @property
+    def lived_ms(self) -> int:
+        """The time by which followers are late, the stalls of this process left out."""
+
+    @property
+    def may_read(self) -> bool:
+        """Whether what it leads may be told to readers: nobody can lead it by now but this broker
+        (decision 0057)."""
+
+
+class Alone:
+    """The place of a broker that is the only one."""
+
+    may_read = True
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    @property
+    def lived_ms(self) -> int:
+        return self._clock.monotonic_ms()
+
+
 class Replicas:
     """Finds partitions, gives them their roles, and counts what is written.
 
@@ -50,10 +77,9 @@ class Replicas:
         folders: Folders,
         on_advance: Callable[[Replica], None],
         on_lost: Callable[[Replica], None],
-        lived_ms: Callable[[], int] | None = None,
+        place: Place,
     ) -> None:
-        """`broker_epoch` is the one under which this incarnation is registered. `lived_ms` reads
-        the time by which followers are late; without it that is the monotonic clock."""
+        """`broker_epoch` is the one under which this incarnation is registered."""
         self.logs = logs
         self._settings = settings
         self._broker_epoch = broker_epoch
@@ -62,7 +88,7 @@ class Replicas:
         self._folders = folders
         self._on_advance = on_advance
         self._on_lost = on_lost
-        self._lived_ms = lived_ms or clock.monotonic_ms
+        self.place = place
         self.hearers: list[Hearer] = []
         self._image = MetadataImage()
         """The newest in force, or coming into it."""
@@ -92,6 +118,15 @@ class Replicas:
             raise ApiError(self._why_not_led(topic, index, current_leader_epoch))
         if current_leader_epoch not in (NO_LEADER_EPOCH, replica.leader_epoch):
             raise ApiError(replica.state.refusal(current_leader_epoch))
+        return replica
+
+    def find_readable(
+        self, topic: str, index: int, current_leader_epoch: int = NO_LEADER_EPOCH
+    ) -> Replica:
+        """The same, to tell readers of it: NOT_LEADER_OR_FOLLOWER where another may lead by now."""
+        replica = self.find(topic, index, current_leader_epoch)
+        if not self.place.may_read:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return replica
 
     def _why_not_led(self, topic: str, index: int, current_leader_epoch: int) -> ErrorCode:
@@ -327,7 +362,7 @@ class Replicas:
     def _assign(self, replica: Replica, topic: TopicImage, end_offset: int) -> None:
         partition = topic.partitions[replica.index]
         min_in_sync = replica.log.config.min_insync_replicas
-        change = replica.assign(partition, end_offset, min_in_sync, self._lived_ms())
+        change = replica.assign(partition, end_offset, min_in_sync, self.place.lived_ms)
         if change is not None:
             self._changed(replica, change)
         self.take_over(replica)

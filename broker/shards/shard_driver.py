@@ -224,6 +224,13 @@ class CoordinatorDriver(Generic[S]):
         assert shard is not None
         return shard
 
+    def readable(self, key: str) -> S:
+        """The same, to tell what it holds: NOT_COORDINATOR where another may have it by now."""
+        shard = self.shard(key)
+        if not self._ports.replicas.place.may_read:
+            raise ApiError(ErrorCode.NOT_COORDINATOR)
+        return shard
+
     def serves(self, loaded: LoadedShard[S]) -> bool:
         """Whether a shard is still here, for what goes on in later turns."""
         return self._shards.get(loaded.replica.index) is loaded

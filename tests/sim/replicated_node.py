@@ -23,7 +23,7 @@ from broker.replicas.folders import Folders
 from broker.replicas.followers import FollowerPorts, Followers
 from broker.replicas.isr_driver import IsrDriver
 from broker.replicas.replica import Replica
-from broker.replicas.replicas import Replicas
+from broker.replicas.replicas import Alone, Replicas
 from broker.replication.follower_session import Fetcher
 from broker.sessions.call import Call
 from broker.sessions.dispatch import Dispatcher
@@ -207,7 +207,7 @@ class ReplicatedNode:
             Folders(settings, world.clock, self.logs, self.files),
             self.advanced,
             lambda replica: None,
-            lived_ms,
+            Alone(world.clock),
         )
         self.peers = Peers(world, self.host, self.cluster.addresses)
         self.isr_driver = IsrDriver(world, self.me, replicas, self._ask_controller, lived_ms)
