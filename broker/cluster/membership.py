@@ -16,7 +16,7 @@ All times are monotonic ms. Events come as calls, what they lead to goes out as 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,10 @@ HEARTBEAT_MS = 2_000
 
 STOP_HEARTBEAT_MS = 200
 """Between heartbeats of a broker that waits to be let go."""
+
+STOP_PATIENCE_MS = 3_000
+"""How long a broker that wants to stop waits for an answer before it goes without: so long nobody
+has had the controller, or it cannot be reached."""
 
 READ_LEASE_MS = SESSION_TIMEOUT_MS // 2
 """How long reads may be answered after the sending of a heartbeat that was answered."""
@@ -126,6 +130,10 @@ class Membership:
         self._is_fenced = True
         self._is_ready = False
         self._wants_stop = False
+        self._stop_heard_ms = 0
+        """When the controller was last heard of since the broker wants to stop."""
+        self._others_count = 0
+        """How many others are in service, by the image."""
         self._may_stop = False
         self._is_over = False
         self._news = 0
@@ -147,7 +155,12 @@ class Membership:
     @property
     def next_deadline_ms(self) -> int | None:
         """When `tick` has something to do."""
-        return None if self._asked is not None or self._is_over else self._due_ms
+        if self._is_over:
+            return None
+        deadlines = [] if self._asked is not None or self._due_ms is None else [self._due_ms]
+        if self._is_waiting_to_stop:
+            deadlines.append(self._stop_heard_ms + STOP_PATIENCE_MS)
+        return min(deadlines, default=None)
 
     @property
     def broker_epoch(self) -> int | None:
@@ -180,15 +193,24 @@ class Membership:
         return self._say(now_ms)
 
     def replayed(
-        self, end_offset: int, own: BrokerImage | None, stopping_count: int, now_ms: int
+        self,
+        end_offset: int,
+        own: BrokerImage | None,
+        others: Iterable[BrokerImage],
+        now_ms: int,
     ) -> Sequence[Effect]:
-        """The image has moved. `own` is what it has under this id; `stopping_count`: how many
-        others are about to stop, and wait until all have heard of it."""
+        """The image has moved. `own` is what it has under this id, `others` all that it has under
+        other ids: of those, who is about to stop waits until all have heard of it."""
         self._replayed_end, self._own = end_offset, own
+        in_service = [one for one in others if not one.is_fenced]
+        stopping_count = sum(one.is_stopping for one in in_service)
+        self._others_count = len(in_service) - stopping_count
         self._open()
         effects = list(self._look(now_ms))
         is_awaited = stopping_count > self._stopping_known and self._is_known_there
         self._stopping_known = stopping_count
+        if self._wants_stop:
+            effects += self._let_go_alone()
         return [*effects, *self._say(now_ms)] if is_awaited and not self._is_over else effects
 
     def ready(self, now_ms: int) -> Sequence[Effect]:
@@ -197,9 +219,14 @@ class Membership:
         return self._say(now_ms)
 
     def stop(self, now_ms: int) -> Sequence[Effect]:
-        """The broker wants to stop, once nobody counts on it."""
+        """The broker wants to stop, once nobody counts on it: `MayStop` follows, perhaps at once.
+
+        It comes when the controller says so, when there is nobody left to take over, and when no
+        controller has been heard of for `STOP_PATIENCE_MS`.
+        """
         self._wants_stop = True
-        return self._say(now_ms)
+        self._stop_heard_ms = now_ms
+        return self._let_go_alone() or self._say(now_ms)
 
     def stalled(self, now_ms: int) -> Sequence[Effect]:
         """This process stood still until now: nothing it knew before is sure."""
@@ -208,6 +235,8 @@ class Membership:
 
     def tick(self, now_ms: int) -> Sequence[Effect]:
         """The deadline has come."""
+        if self._is_waiting_to_stop and now_ms >= self._stop_heard_ms + STOP_PATIENCE_MS:
+            return self._let_go()
         if self._due_ms is None or now_ms < self._due_ms or self._asked or self._is_over:
             return ()
         message = self._heartbeat() if self._is_known_there else self._request
@@ -326,14 +355,10 @@ class Membership:
         if not answer.is_fenced and asked.sent_ms >= self._counts_from_ms:
             self._heard.append((asked.sent_ms, answer.metadata_end_offset))
             self._open()
-        interval_ms = HEARTBEAT_MS
-        if self._wants_stop and not self._may_stop:
-            interval_ms = STOP_HEARTBEAT_MS
+        interval_ms = STOP_HEARTBEAT_MS if self._is_waiting_to_stop else HEARTBEAT_MS
         self._due_ms = now_ms if asked.news != self._news else asked.sent_ms + interval_ms
-        effects: list[Effect] = []
-        if answer.should_shut_down and not self._may_stop:
-            self._may_stop = True
-            effects.append(MayStop())
+        self._stop_heard_ms = now_ms
+        effects = self._let_go() if answer.should_shut_down else ()
         return [*effects, *self.tick(now_ms)]
 
     def _say(self, now_ms: int) -> Sequence[Effect]:
@@ -348,6 +373,23 @@ class Membership:
         self._due_ms = now_ms + self._wait_ms
         self._wait_ms = min(2 * self._wait_ms, RETRY_MS_MAX)
         return ()
+
+    # Stopping.
+
+    @property
+    def _is_waiting_to_stop(self) -> bool:
+        return self._wants_stop and not self._may_stop
+
+    def _let_go(self) -> Sequence[Effect]:
+        if self._may_stop or self._is_over:
+            return ()
+        self._may_stop = True
+        return (MayStop(),)
+
+    def _let_go_alone(self) -> Sequence[Effect]:
+        """Go without being told so, if nobody counts on this broker or can take over from it."""
+        is_out = self._own is None or self._own.is_fenced or not self._is_registered
+        return self._let_go() if is_out or self._others_count == 0 else ()
 
     # The barrier.
 

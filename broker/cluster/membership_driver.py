@@ -114,15 +114,9 @@ class MembershipDriver:
     def moved(self, image: MetadataImage) -> None:
         """The image has moved."""
         self._follow_brokers(image)
-        stopping = [
-            one.node_id
-            for one in image.brokers.values()
-            if one.is_stopping and not one.is_fenced and one.node_id != self._own_id
-        ]
+        others = [one for one in image.brokers.values() if one.node_id != self._own_id]
         own = image.brokers.get(self._own_id)
-        self._perform(
-            self._membership.replayed(image.end_offset, own, len(stopping), self._now_ms())
-        )
+        self._perform(self._membership.replayed(image.end_offset, own, others, self._now_ms()))
 
     def link_ended(self, node_id: int, kind: LinkKind, end: End) -> None:
         """A link of this broker has ended, or could not be made."""

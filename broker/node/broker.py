@@ -30,6 +30,7 @@ from broker.metadata.image import (
 )
 from broker.metrics.metrics import Metrics
 from broker.node.joining import Joining, OwnDisk
+from broker.node.leaving import Leaving
 from broker.node.parts import Parts
 from broker.node.publisher import NodePublisher, reconfigure
 from broker.node.replication import Replication
@@ -62,7 +63,7 @@ from broker.storage.log_manager import LogManager, OpenReport
 from broker.world import Listening, World
 from protocol.log import fields
 from protocol.messages.api import BETWEEN_BROKERS, SERVED, ApiKey
-from protocol.types import random_uuid
+from protocol.types import NO_BROKER_EPOCH, random_uuid
 
 logger = logging.getLogger(__name__)
 
@@ -110,6 +111,7 @@ class Broker:
         """None for a broker that is alone."""
         self._transacting: Transacting | None = None
         self._is_starting = False
+        self._broker_epoch = NO_BROKER_EPOCH
         self._budget = TurnBudget(world.turn_ns, world.soon)
         self._logs: LogManager | None = None
         self._metadata_log: Log | None = None
@@ -225,10 +227,17 @@ class Broker:
 
     def fenced(self) -> None:
         """It was in service and is not any more; what it led is led by others."""
-        logger.warning("taken out of service", extra=fields(node_id=self.config.node_id))
+        level = logging.INFO if self._leaving.has_begun else logging.WARNING
+        logger.log(level, "taken out of service", extra=fields(node_id=self.config.node_id))
 
     def may_stop(self) -> None:
         """Nobody counts on it any more."""
+        self._leaving.may_stop()
+
+    @property
+    def _leaving(self) -> Leaving:
+        assert self.joining is not None and self.joining.leaving is not None, "it is alone"
+        return self.joining.leaving
 
     def refused(self, text: str) -> None:
         """There is no place for this process in the cluster that it is configured for."""
@@ -238,6 +247,7 @@ class Broker:
 
     def _serve(self, broker_epoch: int) -> None:
         """Open all partitions, then the listeners."""
+        self._broker_epoch = broker_epoch
         report, parts = self._report, self._put_together(broker_epoch)
         reconfigure(self.config, parts.metadata.image, self.settings, self._controller)
         dropped = parts.replicas.open_all(parts.metadata.image, parts.metadata.removed_ids)
@@ -443,6 +453,15 @@ class Broker:
 
     # Stopping.
 
+    def hand_over(self, done: Callable[[], None]) -> None:
+        """Have others lead what is led here, while all are served; then call `done`, at once if
+        there are no others. What nobody can take over is kept no longer than a few seconds."""
+        leaving = self.joining.leaving if self.joining is not None else None
+        if leaving is None or not self.is_serving:
+            done()
+        else:
+            leaving.begin(done)
+
     def stop_serving(self) -> None:
         """Accept and read no more, and answer the fetches and group members that are parked."""
         was_serving, self.is_serving = self.is_serving, False
@@ -455,6 +474,8 @@ class Broker:
         for session in list(self.sessions.open):
             session.stop_reading()
         self.parts.fetches.complete_all()
+        if self._replication is not None:
+            self._replication.complete_all()
         self.parts.groups.stop()
         self.replicas.flush_all()
 
@@ -488,5 +509,5 @@ class Broker:
             # Their reports cannot be heard any more, and the marker would vouch for all data.
             self._world.die("a sync has failed, or did not end, while the broker stopped")
         if self._logs is not None:
-            self._logs.close_clean()
+            self._logs.close_clean(self._broker_epoch)
             logger.info("stopped cleanly", extra=fields(log_dir=self.config.log_dir))

@@ -31,6 +31,7 @@ from broker.controller.active import Limits
 from broker.controller.controller import Controller
 from broker.metadata.features import METADATA_LEVEL, METADATA_VERSION
 from broker.metadata.image import MetadataImage
+from broker.node.leaving import Leaving
 from broker.quorum.quorum import Quorum
 from broker.quorum.ready import RoleChange
 from broker.quorum.voters import ReplicaKey
@@ -106,6 +107,8 @@ class Joining:
         self.membership: MembershipDriver | None = None
         self.liveness: LivenessDriver | None = None
         """Of the controller, should this node have it; None for a broker that is alone."""
+        self.leaving: Leaving | None = None
+        """The way out again; None for a broker that is alone, which has nobody to hand over to."""
         self._told = told
         self._watcher: LeaderWatcher | None = None
 
@@ -177,9 +180,12 @@ class Joining:
             self._registration(), self._told, controller, liveness, self.peers, self._world
         )
 
+        leaving = self.leaving = Leaving(config.node_id, membership, driver, self._world)
+
         def role_changed(role: RoleChange) -> None:
             watcher.role(role)
             membership.role(role)
+            leaving.role(role)
 
         def image_moved(image: MetadataImage) -> None:
             liveness.moved(image)
@@ -205,6 +211,7 @@ class Joining:
                 )
             ],
             log_dirs=[self._me.directory_id],
+            previous_broker_epoch=self._own.logs.previous_broker_epoch,
         )
 
     def _link_ended(self, node_id: int, kind: LinkKind, end: End) -> None:

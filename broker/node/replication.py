@@ -61,6 +61,10 @@ class Replication:
         """Look after all that is led, from now on."""
         self._isr.start()
 
+    def complete_all(self) -> None:
+        """The broker stops: answer the followers whose fetches are parked."""
+        self._fetches.complete_all()
+
     def stop(self) -> None:
         """Follow and propose no more."""
         self._isr.stop()

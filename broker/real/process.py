@@ -41,6 +41,9 @@ EXIT_CLEAN = 0
 EXIT_FAILED = 1
 EXIT_SETTINGS = 2
 
+HAND_OVER_MS_MAX = 25_000
+"""How long a stop waits until others lead what this broker has led."""
+
 STOP_MS_MAX = 5_000
 """How long a stop waits for answers to leave; after that it is still clean for the data."""
 
@@ -165,6 +168,7 @@ async def run(config: BrokerConfig) -> int:
         gc.freeze()
         await stop.wait()
     status.state = PartState.STOPPING
+    await _hand_over(broker)
     await _stop(broker, clock)
     world.stop()
     await server.close()
@@ -202,6 +206,16 @@ async def _start_status(server: StatusServer, config: BrokerConfig) -> None:
         from broker.real.listening import taken_text
 
         raise PortTaken(taken_text("status", config.status_host, config.status_port)) from error
+
+
+async def _hand_over(broker: Broker) -> None:
+    """Let others lead what is led here, as long as that takes no longer than it may."""
+    is_done = asyncio.Event()
+    broker.hand_over(is_done.set)
+    try:
+        await asyncio.wait_for(is_done.wait(), HAND_OVER_MS_MAX / 1_000)
+    except TimeoutError:
+        logger.warning("stops without having handed over", extra=fields(waited_ms=HAND_OVER_MS_MAX))
 
 
 async def _stop(broker: Broker, clock: Clock) -> None:

@@ -8,10 +8,11 @@ What does not parse raises ValueError, for a half-read checkpoint would be a lie
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from uuid import UUID
 
-from protocol.types import TopicPartition, uuid_from_base64, uuid_to_base64
+from protocol.types import NO_BROKER_EPOCH, TopicPartition, uuid_from_base64, uuid_to_base64
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"
@@ -21,9 +22,22 @@ LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
-CLEAN_SHUTDOWN_TEXT = b'{"version":0,"brokerEpoch":-1}'
 
 _VERSION = "0"
+
+
+def encode_clean_stop(broker_epoch: int) -> bytes:
+    """The marker of a stop after which everything was on the disk, as Kafka writes it (KIP-966)."""
+    return b'{"version":0,"brokerEpoch":%d}' % broker_epoch
+
+
+def decode_clean_stop(data: bytes) -> int:
+    """Under which broker epoch the process was registered; -1 where it was not, or none is said."""
+    said = json.loads(data)
+    broker_epoch = said.get("brokerEpoch", NO_BROKER_EPOCH) if isinstance(said, dict) else None
+    if not isinstance(broker_epoch, int):
+        raise ValueError(f"no marker of a clean stop: {data!r}")
+    return broker_epoch
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:

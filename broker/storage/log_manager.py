@@ -8,6 +8,7 @@ known of the logs beside their own files stands in the checkpoints (`node_checkp
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from uuid import UUID
@@ -24,7 +25,7 @@ from broker.storage.identity import take_identity
 from broker.storage.log import Log
 from broker.storage.node_checkpoints import Checkpoint, NodeCheckpoints, Offsets
 from broker.storage.truncation import Cut, Truncation
-from protocol.types import TopicPartition, Uuid
+from protocol.types import NO_BROKER_EPOCH, TopicPartition, Uuid
 
 DELETE_SUFFIX = "-delete"
 LOCK_FILE = ".lock"
@@ -60,6 +61,8 @@ class LogManager:
         self.logs: dict[TopicPartition, Log] = {}
         """Never changed in place, for the loop reads it while the file thread adds and removes."""
         self.offline: dict[TopicPartition, str] = {}
+        self.previous_broker_epoch = NO_BROKER_EPOCH
+        """Under which the process before was registered, if its stop was clean."""
         self._disk = disk
         self._config = config
         self._folder = config.log_dir.rstrip("/") or "/"
@@ -346,10 +349,11 @@ class LogManager:
         job.commit()
         return True
 
-    def close_clean(self) -> None:
+    def close_clean(self, broker_epoch: int = NO_BROKER_EPOCH) -> None:
         """Flush everything, write the checkpoints and the clean-shutdown marker, unlock.
 
-        When the disk refuses, DiskError: there is no marker then, and the next start recovers.
+        The marker says that all is here that was written under `broker_epoch`. When the disk
+        refuses, DiskError: there is no marker then, and the next start recovers.
         """
         refused: DiskError | None = None
         unsynced: list[DiskFile] = []
@@ -371,7 +375,8 @@ class LogManager:
             raise refused
         if not self.offline:
             marker = f"{self._folder}/{checkpoint.CLEAN_SHUTDOWN}"
-            self._disk.replace(marker, checkpoint.CLEAN_SHUTDOWN_TEXT, is_durable=True)
+            text = checkpoint.encode_clean_stop(broker_epoch)
+            self._disk.replace(marker, text, is_durable=True)
         self.release()
 
     def release(self) -> None:
@@ -384,6 +389,9 @@ class LogManager:
         path = f"{self._folder}/{checkpoint.CLEAN_SHUTDOWN}"
         if not self._disk.exists(path):
             return False
+        # One that does not parse, of an older version, vouches for the logs, and for no epoch.
+        with suppress(ValueError):
+            self.previous_broker_epoch = checkpoint.decode_clean_stop(self._disk.read_all(path))
         self._disk.unlink(path)
         self._disk.sync_folder(self._folder)
         return True

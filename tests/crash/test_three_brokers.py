@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from pathlib import Path
 
@@ -117,9 +118,12 @@ def _read(cluster: ClusterProcesses, count: int, topic: str = "spread") -> set[b
     return set(values)
 
 
-def test_nothing_acknowledged_is_lost_while_leaders_die(tmp_path: Path) -> None:
-    """Three replicas, two of them in sync: an idempotent producer goes on over every death."""
-    partitions, kills = 6, 6
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda one: one.name)
+def test_nothing_acknowledged_is_lost_while_leaders_end(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    """Three replicas, two of them in sync: an idempotent producer goes on over every end."""
+    partitions, ends = 6, 6
     with ClusterProcesses(tmp_path) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
         topic = NewTopic("kept", partitions, 3, config={"min.insync.replicas": "2"})
@@ -143,31 +147,33 @@ def test_nothing_acknowledged_is_lost_while_leaders_die(tmp_path: Path) -> None:
                 "retry.backoff.ms": 50,
             }
         )
-        number = 0
-        for _ in range(kills):
-            end = time.monotonic() + 1.5
+        count = 0
+
+        def produce_for(duration_s: float) -> None:
+            nonlocal count
+            # While a broker is started nothing is written, so nothing could be acknowledged.
+            last[0] = time.monotonic()
+            end = last[0] + duration_s
             while time.monotonic() < end:
                 producer.produce(
-                    "kept", b"%d" % number, partition=number % partitions, on_delivery=delivered
+                    "kept", b"%d" % count, partition=count % partitions, on_delivery=delivered
                 )
-                number += 1
+                count += 1
                 producer.poll(0.002)
-            killed = cluster.wait_for_controller()
-            killed.kill9()
-            end = time.monotonic() + 2
-            while time.monotonic() < end:
-                producer.produce(
-                    "kept", b"%d" % number, partition=number % partitions, on_delivery=delivered
-                )
-                number += 1
-                producer.poll(0.002)
-            killed.start()
+
+        for _ in range(ends):
+            produce_for(1.5)
+            ended = cluster.wait_for_controller()
+            ended.send(number)
+            produce_for(2)
+            assert ended.wait() == (0 if number is signal.SIGTERM else -signal.SIGKILL)
+            ended.start()
             cluster.wait_until_ready()
         assert producer.flush(60) == 0
-        assert len(acknowledged) == number
-        values = _read(cluster, number, "kept")
-        assert values == {b"%d" % one for one in range(number)}
+        assert len(acknowledged) == count
+        values = _read(cluster, count, "kept")
+        assert values == {b"%d" % one for one in range(count)}
     tell(
-        f"three brokers, RF 3: {kills} controllers killed, {number} records acknowledged and read, "
-        f"lost 0, doubled 0; longest time without an acknowledgement {max(waits_ms):.0f} ms"
+        f"three brokers, RF 3: {ends} controllers ended by {number.name}, {count} records "
+        f"acknowledged and read, lost 0, doubled 0; longest time without an acknowledgement {max(waits_ms):.0f} ms"
     )

@@ -149,6 +149,18 @@ class BrokerProcess:
         """SIGKILL, and wait until it is gone."""
         self._end(signal.SIGKILL)
 
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal, and do not wait; `wait` does."""
+        assert self.process is not None, "the broker is not running"
+        self.process.send_signal(number)
+
+    def wait(self) -> int:
+        """Wait until the process has ended by itself; returns the exit code, negative a signal."""
+        assert self.process is not None, "the broker is not running"
+        code = self.process.wait(STOP_DEADLINE_S)
+        self.process = None
+        return code
+
     def freeze(self) -> None:
         """SIGSTOP, and wait until the loop stands still: from then on it answers nobody."""
         assert self.process is not None, "the broker is not running"

@@ -82,6 +82,10 @@ class Network:
         self._hosts[world] = host
         return world
 
+    def world_of(self, host: str) -> SimWorld:
+        """The life of the process that runs on a host."""
+        return self._lives[host]
+
     def kill(self, host: str) -> None:
         """The process ends; its kernel throws away its links."""
         for link in self._end_life(host):

@@ -24,6 +24,10 @@ END_MS_MAX = 120_000
 READY_MS_MAX = 60_000
 
 
+KINDS = ("kill", "power", "stop", "freeze", "lose", "cut", "heal", "heal", "full", "room")
+"""What may happen to a broker or its way to another."""
+
+
 class Life:
     """The cluster, its clients, and what becomes of them."""
 
@@ -89,10 +93,17 @@ class Life:
         if node.broker is None:
             node.start()
             return
+        if node.is_frozen:
+            node.thaw()
+            return
         hosts = [one.host for one in self.cluster.nodes]
-        match chance.choice(("kill", "power", "lose", "cut", "heal", "heal", "full", "room")):
+        match chance.choice(KINDS):
             case "kill":
                 node.kill()
+            case "stop" if not node.is_stopping:
+                node.stop()
+            case "freeze":
+                node.freeze()
             case "power":
                 node.cut_power(chance)
             case "lose":
@@ -110,6 +121,13 @@ class Life:
         self.cluster.network.heal()
         for node in self.cluster.nodes:
             node.disk.refuses = None
+            if node.is_frozen:
+                node.thaw()
+        # Whoever was about to stop comes back when it has.
+        self.cluster.run_until(
+            lambda: not any(node.is_stopping for node in self.cluster.nodes), END_MS_MAX, "stopped"
+        )
+        for node in self.cluster.nodes:
             if node.broker is None:
                 node.start()
 

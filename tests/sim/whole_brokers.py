@@ -11,10 +11,12 @@ from random import Random
 from typing import Any
 
 from broker.node.broker import Broker
+from broker.real.process import HAND_OVER_MS_MAX, STOP_MS_MAX
 from broker.sessions.reception import BROKER_LISTENER
 from broker.storage.errors import DiskError
 from tests.sim.disk import SimDisk
 from tests.sim.network import Mix, Network
+from tests.sim.world import SimWorld
 from tests.unit.storage.kit import broker_config
 
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
@@ -43,6 +45,7 @@ class WholeBroker:
         self.disk = SimDisk()
         self.broker: Broker | None = None
         self.is_ready = False
+        self.is_stopping = self.is_frozen = False
         self.configured = {
             str(one): {"host": f"n{one}", "port": BETWEEN_PORT} for one in ids if len(ids) > 1
         }
@@ -82,15 +85,69 @@ class WholeBroker:
 
     def kill(self) -> None:
         """The process ends; what it has written is in the page cache."""
+        self.ended()
+
+    def stop(self) -> None:
+        """SIGTERM: it hands over, answers what is under way, and ends. It may die before that."""
+        assert self.broker is not None
+        self.is_stopping = True
+        Stopping(self, self.broker, self._network.world_of(self.host)).begin()
+
+    def ended(self) -> None:
+        """The process is over."""
         self._network.kill(self.host)
         self.disk.locked.clear()
         self.broker = None
+        self.is_stopping = self.is_frozen = False
+
+    def freeze(self) -> None:
+        """SIGSTOP."""
+        self.is_frozen = True
+        self._network.freeze(self.host)
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        self.is_frozen = False
+        self._network.thaw(self.host)
 
     def cut_power(self, chance: Random) -> None:
         """The machine goes off, and forgets what it had not synced."""
         self._network.cut_power(self.host)
         self.disk.crash(chance)
         self.broker = None
+        self.is_stopping = self.is_frozen = False
+
+
+class Stopping:
+    """What `real/process` does when it is told to stop."""
+
+    def __init__(self, node: WholeBroker, broker: Broker, world: SimWorld) -> None:
+        self._node = node
+        self._broker = broker
+        self._world = world
+        self._is_handed_over = False
+        self._quiet_by_ms = 0
+
+    def begin(self) -> None:
+        self._world.later(HAND_OVER_MS_MAX, self._handed_over)
+        self._broker.hand_over(self._handed_over)
+
+    def _handed_over(self) -> None:
+        if not self._is_handed_over:
+            self._is_handed_over = True
+            self._broker.stop_serving()
+            self._quiet_by_ms = self._world.clock.monotonic_ms() + STOP_MS_MAX
+            self._end_when_quiet()
+
+    def _end_when_quiet(self) -> None:
+        if not self._broker.is_quiet and self._world.clock.monotonic_ms() < self._quiet_by_ms:
+            self._world.later(10, self._end_when_quiet)
+            return
+        try:
+            self._broker.close()
+        except DiskError as error:
+            assert error.is_full
+        self._node.ended()
 
 
 class WholeCluster:

@@ -13,6 +13,7 @@ from broker.cluster.membership import (
     RETRY_MS_MAX,
     RETRY_MS_MIN,
     STOP_HEARTBEAT_MS,
+    STOP_PATIENCE_MS,
     Ask,
     Effect,
     Fenced,
@@ -91,10 +92,25 @@ class Scene:
         assert asked is not None
         self.note(self.core.failed(asked.number, is_late, self.now_ms))
 
-    def replays(self, *, fenced: bool, epoch: int = EPOCH, stopping: int = 0) -> None:
+    def replays(
+        self, *, fenced: bool, epoch: int = EPOCH, stopping: int = 0, others: int = 2
+    ) -> None:
+        """`others` are in service besides; the first `stopping` of them are about to stop."""
         self.end_offset += 1
         own = BrokerImage(NODE, INCARNATION, epoch, {}, None, is_fenced=fenced)
-        self.note(self.core.replayed(self.end_offset, own, stopping, self.now_ms))
+        known = [
+            BrokerImage(
+                NODE + 1 + one,
+                INCARNATION,
+                1,
+                {},
+                None,
+                is_fenced=False,
+                is_stopping=one < stopping,
+            )
+            for one in range(others)
+        ]
+        self.note(self.core.replayed(self.end_offset, own, known, self.now_ms))
 
     @property
     def may_read(self) -> bool:
@@ -287,7 +303,7 @@ def test_a_later_registration_in_the_metadata_ends_it() -> None:
 
 def test_whoever_was_taken_out_ends() -> None:
     scene = in_service()
-    scene.note(scene.core.replayed(99, None, 0, scene.now_ms))
+    scene.note(scene.core.replayed(99, None, [], scene.now_ms))
     assert "taken out of the cluster" in scene.refusal
     scene = in_service()
     scene.note(scene.core.link_lost(CONTROLLER, scene.now_ms))
@@ -310,6 +326,59 @@ def test_it_stops_when_the_controller_lets_it() -> None:
     assert scene.told == [MayStop(), Fenced()]
     scene.beats(fenced=True, stop=True)
     assert scene.told == [MayStop(), Fenced()]
+
+
+def test_it_stops_at_once_when_nobody_could_take_over() -> None:
+    for others, stopping in ((0, 0), (2, 2)):
+        scene = in_service()
+        scene.replays(fenced=False, others=others, stopping=stopping)
+        if scene.is_asking():
+            scene.beats()
+        scene.note(scene.core.stop(scene.now_ms))
+        assert scene.told == [MayStop()]
+    scene = in_service()
+    scene.replays(fenced=False)
+    scene.note(scene.core.stop(scene.now_ms))
+    assert scene.told == []
+    scene.replays(fenced=False, others=0)
+    assert scene.told == [MayStop()], "the last of the others has gone meanwhile"
+
+
+def test_it_stops_without_a_controller_when_none_is_heard_of_for_long() -> None:
+    scene = in_service()
+    scene.replays(fenced=False)
+    began_ms = scene.now_ms
+    scene.note(scene.core.stop(scene.now_ms))
+    scene.fails()
+    while scene.told == []:
+        deadline_ms = scene.core.next_deadline_ms
+        assert deadline_ms is not None
+        scene.now_ms = max(deadline_ms, scene.now_ms)
+        scene.note(scene.core.tick(scene.now_ms))
+        if scene.is_asking():
+            scene.fails()
+    assert scene.told == [MayStop()]
+    assert scene.now_ms - began_ms == STOP_PATIENCE_MS
+    # Its heartbeats go on until it ends.
+    assert scene.core.next_deadline_ms is not None
+
+
+def test_an_answer_renews_the_patience_of_one_that_stops() -> None:
+    scene = in_service()
+    scene.replays(fenced=False)
+    scene.note(scene.core.stop(scene.now_ms))
+    for _ in range(2 * STOP_PATIENCE_MS // STOP_HEARTBEAT_MS):
+        scene.beats()
+        scene.passes(STOP_HEARTBEAT_MS)
+    assert scene.told == []
+
+
+def test_whoever_is_in_service_no_more_stops_at_once() -> None:
+    scene = in_service()
+    scene.replays(fenced=True)
+    scene.told.clear()
+    scene.note(scene.core.stop(scene.now_ms))
+    assert scene.told == [MayStop()]
 
 
 def test_others_say_at_once_that_they_have_heard_of_a_stop() -> None:

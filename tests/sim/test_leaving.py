@@ -1,0 +1,139 @@
+"""Brokers that are told to stop: others lead before they end, and nobody notices more than that."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.world import Address
+from protocol.client.fetch_core import IsolationLevel
+from protocol.types import NO_NODE
+from tests.sim.clients import Client, Produced, Read, topic_made
+from tests.sim.test_whole_brokers import is_in_service
+from tests.sim.whole_brokers import HOST_PORT, WholeBroker, WholeCluster
+
+TOPIC = "t"
+PARTITIONS = 3
+HANDED_OVER_MS = 600
+"""Within this a stop that others can take over from is through, its two heartbeats and an election
+of the quorum included."""
+
+PATIENCE_MS = 4_000
+"""Within this a broker ends that has nobody to hand over to."""
+
+
+def in_service(name: str, **settings: object) -> WholeCluster:
+    cluster = WholeCluster(name, 3, {"min.insync.replicas": 2, **settings})
+    for node in cluster.nodes:
+        node.start()
+    cluster.run_until(lambda: is_in_service(cluster), 5_000, "all in service")
+    return cluster
+
+
+def client_of(cluster: WholeCluster, host: str, script: object, partition: int = -1) -> Client:
+    """One that goes to the leader of a partition, or to whoever runs."""
+    brokers = {node.node_id: Address(node.host, HOST_PORT) for node in cluster.nodes}
+
+    def find() -> int:
+        led = leaders(cluster)
+        leader = led[partition] if partition >= 0 and led else NO_NODE
+        return leader if leader != NO_NODE else cluster.running[0].node_id
+
+    return Client(cluster.network, host, brokers, script, find)  # type: ignore[arg-type]
+
+
+def leaders(cluster: WholeCluster) -> list[int]:
+    images = [node.metadata.image for node in cluster.running if node.metadata is not None]
+    newest = max(images, key=lambda image: image.end_offset)
+    known = newest.topics.get(TOPIC)
+    return [one.leader for one in known.partitions] if known is not None else []
+
+
+def stopped(cluster: WholeCluster, node: WholeBroker, limit_ms: int) -> int:
+    """Stop a broker; returns how many ms that took."""
+    clock = cluster.network.timeline.clock
+    began_ms = clock.monotonic_ms()
+    node.stop()
+    cluster.run_until(lambda: node.broker is None, limit_ms, f"{node.host} has ended")
+    return clock.monotonic_ms() - began_ms
+
+
+@pytest.mark.parametrize("is_controller_first", [True, False])
+def test_a_rolling_restart_moves_all_leaderships_before_anybody_ends(
+    *, is_controller_first: bool
+) -> None:
+    cluster = in_service(f"rolling {is_controller_first}")
+    made = client_of(cluster, "m", topic_made(TOPIC, PARTITIONS, replication_factor=3))
+    cluster.run_until(lambda: made.is_done, 5_000, "the topic is made")
+    produced = Produced("p", TOPIC, 400)
+    writing = [
+        client_of(cluster, f"w{one}", produced.script(one), one) for one in range(PARTITIONS)
+    ]
+    reads = [Read(TOPIC, one, IsolationLevel.READ_UNCOMMITTED) for one in range(PARTITIONS)]
+    reading = [
+        client_of(cluster, f"r{one.partition}", one.script(), one.partition) for one in reads
+    ]
+    order = sorted(
+        cluster.nodes, key=lambda node: (node is cluster.active()) != is_controller_first
+    )
+    for node in order:
+        cluster.run_for(500)
+        assert stopped(cluster, node, HANDED_OVER_MS)
+        assert node.node_id not in leaders(cluster)
+        assert NO_NODE not in leaders(cluster), "each had somebody to go on with"
+        # Far from the two seconds that the quorum waits for a leader; a message may be late.
+        cluster.run_until(lambda: cluster.active() is not None, 600, "another has the controller")
+        node.start()
+        cluster.run_until(lambda: is_in_service(cluster), 20_000, "it is back")
+    cluster.run_until(lambda: all(one.is_done for one in writing), 60_000, "all has been written")
+    for one in reads:
+        one.is_to_end = True
+    cluster.run_until(lambda: all(one.is_done for one in reading), 20_000, "all has been read")
+    for one in reads:
+        assert [value for _, value in one.records] == produced.values[one.partition]
+
+
+def test_the_last_ones_end_though_nobody_takes_over() -> None:
+    cluster = in_service("all of them")
+    one, two, three = cluster.nodes
+    stopped(cluster, one, HANDED_OVER_MS)
+    stopped(cluster, two, PATIENCE_MS)
+    stopped(cluster, three, PATIENCE_MS)
+
+
+def test_a_broker_whose_others_are_dead_ends_when_it_has_waited() -> None:
+    cluster = in_service("dead others")
+    one, two, three = cluster.nodes
+    one.kill()
+    two.kill()
+    stopped(cluster, three, PATIENCE_MS)
+
+
+@pytest.mark.parametrize("are_together", [True, False])
+def test_what_was_only_written_counts_after_a_clean_stop_of_all(*, are_together: bool) -> None:
+    """With `flush.messages` at Kafka's own a replica is believed by the marker of its stop."""
+    cluster = in_service(f"interval {are_together}", **{"log.flush.interval.messages": 2**63 - 1})
+    made = client_of(cluster, "m", topic_made(TOPIC, PARTITIONS, replication_factor=3))
+    cluster.run_until(lambda: made.is_done, 5_000, "the topic is made")
+    produced = Produced("p", TOPIC, 20)
+    writing = [
+        client_of(cluster, f"w{one}", produced.script(one), one) for one in range(PARTITIONS)
+    ]
+    cluster.run_until(lambda: all(one.is_done for one in writing), 20_000, "all has been written")
+    for node in cluster.nodes:
+        node.stop()
+        if not are_together:
+            cluster.run_until(lambda node=node: node.broker is None, PATIENCE_MS, "it has ended")
+    cluster.run_until(lambda: not cluster.running, 2 * PATIENCE_MS, "all have ended")
+    for node in cluster.nodes:
+        node.start()
+    cluster.run_until(lambda: is_in_service(cluster), 20_000, "all are back")
+    cluster.run_until(lambda: NO_NODE not in leaders(cluster), 20_000, "all are led")
+    reads = [Read(TOPIC, one, IsolationLevel.READ_UNCOMMITTED) for one in range(PARTITIONS)]
+    for one in reads:
+        one.is_to_end = True
+    reading = [
+        client_of(cluster, f"r{one.partition}", one.script(), one.partition) for one in reads
+    ]
+    cluster.run_until(lambda: all(one.is_done for one in reading), 20_000, "all has been read")
+    for one in reads:
+        assert [value for _, value in one.records] == produced.values[one.partition]
