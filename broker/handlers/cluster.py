@@ -13,6 +13,7 @@ from broker.metadata.image import (
     OFFSETS_TOPIC,
     TRANSACTIONS_TOPIC,
     MetadataImage,
+    PartitionImage,
     TopicImage,
 )
 from broker.metadata.names import check_topic_name
@@ -294,6 +295,7 @@ def _describe_topic(topic: TopicImage, image: MetadataImage, call: Call) -> Meta
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=list(partition.replicas),
                 isr_nodes=list(partition.in_sync_replicas),
+                offline_replicas=offline_replicas(image, call.listener_name, partition),
             )
         )
     return described
@@ -307,6 +309,11 @@ def leader_refusal(image: MetadataImage, listener: str, leader: int) -> ErrorCod
     if listener not in broker.listeners:
         return ErrorCode.LISTENER_NOT_FOUND
     return ErrorCode.NONE
+
+
+def offline_replicas(image: MetadataImage, listener: str, partition: PartitionImage) -> list[int]:
+    """The replicas on brokers that clients of a listener cannot reach."""
+    return [one for one in partition.replicas if leader_refusal(image, listener, one)]
 
 
 def brokers_on(image: MetadataImage, listener: str) -> list[tuple[int, str, int, str | None]]:

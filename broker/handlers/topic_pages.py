@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.cluster.metadata import Metadata
-from broker.handlers.cluster import TOPIC_OPERATIONS, leader_refusal
+from broker.handlers.cluster import TOPIC_OPERATIONS, leader_refusal, offline_replicas
 from broker.metadata.image import MetadataImage, TopicImage
 from broker.metadata.names import check_topic_name
 from broker.sessions.call import Call
@@ -99,11 +99,7 @@ def _page(
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=list(partition.replicas),
                 isr_nodes=list(partition.in_sync_replicas),
-                offline_replicas=[
-                    node_id
-                    for node_id in partition.replicas
-                    if leader_refusal(image, listener, node_id)
-                ],
+                offline_replicas=offline_replicas(image, listener, partition),
             )
         )
     return page

@@ -175,5 +175,6 @@ def test_nothing_acknowledged_is_lost_while_leaders_end(
         assert values == {b"%d" % one for one in range(count)}
     tell(
         f"three brokers, RF 3: {ends} controllers ended by {number.name}, {count} records "
-        f"acknowledged and read, lost 0, doubled 0; longest time without an acknowledgement {max(waits_ms):.0f} ms"
+        "acknowledged and read, lost 0, doubled 0; longest time without an acknowledgement "
+        f"{max(waits_ms):.0f} ms"
     )

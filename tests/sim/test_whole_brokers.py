@@ -17,6 +17,7 @@ from protocol.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.harness.seed import seeded
 from tests.sim.clients import Client, batch_of, producer_of, topic_made, written
 from tests.sim.disk import SimDisk
@@ -263,3 +264,27 @@ def test_partitions_are_led_all_over_the_cluster_and_come_back_with_their_broker
     for partition, leader in leaders.items():
         times = 2 if leader == killed.node_id else 3
         assert writing.offsets[partition] == list(range(times))
+
+
+def test_replicas_of_a_dead_broker_are_told_to_be_offline_and_it_is_not_listed() -> None:
+    cluster = WholeCluster("offline")
+    for node in cluster.nodes:
+        node.start()
+    cluster.run_until(lambda: is_in_service(cluster), 3_000, "all in service")
+    answers: list[Any] = []
+
+    def told() -> Any:
+        answers.append((yield MetadataRequest(topics=[MetadataRequestTopic(name="t")])))
+
+    writing = Writing(cluster, "t")
+    made = writing.client(2, topic_made("t", 1, replication_factor=3))
+    cluster.run_until(lambda: made.is_done, 5_000, "the topic is made")
+    cluster.nodes[2].kill()
+    cluster.run_for(2_000)
+    asked = writing.client(1, told())
+    cluster.run_until(lambda: asked.is_done, 1_000, "an answer")
+    (answer,) = answers
+    assert [one.node_id for one in answer.brokers] == [1, 2]
+    (partition,) = answer.topics[0].partitions
+    assert sorted(partition.replica_nodes) == [1, 2, 3]
+    assert (sorted(partition.isr_nodes), partition.offline_replicas) == ([1, 2], [3])
