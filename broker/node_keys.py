@@ -21,6 +21,10 @@ class BrokerKeys(LimitKeys):
         "auto.create.topics.enable", Kind.BOOLEAN, True, is_dynamic=True,
         why="a topic named in a metadata request that consents is made on the spot",
     )  # fmt: skip
+    auto_leader_rebalance_enable: bool = setting(
+        "auto.leader.rebalance.enable", Kind.BOOLEAN, True, is_dynamic=True,
+        why="a broker that came back leads again what it is the first replica of, after a minute",
+    )  # fmt: skip
     connections_max_idle_ms: int = setting(
         "connections.max.idle.ms", Kind.LONG, 600_000, "ms", is_dynamic=True, low=1,
         why="a silent connection is closed, for its peer may be gone without a word",

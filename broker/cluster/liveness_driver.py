@@ -17,6 +17,7 @@ from broker.cluster.controller_driver import ControllerDriver
 from broker.cluster.lived_alarm import LivedAlarm
 from broker.cluster.probes import Probes
 from broker.controller.active import Waiter
+from broker.controller.elections import SETTLED_MS, GiveBack, to_give_back
 from broker.controller.liveness import Dead, Heartbeat, Liveness, Probe, Verdict
 from broker.controller.registration import Registration, Standing
 from broker.metadata.image import BrokerImage, MetadataImage
@@ -32,6 +33,9 @@ from protocol.messages.membership import (
 
 OWN_LINK = 0
 """By which the controller's own node is connected."""
+
+BALANCE_MS = 5_000
+"""How often the controller looks for leaderships that can be given back."""
 
 RETRY_MS = 250
 """Before a broker is fenced once more that the disk did not let be fenced."""
@@ -81,6 +85,8 @@ class LivenessDriver:
         """By link: whoever has said there who it is."""
         self._unburied: list[Dead] = []
         self._retry_ms: int | None = None
+        self._balance_ms = 0
+        """When leaderships are looked at next."""
         controller.keeper = self
 
     @property
@@ -98,6 +104,7 @@ class LivenessDriver:
         """Everybody in service has a full session, and is probed."""
         self._image = image
         liveness = self._liveness = Liveness(self._own_id)
+        self._balance_ms = self._alarm.now_ms + BALANCE_MS
         for probe in liveness.took_over(image, predecessor, self._alarm.now_ms):
             self._start(probe)
         self._arm()
@@ -210,7 +217,19 @@ class LivenessDriver:
             # Whoever has come back since is not dead.
             if not liveness.is_live(dead.node_id, now_ms):
                 self._bury(dead)
+        if self._balance_ms <= now_ms:
+            self._balance_ms = now_ms + BALANCE_MS
+            self._give_back(liveness, now_ms)
         self._arm()
+
+    def _give_back(self, liveness: Liveness, now_ms: int) -> None:
+        settled = frozenset(
+            node_id
+            for node_id in self._image.brokers
+            if liveness.unfenced_for_ms(node_id, now_ms) >= SETTLED_MS
+        )
+        if any(to_give_back(self._image, settled)):
+            self._controller.submit(GiveBack(settled), Waiter(_nothing, _nothing))
 
     def _bury(self, dead: Dead) -> None:
         def refused(error: ApiError) -> None:
@@ -223,7 +242,7 @@ class LivenessDriver:
     def _arm(self) -> None:
         if self._liveness is None:
             return
-        deadlines = (self._liveness.next_deadline_ms, self._retry_ms)
+        deadlines = (self._liveness.next_deadline_ms, self._retry_ms, self._balance_ms)
         self._alarm.set(min((one for one in deadlines if one is not None), default=None))
 
 
@@ -239,4 +258,4 @@ def _unheard(connection: Connection | None) -> ApiError:
 
 
 def _nothing(reply: Any) -> None:
-    """Whoever is fenced is not told."""
+    """Nobody waits for it."""

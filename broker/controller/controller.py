@@ -14,6 +14,7 @@ from broker.config import BrokerConfig
 from broker.controller.alter_partition import alter_partition
 from broker.controller.brokers import register_broker
 from broker.controller.config_changes import alter_fully, alter_incrementally
+from broker.controller.elections import GiveBack, elect_leaders, give_back
 from broker.controller.liveness import Dead, Heartbeat, bury, hear
 from broker.controller.outcome import (
     AllocateProducerIds,
@@ -31,6 +32,7 @@ from broker.controller.topics import (
 )
 from broker.metadata.image import METADATA_TOPIC_ID, MetadataImage
 from protocol.messages.configs import AlterConfigsRequest, IncrementalAlterConfigsRequest
+from protocol.messages.elections import ElectLeadersRequest
 from protocol.messages.membership import AlterPartitionRequest, UnregisterBrokerRequest
 from protocol.messages.producer_ids import AllocateProducerIdsRequest
 from protocol.messages.topics import (
@@ -47,6 +49,7 @@ FromBrokers = (
     | AlterPartitionRequest
     | AllocateProducerIdsRequest
     | RegisterBroker
+    | GiveBack
 )
 """What brokers cannot do without: no limit on orders holds it up. Each has a few under way."""
 
@@ -58,6 +61,7 @@ ControllerInput = (
     | IncrementalAlterConfigsRequest
     | AlterConfigsRequest
     | CreateOwnTopic
+    | ElectLeadersRequest
     | UnregisterBrokerRequest
     | AllocateProducerIds
 )
@@ -90,6 +94,8 @@ class Controller:
                 return alter_incrementally(order, image, self.config)
             case AlterConfigsRequest():
                 return alter_fully(order, image, self.config)
+            case ElectLeadersRequest():
+                return elect_leaders(order, image, self.config)
             case UnregisterBrokerRequest():
                 return unregister(order, image)
             case AllocateProducerIds():
@@ -109,6 +115,8 @@ class Controller:
                 return allocate_block(order, image)
             case RegisterBroker():
                 return register_broker(order, image)
+            case GiveBack():
+                return give_back(order, image, self.config)
 
     def _new_topic_id(self) -> Uuid:
         while True:

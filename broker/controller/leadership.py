@@ -35,15 +35,6 @@ from protocol.types import NO_NODE, Uuid
 
 Brokers = Mapping[int, BrokerImage]
 
-PREFERRED_UNFENCED_MS = 60_000
-"""A preferred leader gets its leadership back only when it has been up for this long."""
-
-PREFERRED_INTERVAL_MS = 60_000
-"""At least between two returns of one partition's leadership."""
-
-PREFERRED_LAG_MAX = 1_000
-"""Records by which a preferred leader may be behind: it must catch up before anything commits."""
-
 
 class Election(Enum):
     """Why a leader is looked for."""
@@ -246,29 +237,10 @@ def lowered_min_isr(
     return records
 
 
-@dataclass(frozen=True, slots=True)
-class Readiness:
-    """What is known of a partition's preferred leader, in lived ms and records."""
-
-    unfenced_for_ms: int
-    since_last_return_ms: int
-    lag: int
-
-
-def give_back(partition: PartitionImage, brokers: Brokers, ready: Readiness) -> bool:
-    """Whether leadership should return, without being asked to, to the first of the assignment.
-
-    Not to one that has just come up, is behind, or has been given it back a moment ago: each
-    return costs its clients a refusal, and a broker that comes and goes would cost them many.
-    """
+def returns(partition: PartitionImage, brokers: Brokers) -> bool:
+    """Whether leadership could go back to the first of the assignment, which is in sync."""
     preferred = elect(partition, brokers, Election.PREFERRED).leader
-    return (
-        preferred not in (NO_NODE, partition.leader)
-        and preferred == partition.replicas[0]
-        and ready.unfenced_for_ms >= PREFERRED_UNFENCED_MS
-        and ready.since_last_return_ms >= PREFERRED_INTERVAL_MS
-        and ready.lag <= PREFERRED_LAG_MAX
-    )
+    return preferred not in (NO_NODE, partition.leader) and preferred == partition.replicas[0]
 
 
 def elect_by_order(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from broker.metadata.image import MetadataImage
 from protocol.errors import ApiError, ErrorCode
 
 
@@ -32,24 +33,42 @@ def place(
     return placed
 
 
-def check_replication_factor(replication_factor: int, broker_ids: Sequence[int]) -> None:
-    """Refuse a number of replicas that there are no brokers for."""
-    if not 1 <= replication_factor <= len(broker_ids):
-        raise ApiError(
-            ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"replication factor {replication_factor}, but there are {len(broker_ids)} brokers",
-        )
+def candidates(replication_factor: int, image: MetadataImage) -> Sequence[int]:
+    """The brokers that new partitions are placed on: those in service, if they are enough, else all
+    that are registered, for one that restarts must not keep anybody from making a topic.
+
+    Raises INVALID_REPLICATION_FACTOR.
+    """
+    active = [one.node_id for one in image.brokers.values() if one.is_active]
+    if 1 <= replication_factor <= len(active):
+        return active
+    if 1 <= replication_factor <= len(image.brokers):
+        return list(image.brokers)
+    raise ApiError(
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        f"replication factor {replication_factor}, but there are {len(image.brokers)} brokers",
+    )
 
 
-def check_assignment(replicas: Sequence[int], broker_ids: Sequence[int]) -> None:
+def is_led_by_any(replicas: Sequence[int], image: MetadataImage) -> bool:
+    """Whether any of these replicas is on a broker in service, and can lead."""
+    return any(image.brokers[one].is_active for one in replicas)
+
+
+def check_assignment(replicas: Sequence[int], image: MetadataImage) -> None:
     """Refuse a list of replicas that a client has chosen by hand and that cannot be."""
     if not replicas or len(set(replicas)) != len(replicas):
         raise ApiError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"replicas {list(replicas)} are empty or repeated"
         )
-    unknown = sorted(set(replicas) - set(broker_ids))
+    unknown = sorted(set(replicas) - image.brokers.keys())
     if unknown:
         raise ApiError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"replicas {unknown} are no brokers of this cluster",
+        )
+    if not is_led_by_any(replicas, image):
+        raise ApiError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"none of the replicas {list(replicas)} is on a broker in service",
         )

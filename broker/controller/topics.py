@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from broker.config import PRODUCERS_CODEC, TOPIC_ROWS, BrokerConfig, check_topic_settings
 from broker.controller.outcome import CreateOwnTopic, Outcome
-from broker.controller.placement import check_assignment, check_replication_factor, place
+from broker.controller.placement import candidates, check_assignment, is_led_by_any, place
 from broker.metadata.configs import created_configs
 from broker.metadata.image import (
     INTERNAL_TOPICS,
@@ -101,11 +101,11 @@ class Creation:
     replicas: Sequence[Sequence[int]]
     settings: Mapping[str, str]
 
-    def records(self) -> list[MetadataRecord]:
+    def records(self, image: MetadataImage) -> list[MetadataRecord]:
         """Topic, partitions and settings, to be committed as one batch."""
         records: list[MetadataRecord] = [TopicRecord(name=self.name, topic_id=self.topic_id)]
         records.extend(
-            new_partition(self.topic_id, number, replicas)
+            new_partition(self.topic_id, number, replicas, image)
             for number, replicas in enumerate(self.replicas)
         )
         records.extend(
@@ -117,14 +117,18 @@ class Creation:
         return records
 
 
-def new_partition(topic_id: Uuid, number: int, replicas: Sequence[int]) -> PartitionRecord:
-    """The record of a partition that begins its life in sync, led by its first replica."""
+def new_partition(
+    topic_id: Uuid, number: int, replicas: Sequence[int], image: MetadataImage
+) -> PartitionRecord:
+    """The record of a partition that begins its life: led by the first of its replicas that is in
+    service, and those that are not join it later."""
+    in_sync = [one for one in replicas if image.brokers[one].is_active]
     return PartitionRecord(
         partition_id=number,
         topic_id=topic_id,
         replicas=list(replicas),
-        isr=list(replicas),
-        leader=replicas[0],
+        isr=in_sync,
+        leader=in_sync[0],
         leader_epoch=0,
         partition_epoch=0,
     )
@@ -153,7 +157,7 @@ def create_topics(
             )
             continue
         if not request.validate_only:
-            records.extend(creation.records())
+            records.extend(creation.records(image))
         results.append(
             CreatableTopicResult(
                 name=topic.name,
@@ -210,7 +214,7 @@ def create_own_topic(
         creation = _creation(topic, image, config, Budget.of(image, config), new_topic_id)
     except ApiError as error:
         return Outcome([], error.code)
-    return Outcome(creation.records(), ErrorCode.NONE)
+    return Outcome(creation.records(image), ErrorCode.NONE)
 
 
 def _creation(
@@ -274,9 +278,8 @@ def _replicas(
 ) -> Sequence[Sequence[int]]:
     """Where the partitions go; the numbers come from the wire, so they are counted and taken from
     the budget before anything is laid out."""
-    broker_ids = live_brokers(image)
     if topic.assignments:
-        replicas = _chosen_replicas(topic, broker_ids)
+        replicas = _chosen_replicas(topic, image)
         budget.take(1, len(replicas))
         return replicas
     count = topic.num_partitions if topic.num_partitions != -1 else config.num_partitions
@@ -285,12 +288,25 @@ def _replicas(
     factor = topic.replication_factor
     if factor == -1:
         factor = config.default_replication_factor
-    check_replication_factor(factor, broker_ids)
+    broker_ids = candidates(factor, image)
     budget.take(1, count)
-    return place(broker_ids, count, factor, image.partition_count)
+    return _placed(broker_ids, count, factor, image)
 
 
-def _chosen_replicas(topic: CreatableTopic, broker_ids: Sequence[int]) -> list[list[int]]:
+def _placed(
+    broker_ids: Sequence[int], count: int, factor: int, image: MetadataImage
+) -> list[list[int]]:
+    replicas = place(broker_ids, count, factor, image.partition_count)
+    for one in replicas:
+        if not is_led_by_any(one, image):
+            raise ApiError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"replication factor {factor} needs brokers {one}, none of which is in service",
+            )
+    return replicas
+
+
+def _chosen_replicas(topic: CreatableTopic, image: MetadataImage) -> list[list[int]]:
     if topic.num_partitions != -1 or topic.replication_factor != -1:
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
@@ -303,17 +319,12 @@ def _chosen_replicas(topic: CreatableTopic, broker_ids: Sequence[int]) -> list[l
         )
     replicas = [chosen[number] for number in range(len(chosen))]
     for one in replicas:
-        check_assignment(one, broker_ids)
+        check_assignment(one, image)
     if len({len(one) for one in replicas}) != 1:
         raise ApiError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions differ in their number of replicas"
         )
     return replicas
-
-
-def live_brokers(image: MetadataImage) -> list[int]:
-    """The brokers that may get partitions."""
-    return [broker.node_id for broker in image.brokers.values() if not broker.is_fenced]
 
 
 def delete_topics(
@@ -421,12 +432,11 @@ def _growth(
             f"{topic.count} would not be an increase.",
         )
     added = topic.count - old_count
-    broker_ids = live_brokers(image)
     factor = len(known.partitions[0].replicas)
     if topic.assignments is None:
-        check_replication_factor(factor, broker_ids)
+        broker_ids = candidates(factor, image)
         budget.take(0, added)
-        replicas = place(broker_ids, added, factor, image.partition_count)
+        replicas = _placed(broker_ids, added, factor, image)
     else:
         replicas = [list(one.broker_ids) for one in topic.assignments]
         if len(replicas) != added or any(len(one) != factor for one in replicas):
@@ -435,10 +445,10 @@ def _growth(
                 f"{added} partitions of {factor} replicas are to be assigned",
             )
         for one in replicas:
-            check_assignment(one, broker_ids)
+            check_assignment(one, image)
         budget.take(0, added)
     return [
-        new_partition(known.topic_id, old_count + number, one)
+        new_partition(known.topic_id, old_count + number, one, image)
         for number, one in enumerate(replicas)
     ]
 

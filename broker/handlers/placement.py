@@ -1,19 +1,18 @@
 """Where replicas are and who leads them: log folders, elections, reassignments.
 
-Floor: handlers. One node with one folder has nothing to move and nobody else to elect, so all of
-this is answered from the image at once, with the codes a cluster would give in the same place.
+Floor: handlers. A node has one folder, and replicas stay where they were placed, so all but
+elections is answered from the image at once, with the codes that Kafka gives in the same place.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 from broker.cluster.metadata import Metadata
 from broker.config import InForce
+from broker.controller.elections import PREFERRED, UNCLEAN
 from broker.controller.placement import check_assignment
-from broker.controller.topics import live_brokers
 from broker.metadata.image import MetadataImage, PartitionImage
 from broker.replicas.replicas import Replicas
 from broker.sessions.call import Call
@@ -25,11 +24,9 @@ from protocol.messages.elections import (
     ElectLeadersResponse,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
-    PartitionResult,
     ReassignablePartition,
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
-    ReplicaElectionResult,
 )
 from protocol.messages.log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -42,9 +39,7 @@ from protocol.messages.log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from protocol.types import NO_NODE, TopicPartition
 
-PREFERRED, UNCLEAN = 0, 1
 UNKNOWN_BYTES = -1
 
 
@@ -116,34 +111,22 @@ class PlacementHandlers:
                     )
         return AlterReplicaLogDirsResponse(results=list(results.values()))
 
-    def elect_leaders(self, call: Call, request: ElectLeadersRequest) -> ElectLeadersResponse:
-        """The only replica leads already; where the disk keeps it from that, nobody else can."""
-        image = self._metadata.image
+    def elect_leaders(self, call: Call, request: ElectLeadersRequest) -> None:
+        """ElectLeaders: an order for the controller, answered when who is elected leads."""
         if request.election_type not in (PREFERRED, UNCLEAN):
             raise ApiError(
                 ErrorCode.INVALID_REQUEST, f"election type {request.election_type} is not known"
             )
-        results: dict[str, ReplicaElectionResult] = {}
-        for topic_partition in _named_or_all(image, request):
-            topic, index = topic_partition.topic, topic_partition.partition
-            try:
-                _elect(_partition(image, topic, index), request.election_type)
-            except ApiError as error:
-                if request.topic_partitions is None and error.code is ErrorCode.ELECTION_NOT_NEEDED:
-                    # Who asks for all wants to hear of those that needed one.
-                    continue
-                result = results.setdefault(topic, ReplicaElectionResult(topic=topic))
-                result.partition_result.append(
-                    PartitionResult(
-                        partition_id=index, error_code=error.code, error_message=error.message
-                    )
-                )
-        return ElectLeadersResponse(replica_election_results=list(results.values()))
+
+        def refused(error: ApiError) -> None:
+            call.answer(ElectLeadersResponse(error_code=ErrorCode.REQUEST_TIMED_OUT))
+
+        self._metadata.submit(request, call.answer, refused, call.session.peer_host)
 
     def alter_partition_reassignments(
         self, call: Call, request: AlterPartitionReassignmentsRequest
     ) -> AlterPartitionReassignmentsResponse:
-        """A partition may be assigned to where it is; there is no other broker to move it to."""
+        """A partition may be assigned to where it is; to move one is not built yet, and refused."""
         image = self._metadata.image
         response = AlterPartitionReassignmentsResponse()
         for topic in request.topics:
@@ -181,33 +164,16 @@ def _partition(image: MetadataImage, topic: str, index: int) -> PartitionImage:
     return known.partitions[index]
 
 
-def _named_or_all(image: MetadataImage, request: ElectLeadersRequest) -> Iterator[TopicPartition]:
-    if request.topic_partitions is None:
-        for topic in image.topics.values():
-            for index in range(len(topic.partitions)):
-                yield TopicPartition(topic.name, index)
-        return
-    for asked in request.topic_partitions:
-        for index in asked.partitions:
-            yield TopicPartition(asked.topic, index)
-
-
-def _elect(partition: PartitionImage, election_type: int) -> None:
-    """Refuse, for one reason or another: with one replica there is never anything to do."""
-    if partition.leader == NO_NODE:
-        code = (
-            ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
-            if election_type == PREFERRED
-            else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
-        )
-        raise ApiError(code, f"broker {partition.replicas[0]} is not available")
-    raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, "the replica that should lead does")
-
-
 def _reassign(image: MetadataImage, topic: str, asked: ReassignablePartition) -> None:
-    _partition(image, topic, asked.partition_index)
+    partition = _partition(image, topic, asked.partition_index)
     if asked.replicas is None:
         raise ApiError(
             ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "there is no reassignment to be cancelled"
         )
-    check_assignment(asked.replicas, live_brokers(image))
+    check_assignment(asked.replicas, image)
+    if tuple(asked.replicas) != partition.replicas:
+        raise ApiError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"{topic}-{asked.partition_index} lies on {list(partition.replicas)}, and this version "
+            "moves no replicas yet",
+        )

@@ -32,6 +32,7 @@ PASSED_ON: Mapping[int, ApiKey] = MappingProxyType(
             ApiKey.CREATE_PARTITIONS,
             ApiKey.ALTER_CONFIGS,
             ApiKey.INCREMENTAL_ALTER_CONFIGS,
+            ApiKey.ELECT_LEADERS,
         )
     }
 )

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from broker.cluster.liveness_driver import BALANCE_MS
+from broker.controller.elections import PREFERRED, SETTLED_MS
 from broker.metadata.records import BROKER_RESOURCE
 from broker.node.broker import Broker
 from broker.world import Address
@@ -17,6 +19,7 @@ from protocol.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from protocol.messages.elections import ElectLeadersRequest, TopicPartitions
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.harness.seed import seeded
 from tests.sim.clients import Client, batch_of, producer_of, topic_made, written
@@ -288,3 +291,77 @@ def test_replicas_of_a_dead_broker_are_told_to_be_offline_and_it_is_not_listed()
     (partition,) = answer.topics[0].partitions
     assert sorted(partition.replica_nodes) == [1, 2, 3]
     assert (sorted(partition.isr_nodes), partition.offline_replicas) == ([1, 2], [3])
+
+
+def test_a_topic_is_made_while_a_broker_restarts_and_that_one_joins_and_leads_later() -> None:
+    """It is placed on all that are registered; what it should lead comes back to it by itself."""
+    cluster = WholeCluster("restarting")
+    for node in cluster.nodes:
+        node.start()
+    cluster.run_until(lambda: is_in_service(cluster), 3_000, "all in service")
+    away = cluster.nodes[2]
+    away.kill()
+    cluster.run_for(2_000)
+    writing = Writing(cluster, "t")
+    made = writing.client(1, topic_made("t", 3, replication_factor=3))
+    cluster.run_until(lambda: made.is_done, 5_000, "the topic is made")
+    cluster.run_for(500)
+    partitions = cluster.nodes[0].metadata.image.topics["t"].partitions
+    assert {one.replicas[0] for one in partitions} == {1, 2, 3}
+    assert [sorted(one.in_sync_replicas) for one in partitions] == [[1, 2]] * 3
+    clients = [writing.write(*one) for one in writing.leaders().items()]
+    cluster.run_until(lambda: all(one.is_done for one in clients), 5_000, "all is written")
+    away.start()
+    cluster.run_until(lambda: is_in_service(cluster), 15_000, "it is back")
+
+    def is_in_sync() -> bool:
+        topic = cluster.nodes[0].metadata.image.topics["t"]
+        return all(len(one.in_sync_replicas) == 3 for one in topic.partitions)
+
+    cluster.run_until(is_in_sync, 5_000, "it is in sync")
+    assert 3 not in writing.leaders().values()
+    cluster.run_for(SETTLED_MS - 1_000)
+    assert 3 not in writing.leaders().values(), "it has not settled yet"
+    cluster.run_for(2 * BALANCE_MS)
+    assert set(writing.leaders().values()) == {1, 2, 3}
+
+
+def test_elections_are_ordered_at_any_broker() -> None:
+    cluster = WholeCluster("elected")
+    for node in cluster.nodes:
+        node.start()
+    cluster.run_until(lambda: is_in_service(cluster), 3_000, "all in service")
+    writing = Writing(cluster, "t")
+    made = writing.client(1, topic_made("t", 3, replication_factor=3))
+    cluster.run_until(lambda: made.is_done, 5_000, "the topic is made")
+    cluster.run_for(500)
+    back = cluster.nodes[2]
+    back.kill()
+    cluster.run_for(2_000)
+    back.start()
+    cluster.run_until(lambda: is_in_service(cluster), 15_000, "it is back")
+    cluster.run_for(2_000)
+    assert 3 not in writing.leaders().values()
+    codes: list[dict[int, int]] = []
+
+    def ordered() -> Any:
+        answer = yield ElectLeadersRequest(
+            election_type=PREFERRED,
+            topic_partitions=[TopicPartitions(topic="t", partitions=[0, 1, 2, 3])],
+        )
+        (topic,) = answer.replica_election_results
+        codes.append({one.partition_id: one.error_code for one in topic.partition_result})
+
+    others = [node for node in cluster.nodes if node is not cluster.active()]
+    asked = writing.client(others[0].node_id, ordered())
+    cluster.run_until(lambda: asked.is_done, 2_000, "an answer")
+    assert sorted(codes[0].values()) == sorted(
+        [
+            ErrorCode.NONE,
+            ErrorCode.ELECTION_NOT_NEEDED,
+            ErrorCode.ELECTION_NOT_NEEDED,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ]
+    )
+    cluster.run_for(200)
+    assert set(writing.leaders().values()) == {1, 2, 3}

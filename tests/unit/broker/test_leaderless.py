@@ -128,7 +128,11 @@ def test_a_leader_without_the_clients_listener_is_no_address_page_by_page(rig: R
 def test_nobody_can_be_elected_where_the_only_replica_is_away(
     rig: Rig, version: int, election_type: int, code: ErrorCode
 ) -> None:
-    take_leader(rig, 1)
+    topic_id = rig.broker.parts.metadata.image.topics["logs"].topic_id
+    away = PartitionChangeRecord(
+        partition_id=1, topic_id=topic_id, replicas=[9], isr=[9], leader=NO_NODE
+    )
+    replay(rig, away)
     named = [TopicPartitions(topic="logs", partitions=[0, 1])]
 
     def elect(asked: list[TopicPartitions] | None) -> dict[int, int]:

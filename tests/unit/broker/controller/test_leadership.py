@@ -5,19 +5,15 @@ from dataclasses import replace
 import pytest
 
 from broker.controller.leadership import (
-    PREFERRED_INTERVAL_MS,
-    PREFERRED_LAG_MAX,
-    PREFERRED_UNFENCED_MS,
     Elected,
     Election,
-    Readiness,
     Wanted,
     change,
     differs,
     elect,
     elect_by_order,
-    give_back,
     lowered_min_isr,
+    returns,
 )
 from broker.metadata.image import PartitionImage
 from broker.metadata.records import RECOVERED, RECOVERING, PartitionChangeRecord
@@ -167,26 +163,13 @@ def test_a_change_of_nothing_differs_in_nothing() -> None:
     assert differs(before, change(TOPIC_ID, 0, before, Wanted((ONE,)), brokers(*NODES), 2))
 
 
-READY = Readiness(PREFERRED_UNFENCED_MS, PREFERRED_INTERVAL_MS, PREFERRED_LAG_MAX)
-
-
-def test_leadership_returns_to_the_preferred_leader_when_it_is_ready() -> None:
-    one = partition(leader=TWO)
-    assert give_back(one, brokers(*NODES), READY)
-    for not_ready in (
-        replace(READY, unfenced_for_ms=PREFERRED_UNFENCED_MS - 1),
-        replace(READY, since_last_return_ms=PREFERRED_INTERVAL_MS - 1),
-        replace(READY, lag=PREFERRED_LAG_MAX + 1),
-    ):
-        assert not give_back(one, brokers(*NODES), not_ready)
-
-
-def test_leadership_does_not_return_to_who_leads_or_may_not() -> None:
-    assert not give_back(partition(leader=ONE), brokers(*NODES), READY)
-    assert not give_back(partition(leader=TWO), brokers(TWO, THREE), READY)
-    assert not give_back(partition(isr=(TWO, THREE), leader=TWO), brokers(*NODES), READY)
+def test_leadership_can_return_to_the_first_of_the_assignment_alone() -> None:
+    assert returns(partition(leader=TWO), brokers(*NODES))
+    assert not returns(partition(leader=ONE), brokers(*NODES))
+    assert not returns(partition(leader=TWO), brokers(TWO, THREE))
+    assert not returns(partition(isr=(TWO, THREE), leader=TWO), brokers(*NODES))
     offline = partition(isr=(), elr=(TWO,), leader=NO_NODE)
-    assert not give_back(offline, brokers(*NODES), READY)
+    assert not returns(offline, brokers(*NODES))
 
 
 def test_a_person_gets_the_preferred_leader_at_once_in_a_new_epoch() -> None:

@@ -1,0 +1,124 @@
+"""Leaders elected by order: of a person (ElectLeaders, KIP-460), or by the controller itself, which
+gives leaderships back to the replicas that come first in their assignments.
+
+Floor: controller. Pure. Without the latter one restart after the other would leave all leaderships
+on whoever was restarted first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from broker.config import BrokerConfig
+from broker.controller.leadership import (
+    Election,
+    Wanted,
+    change,
+    elect_by_order,
+    may_lead,
+    min_in_sync_replicas,
+    partitions_of,
+    returns,
+)
+from broker.controller.outcome import Outcome
+from broker.metadata.image import MetadataImage, TopicImage
+from broker.metadata.records import MetadataRecord
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.elections import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+from protocol.types import NO_NODE, TopicPartition
+
+PREFERRED, UNCLEAN = 0, 1
+"""Kafka's numbers of election types."""
+
+SETTLED_MS = 60_000
+"""A broker is settled that has been in service for so long: one that comes and goes would cost its
+clients a refusal each time."""
+
+RETURNED_MAX = 1_000
+"""Leaderships that are given back in one batch; the rest follows with the next look."""
+
+
+@dataclass(frozen=True, slots=True)
+class GiveBack:
+    """The controller's own order: leaderships return to preferred replicas on `settled` nodes."""
+
+    settled: frozenset[int]
+
+
+def give_back(order: GiveBack, image: MetadataImage, config: BrokerConfig) -> Outcome[None]:
+    """Let preferred replicas lead again that are in sync on nodes that have settled."""
+    records: list[MetadataRecord] = []
+    if not config.auto_leader_rebalance_enable:
+        return Outcome(records, None)
+    for topic, number in to_give_back(image, order.settled):
+        partition = topic.partitions[number]
+        min_isr = min_in_sync_replicas(topic, image, config)
+        wanted = Wanted(election=Election.PREFERRED)
+        records.append(change(topic.topic_id, number, partition, wanted, image.brokers, min_isr))
+        if len(records) == RETURNED_MAX:
+            break
+    return Outcome(records, None)
+
+
+def to_give_back(image: MetadataImage, settled: frozenset[int]) -> Iterator[tuple[TopicImage, int]]:
+    """The partitions whose leadership would return, each by its topic and number."""
+    for topic, number, partition in partitions_of(image):
+        if partition.replicas[0] in settled and returns(partition, image.brokers):
+            yield topic, number
+
+
+def elect_leaders(
+    request: ElectLeadersRequest, image: MetadataImage, config: BrokerConfig
+) -> Outcome[ElectLeadersResponse]:
+    """ElectLeaders: each partition for itself; who asks for all hears of those that needed it."""
+    records: list[MetadataRecord] = []
+    results: dict[str, ReplicaElectionResult] = {}
+    for wanted in dict.fromkeys(_named_or_all(request, image)):
+        code, text = ErrorCode.NONE, None
+        try:
+            records.append(_elected(wanted, request.election_type, image, config))
+        except ApiError as error:
+            code, text = error.code, error.message
+            if request.topic_partitions is None and code is ErrorCode.ELECTION_NOT_NEEDED:
+                continue
+        result = results.setdefault(wanted.topic, ReplicaElectionResult(topic=wanted.topic))
+        result.partition_result.append(
+            PartitionResult(partition_id=wanted.partition, error_code=code, error_message=text)
+        )
+    response = ElectLeadersResponse(replica_election_results=list(results.values()))
+    return Outcome(records, response)
+
+
+def _named_or_all(request: ElectLeadersRequest, image: MetadataImage) -> Iterator[TopicPartition]:
+    if request.topic_partitions is None:
+        for topic, number, _ in partitions_of(image):
+            yield TopicPartition(topic.name, number)
+        return
+    for asked in request.topic_partitions:
+        for number in asked.partitions:
+            yield TopicPartition(asked.topic, number)
+
+
+def _elected(
+    wanted: TopicPartition, election_type: int, image: MetadataImage, config: BrokerConfig
+) -> MetadataRecord:
+    topic = image.topics.get(wanted.topic)
+    if topic is None or not 0 <= wanted.partition < len(topic.partitions):
+        raise ApiError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"there is no {wanted.topic}-{wanted.partition}",
+        )
+    min_isr = min_in_sync_replicas(topic, image, config)
+    if election_type == PREFERRED:
+        return elect_by_order(topic, wanted.partition, image, Election.PREFERRED, min_isr)
+    # Nobody who may lead cleanly is left: as in Kafka the first that is alive.
+    partition = topic.partitions[wanted.partition]
+    able = [one for one in partition.replicas if may_lead(partition, one, image.brokers)]
+    chosen = able[0] if able else NO_NODE
+    return elect_by_order(topic, wanted.partition, image, Election.UNCLEAN, min_isr, chosen)
