@@ -32,6 +32,9 @@ from broker.topic_keys import LOG_APPEND_TIME as LOG_APPEND_TIME
 from broker.topic_keys import PRODUCERS_CODEC as PRODUCERS_CODEC
 from broker.topic_keys import LogConfig as LogConfig
 
+BROKER_LISTENER = "BROKER"
+"""Where brokers come in among themselves; clients and the mill's parts come in by the others."""
+
 FAULT_COUNT_MAX = 20
 """So many wrong settings are named; a client may send thousands."""
 
@@ -78,7 +81,7 @@ class BrokerConfig(BrokerKeys):
         given = {key: parse(BROKER_ROWS[key][1], value) for key, value in settings.items()}
         try:
             status = raw.get("status") or {}
-            return cls(
+            config = cls(
                 part=raw["part"],
                 node_id=int(raw["node_id"]),
                 cluster_id=raw["cluster_id"],
@@ -95,6 +98,9 @@ class BrokerConfig(BrokerKeys):
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ConfigError([("settings", repr(error), "a complete broker object")]) from error
+        if config.voters:
+            _check_voters(config)
+        return config
 
     @property
     def configured_ids(self) -> tuple[int, ...]:
@@ -133,6 +139,16 @@ class InForce:
 
     def __init__(self, config: BrokerConfig) -> None:
         self.config = config
+
+
+def _check_voters(config: BrokerConfig) -> None:
+    """One of several is named among them, and has a listener at which the others find it."""
+    if config.node_id not in config.voters:
+        named = ", ".join(map(str, sorted(config.voters)))
+        raise ConfigError([("voters", named, f"this broker, {config.node_id}, among them")])
+    if BROKER_LISTENER not in config.listeners:
+        names = ", ".join(sorted(config.listeners))
+        raise ConfigError([("listeners", names, f"{BROKER_LISTENER} as well, for other brokers")])
 
 
 def _attributes(values: Mapping[str, Value]) -> dict[str, Any]:

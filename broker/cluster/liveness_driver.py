@@ -16,13 +16,13 @@ from typing import Any, Protocol
 from broker.cluster.controller_driver import ControllerDriver
 from broker.cluster.lived_alarm import LivedAlarm
 from broker.cluster.probes import Probes
+from broker.config import BROKER_LISTENER
 from broker.controller.active import Waiter
 from broker.controller.elections import SETTLED_MS, GiveBack, to_give_back
 from broker.controller.liveness import Dead, Heartbeat, Liveness, Probe, Verdict
 from broker.controller.registration import Registration, Standing
 from broker.metadata.image import BrokerImage, MetadataImage
 from broker.quorum.voters import ReplicaKey
-from broker.sessions.reception import BROKER_LISTENER
 from broker.world import Address, World
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.membership import (

@@ -13,7 +13,7 @@ from itertools import islice
 from random import Random
 
 from broker.alarm import Alarm
-from broker.config import InForce
+from broker.config import BROKER_LISTENER, InForce
 from broker.fetch.reading import Reading, ReadingPorts
 from broker.metrics.metrics import Metrics
 from broker.purgatory import Parked, Purgatory
@@ -21,7 +21,6 @@ from broker.replicas.replica import READ_COMMITTED, READ_UNCOMMITTED, Replica
 from broker.replicas.replicas import Replicas
 from broker.replication.fetch_session import FetchSession, FetchSessions
 from broker.sessions.call import Call
-from broker.sessions.reception import BROKER_LISTENER
 from broker.world import Clock
 from protocol.errors import ApiError, WireError
 from protocol.messages.api import ApiKey

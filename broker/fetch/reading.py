@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from broker.config import InForce
+from broker.config import BROKER_LISTENER, InForce
 from broker.metrics.metrics import Metrics
 from broker.replicas.replica import READ_COMMITTED, Replica
 from broker.replicas.replicas import Replicas
@@ -20,7 +20,6 @@ from broker.replication.fetch_session import (
     FetchSessions,
 )
 from broker.sessions.call import Call
-from broker.sessions.reception import BROKER_LISTENER
 from broker.storage.errors import CorruptionError, DiskError
 from broker.storage.log import Log
 from broker.storage.outcomes import LogRead

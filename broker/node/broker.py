@@ -17,7 +17,7 @@ from broker.cluster.metadata import Metadata
 from broker.cluster.metadata_log import Hands, MetadataLog
 from broker.cluster.snapshotter import SNAPSHOT_BYTES
 from broker.commitments import Waits
-from broker.config import BrokerConfig, InForce, LogConfig
+from broker.config import BROKER_LISTENER, BrokerConfig, InForce, LogConfig
 from broker.controller.controller import Controller
 from broker.controller.outcome import RegisterBroker
 from broker.fetch.fetches import Fetches
@@ -49,7 +49,7 @@ from broker.replicas.replica import Replica
 from broker.replicas.replicas import Alone, Replicas
 from broker.replication.follower_session import Fetcher
 from broker.sessions.dispatch import Dispatcher, Handler
-from broker.sessions.reception import BROKER_LISTENER, NoShortWay, Reception, ShortWay
+from broker.sessions.reception import NoShortWay, Reception, ShortWay
 from broker.sessions.session import Session
 from broker.sessions.sessions import Sessions
 from broker.settings import LONG_MAX

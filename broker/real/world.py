@@ -13,13 +13,12 @@ from random import Random
 from time import perf_counter_ns
 from typing import NoReturn
 
-from broker.config import Listener
+from broker.config import BROKER_LISTENER, Listener
 from broker.real.dialling import SILENCE_MS_MAX, DialledLink
 from broker.real.listening import SocketListening
 from broker.real.names import Names
 from broker.real.warmer import Warmer
 from broker.real.workers import Worker
-from broker.sessions.reception import BROKER_LISTENER
 from broker.world import Address, Cancel, Receiver, Soon
 
 

@@ -11,14 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from broker.budget import TurnBudget
-from broker.config import InForce
+from broker.config import BROKER_LISTENER, InForce
 from broker.metrics.warnings import Warnings
 from broker.sessions.call import Asking
 from broker.sessions.pipeline import Slot
 from broker.world import Clock, Soon
-
-BROKER_LISTENER = "BROKER"
-"""Where brokers come in among themselves; clients and the mill's parts come in by the others."""
 
 
 class Lane(Protocol):

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Protocol
 
-from broker.config import BrokerConfig, InForce
-from broker.sessions.reception import BROKER_LISTENER, Counted
+from broker.config import BROKER_LISTENER, BrokerConfig, InForce
+from broker.sessions.reception import Counted
 
 SHRINK_AFTER_MS = 5_000
 """A connection silent for so long gives its read buffer back."""

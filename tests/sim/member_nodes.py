@@ -15,13 +15,13 @@ from broker.cluster.liveness_driver import LivenessDriver
 from broker.cluster.membership_driver import MembershipDriver
 from broker.cluster.messenger import LinkMessenger
 from broker.cluster.probes import Probes
+from broker.config import BROKER_LISTENER
 from broker.interbroker.membership import membership_handlers
 from broker.interbroker.partitions import partition_handlers
 from broker.metadata.image import MetadataImage
 from broker.quorum.ready import RoleChange
 from broker.sessions.dispatch import Handler
 from broker.sessions.peers import LinkKind, Peers
-from broker.sessions.reception import BROKER_LISTENER
 from broker.world import End
 from protocol.messages.api import ApiKey
 from protocol.messages.membership import (

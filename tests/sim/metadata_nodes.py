@@ -21,7 +21,7 @@ from broker.cluster.metadata import Metadata
 from broker.cluster.metadata_log import Hands, MetadataLog
 from broker.cluster.quorum_driver import QuorumDriver
 from broker.cluster.snapshotter import SnapshotLimits, Snapshotter
-from broker.config import InForce, Listener, LogConfig
+from broker.config import BROKER_LISTENER, InForce, Listener, LogConfig
 from broker.controller.active import Limits
 from broker.controller.controller import Controller
 from broker.controller.outcome import AllocateProducerIds
@@ -39,7 +39,7 @@ from broker.quorum.ready import RoleChange, Won
 from broker.quorum.voters import ReplicaKey, Voter, VoterSet
 from broker.sessions.dispatch import Dispatcher, Handler
 from broker.sessions.peers import Peers
-from broker.sessions.reception import BROKER_LISTENER, Reception
+from broker.sessions.reception import Reception
 from broker.sessions.session import Session
 from broker.sessions.sessions import Sessions
 from broker.storage.log_manager import LogManager

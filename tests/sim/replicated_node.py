@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from broker.budget import TurnBudget
-from broker.config import InForce, Listener
+from broker.config import BROKER_LISTENER, InForce, Listener
 from broker.fetch.replica_fetch import ReplicaFetches, ReplicaFetchPorts
 from broker.metadata.image import (
     MetadataDelta,
@@ -28,7 +28,7 @@ from broker.replication.follower_session import Fetcher
 from broker.sessions.call import Call
 from broker.sessions.dispatch import Dispatcher
 from broker.sessions.peers import Peers
-from broker.sessions.reception import BROKER_LISTENER, Reception
+from broker.sessions.reception import Reception
 from broker.sessions.session import Session
 from broker.sessions.sessions import Sessions
 from broker.storage.errors import DiskError

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
+from broker.config import BROKER_LISTENER
 from broker.node.broker import Broker
 from broker.real.process import HAND_OVER_MS_MAX, STOP_MS_MAX
-from broker.sessions.reception import BROKER_LISTENER
 from broker.storage.errors import DiskError
 from tests.sim.disk import SimDisk
 from tests.sim.network import Mix, Network

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from broker.config import (
+    BROKER_LISTENER,
     BROKER_ROWS,
     FAULT_COUNT_MAX,
     TOPIC_ROWS,
@@ -265,3 +266,22 @@ def test_a_value_that_is_too_long_is_refused_whatever_it_means() -> None:
         assert check_topic_settings({key: padded[len(value) :] + value}) == []
         ((_, _, want),) = check_topic_settings({key: padded + value})
         assert want == "at most 1000 characters"
+
+
+VOTERS = {str(one): {"host": f"n{one}", "port": 29092} for one in (1, 2, 3)}
+
+
+def test_one_of_several_is_named_among_them_and_can_be_found_by_them() -> None:
+    listeners = {**RAW["listeners"], BROKER_LISTENER: next(iter(RAW["listeners"].values()))}
+    whole = BrokerConfig.from_json({**RAW, "voters": VOTERS, "listeners": listeners})
+    assert whole.configured_ids == (1, 2, 3)
+    for wrong, fault in (
+        ({"voters": VOTERS}, ("listeners", "HOST", "BROKER as well, for other brokers")),
+        (
+            {"voters": VOTERS, "listeners": listeners, "node_id": 4},
+            ("voters", "1, 2, 3", "this broker, 4, among them"),
+        ),
+    ):
+        with pytest.raises(ConfigError) as refused:
+            BrokerConfig.from_json({**RAW, **wrong})
+        assert refused.value.faults == [fault]
