@@ -19,13 +19,11 @@ REFUSED_MAX = 10_000
 class FirstRefused:
     """By partition, the first batch of each producer that it has refused."""
 
-    __slots__ = ("_by_place",)
+    __slots__ = ("by_place",)
 
     def __init__(self) -> None:
-        self._by_place: dict[tuple[str, int], Awaited] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._by_place)
+        self.by_place: dict[tuple[str, int], Awaited] = {}
+        """By topic and index."""
 
     def note(self, topic: str, index: int, batch: memoryview | None) -> None:
         """A partition that could not be made yet has refused a producer's batch."""
@@ -36,18 +34,18 @@ class FirstRefused:
         if header is None or header.producer_id < 0:
             return
         place = topic, index
-        if place not in self._by_place and len(self._by_place) >= REFUSED_MAX:
+        if place not in self.by_place and len(self.by_place) >= REFUSED_MAX:
             return
-        first = self._by_place.setdefault(place, {})
+        first = self.by_place.setdefault(place, {})
         note_refused(first, header.producer_id, header.producer_epoch, header.base_sequence)
 
     def hand_over(self, replica: Replica) -> None:
         """The partition is there: nothing of those producers may be taken before what they miss."""
-        first = self._by_place.pop((replica.topic, replica.index), {})
+        first = self.by_place.pop((replica.topic, replica.index), {})
         for producer_id, (producer_epoch, sequence) in first.items():
             replica.log.producer_state.await_first(producer_id, producer_epoch, sequence)
 
     def topics_removed(self, names: set[str]) -> None:
         """What a topic's partitions have refused is no matter of its namesake's."""
-        for place in [one for one in self._by_place if one[0] in names]:
-            del self._by_place[place]
+        for place in [one for one in self.by_place if one[0] in names]:
+            del self.by_place[place]

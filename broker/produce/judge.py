@@ -64,7 +64,7 @@ class Judge:
     def admit(self, terms: Terms, topic: str, index: int) -> Replica:
         """The partition, if this request may write to it; raises ApiError."""
         replica = self._replicas.find(topic, index)
-        if self.first_refused:
+        if self.first_refused.by_place:
             self.first_refused.hand_over(replica)
         if replica.is_internal:
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is internal")

@@ -95,6 +95,9 @@ class ParkedProduce:
 
     def settle(self, parking: Parking) -> None:
         """What it has appended is written: answer it, now or when that counts."""
+        if self.required_acks == 0:
+            self._end_silently()
+            return
         # One more, so that it is not answered between two of its parts.
         self._open_count = 1 + len(self.appended)
         deadline_ms = parking.deadline_ms(self.timeout_ms)
@@ -108,6 +111,16 @@ class ParkedProduce:
             parking.count += 1
             self._parking = parking
         self.part_ended()
+
+    def _end_silently(self) -> None:
+        """Answer nothing; whoever is not answered learns of a refusal by its connection's end."""
+        for topic in self.response.responses:
+            for answer in topic.partition_responses:
+                if answer.error_code:
+                    code = ErrorCode(answer.error_code).name
+                    self.call.hang_up(f"produce without acks refused: {topic.name}: {code}")
+                    return
+        self.call.answer_nothing()
 
     def part_ended(self) -> None:
         """One wait less; the last one lets the answer leave."""

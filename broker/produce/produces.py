@@ -194,9 +194,9 @@ class Produces:
             if failed:
                 parked = produce.as_parked()
                 self._withdraw(parked, failed)
-                self._answer(parked)
+                parked.settle(self._parking)
             else:
-                self._answer(produce)
+                produce.settle(self._parking)
 
     def _withdraw(self, parked: ParkedProduce, failed: dict[Replica, DiskError]) -> None:
         kept = []
@@ -208,20 +208,3 @@ class Produces:
                 continue
             refuse(part.answer, ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
         parked.appended = kept
-
-    def _answer(self, produce: ParkedProduce | QuickProduce) -> None:
-        if produce.required_acks == 0:
-            _end_silently(produce.as_parked())
-        else:
-            produce.settle(self._parking)
-
-
-def _end_silently(parked: ParkedProduce) -> None:
-    """Answer nothing; whoever is not answered learns of a refusal by the end of the connection."""
-    for topic in parked.response.responses:
-        for answer in topic.partition_responses:
-            if answer.error_code:
-                code = ErrorCode(answer.error_code).name
-                parked.call.hang_up(f"produce without acks refused: {topic.name}: {code}")
-                return
-    parked.call.answer_nothing()

@@ -125,10 +125,6 @@ class QuickProduce:
         self.replica = replica
         self.appended = appended
 
-    @property
-    def required_acks(self) -> int:
-        return self.lane.required_acks
-
     def settle(self, parking: Parking) -> None:
         """What it has appended is written: answer it, now or when that counts."""
         end_offset = self.appended.last_offset + 1

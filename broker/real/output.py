@@ -14,7 +14,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol, cast
+from typing import Protocol
 
 from broker.storage.disk import FileRegion
 from broker.storage.errors import DiskError
@@ -90,7 +90,7 @@ class Output:
     def push(self, chunks: Sequence[object]) -> None:
         """Queue the pieces of answers; `send` sets them on their way. Raises PeerTooSlow."""
         for chunk in chunks:
-            piece = cast(_Piece, chunk)
+            piece: _Piece = chunk  # type: ignore[assignment]  # those alone are given to links
             if not len(piece):
                 continue
             self._queue.append(piece)

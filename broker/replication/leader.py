@@ -64,7 +64,6 @@ class LeaderLedger:
         "_counting",
         "_is_recovering",
         "_lag_time_max_ms",
-        "_min_in_sync",
         "_node_id",
         "_numbers",
         "_shrunk",
@@ -74,6 +73,7 @@ class LeaderLedger:
         "epoch",
         "epoch_start_offset",
         "high_watermark",
+        "is_under_min_isr",
         "isr",
         "log_start_offset",
         "progress",
@@ -107,7 +107,8 @@ class LeaderLedger:
         self._brokers = brokers
         self._lag_time_max_ms = lag_time_max_ms
         self._started_ms = now_ms
-        self._min_in_sync = 0
+        self.is_under_min_isr = False
+        """Whether too few replicas are in sync for anything to be committed."""
         self._is_recovering = False
         self._numbers = numbers
         self._shrunk: tuple[int, ...] = ()
@@ -115,11 +116,6 @@ class LeaderLedger:
         self._counting: tuple[Progress, ...] = ()
         """The followers whose counted ends bound the high watermark."""
         self.assigned(seen, now_ms)
-
-    @property
-    def is_under_min_isr(self) -> bool:
-        """Whether too few replicas are in sync for anything to be committed."""
-        return len(self.isr.committed) < self._min_in_sync
 
     @property
     def low_watermark(self) -> int:
@@ -133,7 +129,6 @@ class LeaderLedger:
     def assigned(self, seen: Assignment, now_ms: int) -> None:
         """Follow the log within the epoch: other replicas, other members, another minimum."""
         self.replicas = seen.replicas
-        self._min_in_sync = min(len(seen.replicas), seen.min_in_sync_replicas)
         self._is_recovering = seen.is_recovering
         before = self.progress
         self.progress = {}
@@ -142,6 +137,8 @@ class LeaderLedger:
                 self.progress[node_id] = before.get(node_id) or self._newcomer(node_id, seen)
         if seen.partition_epoch > self.isr.partition_epoch:
             self._settle(seen, now_ms)
+        min_in_sync = min(len(seen.replicas), seen.min_in_sync_replicas)
+        self.is_under_min_isr = len(self.isr.committed) < min_in_sync
         self._judge_joiners(now_ms)
         self._recount()
 

@@ -41,6 +41,9 @@ ms each time.
 class Session:
     """A client's connection, from accept to close."""
 
+    link: Link
+    """What it is connected by, from `linked` on."""
+
     def __init__(self, reception: Reception) -> None:
         self.reception = reception
         self.is_closed = False
@@ -74,18 +77,11 @@ class Session:
         """Who wants to hear of the end, until it has come."""
         self._is_mute = False
         """Whether no further answers leave: nobody takes them, or one in the middle is missing."""
-        self._link: Link | None = None
 
     @property
     def listener_name(self) -> str:
         """The listener the client came in on."""
         return self.reception.name
-
-    @property
-    def link(self) -> Link:
-        """What it is connected by, from `linked` on."""
-        assert self._link is not None, "nothing comes before the link"
-        return self._link
 
     @property
     def peer(self) -> str:
@@ -101,7 +97,7 @@ class Session:
 
     def linked(self, link: Link) -> None:
         """The connection stands: it is admitted, or closed at once."""
-        self._link = link
+        self.link = link
         self.last_active_ms = self.reception.clock.monotonic_ms()
         refusal = self.reception.admit(self)
         if refusal:

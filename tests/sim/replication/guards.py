@@ -58,7 +58,8 @@ def _joiners_awaited(patch: MonkeyPatch) -> None:
 
 
 def _frozen_under_min_isr(patch: MonkeyPatch) -> None:
-    patch.setattr(LeaderLedger, "is_under_min_isr", False)
+    never = property(lambda ledger: False, lambda ledger, is_under: None)
+    patch.setattr(LeaderLedger, "is_under_min_isr", never)
 
 
 def _offsets_per_epoch(patch: MonkeyPatch) -> None:
