@@ -126,10 +126,8 @@ class NewestLinks:
 class VerificationHandler:
     """Says what belongs to the open transactions that are coordinated here."""
 
-    def __init__(self, transactions: TxnCoordinator, may_read: Callable[[], bool]) -> None:
-        """`may_read`: whether this broker can be sure that what it leads is still its own."""
+    def __init__(self, transactions: TxnCoordinator) -> None:
         self._transactions = transactions
-        self._may_read = may_read
 
     def verify(self, call: Call, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
         """AddPartitionsToTxn between brokers: nothing is added."""
@@ -162,10 +160,9 @@ class VerificationHandler:
     ) -> ErrorCode:
         if not asked.verify_only:
             return ErrorCode.INVALID_REQUEST
-        if not self._may_read():
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
         try:
-            self._transactions.shard(asked.transactional_id).refuse_outsider(
+            # A coordinator that was deposed would vouch for what another has ended.
+            self._transactions.readable(asked.transactional_id).refuse_outsider(
                 asked.transactional_id, asked.producer_id, asked.producer_epoch, partition
             )
         except ApiError as error:
@@ -178,7 +175,6 @@ def transaction_handlers(
     markers: Markers,
     transactions: TxnCoordinator,
     clock: Clock,
-    may_read: Callable[[], bool],
 ) -> dict[ApiKey, Handler]:
     """By API, what brokers are answered on BROKER."""
     once = MarkerHandler(replicas, clock, markers.write_once)
@@ -191,6 +187,6 @@ def transaction_handlers(
             call.hang_up("markers come by a newer link")
 
     return {
-        ApiKey.ADD_PARTITIONS_TO_TXN: VerificationHandler(transactions, may_read).verify,
+        ApiKey.ADD_PARTITIONS_TO_TXN: VerificationHandler(transactions).verify,
         ApiKey.WRITE_TXN_MARKERS: write_txn_markers,
     }

@@ -7,17 +7,15 @@ process around it is `real/process`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable
 
 from broker.alarm import Alarm
-from broker.budget import TurnBudget
 from broker.cluster.membership_driver import MembershipDriver
 from broker.cluster.metadata import Metadata
 from broker.cluster.metadata_log import Hands, MetadataLog
 from broker.cluster.snapshotter import SNAPSHOT_BYTES
 from broker.commitments import Waits
-from broker.config import BROKER_LISTENER, BrokerConfig, InForce, LogConfig
+from broker.config import BrokerConfig, InForce, LogConfig
 from broker.controller.controller import Controller
 from broker.controller.outcome import RegisterBroker
 from broker.fetch.fetches import Fetches
@@ -31,6 +29,7 @@ from broker.metadata.image import (
 from broker.metrics.metrics import Metrics
 from broker.node.joining import Joining, OwnDisk
 from broker.node.leaving import Leaving
+from broker.node.listeners import Listeners
 from broker.node.parts import Parts
 from broker.node.publisher import NodePublisher, reconfigure
 from broker.node.replication import Replication
@@ -39,7 +38,7 @@ from broker.node.transacting import Transacting
 from broker.produce.judge import Judge
 from broker.produce.produces import Produces
 from broker.produce.proving import Proving
-from broker.produce.short import QuickProduces, lane_of
+from broker.produce.short import QuickProduces
 from broker.replicas.checkpoint_queue import CheckpointQueue
 from broker.replicas.flusher import STOP_S_MAX, Flusher
 from broker.replicas.folders import Folders
@@ -48,10 +47,6 @@ from broker.replicas.refusals import note_refusals
 from broker.replicas.replica import Replica
 from broker.replicas.replicas import Alone, Replicas
 from broker.replication.follower_session import Fetcher
-from broker.sessions.dispatch import Dispatcher, Handler
-from broker.sessions.reception import NoShortWay, Reception, ShortWay
-from broker.sessions.session import Session
-from broker.sessions.sessions import Sessions
 from broker.settings import LONG_MAX
 from broker.shards.groups import GroupCoordinator
 from broker.shards.producer_ids import ProducerIds
@@ -60,9 +55,9 @@ from broker.storage.disk import Disk
 from broker.storage.errors import FolderError
 from broker.storage.log import Log
 from broker.storage.log_manager import LogManager, OpenReport
-from broker.world import Listening, World
+from broker.world import World
 from protocol.log import fields
-from protocol.messages.api import BETWEEN_BROKERS, SERVED, ApiKey
+from protocol.messages.api import ApiKey
 from protocol.types import NO_BROKER_EPOCH, random_uuid
 
 logger = logging.getLogger(__name__)
@@ -88,12 +83,7 @@ class Broker:
         self._disk = disk
         self.settings = InForce(config)
         self.metrics = Metrics(world.turn_ns, world.clock)
-        self.sessions = Sessions(self.settings)
-        self.receptions: dict[str, Reception] = {}
-        self._listening: dict[str, Listening] = {
-            name: world.listen(name, address, partial(self._receive, name))
-            for name, address in config.listeners.items()
-        }
+        self.listeners = Listeners(self.settings, world, self.metrics)
         self.worker = world.jobs("files", self.disk_failed)
         self._metadata_worker = world.jobs("metadata", self.disk_failed)
         self.flusher = Flusher(
@@ -112,13 +102,8 @@ class Broker:
         self._transacting: Transacting | None = None
         self._is_starting = False
         self._broker_epoch = NO_BROKER_EPOCH
-        self._budget = TurnBudget(world.turn_ns, world.soon)
         self._logs: LogManager | None = None
         self._metadata_log: Log | None = None
-
-    def _receive(self, listener: str) -> Session:
-        """A new connection has come in."""
-        return Session(self.receptions[listener])
 
     @property
     def joined(self) -> Metadata | None:
@@ -179,7 +164,9 @@ class Broker:
             self._joined,
             self,
         )
-        self._open_to_brokers(joining)
+        # Before anything else: without each other no cluster begins.
+        self.listeners.serve_brokers(quorum_table(joining.messenger, joining.birth))
+        self.listeners.open_to_brokers()
         self._is_starting = True
         joining.start()
         self._is_starting = False
@@ -191,7 +178,7 @@ class Broker:
         assert self.joining is not None
         liveness = self.joining.liveness
         if liveness is not None:
-            self._serve_brokers(controller_table(metadata, liveness))
+            self.listeners.serve_brokers(controller_table(metadata, liveness))
             return
         broker_epoch = metadata.submit_now(
             RegisterBroker(
@@ -256,7 +243,8 @@ class Broker:
             self.housekeeping.unlink(files)
         parts.groups.follow()
         parts.transactions.follow()
-        self._open_to_clients(parts)
+        self.short = QuickProduces(parts.produces, self.metrics.times_of(ApiKey.PRODUCE))
+        self.listeners.open_to_clients(client_table(parts), self.short, parts.produces.settle)
         self.alarm.wake_by(self.housekeeping.next_deadline_ms)
         self.is_serving = True
 
@@ -274,7 +262,7 @@ class Broker:
             self.write_failed,
             lambda log, start_offset: self.housekeeping.trim(log, start_offset),
         )
-        self._serve_brokers(replication.handlers(self.joining.messenger))
+        self.listeners.serve_brokers(replication.handlers(self.joining.messenger))
 
     def _put_together(self, broker_epoch: int) -> Parts:
         """Make everything that serves clients."""
@@ -330,7 +318,7 @@ class Broker:
             Hands(self._metadata_worker, self.worker),
         )
         if membership is not None:
-            self._serve_brokers(transacting.handlers(lambda: membership.may_read))
+            self.listeners.serve_brokers(transacting.handlers())
         return self.parts
 
     def _keep_house(self, parts: Parts) -> None:
@@ -347,7 +335,7 @@ class Broker:
         )
         metadata = parts.metadata
         metadata.snapshotter.trimmed = lambda offset: house.trim(metadata.log.log, offset)
-        house.repeat(SESSION_SWEEP_MS, lambda: self.sessions.sweep(clock.monotonic_ms()))
+        house.repeat(SESSION_SWEEP_MS, lambda: self.listeners.sessions.sweep(clock.monotonic_ms()))
         warnings = self.metrics.warnings
         house.repeat(SESSION_SWEEP_MS, lambda: warnings.close_due(clock.monotonic_ms()))
         house.repeat(RETRY_MS, self._retry)
@@ -363,46 +351,6 @@ class Broker:
             config.transaction_remove_expired_transaction_cleanup_interval_ms,
             parts.transactions.expire,
         )
-
-    def _open_to_brokers(self, joining: Joining) -> None:
-        """Other brokers are served before anything else is: without them no cluster begins."""
-        handlers = quorum_table(joining.messenger, joining.birth)
-        offered = {key: BETWEEN_BROKERS[key] for key in handlers}
-        self._between = Dispatcher(handlers, offered, self.metrics, lane_of)
-        self._open(BROKER_LISTENER, self._between, NoShortWay(), lambda: None)
-
-    def _serve_brokers(self, handlers: Mapping[ApiKey, Handler]) -> None:
-        """Answer other brokers this as well, from here on."""
-        self._between.serve(handlers, {key: BETWEEN_BROKERS[key] for key in handlers})
-
-    def _open_to_clients(self, parts: Parts) -> None:
-        self.dispatcher = Dispatcher(client_table(parts), SERVED, self.metrics, lane_of)
-        self.short = QuickProduces(parts.produces, self.metrics.times_of(ApiKey.PRODUCE))
-        for name in self.config.listeners:
-            if name != BROKER_LISTENER:
-                self._open(name, self.dispatcher, self.short, parts.produces.settle)
-
-    def _open(
-        self, name: str, dispatcher: Dispatcher, short: ShortWay, settle: Callable[[], None]
-    ) -> None:
-        if name not in self._listening:
-            return
-        world, metrics = self._world, self.metrics
-        self.receptions[name] = Reception(
-            name,
-            self.settings,
-            world.clock,
-            world.turn_ns,
-            world.soon,
-            self._budget,
-            self.sessions,
-            dispatcher,
-            short,
-            settle,
-            metrics.connection_came,
-            metrics.warnings,
-        )
-        self._listening[name].open()
 
     # What happens inside.
 
@@ -465,13 +413,12 @@ class Broker:
     def stop_serving(self) -> None:
         """Accept and read no more, and answer the fetches and group members that are parked."""
         was_serving, self.is_serving = self.is_serving, False
-        for listening in self._listening.values():
-            listening.close()
+        self.listeners.close()
         if not was_serving:
             if self.joining is not None:
                 self.joining.stop()
             return
-        for session in list(self.sessions.open):
+        for session in list(self.listeners.sessions.open):
             session.stop_reading()
         self.parts.fetches.complete_all()
         if self._replication is not None:
@@ -485,13 +432,13 @@ class Broker:
         return (
             self.flusher.is_idle
             and (self._metadata is None or self._metadata.is_quiet)
-            and all(one.is_idle for one in self.sessions.open)
+            and all(one.is_idle for one in self.listeners.sessions.open)
         )
 
     def close(self) -> None:
         """Close the connections, write checkpoints and the marker of a clean stop."""
         self.alarm.stop()
-        for session in list(self.sessions.open):
+        for session in list(self.listeners.sessions.open):
             session.close("the broker stops", is_logged=False)
         self.metrics.warnings.close_all()
         if self._replication is not None:

@@ -93,7 +93,7 @@ class BrokerStatus:
             "flush": "ack" if is_ack else "interval",
             "topics": len(parts.metadata.image.topics),
             "partitions": len(partitions),
-            "connections": len(broker.sessions.open),
+            "connections": len(broker.listeners.sessions.open),
             "requests_total": broker.metrics.requests_total,
             "fetch_completed_early": broker.metrics.fetches_completed_early,
             "log_bytes": sum(one.log.size_bytes for one in partitions),
@@ -188,7 +188,7 @@ class BrokerStatus:
         }
         return broker.metrics.text(
             {
-                "connections": len(broker.sessions.open),
+                "connections": len(broker.listeners.sessions.open),
                 "topics": len(parts.metadata.image.topics),
                 "partitions": len(list(parts.replicas)),
                 "log_bytes": sum(by_metric["topic_log_bytes"].values()),

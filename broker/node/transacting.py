@@ -5,7 +5,7 @@ Floor: node. A broker that is alone asks nobody and sends nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from broker.config import InForce
 from broker.interbroker.transactions import transaction_handlers
@@ -45,13 +45,10 @@ class Transacting:
             node_id = settings.config.node_id
             self.verifier = ClusterVerifier(self.transactions, node_id, peers, world.clock)
 
-    def handlers(self, may_read: Callable[[], bool]) -> Mapping[ApiKey, Handler]:
-        """By API, what other brokers are served. `may_read`: whether this one surely leads what it
-        believes to lead."""
+    def handlers(self) -> Mapping[ApiKey, Handler]:
+        """By API, what other brokers are served."""
         ports = self._ports
-        return transaction_handlers(
-            ports.replicas, self.markers, self.transactions, ports.clock, may_read
-        )
+        return transaction_handlers(ports.replicas, self.markers, self.transactions, ports.clock)
 
     def stop(self) -> None:
         """Send nothing more."""

@@ -7,6 +7,7 @@ import pytest
 from broker.world import Address
 from protocol.client.fetch_core import IsolationLevel
 from protocol.types import NO_NODE
+from protocol.wire.schema import Message
 from tests.sim.clients import Client, Produced, Read, topic_made
 from tests.sim.test_whole_brokers import is_in_service
 from tests.sim.whole_brokers import HOST_PORT, WholeBroker, WholeCluster
@@ -33,7 +34,7 @@ def client_of(cluster: WholeCluster, host: str, script: object, partition: int =
     """One that goes to the leader of a partition, or to whoever runs."""
     brokers = {node.node_id: Address(node.host, HOST_PORT) for node in cluster.nodes}
 
-    def find() -> int:
+    def find(request: Message) -> int:
         led = leaders(cluster)
         leader = led[partition] if partition >= 0 and led else NO_NODE
         return leader if leader != NO_NODE else cluster.running[0].node_id

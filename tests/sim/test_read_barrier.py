@@ -86,10 +86,10 @@ class Scene:
             node.start()
         cluster.run_until(lambda: is_in_service(cluster), 5_000, "all in service")
         self.run(topic_made(TOPIC, 1, replication_factor=3))
-        self.run(Produced("before", TOPIC, 1).script(0), lambda: self.leader_of(TOPIC))
-        self.run(Committed(GROUP, TOPIC, 1).script(), lambda: self.leader_of(OFFSETS_TOPIC))
+        self.run(Produced("before", TOPIC, 1).script(0), lambda _: self.leader_of(TOPIC))
+        self.run(Committed(GROUP, TOPIC, 1).script(), lambda _: self.leader_of(OFFSETS_TOPIC))
 
-    def run(self, script: Any, find: Any = lambda: 1) -> None:
+    def run(self, script: Any, find: Any = lambda request: 1) -> None:
         """Let a client do something, to its end."""
         brokers = {node.node_id: Address(node.host, HOST_PORT) for node in self.cluster.nodes}
         client = Client(self.cluster.network, self._host(), brokers, script, find)
@@ -150,8 +150,8 @@ def test_whoever_wakes_deposed_tells_nobody_what_it_knew(
     cluster.run_until(
         lambda: scene.leader_of(topic) not in (old.node_id, NO_NODE), 30_000, "another leads"
     )
-    scene.run(Produced("after", TOPIC, 1).script(0), lambda: scene.leader_of(TOPIC))
-    scene.run(Committed(GROUP, TOPIC, 2).script(), lambda: scene.leader_of(OFFSETS_TOPIC))
+    scene.run(Produced("after", TOPIC, 1).script(0), lambda _: scene.leader_of(TOPIC))
+    scene.run(Committed(GROUP, TOPIC, 2).script(), lambda _: scene.leader_of(OFFSETS_TOPIC))
     assert not late
     cluster.network.thaw(old.host)
     cluster.run_until(lambda: bool(late), 5_000, "an answer")
@@ -184,7 +184,7 @@ def test_the_end_of_a_log_never_goes_back_when_its_leader_dies() -> None:
     codes = set()
     for number in range(4):
         produced = Produced(f"p{number}", TOPIC, 1)
-        scene.run(produced.script(0), lambda: scene.leader_of(TOPIC))
+        scene.run(produced.script(0), lambda _: scene.leader_of(TOPIC))
         ((acknowledged,),) = produced.offsets.values()
         old = scene.node(scene.leader_of(TOPIC))
         old.kill()

@@ -336,7 +336,7 @@ class Rig:
 
     def start_request(self, asked: Asked) -> None:
         """Start a request that is put together already."""
-        self.broker.dispatcher.start(asked.session, asked.slot, asked.frame)
+        self.broker.listeners.clients.start(asked.session, asked.slot, asked.frame)
         if asked.session.has_staged:
             asked.session.has_staged = False
             self.broker.parts.produces.settle()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from broker.interbroker.transactions import MARKERS_MS_MAX, transaction_handlers
+from broker.replicas.replicas import Alone
 from broker.sessions.call import Call
 from protocol.errors import ErrorCode
 from protocol.messages.api import ApiKey
@@ -26,15 +27,20 @@ from tests.unit.broker.test_leadership_moves import Controller
 from tests.unit.broker.txn_rig import A, B, TxnProducer, read_stable, settle, txn_rig
 
 
+class Doubtful(Alone):
+    """The place of a broker that cannot know whether it still has what it had."""
+
+    may_read = False
+
+
 class Between:
     """The listener BROKER of a rig's broker, as far as transactions go."""
 
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
-        self.may_read = True
         parts = rig.broker.parts
         self._handlers = transaction_handlers(
-            parts.replicas, parts.markers, parts.transactions, rig.clock, lambda: self.may_read
+            parts.replicas, parts.markers, parts.transactions, rig.clock
         )
 
     def ask(self, message: Message, version: int, session: Any = None) -> Asked:
@@ -128,8 +134,8 @@ def test_verifying_adds_nothing_and_nothing_else_is_done(rig: Rig, between: Betw
 def test_who_may_have_been_deposed_vouches_for_nobody(rig: Rig, between: Between) -> None:
     producer = TxnProducer(rig).ready()
     producer.add(A)
-    between.may_read = False
-    assert between.verify(producer, A) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    rig.broker.parts.replicas.place = Doubtful(rig.clock)
+    assert between.verify(producer, A) == [ErrorCode.NOT_COORDINATOR]
 
 
 def test_who_is_not_the_coordinator_says_so(rig: Rig, between: Between) -> None:

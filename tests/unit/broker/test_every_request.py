@@ -312,7 +312,7 @@ def test_a_cut_request_closes_its_connection_and_nothing_else(rig: Rig, key: Api
             asked = Asked(request_class(key)(), version, "HOST")
             frame = memoryview(bytearray(whole[:end]))
             try:
-                rig.broker.dispatcher.start(asked.session, asked.slot, frame)
+                rig.broker.listeners.clients.start(asked.session, asked.slot, frame)
             except WireError:
                 continue
             # Cut where an optional end begins, it may still be a whole request.

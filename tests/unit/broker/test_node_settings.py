@@ -337,5 +337,5 @@ def test_fewer_connections_are_let_in_at_once(rig: Rig) -> None:
     put(rig, SELF, "max.connections", "1")
     peer: Any = FakeSession()
     other: Any = FakeSession()
-    assert rig.broker.sessions.admit(peer, 0) == ""
-    assert "max.connections 1" in rig.broker.sessions.admit(other, 0)
+    assert rig.broker.listeners.sessions.admit(peer, 0) == ""
+    assert "max.connections 1" in rig.broker.listeners.sessions.admit(other, 0)

@@ -75,7 +75,7 @@ class Peer:
         transport: Any = Transport(ours)
         self.transport = transport
         self.loop = asyncio.new_event_loop()
-        self.session = Session(rig.broker.receptions["HOST"])
+        self.session = Session(rig.broker.listeners.receptions["HOST"])
         config = rig.broker.settings.config
         self.link = SocketLink(
             self.loop, self.session, NEVER_COLD, config.socket_request_max_bytes,

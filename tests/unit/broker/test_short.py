@@ -42,7 +42,7 @@ class Way:
 
     def send(self, frame: bytes) -> Slot:
         """As the connection does, one read a frame."""
-        session, dispatcher = self.session, self.rig.broker.dispatcher
+        session, dispatcher = self.session, self.rig.broker.listeners.clients
         view = memoryview(bytearray(frame))
         slot = Slot(True, len(view))
         lane = session.lane

@@ -61,7 +61,7 @@ def test_a_client_that_is_refused_in_a_circle_does_not_fill_the_log(
     rig = Rig()
     many = 100
     for _ in range(many):
-        session = Session(rig.broker.receptions["HOST"])
+        session = Session(rig.broker.listeners.receptions["HOST"])
         session.linked(NoLink())  # type: ignore[arg-type]  # all that is asked of it
         session.close("API key 99 version 0 is not served")
         # Its rate has a limit of its own.
