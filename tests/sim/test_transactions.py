@@ -152,12 +152,12 @@ class TransactedLife(Life):
     def misbehave(self) -> None:
         """Now and then somebody stands still for a while, at times for longer than a session."""
         node = self.chance.choice(self.cluster.nodes)
-        if node.broker is None or self.chance.random() < 0.9:
+        if node.broker is None or node.is_frozen or self.chance.random() < 0.9:
             super().misbehave()
             return
-        self.cluster.network.freeze(node.host)
+        node.freeze()
         self.cluster.run_for(self.chance.choice((100, 1_000, 12_000)))
-        self.cluster.network.thaw(node.host)
+        node.thaw()
 
     def is_settled(self) -> bool:
         """Whether all are in sync, and readers of committed data are held back nowhere."""

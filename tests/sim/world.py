@@ -228,6 +228,7 @@ class SimWorld:
 
     def freeze(self) -> None:
         """The process stands still, as under SIGSTOP; its kernel does not."""
+        assert self.held is None, "it stands still already"
         self.held = []
 
     def thaw(self) -> None:
