@@ -39,6 +39,11 @@ from protocol.wire.records import BatchHeader, read_header
 REQUIRED_ACKS = (-1, 0, 1)
 
 
+TRIED_AGAIN = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_ENOUGH_REPLICAS)
+"""Refusals after which a producer sends the same batch to the same leader once more; what it has
+sent behind that must not be taken first."""
+
+
 class Produces:
     """All Produce requests under way."""
 
@@ -152,7 +157,7 @@ class Produces:
             return replica.log.config
         except (ApiError, WireError) as error:
             refuse(answer, error)
-            if answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
+            if answer.error_code in TRIED_AGAIN:
                 self._judge.first_refused.note(topic, data.index, batch)
             return None
         answer.base_offset = appended.base_offset

@@ -171,6 +171,27 @@ def test_with_too_few_in_sync_acks_all_is_refused_and_acks_1_is_not(rig: Rig) ->
     assert code_of(taken) is ErrorCode.NONE
 
 
+def test_what_was_refused_for_too_few_in_sync_comes_before_what_was_sent_behind_it(
+    rig: Rig,
+) -> None:
+    """The log knows nothing of the producer yet, so it would take any batch for the first."""
+    rig.create("strict", min_insync_replicas="2")
+    place = TopicPartition("strict", 0)
+    controller = Controller(rig)
+    controller.change(place, replicas=[ME, OTHER], isr=[ME])
+
+    def sent(sequence: int) -> Asked:
+        batch = batch_of([b"x"], producer_id=7, producer_epoch=0, base_sequence=sequence)
+        return rig.send(produce_request("strict", batch), 9)
+
+    assert code_of(sent(0)) is ErrorCode.NOT_ENOUGH_REPLICAS
+    controller.change(place, replicas=[ME], isr=[ME])
+    assert code_of(sent(1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    again = [sent(0), sent(1)]
+    settle(rig)
+    assert [code_of(one) for one in again] == [ErrorCode.NONE, ErrorCode.NONE]
+
+
 def test_the_epoch_is_judged_before_the_role(rig: Rig, controller: Controller) -> None:
     controller.take(A)
     request = fetch_request("t")

@@ -275,9 +275,22 @@ def test_an_id_that_is_held_is_waited_for_and_then_given_up() -> None:
     scene.follows(OTHER, 6)
     scene.answers(held)
     assert scene.told == []
-    scene.passes(DUPLICATE_PATIENCE_MS)
-    scene.answers(held)
+    while scene.told == []:
+        scene.passes(RETRY_MS_MAX)
+        scene.answers(held)
     assert scene.refusal == "it lives"
+
+
+def test_a_controller_that_does_not_answer_holds_no_id() -> None:
+    """It may stand still: then the session of the process before does not run out either."""
+    scene = Scene()
+    scene.follows()
+    held = BrokerRegistrationResponse(error_code=ErrorCode.DUPLICATE_BROKER_REGISTRATION)
+    scene.answers(held)
+    for _ in range(4):
+        scene.passes(DUPLICATE_PATIENCE_MS)
+        scene.answers(held)
+        assert scene.told == []
 
 
 def test_whoever_was_registered_waits_for_no_other_process() -> None:
