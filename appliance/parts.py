@@ -5,7 +5,7 @@ them does not come up; then collector and stream. Of stopping: what makes work f
 results last.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from appliance.config.model import MillConfig
@@ -39,6 +39,8 @@ class Part:
     stop_rank: int
     start_timeout_ms: int
     stop_timeout_ms: int
+    takes_turns: bool = False
+    """One of several that replace each other: no two of them are stopped at the same time."""
 
     @property
     def address(self) -> str:
@@ -87,6 +89,17 @@ def bootstrap_servers(config: MillConfig, placement: Placement) -> str:
         f"{placement.host_of(name)}:{config.ports.mill + index}"
         for index, name in enumerate(broker_names(config))
     )
+
+
+def voters(config: MillConfig, placement: Placement) -> dict[int, tuple[str, int]]:
+    """By node id, where each of several brokers listens for the others; empty for one alone."""
+    names = broker_names(config)
+    if len(names) == 1:
+        return {}
+    return {
+        number: (placement.host_of(name), config.ports.broker + number - 1)
+        for number, name in enumerate(names, 1)
+    }
 
 
 def monitor_port(config: MillConfig) -> int:
@@ -144,22 +157,27 @@ def _servers(config: MillConfig, placement: Placement) -> list[Part]:
 
 
 def _brokers(config: MillConfig, placement: Placement) -> list[Part]:
-    ports = config.ports
+    names = broker_names(config)
+    settings = ["broker_status", "host", "mill"]
+    if len(names) > 1:
+        settings.append("broker")
     return [
-        _http(
-            name,
-            placement,
-            (
-                ("ports.broker_status", ports.broker_status + index),
-                ("ports.host", ports.host + index),
-                ("ports.mill", ports.mill + index),
+        replace(
+            _http(
+                name,
+                placement,
+                tuple(
+                    (f"ports.{setting}", getattr(config.ports, setting) + index)
+                    for setting in settings
+                ),
+                0,
+                2,
+                # Recovery after a power cut reads whole segments.
+                600_000,
             ),
-            0,
-            2,
-            # Recovery after a power cut reads whole segments.
-            600_000,
+            takes_turns=len(names) > 1,
         )
-        for index, name in enumerate(broker_names(config))
+        for index, name in enumerate(names)
     ]
 
 
@@ -180,5 +198,6 @@ def _http(
         start_rank=start_rank,
         stop_rank=stop_rank,
         start_timeout_ms=start_timeout_ms,
+        # A broker of several hands its leaderships on, for which it has 30 s.
         stop_timeout_ms=40_000,
     )

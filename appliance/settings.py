@@ -15,6 +15,7 @@ from pydantic import SecretStr
 
 from appliance.class_data import archive_path
 from appliance.config.model import MillConfig, Scalar
+from appliance.config.replication import replication_settings
 from appliance.home import Home
 from appliance.init import read_secret
 from appliance.java import Java, find_java
@@ -26,6 +27,7 @@ from appliance.parts import (
     bootstrap_servers,
     monitor_port,
     parts_of,
+    voters,
 )
 from broker.config import check_topic_settings, topic_settings_text
 from stream.jars import jar_paths
@@ -75,31 +77,42 @@ def encode_settings(settings: dict[str, Any]) -> bytes:
 
 
 def broker_settings(mill: Mill, part: str) -> dict[str, Any]:
-    """One broker. Listener BROKER is reserved until there is replication."""
+    """One broker; of several, with a listener for the others, and where each of them is."""
     number = int(part.removeprefix("broker-"))
     ports, bind = mill.config.ports, mill.placement.bind_host
     index = number - 1
+    host = mill.placement.host_of(part)
+    listeners = {
+        # Clients outside of the mill reach every broker on this machine.
+        "HOST": _listener(bind, ports.host + index, LOOPBACK),
+        "MILL": _listener(bind, ports.mill + index, host),
+    }
+    others = voters(mill.config, mill.placement)
+    if others:
+        listeners["BROKER"] = _listener(bind, ports.broker + index, host)
     return {
         "part": part,
         "node_id": number,
         "cluster_id": read_secret(mill.home, f"{part}/cluster_id"),
         "log_dir": str(mill.home.part_data(part)),
-        "listeners": {
-            "HOST": {
-                "host": bind,
-                "port": ports.host + index,
-                "advertised_host": LOOPBACK,
-                "advertised_port": ports.host + index,
-            },
-            "MILL": {
-                "host": bind,
-                "port": ports.mill + index,
-                "advertised_host": mill.placement.host_of(part),
-                "advertised_port": ports.mill + index,
-            },
+        "listeners": listeners,
+        "voters": {
+            str(node_id): {"host": where[0], "port": where[1]} for node_id, where in others.items()
         },
         "status": {"host": bind, "port": ports.broker_status + index},
-        "settings": dict(mill.config.cluster.settings),
+        "settings": {
+            **replication_settings(mill.config.cluster.brokers),
+            **mill.config.cluster.settings,
+        },
+    }
+
+
+def _listener(bind: str, port: int, advertised_host: str) -> dict[str, Any]:
+    return {
+        "host": bind,
+        "port": port,
+        "advertised_host": advertised_host,
+        "advertised_port": port,
     }
 
 

@@ -9,12 +9,10 @@ from collections.abc import Callable, Collection
 from appliance.config.document import Document
 from appliance.config.faults import did_you_mean, found_text
 from appliance.config.model import MillConfig
+from appliance.config.replication import BROKER_COUNTS, BROKERS_MAX, check_replication
 from appliance.config.runnable import check_archive, check_metrics
 from broker.config import check_settings, check_topic_settings
 from monitor.config import split_address
-
-BROKER_SPACING = 3
-"""Ports reserved per broker listener, from the first broker's on."""
 
 
 def check_all(
@@ -60,14 +58,15 @@ def notes_on(config: MillConfig) -> tuple[str, ...]:
 
 
 def _check_brokers(config: MillConfig, document: Document) -> None:
+    if config.cluster.bootstrap_servers is not None:
+        return
     count = config.cluster.brokers
-    if count != 1 and config.cluster.bootstrap_servers is None:
-        document.add(
-            ("cluster", "brokers"),
-            str(count),
-            "1: this version has no replication between brokers yet"
-            " (or bootstrap_servers of an existing cluster)",
-        )
+    if count in BROKER_COUNTS:
+        check_replication(config, document)
+    else:
+        why = ": of two, neither can go on alone" if count == 2 else ""
+        expected = f"1 or 3{why} (or bootstrap_servers of an existing cluster)"
+        document.add(("cluster", "brokers"), str(count), expected)
 
 
 def _check_broker_settings(config: MillConfig, document: Document) -> None:
@@ -90,12 +89,6 @@ def _check_topics(config: MillConfig, document: Document) -> None:
         seen.setdefault(topic.name, index)
         if config.cluster.bootstrap_servers is not None:
             continue
-        if topic.replication is not None and topic.replication > config.cluster.brokers:
-            document.add(
-                ("topics", index, "replication"),
-                str(topic.replication),
-                f"at most the number of brokers, {config.cluster.brokers}",
-            )
         for key, value, expected in check_topic_settings(topic.settings):
             document.add(("topics", index, "settings", key), found_text(value), expected)
 
@@ -158,7 +151,7 @@ def _check_ports(config: MillConfig, document: Document) -> None:
     ]
     for path, port in [*wanted, (("monitor", "listen"), monitor_port)]:
         count = config.cluster.brokers if path[1] in spread else 1
-        for number in range(port, port + max(1, min(count, BROKER_SPACING))):
+        for number in range(port, port + max(1, min(count, BROKERS_MAX))):
             name = ".".join(path)
             if number in taken:
                 document.add(path, str(number), f"a port of its own ({taken[number]} has it)")

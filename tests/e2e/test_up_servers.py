@@ -144,7 +144,7 @@ def test_a_port_in_use_is_named_with_its_setting_and_holder(mill: TempMill) -> N
 
 
 def test_a_faulty_configuration_starts_nothing(mill: TempMill) -> None:
-    mill.write_config("colector: {}\nstream: {trigr: 1s}\ncluster: {brokers: 3}")
+    mill.write_config("colector: {}\nstream: {trigr: 1s}\ncluster: {brokers: 2}")
     result = mill.run("up")
     assert result.code == 2
     lines = [line for line in result.err.splitlines() if "millrace.yaml:" in line]

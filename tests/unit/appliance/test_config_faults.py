@@ -21,8 +21,49 @@ TABLE = [
     ("stream: {trigr: 100ms}", "mill.yaml:1:10: stream.trigr: found", "did you mean trigger?"),
     ("colector: {}", "mill.yaml:1:1: colector: found", "did you mean collector?"),
     ("cluster: {brokers: many}", "mill.yaml:1:20: cluster.brokers: found 'many'", "whole number"),
-    ("cluster: {brokers: 3}", "mill.yaml:1:20: cluster.brokers: found 3", "no replication"),
-    ("cluster: {brokers: 0}", "mill.yaml:1:20: cluster.brokers: found 0", "expected 1"),
+    (
+        "cluster: {brokers: 2}",
+        "mill.yaml:1:20: cluster.brokers: found 2",
+        "expected 1 or 3: of two",
+    ),
+    ("cluster: {brokers: 5}", "mill.yaml:1:20: cluster.brokers: found 5", "expected 1 or 3 ("),
+    ("cluster: {brokers: 0}", "mill.yaml:1:20: cluster.brokers: found 0", "expected 1 or 3 ("),
+    (
+        "cluster: {settings: {default.replication.factor: 3}}",
+        "mill.yaml:1:50: cluster.settings.default.replication.factor: found 3",
+        "at most the number of brokers, 1",
+    ),
+    (
+        "cluster: {brokers: 3, settings: {offsets.topic.replication.factor: '4'}}",
+        "mill.yaml:1:68: cluster.settings.offsets.topic.replication.factor: found '4'",
+        "at most the number of brokers, 3",
+    ),
+    (
+        "cluster: {settings: {min.insync.replicas: 3}}",
+        "mill.yaml:1:43: cluster.settings.min.insync.replicas: found 3",
+        "at most the number of brokers, 1",
+    ),
+    (
+        "cluster: {brokers: 3, settings: {default.replication.factor: 1, min.insync.replicas: 2}}",
+        "mill.yaml:1:86: cluster.settings.min.insync.replicas: found 2",
+        "at most default.replication.factor, which is 1",
+    ),
+    (
+        "cluster: {brokers: 3}\ntopics: [{name: a, replication: 4}]",
+        "mill.yaml:2:33: topics[0].replication: found 4",
+        "at most the number of brokers, 3",
+    ),
+    (
+        "cluster: {brokers: 3}\n"
+        "topics: [{name: a, replication: 1, settings: {min.insync.replicas: 2}}]",
+        "mill.yaml:2:68: topics[0].settings.min.insync.replicas: found 2",
+        "at most the topic's replicas, 1",
+    ),
+    (
+        "cluster: {brokers: 3}\nports: {mill: 19091, broker: 19093}",
+        "mill.yaml:2:30: ports.broker: found 19093",
+        "ports.mill has it",
+    ),
     (
         "cluster:\n  settings:\n    num.partitons: 3",
         "mill.yaml:3:20: cluster.settings.num.partitons: found 3",
@@ -122,7 +163,7 @@ def test_a_fault_is_told_with_its_place(text: str, beginning: str, word: str) ->
 
 def test_every_fault_is_told_at_once() -> None:
     found = faults_of(
-        "cluster: {brokers: 3}\n"
+        "cluster: {brokers: 2}\n"
         "stream: {trigr: 1s, master: 17}\n"
         "collector: {compression: rar}\n"
         "monitor: {listen: '0.0.0.0:8090'}\n"

@@ -1,0 +1,85 @@
+"""How many copies the bundled brokers keep of everything, and what of it a file may state.
+
+Pure. The number of brokers decides: with three, each partition has three replicas, two of which
+must be in sync before a write is acknowledged. What the file states in Kafka's keys wins, if that
+many brokers can hold it.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from appliance.config.document import Document
+from appliance.config.faults import found_text
+from appliance.config.model import MillConfig, Scalar
+from broker.config import BROKER_ROWS, TOPIC_ROWS
+from broker.settings import Setting, WrongValue, parse
+
+BROKER_COUNTS = (1, 3)
+"""One broker, or three. Two would stop as soon as either is gone, for one is no majority of two."""
+
+BROKERS_MAX = max(BROKER_COUNTS)
+
+DEFAULT_FACTOR = "default.replication.factor"
+FACTORS = (
+    DEFAULT_FACTOR,
+    "offsets.topic.replication.factor",
+    "transaction.state.log.replication.factor",
+)
+MIN_ISR = "min.insync.replicas"
+
+
+def replication_settings(brokers: int) -> dict[str, Scalar]:
+    """The broker keys that follow the number of brokers; none for a broker that is alone."""
+    if brokers == 1:
+        return {}
+    # All but one: a write outlives the loss of any broker, and goes on without it.
+    return {**dict.fromkeys(FACTORS, brokers), MIN_ISR: brokers - 1}
+
+
+def check_replication(config: MillConfig, document: Document) -> None:
+    """Append what the configured number of brokers cannot hold."""
+    brokers = config.cluster.brokers
+    stated = config.cluster.settings
+    of_all = f"the number of brokers, {brokers}"
+    for key in FACTORS:
+        for value in _above(stated, key, brokers, BROKER_ROWS[key][1]):
+            document.add(("cluster", "settings", key), value, f"at most {of_all}")
+    factor = _default_factor(config)
+    named = f"{DEFAULT_FACTOR}, which is {factor}" if DEFAULT_FACTOR in stated else of_all
+    for value in _above(stated, MIN_ISR, factor, BROKER_ROWS[MIN_ISR][1]):
+        document.add(("cluster", "settings", MIN_ISR), value, f"at most {named}")
+    for index, topic in enumerate(config.topics):
+        replicas = factor if topic.replication is None else topic.replication
+        if replicas > brokers:
+            # Of a replication that the file states; a default that is too large has been told.
+            if topic.replication is not None:
+                document.add(("topics", index, "replication"), str(replicas), f"at most {of_all}")
+            continue
+        for value in _above(topic.settings, MIN_ISR, replicas, TOPIC_ROWS[MIN_ISR][1]):
+            document.add(
+                ("topics", index, "settings", MIN_ISR),
+                value,
+                f"at most the topic's replicas, {replicas}",
+            )
+
+
+def _default_factor(config: MillConfig) -> int:
+    """How many replicas a topic has that does not say it."""
+    brokers = config.cluster.brokers
+    stated = config.cluster.settings.get(DEFAULT_FACTOR)
+    return brokers if stated is None else _number(stated, BROKER_ROWS[DEFAULT_FACTOR][1], brokers)
+
+
+def _above(settings: Mapping[str, Scalar], key: str, most: int, row: Setting) -> Iterator[str]:
+    """The stated value of a key, as a fault names it, if it is too large."""
+    if key in settings and _number(settings[key], row, most) > most:
+        yield found_text(settings[key])
+
+
+def _number(stated: Scalar, row: Setting, otherwise: int) -> int:
+    """What a setting means; one that is no number is told as a fault of its own."""
+    try:
+        value = parse(row, stated)
+    except WrongValue:
+        return otherwise
+    assert isinstance(value, int), f"{row.key} counts replicas"
+    return value
