@@ -15,18 +15,27 @@ from stream.config import StreamSection
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """Names of parts, each list in the order of starting."""
+    """Names of parts, each list in the order of starting.
+
+    `in_turn`: those of the changed ones that start anew one after the other, where they are.
+    """
 
     changed: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
+    in_turn: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.changed or self.added or self.removed)
 
     def __str__(self) -> str:
         told = (
-            ("starts anew", "start anew", self.changed),
+            (
+                "starts anew",
+                "start anew",
+                tuple(name for name in self.changed if name not in self.in_turn),
+            ),
+            ("starts anew", "start anew one after the other", self.in_turn),
             ("starts", "start", self.added),
             ("stops", "stop", self.removed),
         )
@@ -41,15 +50,18 @@ def differences(started: Mill, wanted: Mill) -> Differences:
     """What has to be done to a mill that runs as `started`. Raises InitError, as its parts do."""
     before = {part.name: part for part in started.parts}
     after = {part.name: part for part in wanted.parts}
+    changed = tuple(
+        name
+        for name, part in after.items()
+        if name in before and (part != before[name] or _told(started, name) != _told(wanted, name))
+    )
     return Differences(
-        changed=tuple(
-            name
-            for name, part in after.items()
-            if name in before
-            and (part != before[name] or _told(started, name) != _told(wanted, name))
-        ),
+        changed=changed,
         added=tuple(name for name in after if name not in before),
         removed=tuple(name for name in before if name not in after),
+        in_turn=tuple(
+            name for name in changed if after[name].takes_turns and after[name] == before[name]
+        ),
     )
 
 

@@ -83,7 +83,7 @@ def _container_rows() -> list[dict[str, Any]]:
     """In containers there is no supervisor: every part is asked itself."""
     import asyncio
 
-    from appliance.supervisor.core import Answer
+    from appliance.supervisor.effects import Answer
     from appliance.supervisor.probes import probe
 
     mill, _ = context.load_mill()

@@ -12,14 +12,27 @@ A part waits until every part of a lower start rank has been healthy once. Later
 not stop it: each part bears the absence of the others. A part that answers "not ready" is left
 alone however long that lasts; one that gives no answer at all for `HANG_MS` is killed and started
 again.
+
+Parts that take turns, the brokers of a cluster, are asked to stop one at a time: the next when the
+one before has ended and, where it starts again by `replace`, is healthy.
 """
 
 import random
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from enum import StrEnum
 
 from appliance.parts import Part
+from appliance.supervisor.effects import (
+    LIVE,
+    AllStopped,
+    Answer,
+    Ask,
+    Effect,
+    Note,
+    Start,
+    State,
+    Terminate,
+)
 
 PROBE_STARTING_MS = 250
 PROBE_HEALTHY_MS = 2_000
@@ -33,70 +46,6 @@ STEADY_MS = 30_000
 
 EXIT_SETTINGS = 2
 EXIT_FENCED = 75
-
-
-class State(StrEnum):
-    """Where a part is."""
-
-    WAITING = "waiting"
-    STARTING = "starting"
-    HEALTHY = "healthy"
-    UNHEALTHY = "unhealthy"
-    BACKING_OFF = "backing off"
-    FAILED = "failed"
-    STOPPING = "stopping"
-    STOPPED = "stopped"
-
-
-LIVE = frozenset({State.STARTING, State.HEALTHY, State.UNHEALTHY, State.STOPPING})
-"""The states in which there is a process."""
-
-
-class Answer(StrEnum):
-    """What a probe found."""
-
-    OK = "ok"
-    NOT_READY = "not ready"
-    SILENT = "no answer"
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Start this part's process; the driver answers with `on_started` or `on_exit`."""
-
-    part: str
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """Probe this part; the driver answers with `on_probe`."""
-
-    part: str
-
-
-@dataclass(frozen=True, slots=True)
-class Terminate:
-    """Ask this part's process to stop; `force` ends its whole process group at once."""
-
-    part: str
-    force: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """Something worth a line in the supervisor's log."""
-
-    part: str
-    text: str
-    is_warning: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class AllStopped:
-    """Nothing runs any more and nothing will: the supervisor may end."""
-
-
-Effect = Start | Ask | Terminate | Note | AllStopped
 
 
 @dataclass(slots=True)
@@ -130,6 +79,11 @@ class PartState:
     def is_changing(self) -> bool:
         """Whether its process must end for another one, or for none."""
         return self.is_leaving or self.successor is not None
+
+    @property
+    def awaits_its_turn(self) -> bool:
+        """Whether it starts anew where it listens, while others of its kind do its work."""
+        return self.part.takes_turns and self.successor == self.part
 
 
 class Supervisor:
@@ -166,8 +120,12 @@ class Supervisor:
             self._stop_lowest(list(self.parts.values()), now_ms, effects)
             self._end_when_stopped(effects)
         else:
-            changing = [entry for entry in self.parts.values() if entry.is_changing]
-            self._stop_lowest(changing, now_ms, effects)
+            self._stop_lowest(
+                [e for e in self.parts.values() if e.is_changing and not e.awaits_its_turn],
+                now_ms,
+                effects,
+            )
+            self._take_turns(now_ms, effects)
         return effects
 
     def on_started(self, name: str, pid: int, now_ms: int) -> list[Effect]:
@@ -261,6 +219,9 @@ class Supervisor:
             return []
         effects: list[Effect] = []
         entry.starts_again = False
+        if entry.awaits_its_turn:
+            # Whenever it starts, it reads the configuration that holds then.
+            entry.successor = None
         if entry.state not in LIVE:
             entry.state, entry.act_at_ms, entry.reason = State.STOPPED, None, ""
         elif entry.state is not State.STOPPING:
@@ -271,15 +232,17 @@ class Supervisor:
     def replace(self, parts: Iterable[Part], changed: Collection[str], now_ms: int) -> list[Effect]:
         """Go over to these parts: the changed ones start anew, those not among them leave.
 
-        What is to end ends in the order of stopping, all of it before anything of it starts again.
-        Parts that are neither changed nor new go on untouched.
+        What is to end ends in the order of stopping, all of it before anything of it starts again;
+        but parts that take turns and stay where they are start anew one after the other. Parts that
+        are neither changed nor new go on untouched.
         """
         if self.is_stopping:
             return []
         wanted = {part.name: part for part in parts}
         for name, entry in list(self.parts.items()):
+            is_changed = name in changed or entry.is_changing
             entry.is_leaving = name not in wanted
-            entry.successor = wanted[name] if name in changed and name in wanted else None
+            entry.successor = wanted[name] if is_changed and name in wanted else None
             if entry.is_changing and entry.state not in LIVE:
                 self._exchange(entry)
         for name, part in wanted.items():
@@ -293,7 +256,11 @@ class Supervisor:
             del self.parts[entry.part.name]
         elif entry.successor is not None:
             self.parts[entry.part.name] = PartState(
-                entry.successor, restarts=entry.restarts, last_exit_code=entry.last_exit_code
+                entry.successor,
+                restarts=entry.restarts,
+                last_exit_code=entry.last_exit_code,
+                # Where others do its work meanwhile, nobody has to wait for it.
+                was_healthy=entry.was_healthy and entry.awaits_its_turn,
             )
 
     def _tick_part(self, entry: PartState, now_ms: int, effects: list[Effect]) -> None:
@@ -330,7 +297,7 @@ class Supervisor:
             other.part.name
             for other in self.parts.values()
             if (other.part.start_rank < entry.part.start_rank and not other.was_healthy)
-            or (other.is_changing and not entry.was_healthy)
+            or (other.is_changing and not other.awaits_its_turn and not entry.was_healthy)
         ]
 
     def _start(self, entry: PartState, now_ms: int, effects: list[Effect]) -> None:
@@ -410,8 +377,30 @@ class Supervisor:
         running = [entry for entry in entries if entry.state in LIVE]
         rank = min((entry.part.stop_rank for entry in running), default=0)
         for entry in running:
-            if entry.part.stop_rank == rank and entry.state is not State.STOPPING:
+            if entry.part.stop_rank != rank or entry.state is State.STOPPING:
+                continue
+            if not (entry.part.takes_turns and self._is_a_turn_taken()):
                 self._begin_stop(entry, now_ms, effects)
+
+    def _take_turns(self, now_ms: int, effects: list[Effect]) -> None:
+        """Let the next part start anew that may: one at which nobody is missed, or one while all
+        others of its kind are healthy."""
+        waiting = [entry for entry in self.parts.values() if entry.awaits_its_turn]
+        # Those that are unwell first: what they are told next may be what heals them.
+        for entry in sorted(waiting, key=lambda one: one.state is State.HEALTHY):
+            others = (e for e in self.parts.values() if e.part.takes_turns and e is not entry)
+            may_go = entry.state is not State.HEALTHY or all(
+                other.state is State.HEALTHY for other in others
+            )
+            if may_go and not self._is_a_turn_taken():
+                self._begin_stop(entry, now_ms, effects)
+
+    def _is_a_turn_taken(self) -> bool:
+        """Whether one of the parts that take turns is being stopped."""
+        return any(
+            entry.part.takes_turns and entry.state is State.STOPPING
+            for entry in self.parts.values()
+        )
 
     def _end_when_stopped(self, effects: list[Effect]) -> None:
         if any(entry.state in LIVE for entry in self.parts.values()):

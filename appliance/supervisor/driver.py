@@ -23,16 +23,15 @@ from appliance.init import InitError
 from appliance.parts import Part
 from appliance.processes import record_of
 from appliance.supervisor import children, control
-from appliance.supervisor.core import (
+from appliance.supervisor.core import PartState, Supervisor
+from appliance.supervisor.effects import (
     LIVE,
     AllStopped,
     Ask,
     Effect,
     Note,
-    PartState,
     Start,
     State,
-    Supervisor,
     Terminate,
 )
 from appliance.supervisor.following import Following

@@ -11,7 +11,7 @@ from appliance.home import Home
 from appliance.init import InitError, read_secret
 from appliance.parts import Part, Probe
 from appliance.settings import READER
-from appliance.supervisor.core import Answer
+from appliance.supervisor.effects import Answer
 
 TIMEOUT_S = 5.0
 ANSWER_BYTES_MAX = 16 * 1024

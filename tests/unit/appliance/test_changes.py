@@ -66,4 +66,21 @@ def test_parts_that_a_change_concerns(
 def test_differences_read_as_a_sentence() -> None:
     found = Differences(("stream", "monitor"), ("mysql",), ("redis",))
     assert str(found) == "stream, monitor start anew; mysql starts; redis stops"
+    brokers = ("broker-1", "broker-2", "broker-3")
+    found = Differences((*brokers, "monitor"), in_turn=brokers)
+    assert str(found) == (
+        "monitor starts anew; broker-1, broker-2, broker-3 start anew one after the other"
+    )
     assert not Differences()
+
+
+def test_brokers_of_three_start_anew_in_turn_unless_they_move(home: Path) -> None:
+    initialise(find_home({"MILLRACE_HOME": str(home)}), 3)
+    three = SHIPPED.replace("brokers: 1", "brokers: 3")
+    brokers = ("broker-1", "broker-2", "broker-3")
+    settings = three.replace("num.partitions: 3", "num.partitions: 4")
+    found = differences(mill(home, three), mill(home, settings))
+    assert (found.changed, found.in_turn) == (brokers, brokers)
+    moved = f"{three}\nports: {{broker: 29192}}\n"
+    found = differences(mill(home, three), mill(home, moved))
+    assert (found.changed, found.in_turn) == (brokers, ())

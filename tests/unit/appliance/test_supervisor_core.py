@@ -1,6 +1,5 @@
 """The supervisor's judgement, moment by moment and then on thousands of random lives."""
 
-import dataclasses
 import heapq
 import os
 import random
@@ -8,9 +7,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from appliance.parts import Part, Probe
 from appliance.supervisor import core
-from appliance.supervisor.core import (
+from appliance.supervisor.core import Supervisor
+from appliance.supervisor.effects import (
+    LIVE,
     AllStopped,
     Answer,
     Ask,
@@ -18,43 +18,9 @@ from appliance.supervisor.core import (
     Note,
     Start,
     State,
-    Supervisor,
     Terminate,
 )
-
-
-def part(name: str, start_rank: int = 0, stop_rank: int = 0) -> Part:
-    return Part(
-        name=name,
-        probe=Probe.HTTP,
-        host="127.0.0.1",
-        port=1,
-        ports=(),
-        start_rank=start_rank,
-        stop_rank=stop_rank,
-        start_timeout_ms=60_000,
-        stop_timeout_ms=10_000,
-    )
-
-
-def supervisor(*parts: Part, seed: int = 1) -> Supervisor:
-    return Supervisor(parts or (part("a"),), random.Random(seed))
-
-
-def deeds(effects: list[Effect]) -> list[Effect]:
-    """The effects without the notes."""
-    return [effect for effect in effects if not isinstance(effect, Note)]
-
-
-def state_of(mill: Supervisor, name: str = "a") -> State:
-    return mill.parts[name].state
-
-
-def bring_up(mill: Supervisor, name: str = "a", now_ms: int = 0) -> None:
-    mill.tick(now_ms)
-    mill.on_started(name, 100, now_ms)
-    mill.on_probe(name, Answer.OK, "", now_ms)
-    assert state_of(mill, name) is State.HEALTHY
+from tests.unit.appliance.supervised import bring_up, deeds, part, state_of, supervisor
 
 
 def test_a_part_starts_is_asked_and_is_healthy() -> None:
@@ -279,6 +245,7 @@ class World:
     numbers: int = 0
     ended: int = 0
     healthy_once: set[str] = field(default_factory=set)
+    asked_to_stop: set[str] = field(default_factory=set)
 
     def later(self, delay_ms: int, kind: str, name: str, generation: int) -> None:
         self.numbers += 1
@@ -317,6 +284,9 @@ class World:
             rank = self.mill.parts[name].part.stop_rank
             for other in self.running:
                 assert self.mill.parts[other].part.stop_rank >= rank, f"{name} before {other}"
+                if self.mill.parts[name].part.takes_turns and other in self.asked_to_stop:
+                    assert not self.mill.parts[other].part.takes_turns, f"{name} beside {other}"
+            self.asked_to_stop.add(name)
         if force:
             self.later(5, "killed", name, self.running[name])
         elif self.chance.random() < 0.8:
@@ -350,7 +320,7 @@ class World:
 
     def check(self) -> None:
         for name, entry in self.mill.parts.items():
-            assert (entry.state in core.LIVE) == (name in self.running), (name, entry.state)
+            assert (entry.state in LIVE) == (name in self.running), (name, entry.state)
             if entry.state is State.HEALTHY:
                 assert name in self.healthy_once
         assert self.ended <= 1
@@ -367,7 +337,12 @@ def test_random_lives_keep_the_laws(seed: int) -> None:
     print(f"replay with MILLRACE_SEED={seed}")
     chance = random.Random(seed)
     parts = [
-        part(f"p{number}", chance.randrange(3), chance.randrange(4))
+        part(
+            f"p{number}",
+            chance.randrange(3),
+            chance.randrange(4),
+            takes_turns=chance.random() < 0.5,
+        )
         for number in range(chance.randrange(1, 8))
     ]
     world = World(chance, Supervisor(parts, chance))
@@ -375,6 +350,9 @@ def test_random_lives_keep_the_laws(seed: int) -> None:
     for _ in range(400):
         if chance.random() < 0.02:
             world.perform(world.mill.restart(chance.choice(parts).name, world.now_ms))
+        if chance.random() < 0.02:
+            changed = {one.name for one in parts if chance.random() < 0.5}
+            world.perform(world.mill.replace(parts, changed, world.now_ms))
         if world.mill.next_deadline_ms is None and not world.events:
             break
         world.step()
@@ -398,71 +376,6 @@ def test_random_lives_keep_the_laws(seed: int) -> None:
         world.step()
     assert world.ended == 1
     assert world.running == {}
-
-
-def exchange(mill: Supervisor, parts: list[Part], changed: set[str], now_ms: int) -> list[Effect]:
-    return deeds(mill.replace(parts, changed, now_ms))
-
-
-def moved(name: str, start_rank: int = 0, stop_rank: int = 0) -> Part:
-    return dataclasses.replace(part(name, start_rank, stop_rank), port=2)
-
-
-def test_changed_parts_stop_in_their_order_and_start_when_all_have_ended() -> None:
-    broker, collector, other = part("b", 0, 2), part("c", 1, 0), part("o", 1, 0)
-    mill = supervisor(broker, collector, other)
-    for name in ("b", "c", "o"):
-        bring_up(mill, name)
-    parts = [moved("b", 0, 2), moved("c", 1, 0), other]
-    assert exchange(mill, parts, {"b", "c"}, 10) == [Terminate("c", False)]
-    assert deeds(mill.on_exit("c", 0, 20)) == [Terminate("b", False)]
-    assert state_of(mill, "c") is State.WAITING
-    assert mill.parts["c"].reason == "waits for b"
-    assert deeds(mill.on_exit("b", 0, 30)) == [Start("b")]
-    assert state_of(mill, "c") is State.WAITING
-    mill.on_started("b", 7, 30)
-    assert Start("c") in mill.on_probe("b", Answer.OK, "", 40)
-    assert [mill.parts[name].part.port for name in ("b", "c", "o")] == [2, 2, 1]
-    assert state_of(mill, "o") is State.HEALTHY
-
-
-def test_a_part_that_left_is_forgotten_and_a_new_one_starts_after_it() -> None:
-    mill = supervisor(part("a"))
-    bring_up(mill)
-    assert exchange(mill, [part("n")], set(), 10) == [Terminate("a", False)]
-    assert state_of(mill, "n") is State.WAITING
-    assert deeds(mill.on_exit("a", 0, 20)) == [Start("n")]
-    assert list(mill.parts) == ["n"]
-    # What a probe of it finds afterwards is nobody's.
-    assert mill.on_probe("a", Answer.OK, "", 30) == []
-
-
-def test_a_part_that_gave_up_starts_anew_with_its_successor() -> None:
-    mill = supervisor(part("a"))
-    mill.tick(0)
-    mill.on_exit("a", core.EXIT_SETTINGS, 5)
-    assert state_of(mill) is State.FAILED
-    assert exchange(mill, [part("a")], set(), 10) == []
-    assert exchange(mill, [moved("a")], {"a"}, 10) == [Start("a")]
-
-
-def test_an_unchanged_part_that_crashes_meanwhile_does_not_wait() -> None:
-    mill = supervisor(part("a"), part("b"))
-    bring_up(mill, "a")
-    bring_up(mill, "b")
-    exchange(mill, [moved("a"), part("b")], {"a"}, 10)
-    mill.on_exit("b", 1, 20)
-    assert Start("b") in mill.tick(20 + core.BACK_OFF_MS_MAX)
-
-
-def test_a_stop_of_everything_ends_an_exchange() -> None:
-    mill = supervisor(part("a"))
-    bring_up(mill)
-    exchange(mill, [moved("a")], {"a"}, 10)
-    mill.stop(20)
-    assert AllStopped() in mill.on_exit("a", 0, 30)
-    assert state_of(mill) is State.STOPPED
-    assert exchange(mill, [moved("a")], {"a"}, 40) == []
 
 
 def test_a_part_stopped_by_hand_stays_stopped_until_it_is_asked_for() -> None:
