@@ -9,10 +9,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from appliance.config.replication import BROKERS_MAX
+from appliance.folders import brokers_of
 from appliance.home import Home
 from appliance.init import read_meta_properties
 from appliance.java import MAJOR_MIN, find_java
-from appliance.parts import bundles_mysql, bundles_redis
+from appliance.parts import broker_names, bundles_mysql, bundles_redis
 from appliance.processes import holder_of, port_is_free
 from appliance.servers import find_program
 from appliance.settings import Mill
@@ -91,7 +93,9 @@ def connector_jars(mill: Mill, *, check_sums: bool = False) -> Iterator[Check]:
 
 
 def whose_data(mill: Mill) -> Iterator[Check]:
-    """A broker's folder must belong to the cluster whose id stands in our secrets."""
+    """A broker's folder must belong to the cluster whose id stands in our secrets, and to one of as
+    many brokers as are configured."""
+    yield from _cluster_sizes(mill)
     for part in mill.parts:
         if not part.name.startswith("broker-"):
             continue
@@ -108,6 +112,32 @@ def whose_data(mill: Mill) -> Iterator[Check]:
                 f"it belongs to another cluster: cluster.id there is {theirs}, ours is {ours}",
                 "put the right data folder back, or move this one away to start afresh",
             )
+
+
+def _cluster_sizes(mill: Mill) -> Iterator[Check]:
+    """The brokers that the data folders name; also a folder whose broker is not configured."""
+    configured = set(range(1, len(broker_names(mill.config)) + 1))
+    if not configured:
+        return
+    for number in range(1, BROKERS_MAX + 1):
+        folder = mill.home.part_data(f"broker-{number}")
+        named = brokers_of(folder, number)
+        is_grown = len(named) == 1 < len(configured)
+        if not is_grown and configured.issuperset(named):
+            continue
+        whose = f"brokers {', '.join(map(str, named))}" if named[1:] else f"broker {named[0]} alone"
+        later = (
+            "growing one broker to three comes later"
+            if is_grown
+            else "a cluster of three does not shrink"
+        )
+        yield Check(
+            Level.FAILED,
+            f"{mill.home.edited_config}: cluster.brokers",
+            f"{len(configured)}, but data folder {folder} belongs to a cluster of {whose}",
+            f"{later}: set cluster.brokers: {len(named)}, or move {mill.home.data} away to start"
+            " afresh",
+        )
 
 
 def disk_space(home: Home) -> Iterator[Check]:

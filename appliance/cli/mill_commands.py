@@ -12,7 +12,7 @@ import typer
 
 from appliance import checks, lifecycle
 from appliance.changes import Differences, differences
-from appliance.checks import Check, Level
+from appliance.checks import Level
 from appliance.cli import context
 from appliance.cli.log_command import follow_logs, log_files
 from appliance.cli.output import CommandError, Exit, say
@@ -23,7 +23,7 @@ from appliance.settings import Mill
 from appliance.supervisor import control
 
 UP_TIMEOUT_S = 300.0
-DOWN_TIMEOUT_S = 150.0
+DOWN_TIMEOUT_S = 300.0
 
 # A mill that took long is told how far it is also where nothing can be rewritten in place.
 LINE_EVERY_S = 5.0
@@ -137,15 +137,15 @@ def _refuse_what_cannot_run(mill: Mill, loaded: Loaded, started: Mill | None) ->
 
     check_expressions(mill, loaded.document)
     check_definitions(mill, loaded.document)
+    found = list(checks.whose_data(mill))
     if started is not None:
         ours = {port for part in started.parts for _, port in part.ports}
-        taken: list[Check] = [
-            check for check in checks.ports(mill, leaving_out=ours) if check.level is Level.FAILED
-        ]
-        for check in taken:
-            say(f"millrace: {check}")
-        if taken:
-            raise CommandError("nothing was changed")
+        found.extend(checks.ports(mill, leaving_out=ours))
+    failed = [check for check in found if check.level is Level.FAILED]
+    for check in failed:
+        say(f"millrace: {check}")
+    if failed:
+        raise CommandError("nothing was changed")
 
 
 def _wait_healthy(home: Home, timeout: float, verb: str, part: str | None = None) -> dict[str, Any]:

@@ -1,0 +1,194 @@
+"""`cluster.brokers: 3`: what each broker is told, and whose data folders it may be given."""
+
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from appliance import checks
+from appliance.checks import Check, Level
+from appliance.cli.mill_commands import summary
+from appliance.config.load import load_text
+from appliance.folders import brokers_of
+from appliance.home import find_home
+from appliance.init import initialise
+from appliance.parts import Placement
+from appliance.settings import Mill, settings_for
+from broker.config import BrokerConfig
+from broker.quorum.snapshot import BOOTSTRAP, build_snapshot, file_name
+from broker.quorum.voters import ReplicaKey, Voter, VoterSet
+from protocol.types import Uuid
+
+NAMES = ("broker-1", "broker-2", "broker-3")
+THREE = "cluster: {brokers: 3}"
+OLDER = Path(__file__).parents[2] / "fixtures" / "broker-0.1.0.tar.xz"
+
+
+def mill(tmp_path: Path, text: str = THREE, *, in_containers: bool = False) -> Mill:
+    home = find_home({"MILLRACE_HOME": str(tmp_path)})
+    config = load_text(text, "mill.yaml", tmp_path, {}).config
+    initialise(home, config.cluster.brokers)
+    return Mill(home, config, Placement(in_containers))
+
+
+def broker_configs(of: Mill) -> dict[str, BrokerConfig]:
+    return {
+        part.name: BrokerConfig.from_json(settings_for(of, part.name))
+        for part in of.parts
+        if part.name.startswith("broker-")
+    }
+
+
+@pytest.mark.parametrize("in_containers", [False, True])
+def test_each_is_told_where_the_others_are(tmp_path: Path, in_containers: bool) -> None:
+    found = broker_configs(mill(tmp_path, in_containers=in_containers))
+    assert tuple(found) == NAMES
+    for number, (name, config) in enumerate(found.items(), 1):
+        host = name if in_containers else "127.0.0.1"
+        assert config.node_id == number
+        assert config.configured_ids == (1, 2, 3)
+        assert {
+            key: (one.advertised_host, one.advertised_port) for key, one in config.listeners.items()
+        } == {
+            "HOST": ("127.0.0.1", 9091 + number),
+            "MILL": (host, 19091 + number),
+            "BROKER": (host, 29091 + number),
+        }
+        assert config.voters == {
+            other: (f"broker-{other}" if in_containers else "127.0.0.1", 29091 + other)
+            for other in (1, 2, 3)
+        }
+        bound = {one.host for one in config.listeners.values()}
+        assert bound == {"0.0.0.0" if in_containers else "127.0.0.1"}
+        assert config.log_dir == str(tmp_path / "data" / name)
+    assert len({config.cluster_id for config in found.values()}) == 1
+
+
+def test_one_broker_has_no_listener_for_others_and_no_voters(tmp_path: Path) -> None:
+    [config] = broker_configs(mill(tmp_path, "cluster: {brokers: 1}")).values()
+    assert set(config.listeners) == {"HOST", "MILL"}
+    assert config.voters == {}
+    assert config.given == {}
+
+
+def test_three_brokers_keep_three_copies_of_which_two_are_in_sync(tmp_path: Path) -> None:
+    for config in broker_configs(mill(tmp_path)).values():
+        assert config.default_replication_factor == 3
+        assert config.offsets_topic_replication_factor == 3
+        assert config.transaction_state_log_replication_factor == 3
+        assert config.log_config().min_insync_replicas == 2
+
+
+def test_what_the_file_states_wins(tmp_path: Path) -> None:
+    stated = "{default.replication.factor: 2, min.insync.replicas: 1, num.partitions: 7}"
+    of = mill(tmp_path, f"cluster: {{brokers: 3, settings: {stated}}}")
+    for config in broker_configs(of).values():
+        assert config.default_replication_factor == 2
+        assert config.offsets_topic_replication_factor == 3
+        assert config.log_config().min_insync_replicas == 1
+        assert config.num_partitions == 7
+
+
+def test_what_three_brokers_can_hold_is_no_fault(tmp_path: Path) -> None:
+    mill(
+        tmp_path,
+        "cluster: {brokers: 3, settings: {default.replication.factor: 1}}\n"
+        "topics: [{name: a, replication: 3, settings: {min.insync.replicas: 3}}]\n",
+    )
+
+
+def test_the_mills_parts_know_all_of_them(tmp_path: Path) -> None:
+    of = mill(tmp_path)
+    servers = "127.0.0.1:19092,127.0.0.1:19093,127.0.0.1:19094"
+    for part in ("collector", "monitor"):
+        assert settings_for(of, part)["bootstrap_servers"] == servers
+    monitored: Any = settings_for(of, "monitor")["parts"]
+    assert [monitored[name] for name in NAMES] == [
+        f"http://127.0.0.1:{port}" for port in (8093, 8094, 8095)
+    ]
+    assert any("127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094" in line for line in summary(of))
+
+
+def test_ports_of_all_are_looked_at(tmp_path: Path) -> None:
+    settings = {what.what for what in checks.ports(mill(tmp_path))}
+    assert {
+        f"port {port} (ports.{name}, for broker-3)"
+        for name, port in (
+            ("host", 9094), ("mill", 19094), ("broker", 29094), ("broker_status", 8095)
+        )
+    } <= settings  # fmt: skip
+    alone = {what.what for what in checks.ports(mill(tmp_path, "cluster: {brokers: 1}"))}
+    assert not any("ports.broker," in what for what in alone)
+
+
+# ------------------------------------------------------------------ data folders
+
+
+def born(of: Mill, *ids: int) -> None:
+    """What the birth of a cluster of these brokers leaves on each of their disks."""
+    voters = VoterSet(Voter(ReplicaKey(one, Uuid(int=one))) for one in ids)
+    for one in ids:
+        folder = of.home.part_data(f"broker-{one}") / "__cluster_metadata-0"
+        folder.mkdir(parents=True)
+        (folder / file_name(BOOTSTRAP)).write_bytes(build_snapshot(BOOTSTRAP, voters, []))
+
+
+def refusals(of: Mill) -> list[Check]:
+    return [check for check in checks.before_start(of) if "cluster.brokers" in check.what]
+
+
+def test_a_folder_of_one_broker_is_refused_for_three(tmp_path: Path) -> None:
+    of = mill(tmp_path)
+    assert refusals(of) == []
+    born(of, 1)
+    [check] = refusals(of)
+    folder = tmp_path / "data" / "broker-1"
+    assert check.level is Level.FAILED
+    assert str(check) == (
+        f"{tmp_path}/configs/millrace.yaml: cluster.brokers: 3, but data folder {folder} belongs to"
+        " a cluster of broker 1 alone; growing one broker to three comes later: set"
+        f" cluster.brokers: 1, or move {tmp_path}/data away to start afresh"
+    )
+    assert refusals(mill(tmp_path, "cluster: {brokers: 1}")) == []
+
+
+def test_folders_of_three_brokers_are_refused_for_one(tmp_path: Path) -> None:
+    of = mill(tmp_path)
+    born(of, 1, 2, 3)
+    assert refusals(of) == []
+    found = refusals(mill(tmp_path, "cluster: {brokers: 1}"))
+    # Each is named: that of broker 1 may have been emptied, and would be a cluster of its own.
+    assert [f"broker-{number}" in check.found for number, check in enumerate(found, 1)] == [
+        True
+    ] * 3
+    assert "brokers 1, 2, 3" in found[0].found
+    assert "set cluster.brokers: 3" in found[0].remedy
+
+
+def test_an_existing_cluster_is_asked_for_no_folders(tmp_path: Path) -> None:
+    of = mill(tmp_path)
+    born(of, 1)
+    assert refusals(mill(tmp_path, "cluster: {bootstrap_servers: 'k:9092'}")) == []
+
+
+def test_a_folder_from_before_there_was_a_quorum_is_one_brokers(tmp_path: Path) -> None:
+    of = mill(tmp_path)
+    with tarfile.open(OLDER) as archive:
+        archive.extractall(tmp_path / "older", filter="data")
+    [metadata] = (tmp_path / "older").rglob("__cluster_metadata-0")
+    assert not list(metadata.glob("*.checkpoint"))
+    of.home.data.mkdir(exist_ok=True)
+    metadata.parent.rename(of.home.part_data("broker-1"))
+    [check] = refusals(of)
+    assert "a cluster of broker 1 alone" in check.found
+
+
+def test_a_folder_that_is_not_born_yet_names_nobody(tmp_path: Path) -> None:
+    metadata = tmp_path / "__cluster_metadata-0"
+    assert brokers_of(tmp_path, 2) == ()
+    metadata.mkdir()
+    assert brokers_of(tmp_path, 2) == ()
+    # Room that a log is given ahead of the writes.
+    (metadata / f"{0:020}.log").write_bytes(bytes(4096))
+    assert brokers_of(tmp_path, 2) == ()
