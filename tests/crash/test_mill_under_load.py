@@ -9,7 +9,7 @@ import signal
 import time
 from array import array
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -115,16 +115,18 @@ class Killer:
 class Load:
     """The lines of the load: written, then settled, then read from the topic."""
 
-    def __init__(self, reading: Reading, base_s: int) -> None:
+    def __init__(self, reading: Reading, base_s: int, rate: int = RATE) -> None:
+        """`rate`: lines a second."""
         self.reading = reading
         self.base_s = base_s
+        self.rate = rate
         self.folder = reading.mill.home.folder / "watched" / "access"
         self.count = 0
 
-    def run(self, killer: Killer, times: int) -> None:
-        """Write while all parts are killed, and wait until all is counted."""
-        with LoadWriter(self.folder, RATE, self.base_s) as load:
-            killer.run(PARTS, times)
+    def run(self, meanwhile: Callable[[], None]) -> None:
+        """Write for as long as something else is done, and wait until all is counted."""
+        with LoadWriter(self.folder, self.rate, self.base_s) as load:
+            meanwhile()
             self.count = load.finish()
         what = "the collector has read everything"
         wait_until(self._is_read, STALLED_S, what, progress=self._positions)
@@ -181,6 +183,15 @@ def compare(reading: Reading, expected: Expected) -> None:
         assert fields in [f for name, f in windows.items() if name.startswith(f"{key}:")], key
 
 
+def check(load: Load) -> None:
+    """What was written stands in the topic once and in order, and is counted in both sinks."""
+    files = written_numbers(load.folder, load.base_s)
+    assert sum(map(len, files.values())) == load.count
+    numbers, expected = load.topic()
+    assert numbers == files, "each line once, and in its file's order"
+    compare(load.reading, expected)
+
+
 def run_kills(mill: TempMill, times: int) -> None:
     """So many kills of each part."""
     chance = seeded(f"mill under load, {times} kills of each")
@@ -188,12 +199,8 @@ def run_kills(mill: TempMill, times: int) -> None:
     killer = Killer(reading, chance)
     begin = time.monotonic()
     load = Load(reading, int(time.time()) // 10 * 10)
-    load.run(killer, times)
-    files = written_numbers(load.folder, load.base_s)
-    assert sum(map(len, files.values())) == load.count
-    numbers, expected = load.topic()
-    assert numbers == files, "each line once, and in its file's order"
-    compare(reading, expected)
+    load.run(partial(killer.run, PARTS, times))
+    check(load)
     print(f"{load.count} lines, {time.monotonic() - begin:.0f} s; {killer.story}")
 
 

@@ -17,22 +17,15 @@ from typing import Any
 
 import pytest
 
+from appliance.config.replication import BROKERS_MAX
 from appliance.home import CODE, Home, find_home
 from appliance.processes import read_record
 from appliance.servers import find_program
-from tests.harness.ports import free_port
+from tests.harness.ports import free_ports
 
 SHIPPED = CODE / "configs" / "millrace.yaml"
-PORT_NAMES = (
-    "host",
-    "mill",
-    "broker",
-    "collector",
-    "stream",
-    "broker_status",
-    "redis",
-    "mysql",
-)
+OF_EACH_BROKER = ("host", "mill", "broker", "broker_status")
+PORT_NAMES = (*OF_EACH_BROKER, "collector", "stream", "redis", "mysql")
 COMMAND_TIMEOUT_S = 400.0
 
 
@@ -41,7 +34,10 @@ class TempMill:
 
     def __init__(self, folder: Path, environ: Mapping[str, str] | None = None) -> None:
         self.home: Home = find_home({"MILLRACE_HOME": str(folder)})
-        self.ports = {name: free_port() for name in (*PORT_NAMES, "monitor")}
+        self.ports = {
+            name: free_ports(BROKERS_MAX if name in OF_EACH_BROKER else 1)
+            for name in (*PORT_NAMES, "monitor")
+        }
         self.environ = dict(environ or {})
         for kind in ("access", "json", "text"):
             (folder / "watched" / kind).mkdir(parents=True)

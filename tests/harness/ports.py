@@ -18,15 +18,24 @@ _given: set[int] = set()
 
 def free_port() -> int:
     """A port on loopback that nothing listens on at this moment, and never the same one twice."""
+    return free_ports(1)
+
+
+def free_ports(count: int) -> int:
+    """The first of so many free ports that follow each other."""
     while True:
-        port = _chance.randrange(_FIRST, _FIRST + _WIDTH)
-        if port in _given:
-            continue
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        _given.add(port)
-        return port
+        first = _chance.randrange(_FIRST, _FIRST + _WIDTH - count + 1)
+        ports = range(first, first + count)
+        if _given.isdisjoint(ports) and all(_is_free(port) for port in ports):
+            _given.update(ports)
+            return first
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

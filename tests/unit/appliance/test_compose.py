@@ -15,12 +15,20 @@ ROOT = Path(__file__).parents[3]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 RUNNING = {name: service for name, service in SERVICES.items() if name not in ("init", "cli")}
+THREE = {"MILLRACE_CLUSTER__BROKERS": "3"}
 
 
-def test_the_services_are_the_parts_of_the_shipped_file() -> None:
-    config = load(ROOT / "configs" / "millrace.yaml", ROOT, {}).config
+@pytest.mark.parametrize("environ", [{}, THREE])
+def test_the_services_are_the_parts_of_the_shipped_file(environ: dict[str, str]) -> None:
+    """With the profile `three`, of the same file with three brokers."""
+    config = load(ROOT / "configs" / "millrace.yaml", ROOT, environ).config
     parts = {part.name: part for part in parts_of(config, Placement(in_containers=True))}
-    assert set(RUNNING) == set(parts)
+    profiles = {"three"} if environ else set()
+    assert set(parts) == {
+        name
+        for name, service in RUNNING.items()
+        if profiles.issuperset(service.get("profiles", []))
+    }
     for name, part in parts.items():
         published = {entry.rsplit(":", 1)[1] for entry in RUNNING[name]["ports"]}
         assert str(part.port) in published, f"{name} is probed where it does not listen"
@@ -33,10 +41,11 @@ def test_ports_are_published_on_loopback_only(name: str) -> None:
 
 
 def test_the_addresses_are_the_same_with_and_without_containers() -> None:
-    config = load(ROOT / "configs" / "millrace.yaml", ROOT, {}).config
+    config = load(ROOT / "configs" / "millrace.yaml", ROOT, THREE).config
+    among_themselves = ("ports.mill", "ports.broker")
     for part in parts_of(config, Placement()):
         published = {entry.split(":")[1] for entry in RUNNING[part.name]["ports"]}
-        wanted = {str(port) for setting, port in part.ports if setting != "ports.mill"}
+        wanted = {str(port) for setting, port in part.ports if setting not in among_themselves}
         assert published == wanted
 
 
@@ -74,6 +83,19 @@ def test_everybody_waits_for_init_and_for_what_it_needs() -> None:
         assert "init" in waits_for(name)
     assert {"mysql", "redis", "broker-1"} <= waits_for("stream")
     assert "broker-1" in waits_for("collector")
+
+
+def test_brokers_are_stopped_one_after_the_other_and_after_those_that_use_them() -> None:
+    """Compose stops what waits before what it waits for; it asks all others at the same time."""
+    for name in ("collector", "stream"):
+        assert SERVICES[name]["depends_on"]["broker-3"] == {
+            "condition": "service_started",
+            # There is none without the profile.
+            "required": False,
+        }
+    for later, earlier in (("broker-3", "broker-2"), ("broker-2", "broker-1")):
+        # Not healthy: none of them is before two have found each other.
+        assert SERVICES[later]["depends_on"] == {earlier: {"condition": "service_started"}}
 
 
 def test_each_part_sees_its_own_secrets_only() -> None:

@@ -1,0 +1,156 @@
+"""`cluster.brokers: 3` without what needs a JVM: up, down, stopped and started anew in turn."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from appliance import lifecycle
+from appliance.processes import read_record
+from appliance.supervisor.control import NoSupervisor
+from appliance.supervisor.effects import State
+from tests.e2e.mill import SERVERS_ONLY, TempMill, temp_mill
+from tests.harness.wait import wait_until
+
+pytestmark = pytest.mark.live
+
+BROKERS = ("broker-1", "broker-2", "broker-3")
+THREE = SERVERS_ONLY.replace("cluster: {", "cluster: {brokers: 3, ") + ("sinks: {mysql: null}\n")
+NOT_SERVING = tuple(state for state in State if state is not State.HEALTHY)
+DEADLINE_S = 60.0
+
+
+@pytest.fixture
+def mill(tmp_path: Path) -> Iterator[TempMill]:
+    with temp_mill(tmp_path / "mill") as made:
+        made.write_config(THREE)
+        yield made
+
+
+def bootstrap(mill: TempMill) -> str:
+    return ",".join(f"127.0.0.1:{mill.ports['host'] + index}" for index in range(3))
+
+
+def states(mill: TempMill) -> dict[str, str]:
+    return {row["part"]: row["state"] for row in lifecycle.snapshot(mill.home)["parts"]}
+
+
+@contextmanager
+def watched(mill: TempMill, *states_meant: str) -> Iterator[list[frozenset[str]]]:
+    """Which brokers are in one of these states, each time that this has changed."""
+    seen: list[frozenset[str]] = []
+    is_over = threading.Event()
+
+    def watch() -> None:
+        while not is_over.wait(0.005):
+            try:
+                found = states(mill)
+            except NoSupervisor:
+                continue
+            these = frozenset(name for name in BROKERS if found[name] in states_meant)
+            if not seen or seen[-1] != these:
+                seen.append(these)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def test_three_brokers_start_together_and_are_one_cluster(mill: TempMill) -> None:
+    told = mill.up().err
+    assert f"bootstrap.servers={bootstrap(mill)}" in told
+    assert set(mill.status()) == {*BROKERS, "monitor", "redis"}
+    assert all((mill.home.data / name / "meta.properties").exists() for name in BROKERS)
+    listed = mill.run("broker", "list", "--json")
+    assert listed.code == 0, listed.err
+    logs = mill.run("logs", "-n", "3").out
+    assert all(name in logs for name in BROKERS)
+
+    admin = AdminClient({"bootstrap.servers": bootstrap(mill)})
+    admin.create_topics([NewTopic("kept", -1, -1)])["kept"].result(30)
+    partitions = admin.list_topics("kept", timeout=10).topics["kept"].partitions
+    assert [len(one.replicas) for one in partitions.values()] == [3, 3, 3]
+
+    record = read_record(mill.home.part_record("broker-2"))
+    assert record is not None
+    record.signal(signal.SIGKILL)
+    wait_until(lambda: mill.run("status").code == 3, DEADLINE_S, "status says that one is down")
+    wait_until(lambda: set(states(mill).values()) == {"healthy"}, DEADLINE_S, "it is back")
+    rows = mill.status()
+    assert [rows[name]["restarts"] for name in BROKERS] == [0, 1, 0]
+    # The mill's commands need none of the three in particular.
+    assert mill.run("stop", "broker-1").code == 0
+    assert '"kept"' in mill.run("topic", "list", "--json").out
+    assert mill.run("start", "broker-1").code == 0
+
+
+def test_brokers_are_stopped_one_after_the_other(mill: TempMill) -> None:
+    mill.up()
+    with watched(mill, "stopping") as stopping:
+        assert mill.run("down").code == 0
+    turns = [found for found in stopping if found]
+    assert turns == [{"broker-1"}, {"broker-2"}, {"broker-3"}]
+    log = mill.home.part_log("supervisor").read_text()
+    assert "killed" not in log, log
+
+
+def test_changed_settings_reach_one_broker_after_the_other(mill: TempMill) -> None:
+    mill.up()
+    before = {name: row["pid"] for name, row in mill.status().items()}
+    mill.write_config(THREE.replace("num.partitions: 3", "num.partitions: 5"))
+    assert "start anew one after the other with `./millrace up --apply`" in mill.run("up").err
+    with watched(mill, *NOT_SERVING) as away:
+        applied = mill.run("up", "--apply")
+    assert applied.code == 0, applied.err
+    turns = [found for found in away if found]
+    assert turns == [{"broker-1"}, {"broker-2"}, {"broker-3"}]
+    after = {name: row["pid"] for name, row in mill.status().items()}
+    assert after["monitor"] == before["monitor"]
+    assert not {after[name] for name in BROKERS} & {before[name] for name in BROKERS}
+    admin = AdminClient({"bootstrap.servers": bootstrap(mill)})
+    admin.create_topics([NewTopic("wider", -1, -1)])["wider"].result(30)
+    assert len(admin.list_topics("wider", timeout=10).topics["wider"].partitions) == 5
+
+    with watched(mill, *NOT_SERVING) as away:
+        assert mill.run("restart", "broker-2").code == 0
+    assert {"broker-2"} in away
+    assert set().union(*away) == {"broker-2"}
+
+
+def test_a_cluster_of_one_is_not_made_one_of_three_and_not_the_other_way(mill: TempMill) -> None:
+    one = THREE.replace("brokers: 3, ", "")
+    mill.write_config(one)
+    mill.up()
+    before = {name: row["pid"] for name, row in mill.status().items()}
+    mill.write_config(THREE)
+    refusal = "growing one broker to three comes later: set cluster.brokers: 1"
+    for command in (("up", "--apply"), ("restart",)):
+        refused = mill.run(*command)
+        assert refused.code == 1, refused.err
+        assert f"{mill.home.config_file}: cluster.brokers: 3, but data folder" in refused.err
+        assert refusal in refused.err
+        assert "nothing was changed" in refused.err
+        assert {name: row["pid"] for name, row in mill.status().items()} == before
+    assert mill.run("down").code == 0
+    refused = mill.run("up")
+    assert refused.code == 1
+    assert refusal in refused.err
+    assert "nothing was started" in refused.err
+    assert not mill.home.part_data("broker-2").exists()
+
+    mill.home.data.rename(mill.home.folder / "data.before")
+    mill.up()
+    assert mill.run("down").code == 0
+    mill.write_config(one)
+    refused = mill.run("up")
+    assert refused.code == 1
+    assert "a cluster of three does not shrink: set cluster.brokers: 3" in refused.err
