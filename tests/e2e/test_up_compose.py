@@ -22,7 +22,7 @@ from tests.house import tree
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
-PUBLISHED = (9092, 8090, 8091, 8092, 8093, 6380, 3307)
+PUBLISHED = (9092, 9093, 9094, 8090, 8091, 8092, 8093, 8094, 8095, 6380, 3307)
 COMMAND_S = 1_800
 COUNTED_S = 240.0
 
@@ -32,6 +32,7 @@ class Containers:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.profiles = ""
         for name in tree.files():
             target = folder / name
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -48,6 +49,7 @@ class Containers:
         done = subprocess.run(
             ["docker", "compose", "--project-name", "millrace-test", *arguments],
             cwd=self.folder,
+            env={**os.environ, "COMPOSE_PROFILES": self.profiles},
             capture_output=True,
             text=True,
             timeout=COMMAND_S,
@@ -101,3 +103,38 @@ def test_containers_count_and_keep(containers: Containers) -> None:
     assert set(rows) == {f"{status}={count * 2}" for status, count in STATUSES.items()}
     shown = containers.compose("run", "--rm", "-T", "cli", "show", "requests_by_status")
     assert str(STATUSES["200"] * 2) in shown
+
+
+def test_a_killed_broker_of_three_changes_no_count(containers: Containers) -> None:
+    """`docker kill` counts as stopped by hand: the broker stays away until it is asked for."""
+    log = shared_log("apache_access.log")
+    file = containers.folder / "configs" / "millrace.yaml"
+    text = file.read_text()
+    file.write_text(text.replace("brokers: 1 ", "brokers: 3 "))
+    assert file.read_text() != text
+    containers.profiles = "three"
+    containers.compose("build", "init", "stream")
+    containers.compose("up", "--detach", "--wait")
+    access = containers.folder / "watched" / "access"
+    dropped = 0
+
+    def drop(copies: int) -> None:
+        nonlocal dropped
+        for _ in range(copies):
+            dropped += 1
+            shutil.copyfile(log, access / f"{dropped}.log")
+
+    drop(1)
+    wait_until(lambda: counted(1), COUNTED_S, "the file is counted")
+    for name in ("broker-1", "broker-2", "broker-3"):
+        drop(2)
+        containers.compose("kill", name)
+        drop(2)
+        wait_until(lambda: counted(dropped), COUNTED_S, f"all is counted without {name}")
+        status = containers.compose("ps", "--all", "--format", "{{.Service}} {{.State}}")
+        assert f"{name} exited" in status.splitlines()
+        containers.compose("up", "--detach", "--wait")
+    containers.compose("down", "--timeout", "60")
+    containers.compose("up", "--detach", "--wait")
+    drop(1)
+    wait_until(lambda: counted(dropped), COUNTED_S, "the counts are kept, and go on")
