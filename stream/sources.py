@@ -206,12 +206,14 @@ def kafka_options(
         "failOnDataLoss": "true",
         "maxOffsetsPerTrigger": str(lines_per_batch(section, machine_bytes())),
         "maxRecordsPerPartition": str(LINES_PER_TASK),
-        # A broker that is away is noticed, and said, within seconds; the query is started again.
-        "kafka.default.api.timeout.ms": "10000",
-        "kafka.request.timeout.ms": "8000",
+        # Kafka's admin client waits for a leader that has died until its time is up, though another
+        # one leads by then: only the next attempt asks that. After six attempts the query is
+        # started again.
+        "kafka.default.api.timeout.ms": "3000",
+        "kafka.request.timeout.ms": "3000",
         "kafkaConsumer.pollTimeoutMs": "20000",
-        "fetchOffset.numRetries": "2",
-        "fetchOffset.retryIntervalMs": "500",
+        "fetchOffset.numRetries": "6",
+        "fetchOffset.retryIntervalMs": "200",
         "kafka.reconnect.backoff.max.ms": "500",
         "groupIdPrefix": "millrace-stream-spark",
     }
