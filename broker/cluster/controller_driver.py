@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from broker.alarm import Alarm
+from broker.cluster.describe_quorum import describe_quorum
 from broker.cluster.quorum_driver import QuorumDriver
 from broker.controller.active import ActiveController, Limits, Waiter
 from broker.controller.controller import Controller, ControllerInput
@@ -17,6 +18,10 @@ from broker.metadata.image import MetadataImage
 from broker.quorum.ready import Following, RoleChange, Won
 from broker.world import World
 from protocol.errors import ApiError, ErrorCode
+from protocol.messages.voters import DescribeQuorumRequest
+
+Order = ControllerInput | DescribeQuorumRequest
+"""What is for the active controller alone: decisions, and a look at the quorum that it leads."""
 
 
 class Keeper(Protocol):
@@ -43,6 +48,7 @@ class ControllerDriver:
         self._won: Won | None = None
         self._active: ActiveController | None = None
         self._predecessor: int | None = None
+        self._image = MetadataImage()
         self.keeper: Keeper | None = None
 
     @property
@@ -50,13 +56,18 @@ class ControllerDriver:
         """Whether orders are decided here."""
         return self._active is not None
 
-    def submit(self, order: ControllerInput, waiter: Waiter) -> None:
+    def submit(self, order: Order, waiter: Waiter) -> None:
         """Decide; the waiter is answered once that is committed and in force, or refused.
 
         Either may come before this returns.
         """
-        active = self._active
-        if active is None:
+        active, standing = self._active, None
+        if isinstance(order, DescribeQuorumRequest):
+            standing = self._quorum.standing()
+            if active is not None and standing is not None:
+                waiter.reply(describe_quorum(order, standing, self._image, self._clock.now_ms()))
+                return
+        if active is None or isinstance(order, DescribeQuorumRequest):
             waiter.refused(ApiError(ErrorCode.NOT_CONTROLLER, "this node is not the controller"))
             return
         monotonic_ms = self._clock.monotonic_ms()
@@ -82,6 +93,7 @@ class ControllerDriver:
 
     def moved(self, image: MetadataImage) -> None:
         """The image has moved."""
+        self._image = image
         if self._active is not None:
             self._active.committed(image)
         elif self._won is not None and image.end_offset >= self._won.end_offset:

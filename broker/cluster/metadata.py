@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from broker.cluster.controller_driver import ControllerDriver
+from broker.cluster.controller_driver import ControllerDriver, Order
 from broker.cluster.loader import Loader, Publisher
 from broker.cluster.metadata_log import Hands, MetadataLog
 from broker.cluster.quorum_driver import QuorumDriver
 from broker.cluster.snapshots import Snapshot
 from broker.cluster.snapshotter import Snapshotter
 from broker.controller.active import Waiter
-from broker.controller.controller import ControllerInput
 from broker.metadata.image import MetadataImage
 from broker.quorum.ready import RoleChange
 from protocol.errors import ApiError
@@ -39,7 +38,7 @@ class Metadata:
         self.loader = loader
         self.controller = controller
         self.snapshotter = snapshotter
-        self.passed_on: Callable[[ControllerInput, Waiter], None] = controller.submit
+        self.passed_on: Callable[[Order, Waiter], None] = controller.submit
         """How an order gets to whoever decides; a node that is alone decides itself."""
         self.role_changed: Callable[[RoleChange], None] = lambda role: None
         """Hears of roles before the controller does."""
@@ -67,7 +66,7 @@ class Metadata:
 
     def submit(
         self,
-        order: ControllerInput,
+        order: Order,
         reply: Callable[[Any], None],
         refused: Callable[[ApiError], None],
         host: str | None = None,
@@ -79,7 +78,7 @@ class Metadata:
 
     def decide(
         self,
-        order: ControllerInput,
+        order: Order,
         reply: Callable[[Any], None],
         refused: Callable[[ApiError], None],
         host: str | None = None,
@@ -87,7 +86,7 @@ class Metadata:
         """As `submit`, but NOT_CONTROLLER where another node decides."""
         self.controller.submit(order, Waiter(reply, refused, host))
 
-    def submit_now(self, order: ControllerInput) -> Any:
+    def submit_now(self, order: Order) -> Any:
         """Decide before anybody is served; returns the reply, raises what the disk refuses."""
         replies: list[Any] = []
         refusals: list[ApiError] = []

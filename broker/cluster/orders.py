@@ -15,10 +15,9 @@ from functools import partial
 from ipaddress import ip_address
 from typing import Any
 
-from broker.cluster.controller_driver import ControllerDriver
+from broker.cluster.controller_driver import ControllerDriver, Order
 from broker.config import InForce
 from broker.controller.active import ORDER_TIMEOUT_MS, Waiter
-from broker.controller.controller import ControllerInput
 from broker.controller.outcome import AllocateProducerIds, CreateOwnTopic
 from broker.controller.topics import own_topic
 from broker.sessions.peers import LinkKind, Peers
@@ -51,7 +50,7 @@ NEVER_ASKED = frozenset({End.REFUSED, End.UNREACHABLE, End.UNRESOLVED})
 class _Passed:
     """An order as it is passed on, and who waits for it."""
 
-    order: ControllerInput
+    order: Order
     waiter: Waiter
     message: Message
     answered: Callable[[Any], None]
@@ -78,7 +77,7 @@ class Orders:
         self._settings = settings
         self._passed_count = 0
 
-    def submit(self, order: ControllerInput, waiter: Waiter) -> None:
+    def submit(self, order: Order, waiter: Waiter) -> None:
         """Have an order decided; the waiter is called once, perhaps before this returns."""
         if self._controller.is_active:
             self._controller.submit(order, waiter)
@@ -92,9 +91,7 @@ class Orders:
         self._passed_count += 1
         self._try(_Passed(order, waiter, message, answered, deadline_ms))
 
-    def _worded(
-        self, order: ControllerInput, waiter: Waiter
-    ) -> tuple[Message, Callable[[Any], None]]:
+    def _worded(self, order: Order, waiter: Waiter) -> tuple[Message, Callable[[Any], None]]:
         """An order as a request, and what takes the answer to it."""
         match order:
             case CreateOwnTopic(name):

@@ -36,6 +36,7 @@ from broker.quorum.quorum import Quorum
 from broker.quorum.ready import Barrier, LogRead, Ready, Reply, RoleChange, Send
 from broker.quorum.replica import NEVER_MS
 from broker.quorum.snapshot import SnapshotId
+from broker.quorum.standing import QuorumStanding, standing_of
 from broker.quorum.voters import VoterSet
 from broker.storage.errors import DiskError
 from broker.world import World
@@ -116,6 +117,10 @@ class QuorumDriver:
     def leader_id(self) -> int:
         """Who leads, as far as this node knows; NO_NODE if it does not."""
         return self.quorum.role.leader_id
+
+    def standing(self) -> QuorumStanding | None:
+        """How far everybody is, if this node leads; None if it does not."""
+        return standing_of(self.quorum, self._alarm.now_ms)
 
     def start(self) -> None:
         """Begin; a voter alone leads when this returns, if the disk takes what it writes."""

@@ -15,6 +15,7 @@ from broker.controller.alter_partition import alter_partition
 from broker.controller.brokers import register_broker
 from broker.controller.config_changes import alter_fully, alter_incrementally
 from broker.controller.elections import GiveBack, elect_leaders, give_back
+from broker.controller.features import update_features
 from broker.controller.liveness import Dead, Heartbeat, bury, hear
 from broker.controller.outcome import (
     AllocateProducerIds,
@@ -33,6 +34,7 @@ from broker.controller.topics import (
 from broker.metadata.image import METADATA_TOPIC_ID, MetadataImage
 from protocol.messages.configs import AlterConfigsRequest, IncrementalAlterConfigsRequest
 from protocol.messages.elections import ElectLeadersRequest
+from protocol.messages.features import UpdateFeaturesRequest
 from protocol.messages.membership import AlterPartitionRequest, UnregisterBrokerRequest
 from protocol.messages.producer_ids import AllocateProducerIdsRequest
 from protocol.messages.topics import (
@@ -63,6 +65,7 @@ ControllerInput = (
     | CreateOwnTopic
     | ElectLeadersRequest
     | UnregisterBrokerRequest
+    | UpdateFeaturesRequest
     | AllocateProducerIds
 )
 
@@ -98,6 +101,8 @@ class Controller:
                 return elect_leaders(order, image, self.config)
             case UnregisterBrokerRequest():
                 return unregister(order, image)
+            case UpdateFeaturesRequest():
+                return update_features(order, image)
             case AllocateProducerIds():
                 return allocate_producer_ids(order, image)
 

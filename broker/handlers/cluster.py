@@ -153,7 +153,7 @@ class ClusterHandlers:
                 for node_id, host, port, rack in brokers_on(image, call.listener_name)
             ],
             cluster_id=self._settings.config.cluster_id,
-            controller_id=self._settings.config.node_id,
+            controller_id=self._controller_id(call),
             topics=topics,
         )
         if operations is not None:
@@ -208,6 +208,15 @@ class ClusterHandlers:
                 )
         return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "not on this listener")
 
+    def _controller_id(self, call: Call) -> int:
+        """The controller, where clients of the listener can reach it; else this broker.
+
+        Any broker takes orders, so that one is always named: a client that is told of none waits.
+        """
+        leader_id = self._metadata.quorum.leader_id
+        reachable = {one[0] for one in brokers_on(self._metadata.image, call.listener_name)}
+        return leader_id if leader_id in reachable else self._settings.config.node_id
+
     def describe_cluster(
         self, call: Call, request: DescribeClusterRequest
     ) -> DescribeClusterResponse:
@@ -221,7 +230,7 @@ class ClusterHandlers:
             )
         response = DescribeClusterResponse(
             cluster_id=self._settings.config.cluster_id,
-            controller_id=self._settings.config.node_id,
+            controller_id=self._controller_id(call),
             brokers=[
                 DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=rack)
                 for node_id, host, port, rack in brokers_on(

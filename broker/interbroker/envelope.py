@@ -14,7 +14,7 @@ from typing import Any
 
 from broker.cluster.metadata import Metadata
 from broker.sessions.call import Call
-from broker.sessions.dispatch import Handler
+from broker.sessions.dispatch import Handler, holds_refusal, refusal
 from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.messages.api import ApiKey, request_class
 from protocol.messages.headers import decode_request_header, encode_response
@@ -33,10 +33,13 @@ PASSED_ON: Mapping[int, ApiKey] = MappingProxyType(
             ApiKey.ALTER_CONFIGS,
             ApiKey.INCREMENTAL_ALTER_CONFIGS,
             ApiKey.ELECT_LEADERS,
+            ApiKey.DESCRIBE_QUORUM,
+            ApiKey.UNREGISTER_BROKER,
+            ApiKey.UPDATE_FEATURES,
         )
     }
 )
-"""What may come in an envelope."""
+"""What may come in an envelope: what the active controller alone can answer."""
 
 
 def envelope_handlers(metadata: Metadata) -> dict[ApiKey, Handler]:
@@ -63,6 +66,10 @@ def _open(metadata: Metadata, call: Call, envelope: EnvelopeRequest) -> None:
     def refused(error: ApiError) -> None:
         # Only an order that was never decided may be passed on once more.
         is_lost = error.code is ErrorCode.NOT_CONTROLLER
+        if not is_lost and holds_refusal(key):
+            # An envelope has a code and no words.
+            decided(refusal(key, error))
+            return
         code = ErrorCode.REQUEST_TIMED_OUT if is_lost else error.code
         call.answer(EnvelopeResponse(error_code=code))
 

@@ -18,6 +18,7 @@ from broker.handlers.group_admin import GroupAdminHandlers
 from broker.handlers.group_membership import MembershipHandlers
 from broker.handlers.groups import OffsetHandlers
 from broker.handlers.placement import PlacementHandlers
+from broker.handlers.quorum import QuorumHandlers
 from broker.handlers.records import RecordHandlers
 from broker.handlers.topic_pages import TopicPageHandlers
 from broker.handlers.transactions import TransactionHandlers
@@ -41,6 +42,7 @@ def client_table(parts: Parts) -> Mapping[ApiKey, Handler]:
     group_membership = MembershipHandlers(parts.groups)
     groups = OffsetHandlers(parts.groups)
     placement = PlacementHandlers(parts.replicas, parts.settings, parts.metadata)
+    quorum = QuorumHandlers(parts.metadata)
     records = RecordHandlers(parts.replicas, parts.checkpoints)
     topic_pages = TopicPageHandlers(parts.metadata)
     transactions = TransactionHandlers(
@@ -89,6 +91,9 @@ def client_table(parts: Parts) -> Mapping[ApiKey, Handler]:
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: placement.alter_partition_reassignments,
         ApiKey.LIST_PARTITION_REASSIGNMENTS: placement.list_partition_reassignments,
         ApiKey.OFFSET_DELETE: group_admin.offset_delete,
+        ApiKey.DESCRIBE_QUORUM: quorum.describe_quorum,
+        ApiKey.UPDATE_FEATURES: quorum.update_features,
+        ApiKey.UNREGISTER_BROKER: quorum.unregister_broker,
         ApiKey.DESCRIBE_CLUSTER: cluster.describe_cluster,
         ApiKey.DESCRIBE_PRODUCERS: txn_admin.describe_producers,
         ApiKey.DESCRIBE_TRANSACTIONS: txn_admin.describe_transactions,

@@ -46,7 +46,20 @@ class Progress:
     end_offset: int
     """Durable there; -1 before its first fetch in this epoch."""
     fetched_ms: int
-    has_fetched: bool = False
+    caught_up_ms: int | None = None
+    """When it last held all that this leader had; None: never in this epoch."""
+    leader_end_then: int = UNKNOWN_END
+    """Where the leader's log ended at its last fetch."""
+
+    def has_up_to(self, end_offset: int, leader_end: int, now_ms: int) -> None:
+        """A fetch says what is durable there. Under load the leader's end moves between two of
+        them: who reaches what the leader had at the last one was caught up then."""
+        if end_offset >= leader_end:
+            self.caught_up_ms = now_ms
+        elif end_offset >= self.leader_end_then != UNKNOWN_END:
+            self.caught_up_ms = self.fetched_ms
+        self.end_offset = end_offset
+        self.leader_end_then = leader_end
 
 
 @dataclass(slots=True)
@@ -197,10 +210,9 @@ class Leader:
         if progress is None:
             progress = self.progress[key] = Progress(UNKNOWN_END, now_ms)
             self._forget_observers()
-        progress.fetched_ms = now_ms
-        progress.has_fetched = True
         if end_offset is not None:
-            progress.end_offset = end_offset
+            progress.has_up_to(end_offset, self._replica.log.end_offset, now_ms)
+        progress.fetched_ms = now_ms
 
     def _forget_observers(self) -> None:
         voters = self._replica.voters.latest

@@ -98,6 +98,11 @@ class Dispatcher:
         )
 
 
+def holds_refusal(api_key: int) -> bool:
+    """Whether the answer of an API has a place for a refusal of the whole request."""
+    return any(field.name == "error_code" for field in response_class(api_key).fields)
+
+
 def refusal(api_key: int, error: ApiError) -> Message:
     """An answer that carries nothing but a refusal of the whole request."""
     cls = response_class(api_key)

@@ -161,7 +161,7 @@ _MODULES = {
 }
 """Where the classes live, in `protocol.messages`. A key that is missing here has none yet."""
 
-_BROKERS_ALONE = frozenset(
+UNSERVED = frozenset(
     {
         ApiKey.VOTE,
         ApiKey.BEGIN_QUORUM_EPOCH,
@@ -177,9 +177,10 @@ _BROKERS_ALONE = frozenset(
         ApiKey.REPLICA_REPORT,
     }
 )
+"""Keys that have message classes and are not offered to clients: what only brokers may ask."""
 
 BETWEEN_BROKERS: Mapping[ApiKey, range] = MappingProxyType(
-    {key: key.valid_versions for key in _MODULES if key in _BROKERS_ALONE}
+    {key: key.valid_versions for key in _MODULES if key in UNSERVED}
     | {
         ApiKey.API_VERSIONS: ApiKey.API_VERSIONS.valid_versions,
         ApiKey.FETCH: range(18, 19),
@@ -188,14 +189,6 @@ BETWEEN_BROKERS: Mapping[ApiKey, range] = MappingProxyType(
     }
 )
 """What brokers of one release ask of each other, on the listener BROKER."""
-
-UNSERVED: frozenset[ApiKey] = _BROKERS_ALONE | {
-    ApiKey.DESCRIBE_QUORUM,
-    ApiKey.UPDATE_FEATURES,
-    ApiKey.UNREGISTER_BROKER,
-}
-"""Keys that have message classes and are not offered to clients: what only brokers may ask, and
-what no handler answers."""
 
 SERVED: Mapping[ApiKey, range] = MappingProxyType(
     {key: key.valid_versions for key in _MODULES if key not in UNSERVED}

@@ -34,6 +34,8 @@ API_VERSIONS = _TOOLS + "BrokerApiVersionsCommand"
 LEADER_ELECTION = _TOOLS + "LeaderElectionCommand"
 REASSIGN = _TOOLS + "reassign.ReassignPartitionsCommand"
 CLUSTER = _TOOLS + "ClusterTool"
+METADATA_QUORUM = _TOOLS + "MetadataQuorumCommand"
+FEATURES = _TOOLS + "FeatureCommand"
 
 LOG4J = """status=error
 appender.err.type=Console

@@ -13,15 +13,18 @@ from protocol.errors import ErrorCode, WireError
 from protocol.messages import (
     configs,
     elections,
+    features,
     fetch,
     group,
     list_offsets,
     log_dirs,
+    membership,
     metadata,
     offsets,
     produce,
     topics,
     transactions,
+    voters,
 )
 from protocol.messages.api import SERVED, ApiKey, client_versions, request_class
 from protocol.messages.headers import encode_request
@@ -232,6 +235,26 @@ UNKNOWN: dict[ApiKey, tuple[Build, set[ErrorCode]]] = {
     ApiKey.DESCRIBE_TRANSACTIONS: (
         lambda _: transactions.DescribeTransactionsRequest(transactional_ids=["t"]),
         {ErrorCode.TRANSACTIONAL_ID_NOT_FOUND},
+    ),
+    ApiKey.DESCRIBE_QUORUM: (
+        lambda _: voters.DescribeQuorumRequest(
+            topics=[
+                voters.DescribeQuorumRequestTopic(
+                    topic_name=NAME, partitions=[voters.DescribeQuorumRequestPartition()]
+                )
+            ]
+        ),
+        {NO_TOPIC},
+    ),
+    ApiKey.UNREGISTER_BROKER: (
+        lambda _: membership.UnregisterBrokerRequest(broker_id=99),
+        {ErrorCode.BROKER_ID_NOT_REGISTERED},
+    ),
+    ApiKey.UPDATE_FEATURES: (
+        lambda _: features.UpdateFeaturesRequest(
+            feature_updates=[features.FeatureUpdateKey(feature=NAME, max_version_level=1)]
+        ),
+        {ErrorCode.INVALID_UPDATE_VERSION},
     ),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: (
         lambda _: metadata.DescribeTopicPartitionsRequest(

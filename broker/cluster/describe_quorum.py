@@ -1,0 +1,102 @@
+"""DescribeQuorum as the active controller answers it (KIP-595, KIP-836, KIP-853).
+
+Floor: cluster. Pure. Times on the wire are Unix ms; the leader itself has fetched and is caught up
+at this moment, as Kafka says it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from broker.metadata.image import METADATA_TOPIC, MetadataImage
+from broker.quorum.standing import QuorumStanding, ReplicaStanding
+from broker.quorum.voters import ReplicaKey
+from broker.sessions.reception import BROKER_LISTENER
+from protocol.errors import ErrorCode
+from protocol.messages.voters import (
+    DescribeQuorumPartition,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    DescribeQuorumTopic,
+    QuorumListener,
+    QuorumNode,
+    ReplicaState,
+)
+
+NO_TIMESTAMP = -1
+
+
+def describe_quorum(
+    request: DescribeQuorumRequest, standing: QuorumStanding, image: MetadataImage, now_ms: int
+) -> DescribeQuorumResponse:
+    """The whole answer in the latest version; `now_ms` is wall time.
+
+    Whatever else is asked for than the metadata log gets UNKNOWN_TOPIC_OR_PARTITION, and then
+    nothing is said of the log either, as in Kafka.
+    """
+    asked = [(topic.topic_name, one.partition_index) for topic in request.topics
+             for one in topic.partitions]  # fmt: skip
+    if asked != [(METADATA_TOPIC, 0)]:
+        return _unknown(request)
+    described = DescribeQuorumPartition(
+        partition_index=0,
+        leader_id=standing.leader_id,
+        leader_epoch=standing.epoch,
+        high_watermark=standing.committed_offset,
+        current_voters=_states(standing.voters, now_ms),
+        observers=_states(standing.observers, now_ms),
+    )
+    return DescribeQuorumResponse(
+        topics=[DescribeQuorumTopic(topic_name=METADATA_TOPIC, partitions=[described])],
+        nodes=[_node(one.key, standing, image) for one in standing.voters],
+    )
+
+
+def _unknown(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    return DescribeQuorumResponse(
+        topics=[
+            DescribeQuorumTopic(
+                topic_name=topic.topic_name,
+                partitions=[
+                    DescribeQuorumPartition(
+                        partition_index=one.partition_index,
+                        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    )
+                    for one in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _states(replicas: Sequence[ReplicaStanding], now_ms: int) -> list[ReplicaState]:
+    return [
+        ReplicaState(
+            replica_id=one.key.node_id,
+            replica_directory_id=one.key.directory_id,
+            log_end_offset=one.end_offset,
+            last_fetch_timestamp=_moment(one.fetched_ago_ms, now_ms),
+            last_caught_up_timestamp=_moment(one.caught_up_ago_ms, now_ms),
+        )
+        for one in replicas
+    ]
+
+
+def _moment(ago_ms: int | None, now_ms: int) -> int:
+    return NO_TIMESTAMP if ago_ms is None else now_ms - ago_ms
+
+
+def _node(key: ReplicaKey, standing: QuorumStanding, image: MetadataImage) -> QuorumNode:
+    """Where a voter is asked: at the addresses of the voter set, else where it is registered."""
+    listeners = [
+        QuorumListener(name=one.name, host=one.host, port=one.port)
+        for voter in standing.members
+        for one in voter.endpoints
+        if voter.key == key
+    ]
+    broker = image.brokers.get(key.node_id)
+    if not listeners and broker is not None and BROKER_LISTENER in broker.listeners:
+        host, port = broker.listeners[BROKER_LISTENER]
+        listeners = [QuorumListener(name=BROKER_LISTENER, host=host, port=port)]
+    return QuorumNode(node_id=key.node_id, listeners=listeners)

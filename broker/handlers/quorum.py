@@ -1,0 +1,73 @@
+"""The quorum and its brokers, for administrators: looked at, brokers forgotten, features raised.
+
+Floor: handlers. All of it is the active controller's; a broker that is not passes it on, as Kafka's
+brokers do, so that any of them may be asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from broker.cluster.controller_driver import Order
+from broker.cluster.metadata import Metadata
+from broker.controller.features import SAFE_DOWNGRADE
+from broker.sessions.call import Call
+from broker.sessions.dispatch import refusal
+from protocol.messages.features import UpdateFeaturesRequest
+from protocol.messages.membership import UnregisterBrokerRequest
+from protocol.messages.voters import DescribeQuorumRequest, DescribeQuorumResponse
+from protocol.types import ZERO_UUID
+
+DIRECTORIES_SINCE = 2
+
+
+class QuorumHandlers:
+    """What is asked of the metadata quorum's leader."""
+
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
+
+    def describe_quorum(self, call: Call, request: DescribeQuorumRequest) -> None:
+        """DescribeQuorum."""
+
+        def described(response: DescribeQuorumResponse) -> None:
+            call.answer(
+                response if call.version >= DIRECTORIES_SINCE else _without_places(response)
+            )
+
+        self._pass_on(call, request, described)
+
+    def unregister_broker(self, call: Call, request: UnregisterBrokerRequest) -> None:
+        """UnregisterBroker: answered when the broker is forgotten."""
+        self._pass_on(call, request, call.answer)
+
+    def update_features(self, call: Call, request: UpdateFeaturesRequest) -> None:
+        """UpdateFeatures: answered when the levels are in force."""
+        self._pass_on(call, _in_latest_words(request), call.answer)
+
+    def _pass_on(self, call: Call, order: Order, reply: Callable[[Any], None]) -> None:
+        self._metadata.submit(
+            order,
+            reply,
+            lambda error: call.answer(refusal(call.api_key, error)),
+            call.session.peer_host,
+        )
+
+
+def _without_places(response: DescribeQuorumResponse) -> DescribeQuorumResponse:
+    """As versions before 2 have it: they know of no directories and no addresses."""
+    response.nodes = []
+    for topic in response.topics:
+        for partition in topic.partitions:
+            for state in [*partition.current_voters, *partition.observers]:
+                state.replica_directory_id = ZERO_UUID
+    return response
+
+
+def _in_latest_words(request: UpdateFeaturesRequest) -> UpdateFeaturesRequest:
+    """Version 0 says only whether a level may fall, which is version 1's safe downgrade."""
+    for one in request.feature_updates:
+        if one.allow_downgrade:
+            one.allow_downgrade, one.upgrade_type = False, SAFE_DOWNGRADE
+    return request

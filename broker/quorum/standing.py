@@ -1,0 +1,78 @@
+"""How far each replica of the metadata log has come, as the leader of the epoch knows it.
+
+Floor: quorum. Pure. Ages are lived ms, so that a stall of the leader makes nobody look late. Only a
+leader has a standing to tell: what a replica said under another leader may have been truncated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.quorum.leader import UNKNOWN_END, Leader
+from broker.quorum.quorum import Quorum
+from broker.quorum.voters import ReplicaKey, Voter
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaStanding:
+    """One replica. `end_offset` is durable there, -1 before its first fetch of the epoch.
+
+    `fetched_ago_ms` is since its last fetch, `caught_up_ago_ms` since it last had everything that
+    the leader had; None where that was not in this epoch.
+    """
+
+    key: ReplicaKey
+    end_offset: int
+    fetched_ago_ms: int | None
+    caught_up_ago_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumStanding:
+    """One epoch: its leader, what is committed, and everybody's progress by rising id."""
+
+    leader_id: int
+    epoch: int
+    committed_offset: int
+    voters: tuple[ReplicaStanding, ...]
+    observers: tuple[ReplicaStanding, ...]
+    members: tuple[Voter, ...]
+    """The voters with their addresses, as the voter set has them."""
+
+    @property
+    def end_offset(self) -> int:
+        """Where the leader's own log ends, as far as it is durable."""
+        ends = [one.end_offset for one in self.voters if one.key.node_id == self.leader_id]
+        return ends[0] if ends else UNKNOWN_END
+
+
+def standing_of(quorum: Quorum, now_ms: int) -> QuorumStanding | None:
+    """What the leader knows of its quorum at a lived time; None where this replica is none."""
+    leader, replica = quorum.role, quorum.replica
+    if not isinstance(leader, Leader):
+        return None
+    voters = replica.voters.latest
+    observers = sorted(key for key in leader.progress if key not in voters)
+
+    def standing(key: ReplicaKey) -> ReplicaStanding:
+        if key == replica.me:
+            return ReplicaStanding(key, replica.log.durable_end_offset, 0, 0)
+        progress = leader.progress.get(key)
+        if progress is None:
+            return ReplicaStanding(key, UNKNOWN_END, None, None)
+        caught_up_ms = progress.caught_up_ms
+        return ReplicaStanding(
+            key,
+            progress.end_offset,
+            now_ms - progress.fetched_ms,
+            None if caught_up_ms is None else now_ms - caught_up_ms,
+        )
+
+    return QuorumStanding(
+        leader.leader_id,
+        replica.epoch,
+        replica.log.committed_offset,
+        tuple(standing(key) for key in voters),
+        tuple(standing(key) for key in observers),
+        voters.voters,
+    )
