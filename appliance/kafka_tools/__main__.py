@@ -18,6 +18,7 @@ TOOLS = (
     "broker-api-versions",
     "log-dirs",
     "transactions",
+    "metadata-quorum",
 )
 
 

@@ -136,6 +136,14 @@ def servers_of(options: argparse.Namespace, properties: dict[str, str] | None = 
     return str(found)
 
 
+def print_columns(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Rows under heads: each cell as wide as its column's widest, and a TAB after it."""
+    texts = [list(heads), *([str(cell) for cell in row] for row in rows)]
+    widths = [max(len(line[place]) for line in texts) for place in range(len(heads))]
+    for line in texts:
+        out("".join(f"{cell:<{width}}\t" for cell, width in zip(line, widths, strict=True)))
+
+
 def run_tool(
     parser: ToolParser,
     arguments: Sequence[str],

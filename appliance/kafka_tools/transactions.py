@@ -5,10 +5,17 @@ import re
 import time
 from collections.abc import Sequence
 
-from appliance.cli.output import CommandError, Exit, out
+from appliance.cli.output import CommandError, Exit
 from appliance.kafka import transactions
 from appliance.kafka.session import open_cluster, run
-from appliance.kafka_tools.base import ToolParser, UsageFault, read_properties, run_tool, servers_of
+from appliance.kafka_tools.base import (
+    ToolParser,
+    UsageFault,
+    print_columns,
+    read_properties,
+    run_tool,
+    servers_of,
+)
 from protocol.client.cluster import Cluster
 from protocol.client.transaction_admin import (
     ProducerDetails,
@@ -228,14 +235,6 @@ async def _find_hanging(cluster: Cluster, options: argparse.Namespace) -> None:
 
 async def _force_terminate(cluster: Cluster, options: argparse.Namespace) -> None:
     await transactions.force_terminate(cluster, options.transactional_id)
-
-
-def print_columns(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Rows under heads: each cell as wide as its column's widest, and a TAB after it."""
-    texts = [list(heads), *([str(cell) for cell in row] for row in rows)]
-    widths = [max(len(line[place]) for line in texts) for place in range(len(heads))]
-    for line in texts:
-        out("".join(f"{cell:<{width}}\t" for cell, width in zip(line, widths, strict=True)))
 
 
 def _now_ms() -> int:

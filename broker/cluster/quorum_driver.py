@@ -118,6 +118,13 @@ class QuorumDriver:
         """Who leads, as far as this node knows; NO_NODE if it does not."""
         return self.quorum.role.leader_id
 
+    @property
+    def role_name(self) -> str:
+        """What this node is in its quorum: leader, follower, candidate…, or observer."""
+        if not self.quorum.replica.is_voter:
+            return "observer"
+        return type(self.quorum.role).__name__.lower()
+
     def standing(self) -> QuorumStanding | None:
         """How far everybody is, if this node leads; None if it does not."""
         return standing_of(self.quorum, self._alarm.now_ms)

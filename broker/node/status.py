@@ -6,11 +6,12 @@ Floor: node.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from broker.coordinators.txn_state import TxnState
+from broker.node.cluster_status import membership_details, partition_details, tally_of
 from protocol.status import PartState, PartStatus, Problem
-from protocol.types import NO_NODE
 
 if TYPE_CHECKING:
     from broker.node.broker import Broker
@@ -50,11 +51,14 @@ class BrokerStatus:
         )
 
     def _problems(self) -> tuple[Problem, ...]:
-        replicas = self._broker.parts.replicas
+        replicas, metadata = self._broker.parts.replicas, self._broker.parts.metadata
+        own = metadata.image.brokers.get(self._broker.config.node_id)
         problems = [
             Problem("partition_offline", f"{topic_partition}: {reason}")
             for topic_partition, reason in sorted((replicas.logs.offline | replicas.unmade).items())
         ]
+        if own is None or own.is_fenced:
+            problems.append(Problem("fenced", "out of service: others lead what it led"))
         refused = self._broker.parts.metrics.last_write_failure
         if refused is not None and self._broker.clock.now_ms() - refused[0] < REFUSAL_SHOWN_MS:
             problems.append(
@@ -70,18 +74,19 @@ class BrokerStatus:
         metadata = self._broker.joined
         if metadata is None:
             return {"cluster_waits_for": joining.birth.waits_for}
-        leader_id = metadata.quorum.leader_id
-        return {
-            "controller_id": None if leader_id == NO_NODE else leader_id,
-            "controller_epoch": metadata.quorum.epoch,
-            "voters": [key.node_id for key in metadata.quorum.voters],
-            "metadata_offset": metadata.image.end_offset,
-        }
+        return membership_details(metadata, self._broker.config.node_id)
+
+    @property
+    def _lived_ms(self) -> int:
+        """The time by which followers are late."""
+        joining = self._broker.joining
+        membership = None if joining is None else joining.membership
+        return self._broker.clock.monotonic_ms() if membership is None else membership.lived_ms
 
     def _details(self) -> dict[str, object]:
         broker = self._broker
         parts = broker.parts
-        partitions = sorted(parts.replicas, key=lambda one: one.topic_partition)
+        image, partitions, lived_ms = parts.metadata.image, list(parts.replicas), self._lived_ms
         is_ack = broker.settings.config.log_config().is_flushed_before_ack
         return {
             "node_id": broker.config.node_id,
@@ -91,8 +96,9 @@ class BrokerStatus:
                 for name, address in broker.config.listeners.items()
             },
             "flush": "ack" if is_ack else "interval",
-            "topics": len(parts.metadata.image.topics),
+            "topics": len(image.topics),
             "partitions": len(partitions),
+            **asdict(tally_of(image, partitions, lived_ms)),
             "connections": len(broker.listeners.sessions.open),
             "requests_total": broker.metrics.requests_total,
             "fetch_completed_early": broker.metrics.fetches_completed_early,
@@ -103,17 +109,7 @@ class BrokerStatus:
             "parked_fetches": parts.fetches.parked_count,
             **broker.metrics.details(),
             "topic_list": [{"topic": name, **counts} for name, counts in self._topics().items()],
-            "partition_list": [
-                {
-                    "topic": one.topic,
-                    "partition": one.index,
-                    "log_start_offset": one.log.log_start_offset,
-                    "log_end_offset": one.log.log_end_offset,
-                    "high_watermark": one.log.high_watermark,
-                    "size_bytes": one.log.size_bytes,
-                }
-                for one in partitions
-            ],
+            **partition_details(image, partitions, lived_ms),
         }
 
     def _topics(self) -> dict[str, dict[str, int]]:
@@ -195,6 +191,24 @@ class BrokerStatus:
                 "parked_produces": parts.produces.parked_count,
                 "parked_fetches": parts.fetches.parked_count,
                 **self._coordinators(),
+                **self._cluster_gauges(),
             },
             by_metric,
         )
+
+    def _cluster_gauges(self) -> dict[str, int]:
+        """This broker in its cluster, and its partitions, by the names of Kafka's own metrics."""
+        broker, metadata = self._broker, self._broker.parts.metadata
+        own = metadata.image.brokers.get(broker.config.node_id)
+        tally = tally_of(metadata.image, broker.parts.replicas, self._lived_ms)
+        return {
+            "active_controller_count": int(metadata.controller.is_active),
+            "quorum_epoch": metadata.quorum.epoch,
+            "metadata_offset": metadata.image.end_offset,
+            "fenced": int(own is None or own.is_fenced),
+            "leader_count": tally.leads,
+            "under_replicated_partitions": tally.under_replicated,
+            "under_min_isr_partition_count": tally.under_min_isr,
+            "offline_partitions_count": tally.offline,
+            "follower_lag_max": tally.follower_lag_max,
+        }

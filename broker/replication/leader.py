@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from broker.replication.isr import Isr, IsrProposal
-from broker.replication.progress import NO_BROKER_EPOCH, Progress
+from broker.replication.progress import NO_BROKER_EPOCH, FollowerStanding, Progress
 from protocol.errors import ErrorCode
 
 REPLICA_LAG_TIME_MAX_MS = 5_000
@@ -125,6 +125,20 @@ class LeaderLedger:
             if node_id in self._brokers:
                 low = min(low, progress.start_offset)
         return low
+
+    def followers(self, now_ms: int) -> tuple[FollowerStanding, ...]:
+        """Where each follower is, by rising id."""
+        return tuple(
+            self._standing(node_id, progress, now_ms)
+            for node_id, progress in sorted(self.progress.items())
+        )
+
+    def _standing(self, node_id: int, progress: Progress, now_ms: int) -> FollowerStanding:
+        end = progress.counted_end if progress.has_fetched else None
+        lag = None if end is None else max(self.counted_end - end, 0)
+        since_ms = now_ms if lag == 0 else progress.last_caught_up_ms
+        ago_ms = None if since_ms is None else now_ms - since_ms
+        return FollowerStanding(node_id, end, lag, ago_ms, node_id in self.isr.committed)
 
     def assigned(self, seen: Assignment, now_ms: int) -> None:
         """Follow the log within the epoch: other replicas, other members, another minimum."""

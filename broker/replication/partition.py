@@ -23,6 +23,7 @@ from broker.replication.leader import (
     LeaderLedger,
     LogEnds,
 )
+from broker.replication.progress import FollowerStanding
 from protocol.errors import ErrorCode
 from protocol.types import NO_LEADER_EPOCH, NO_NODE, NO_OFFSET
 
@@ -144,6 +145,10 @@ class PartitionState:
         """On a leader, whether a replica is not in sync by the replayed log."""
         leading = self._leading
         return leading is not None and len(leading.isr.committed) < len(leading.replicas)
+
+    def followers(self, now_ms: int) -> tuple[FollowerStanding, ...]:
+        """On a leader, where each follower is; nobody else knows."""
+        return () if self._leading is None else self._leading.followers(now_ms)
 
     def refusal(self, current_leader_epoch: int) -> ErrorCode:
         """Why a request for the leader of that epoch is not served here; NONE where it is.

@@ -6,10 +6,27 @@ may have been truncated since (KIP-101).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from protocol.types import NO_OFFSET
 
 NO_BROKER_EPOCH = -1
 """The follower has not fetched in this epoch; a controller takes it for "not known"."""
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerStanding:
+    """One follower as its leader sees it, for people who look; ages in lived ms.
+
+    `end_offset` and `lag` are None until it has fetched in this epoch, `caught_up_ago_ms` while it
+    has not had everything in this epoch.
+    """
+
+    node_id: int
+    end_offset: int | None
+    lag: int | None
+    caught_up_ago_ms: int | None
+    is_in_sync: bool
 
 
 class Progress:

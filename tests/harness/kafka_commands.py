@@ -22,6 +22,7 @@ MAINS = {
     "log-dirs": kafka.LOG_DIRS,
     "broker-api-versions": kafka.API_VERSIONS,
     "transactions": kafka.TRANSACTIONS,
+    "metadata-quorum": kafka.METADATA_QUORUM,
     "dump-log": "org.apache.kafka.tools.DumpLogSegments",
 }
 
@@ -144,6 +145,9 @@ CASES = (
     Case("transactions", "describe-producers --topic transactions --partition 0"),
     Case("transactions", "find-hanging --broker-id 1"),
     Case("transactions", "describe --transactional-id nobody", codes=GONE),
+    Case("metadata-quorum", "describe --status"),
+    Case("metadata-quorum", "describe --replication", "its times are those of the call"),
+    Case("metadata-quorum", "describe", codes=(1, 2)),
     Case("dump-log", "--files @logs-0.log"),
     Case("dump-log", "--files @logs-0.log --deep-iteration --print-data-log"),
     Case("dump-log", "--files @logs-0.log --print-data-log --skip-record-metadata"),

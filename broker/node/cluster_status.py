@@ -1,0 +1,185 @@
+"""What a broker knows of its cluster and of its copies, as `/status` and `/metrics` tell it.
+
+Floor: node. Read when somebody asks, never in the way of a request: all of it is taken from the
+image, the quorum's core and the partitions' states. Ages are lived ms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from broker.cluster.metadata import Metadata
+from broker.metadata.image import BrokerImage, MetadataImage, PartitionImage
+from broker.quorum.standing import ReplicaStanding
+from broker.replicas.replica import Replica
+from broker.replication.progress import FollowerStanding
+from protocol.types import NO_NODE, uuid_to_base64
+
+FOLLOWED_ROWS_MAX = 1_000
+"""Partitions whose followers are listed one by one, those that are behind first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Counts as Kafka's: of the partitions led here, but for `offline`, which is the cluster's."""
+
+    leads: int
+    under_replicated: int
+    under_min_isr: int
+    offline: int
+    follower_lag_max: int
+    """Offsets that the follower furthest behind lacks; 0 where none is behind."""
+
+
+def tally_of(image: MetadataImage, replicas: Iterable[Replica], now_ms: int) -> Tally:
+    """Count; `now_ms` is what the node has lived."""
+    led = [one for one in replicas if one.is_led]
+    return Tally(
+        leads=len(led),
+        under_replicated=sum(one.state.has_outsiders for one in led),
+        under_min_isr=sum(one.state.is_under_min_isr for one in led),
+        offline=sum(
+            partition.leader == NO_NODE
+            for topic in image.topics.values()
+            for partition in topic.partitions
+        ),
+        follower_lag_max=max(
+            (one.lag or 0 for replica in led for one in replica.state.followers(now_ms)), default=0
+        ),
+    )
+
+
+def membership_details(metadata: Metadata, node_id: int) -> dict[str, object]:
+    """Who is in the cluster, what this broker is in it, and how its quorum stands."""
+    quorum = metadata.quorum
+    own = metadata.image.brokers.get(node_id)
+    leader_id = quorum.leader_id
+    return {
+        "controller_id": None if leader_id == NO_NODE else leader_id,
+        "controller_epoch": quorum.epoch,
+        "is_controller": metadata.controller.is_active,
+        "quorum_role": quorum.role_name,
+        "voters": [key.node_id for key in quorum.voters],
+        "metadata_offset": metadata.image.end_offset,
+        "broker_epoch": None if own is None else own.broker_epoch,
+        "is_fenced": own is None or own.is_fenced,
+        "is_stopping": own is not None and own.is_stopping,
+        "brokers": [_broker(one) for _, one in sorted(metadata.image.brokers.items())],
+        "quorum": _quorum(metadata),
+    }
+
+
+def _broker(broker: BrokerImage) -> dict[str, object]:
+    return {
+        "node_id": broker.node_id,
+        "broker_epoch": broker.broker_epoch,
+        "incarnation_id": uuid_to_base64(broker.incarnation_id),
+        "directory_ids": [uuid_to_base64(one) for one in broker.directory_ids],
+        "listeners": {name: f"{host}:{port}" for name, (host, port) in broker.listeners.items()},
+        "rack": broker.rack,
+        "is_fenced": broker.is_fenced,
+        "is_stopping": broker.is_stopping,
+    }
+
+
+def _quorum(metadata: Metadata) -> dict[str, object] | None:
+    """How far each replica of the metadata log is; the leader alone knows it."""
+    standing = metadata.quorum.standing()
+    if standing is None:
+        return None
+
+    def rows(replicas: Iterable[ReplicaStanding]) -> list[dict[str, object]]:
+        return [
+            {
+                "node_id": one.key.node_id,
+                "directory_id": uuid_to_base64(one.key.directory_id),
+                "end_offset": one.end_offset if one.end_offset >= 0 else None,
+                "lag": standing.end_offset - one.end_offset if one.end_offset >= 0 else None,
+                "fetched_ago_ms": one.fetched_ago_ms,
+                "caught_up_ago_ms": one.caught_up_ago_ms,
+            }
+            for one in replicas
+        ]
+
+    return {
+        "leader_id": standing.leader_id,
+        "epoch": standing.epoch,
+        "high_watermark": standing.committed_offset,
+        "voters": rows(standing.voters),
+        "observers": rows(standing.observers),
+    }
+
+
+def partition_details(
+    image: MetadataImage, replicas: Iterable[Replica], now_ms: int
+) -> dict[str, object]:
+    """Every partition that lies here; of those led here also where each follower is.
+
+    Of more than `FOLLOWED_ROWS_MAX` partitions only those furthest behind have their followers,
+    and `followers_left_out` says how many have not.
+    """
+    held = sorted(replicas, key=lambda one: one.topic_partition)
+    followed = [
+        (one.topic_partition, followers)
+        for one in held
+        if (followers := one.state.followers(now_ms))
+    ]
+    followed.sort(key=lambda row: (_ease(row[1]), row[0]))
+    shown = dict(followed[:FOLLOWED_ROWS_MAX])
+    return {
+        "partition_list": [
+            _partition(one, _seen(image, one), shown.get(one.topic_partition, ())) for one in held
+        ],
+        "followers_left_out": len(followed) - len(shown),
+    }
+
+
+def _ease(followers: Iterable[FollowerStanding]) -> tuple[int, int]:
+    """The lower, the sooner a partition is listed."""
+    outsiders = [one for one in followers if not one.is_in_sync]
+    return -len(outsiders), -max((one.lag or 0 for one in followers), default=0)
+
+
+def _seen(image: MetadataImage, replica: Replica) -> PartitionImage | None:
+    """The partition in the image, unless it has gone from there already."""
+    topic = image.topics.get(replica.topic)
+    if topic is None or replica.index >= len(topic.partitions):
+        return None
+    return topic.partitions[replica.index]
+
+
+def _partition(
+    replica: Replica, seen: PartitionImage | None, followers: Iterable[FollowerStanding]
+) -> dict[str, object]:
+    log = replica.log
+    row: dict[str, object] = {
+        "topic": replica.topic,
+        "partition": replica.index,
+        "log_start_offset": log.log_start_offset,
+        "log_end_offset": log.log_end_offset,
+        "high_watermark": log.high_watermark,
+        "size_bytes": log.size_bytes,
+        "role": type(replica.state.role).__name__.lower(),
+    }
+    if seen is not None:
+        row |= {
+            "leader": None if seen.leader == NO_NODE else seen.leader,
+            "leader_epoch": seen.leader_epoch,
+            "partition_epoch": seen.partition_epoch,
+            "replicas": list(seen.replicas),
+            "in_sync_replicas": list(seen.in_sync_replicas),
+            "eligible_leader_replicas": list(seen.eligible_leader_replicas),
+            "last_known_elr": list(seen.last_known_elr),
+        }
+    rows = [
+        {
+            "node_id": one.node_id,
+            "end_offset": one.end_offset,
+            "lag": one.lag,
+            "caught_up_ago_ms": one.caught_up_ago_ms,
+            "is_in_sync": one.is_in_sync,
+        }
+        for one in followers
+    ]
+    return row | {"followers": rows} if rows else row

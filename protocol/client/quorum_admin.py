@@ -1,0 +1,113 @@
+"""The metadata quorum seen from outside: who leads it, and how far each replica has come.
+
+Floor: client.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from protocol.client.errors import raise_for
+from protocol.messages.voters import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartition,
+    DescribeQuorumRequestTopic,
+    DescribeQuorumResponse,
+    ReplicaState,
+)
+from protocol.types import ZERO_UUID, Uuid
+
+if TYPE_CHECKING:
+    from protocol.client.cluster import Cluster
+
+METADATA_TOPIC = "__cluster_metadata"
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumReplica:
+    """One replica of the metadata log; times in Unix ms. None where the leader does not know."""
+
+    node_id: int
+    directory_id: Uuid | None
+    log_end_offset: int | None
+    fetched_at_ms: int | None
+    caught_up_at_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumInfo:
+    """One leader's view. `endpoints`: by node, what each voter is called where it listens."""
+
+    leader_id: int
+    leader_epoch: int
+    high_watermark: int
+    voters: tuple[QuorumReplica, ...]
+    observers: tuple[QuorumReplica, ...]
+    endpoints: Mapping[int, tuple[str, ...]]
+
+    @property
+    def leader(self) -> QuorumReplica | None:
+        """The leader among its voters; None when it has lost its vote meanwhile."""
+        return next((one for one in self.voters if one.node_id == self.leader_id), None)
+
+    def lag(self, replica: QuorumReplica) -> int | None:
+        """How many offsets a replica is behind the leader's end."""
+        leader = self.leader
+        if leader is None or leader.log_end_offset is None or replica.log_end_offset is None:
+            return None
+        return leader.log_end_offset - replica.log_end_offset
+
+
+async def describe_quorum(cluster: "Cluster", *, timeout_ms: int | None = None) -> QuorumInfo:
+    """The quorum as its leader sees it, asked of any broker.
+
+    Raises ApiError (NOT_LEADER_OR_FOLLOWER while there is none), UnsupportedVersion for a cluster
+    without a quorum, BrokerUnreachable and ConnectionLost as the cluster does.
+    """
+    request = DescribeQuorumRequest(
+        topics=[
+            DescribeQuorumRequestTopic(
+                topic_name=METADATA_TOPIC, partitions=[DescribeQuorumRequestPartition()]
+            )
+        ]
+    )
+
+    async def attempt(left_ms: int) -> QuorumInfo:
+        response: DescribeQuorumResponse = await cluster.request(None, request, timeout_ms=left_ms)
+        raise_for(response.error_code, response.error_message)
+        found = response.topics[0].partitions[0]
+        raise_for(found.error_code, found.error_message)
+        return QuorumInfo(
+            found.leader_id,
+            found.leader_epoch,
+            found.high_watermark,
+            tuple(map(_replica, found.current_voters)),
+            tuple(map(_replica, found.observers)),
+            {
+                node.node_id: tuple(
+                    f"{one.name}://{_bracketed(one.host)}:{one.port}" for one in node.listeners
+                )
+                for node in response.nodes
+            },
+        )
+
+    return await cluster.repeat(attempt, timeout_ms)
+
+
+def _replica(state: ReplicaState) -> QuorumReplica:
+    directory_id = state.replica_directory_id
+    return QuorumReplica(
+        state.replica_id,
+        None if directory_id == ZERO_UUID else directory_id,
+        _known(state.log_end_offset),
+        _known(state.last_fetch_timestamp),
+        _known(state.last_caught_up_timestamp),
+    )
+
+
+def _known(value: int) -> int | None:
+    return value if value >= 0 else None
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

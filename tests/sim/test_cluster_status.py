@@ -1,0 +1,222 @@
+"""What three simulated brokers say of their cluster in `/status` and `/metrics`, well and not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from broker.node import cluster_status
+from broker.node.status import BrokerStatus
+from broker.world import Address
+from protocol.errors import ErrorCode
+from protocol.messages.metadata import MetadataRequest
+from protocol.messages.voters import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartition,
+    DescribeQuorumRequestTopic,
+)
+from protocol.status import PartState
+from tests.sim.clients import Client, Script, topic_made
+from tests.sim.test_whole_brokers import is_in_service
+from tests.sim.whole_brokers import HOST_PORT, WholeBroker, WholeCluster
+
+PARTITIONS = 6
+
+
+@pytest.fixture
+def cluster() -> WholeCluster:
+    """Three brokers with a topic of three replicas."""
+    cluster = WholeCluster("status")
+    for node in cluster.nodes:
+        node.start()
+    cluster.run_until(lambda: is_in_service(cluster), 60_000, "all in service")
+    asked(cluster, 1, topic_made("t", PARTITIONS, replication_factor=3, min_insync_replicas="3"))
+    cluster.run_for(1_000)
+    return cluster
+
+
+def asked(cluster: WholeCluster, node_id: int, script: Script) -> None:
+    """Let a client do its work at one broker."""
+    brokers = {node.node_id: Address(node.host, HOST_PORT) for node in cluster.nodes}
+    client = Client(
+        cluster.network, f"c{cluster.chance.random()}", brokers, script, lambda: node_id
+    )
+    cluster.run_until(lambda: client.is_done, 30_000, "the client's work is done")
+
+
+def answer_of(cluster: WholeCluster, node_id: int, request: Any) -> Any:
+    """What one broker answers."""
+    answers: list[Any] = []
+
+    def script() -> Script:
+        while not answers:
+            answer = yield request
+            if answer is not None:
+                answers.append(answer)
+
+    asked(cluster, node_id, script())
+    return answers[0]
+
+
+def details(node: WholeBroker) -> Mapping[str, Any]:
+    assert node.broker is not None
+    return BrokerStatus(node.broker, 0).status().details
+
+
+def gauge(node: WholeBroker, name: str) -> int:
+    assert node.broker is not None
+    lines = BrokerStatus(node.broker, 0).metrics().splitlines()
+    return int(next(one for one in lines if one.startswith(f"millrace_broker_{name} ")).split()[1])
+
+
+def led(node: WholeBroker) -> list[Any]:
+    return [row for row in details(node)["partition_list"] if row["role"] == "leader"]
+
+
+def two_left(cluster: WholeCluster) -> tuple[WholeBroker, list[WholeBroker]]:
+    """Kill a broker that has not the controller, and let the others notice."""
+    killed = next(node for node in cluster.nodes if node is not cluster.active())
+    killed.kill()
+    cluster.run_for(8_000)
+    return killed, cluster.running
+
+
+def test_each_says_what_it_is_and_one_is_the_controller(cluster: WholeCluster) -> None:
+    told = [details(node) for node in cluster.nodes]
+    assert [one["is_controller"] for one in told].count(True) == 1
+    assert sorted(one["quorum_role"] for one in told) == ["follower", "follower", "leader"]
+    assert sum(gauge(node, "active_controller_count") for node in cluster.nodes) == 1
+    assert {(one["controller_id"], one["controller_epoch"]) for one in told} == {
+        (next(one["node_id"] for one in told if one["is_controller"]), told[0]["controller_epoch"])
+    }
+    for one in told:
+        assert (one["is_fenced"], one["is_stopping"]) == (False, False)
+        assert [row["node_id"] for row in one["brokers"]] == [1, 2, 3]
+        own = one["brokers"][one["node_id"] - 1]
+        assert own["broker_epoch"] == one["broker_epoch"]
+        assert own["listeners"]["HOST"] == f"n{one['node_id']}:{HOST_PORT}"
+    assert len({row["incarnation_id"] for row in told[0]["brokers"]}) == 3
+    assert sum(one["leads"] for one in told) == PARTITIONS
+    assert {gauge(node, "leader_count") for node in cluster.nodes} == {one["leads"] for one in told}
+    for name in ("under_replicated", "under_min_isr", "offline", "follower_lag_max"):
+        assert [one[name] for one in told] == [0, 0, 0], name
+
+
+def test_the_leader_alone_says_how_far_the_quorum_is(cluster: WholeCluster) -> None:
+    for node in cluster.nodes:
+        quorum = details(node)["quorum"]
+        assert (quorum is None) == (node is not cluster.active())
+        if quorum is not None:
+            assert [row["node_id"] for row in quorum["voters"]] == [1, 2, 3]
+            assert {row["lag"] for row in quorum["voters"]} == {0}
+            assert all(row["caught_up_ago_ms"] < 1_000 for row in quorum["voters"])
+
+
+def test_every_broker_gives_the_leaders_answer_and_names_the_controller(
+    cluster: WholeCluster,
+) -> None:
+    request = DescribeQuorumRequest(
+        topics=[
+            DescribeQuorumRequestTopic(
+                topic_name="__cluster_metadata", partitions=[DescribeQuorumRequestPartition()]
+            )
+        ]
+    )
+    active = cluster.active()
+    assert active is not None
+    for node in cluster.nodes:
+        answer = answer_of(cluster, node.node_id, request)
+        found = answer.topics[0].partitions[0]
+        assert (answer.error_code, found.error_code) == (ErrorCode.NONE, ErrorCode.NONE)
+        assert found.leader_id == active.node_id
+        assert [one.replica_id for one in found.current_voters] == [1, 2, 3]
+        names = [[one.name for one in node.listeners] for node in answer.nodes]
+        assert names == [["BROKER"]] * 3
+        assert answer_of(cluster, node.node_id, MetadataRequest()).controller_id == active.node_id
+
+
+def test_followers_are_known_where_a_partition_is_led(cluster: WholeCluster) -> None:
+    for node in cluster.nodes:
+        rows = details(node)["partition_list"]
+        assert len(rows) == PARTITIONS
+        for row in rows:
+            is_led = row["leader"] == node.node_id
+            assert row["role"] == ("leader" if is_led else "follower")
+            assert sorted(row["in_sync_replicas"]) == sorted(row["replicas"]) == [1, 2, 3]
+            assert [one["node_id"] for one in row.get("followers", ())] == (
+                [one for one in (1, 2, 3) if one != node.node_id] if is_led else []
+            )
+            for one in row.get("followers", ()):
+                assert (one["lag"], one["is_in_sync"]) == (0, True)
+
+
+def test_a_dead_broker_is_fenced_and_what_it_held_is_under_replicated(
+    cluster: WholeCluster,
+) -> None:
+    killed, left = two_left(cluster)
+    for node in left:
+        told = details(node)
+        fenced = {row["node_id"]: row["is_fenced"] for row in told["brokers"]}
+        assert fenced == {one.node_id: one is killed for one in cluster.nodes}
+        assert told["leads"] == told["under_replicated"] == told["under_min_isr"] > 0
+        assert gauge(node, "under_replicated_partitions") == told["leads"]
+        assert gauge(node, "under_min_isr_partition_count") == told["leads"]
+        assert told["offline"] == gauge(node, "offline_partitions_count") == 0
+        for row in led(node):
+            assert killed.node_id not in row["in_sync_replicas"]
+            outsider = next(one for one in row["followers"] if one["node_id"] == killed.node_id)
+            assert not outsider["is_in_sync"]
+    active = cluster.active()
+    assert active is not None
+    quorum = details(active)["quorum"]["voters"]
+    dead = next(row for row in quorum if row["node_id"] == killed.node_id)
+    assert dead["lag"] > 0
+    assert dead["caught_up_ago_ms"] > 5_000
+
+
+def test_followers_are_listed_of_so_many_partitions_at_most_the_worst_first(
+    cluster: WholeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed, (node, other) = two_left(cluster)
+    assert details(node)["followers_left_out"] == 0
+    known = len(led(node))
+    assert known > 2
+    monkeypatch.setattr(cluster_status, "FOLLOWED_ROWS_MAX", 2)
+    told = details(node)
+    assert told["followers_left_out"] == known - 2
+    assert len([row for row in told["partition_list"] if "followers" in row]) == 2
+    assert len(told["partition_list"]) == PARTITIONS
+    monkeypatch.undo()
+    killed.start()
+    cluster.run_until(lambda: is_in_service(cluster), 60_000, "it is back")
+    cluster.run_until(
+        lambda: details(node)["under_replicated"] + details(other)["under_replicated"] == 0,
+        60_000,
+        "it is in sync again",
+    )
+
+
+def test_a_broker_that_is_out_of_service_says_so(cluster: WholeCluster) -> None:
+    """Cut off from the others, it learns of its fencing when it hears of them again."""
+    node = next(one for one in cluster.nodes if one is not cluster.active())
+    assert node.broker is not None
+    status = BrokerStatus(node.broker, 0)
+    status.state = PartState.RUNNING
+    assert status.status().state is PartState.RUNNING
+    others = [one.host for one in cluster.nodes if one is not node]
+    for host in others:
+        cluster.network.cut(node.host, host)
+    cluster.run_for(15_000)
+    cluster.network.heal()
+    seen: list[tuple[str, ...]] = []
+
+    def is_said() -> bool:
+        told = status.status()
+        seen.append(tuple(problem.code for problem in told.problems))
+        return told.state is PartState.DEGRADED
+
+    cluster.run_until(is_said, 10_000, "it says that it is fenced")
+    assert "fenced" in seen[-1]
+    cluster.run_until(lambda: not is_said(), 30_000, "it is in service again")
