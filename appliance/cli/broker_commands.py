@@ -1,9 +1,11 @@
 """`millrace broker`: who is in the cluster, and where its logs lie."""
 
-from typing import TYPE_CHECKING, Annotated
+import time
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from appliance.cli import context
 from appliance.cli.cluster import (
     TIMEOUT_S,
     BootstrapOption,
@@ -15,10 +17,15 @@ from appliance.cli.cluster import (
     emit,
     with_cluster,
 )
-from appliance.cli.output import CommandError, Exit
+from appliance.cli.output import CommandError, Exit, print_json, say
 
 if TYPE_CHECKING:
+    from appliance.kafka.standing import Standing
+    from appliance.parts import Part
     from protocol.client.cluster import Cluster
+
+STATUS_TIMEOUT_S = 2.0
+"""For the `/status` of a broker, which may be frozen."""
 
 app = typer.Typer(no_args_is_help=True, help="Brokers of the cluster.")
 
@@ -60,11 +67,90 @@ def list_brokers(
 
 @app.command()
 def describe(
-    broker: Annotated[int, typer.Argument(help="Its id.")],
+    broker: Annotated[
+        int | None, typer.Argument(help="One of them: its logs. None: the whole cluster.")
+    ] = None,
     bootstrap: BootstrapOption = None,
     output: OutputOption = Output.TABLE,
     as_json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
+) -> None:
+    """The cluster: brokers, controller, quorum, partitions with their epochs; or one's logs."""
+    if broker is not None:
+        _describe_one(broker, bootstrap, output, as_json, timeout)
+        return
+    from appliance.kafka import standing
+
+    told = _statuses() if bootstrap is None else []
+
+    async def work(cluster: "Cluster") -> "Standing":
+        return await standing.ask(cluster, told)
+
+    found = with_cluster(bootstrap, timeout, work)
+    brokers, partitions = standing.broker_rows(found), standing.partition_rows(found)
+    quorum = standing.quorum_row(found, round(time.time() * 1000))
+    counted = standing.counts(found)
+    if as_json or output is Output.JSON:
+        print_json(
+            "cluster/1",
+            {
+                "cluster_id": found.metadata.cluster_id,
+                "controller": found.controller_id,
+                "brokers": brokers,
+                "quorum": quorum,
+                "counts": counted,
+                "partitions": partitions,
+            },
+        )
+        return
+    if output is not Output.TABLE:
+        heads = () if partitions else ("topic", "partition")
+        emit("partitions/1", partitions, output, heads=heads)
+        return
+    say(f"cluster {found.metadata.cluster_id}: {_words(counted)}")
+    emit("brokers/1", [_short(row) for row in brokers], output)
+    if quorum is not None:
+        epoch, committed = quorum["epoch"], quorum["high_watermark"]
+        say(f"\nquorum: leader {quorum['leader']}, epoch {epoch}, committed below {committed}")
+        emit("quorum/1", quorum["replicas"], output)
+    say("\npartitions")
+    emit("partitions/1", partitions, output)
+
+
+def _words(counted: dict[str, int]) -> str:
+    return ", ".join(f"{number} {name.replace('_', ' ')}" for name, number in counted.items())
+
+
+def _short(row: Row) -> Row:
+    """A broker's row without what makes a table too wide; JSON has it."""
+    return {key: value for key, value in row.items() if key not in ("listeners", "incarnation")}
+
+
+def _statuses() -> list[dict[str, Any]]:
+    """What the mill's own brokers say of themselves, all asked at once; nothing of the silent."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from appliance.parts import broker_names
+    from protocol.status import StatusUnavailable, fetch_status
+
+    mill, _ = context.load_mill()
+    own = set(broker_names(mill.config))
+    parts = [part for part in mill.parts if part.name in own]
+    if not parts:
+        return []
+
+    def ask(part: "Part") -> dict[str, Any] | None:
+        try:
+            return dict(fetch_status(part.host, part.port, STATUS_TIMEOUT_S).details)
+        except StatusUnavailable:
+            return None
+
+    with ThreadPoolExecutor(len(parts)) as threads:
+        return [one for one in threads.map(ask, parts) if one is not None]
+
+
+def _describe_one(
+    broker: int, bootstrap: str | None, output: Output, as_json: bool, timeout: float
 ) -> None:
     """The logs of one broker: where they lie, how large they are, how far behind."""
     from protocol.client.log_admin import describe_log_dirs

@@ -181,6 +181,15 @@ def test_brokers_and_their_logs(millrace: Run, broker: BrokerProcess) -> None:
     rows = millrace("broker", "describe", "1", "--json").data
     assert {(one["topic"], one["partition"]) for one in rows} >= {("t6", 0), ("t6", 1)}
     assert millrace("broker", "describe", "7").code == 4
+    whole = millrace("broker", "describe", "--json").data
+    assert (whole["controller"], whole["quorum"]["leader"]) == (1, 1)
+    [own] = whole["brokers"]
+    assert (own["state"], own["voter"], own["controller"]) == ("in service", True, True)
+    assert own["leads"] == whole["counts"]["partitions"] == len(whole["partitions"])
+    assert {row["leader_epoch"] for row in whole["partitions"]} == {0}
+    shown = millrace("broker", "describe")
+    assert "offline" in shown.err and "LAST_KNOWN_ELR" in shown.out
+    assert millrace("broker", "describe", "-O", "csv").out.startswith("topic,partition,leader,")
     millrace("produce", "t6", "-p", "0", stdin=b"x\n")
     folder = broker.log_dir / "t6-0"
     checked = millrace("dump-log", str(folder), "--json", connects=False)
