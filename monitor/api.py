@@ -161,19 +161,13 @@ def _add_cluster(router: APIRouter, answers: Answers) -> None:
 
     @router.get("/brokers", summary="Brokers, and whether they answer", response_model=Envelope)
     async def brokers(format: Format = "json") -> Response:
-        found: list[Row] = [
-            {
-                "node_id": broker.node_id,
-                "address": broker.address,
-                "controller": broker.is_controller,
-                "alive": broker.alive,
-                "error": broker.error,
-                "leads": broker.leads,
-                "away_since_ms": broker.away_since_ms,
-            }
-            for broker in answers.snapshot.brokers
-        ]
+        found = [rows.broker_row(broker) for broker in answers.snapshot.brokers]
         return answers.give("brokers/1", found, format)
+
+    @router.get("/quorum", summary="How far each replica of the metadata log is",
+                response_model=Envelope)  # fmt: skip
+    async def quorum(format: Format = "json") -> Response:
+        return answers.give("quorum/1", rows.quorum_rows(answers.snapshot), format)
 
 
 def _add_parts(router: APIRouter, answers: Answers, settings: MonitorSettings) -> None:

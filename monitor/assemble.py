@@ -4,6 +4,7 @@ Floor: pure. A source that failed keeps its last values, marked: cells say `end_
 lag they last had, brokers say they do not answer, parts keep their details with the time of them.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -11,9 +12,17 @@ from monitor.lag import Bound, Lag, LagSum, Measured, TimeLag, judge
 from monitor.progress import ProgressMemory, Work, collector_work, stream_work
 from monitor.reader_status import Judged, ReaderStatus
 from monitor.readers import RATE_SPAN_MS, Context, Memory, group_view
-from monitor.reading import KafkaReading, PartAnswer, Reading, SupervisedPart, TopicReading
+from monitor.reading import (
+    KafkaReading,
+    NodeReading,
+    PartAnswer,
+    Reading,
+    SupervisedPart,
+    TopicReading,
+)
 from monitor.snapshot import (
     BrokerView,
+    FollowerView,
     GroupView,
     PartitionView,
     PartView,
@@ -68,7 +77,7 @@ def _with_kafka(
     previous: Snapshot | None,
     stream_group: str,
 ) -> Snapshot:
-    sizes = partition_sizes(parts)
+    sizes, followers = partition_sizes(parts), partition_followers(parts)
     partitions = {
         topic.name: frozenset(part.topic_partition for part in topic.partitions)
         for topic in kafka.topics
@@ -79,8 +88,10 @@ def _with_kafka(
         cluster_id=kafka.cluster_id,
         kafka_at_ms=kafka.at_ms,
         brokers=_brokers(kafka, previous),
-        topics=tuple(_topic(topic, kafka, memory, sizes) for topic in kafka.topics),
+        topics=tuple(_topic(topic, kafka, memory, sizes, followers) for topic in kafka.topics),
         groups=tuple(group_view(group, context) for group in kafka.groups),
+        quorum=kafka.quorum,
+        quorum_error=kafka.quorum_error,
     )
 
 
@@ -128,6 +139,24 @@ def partition_sizes(parts: tuple[PartAnswer, ...]) -> dict[TopicPartition, int]:
                 key = TopicPartition(str(row.get("topic")), int(row.get("partition", -1)))
                 sizes[key] = max(sizes.get(key, 0), row["size_bytes"])
     return sizes
+
+
+Followers = Mapping[TopicPartition, tuple[FollowerView, ...]]
+
+
+def partition_followers(parts: tuple[PartAnswer, ...]) -> Followers:
+    """Where followers are, from the leaders among our own brokers."""
+    found: dict[TopicPartition, tuple[FollowerView, ...]] = {}
+    for part in parts:
+        listed = part.status.details.get("partition_list") if part.status else None
+        for row in listed if isinstance(listed, list) else ():
+            if isinstance(row, dict) and row.get("role") == "leader" and row.get("followers"):
+                key = TopicPartition(str(row.get("topic")), int(row.get("partition", -1)))
+                found[key] = tuple(
+                    FollowerView(one["node_id"], one.get("lag"), one.get("caught_up_ago_ms"))
+                    for one in row["followers"]
+                )
+    return found
 
 
 def _part(answer: PartAnswer, previous: Snapshot | None, now_ms: int) -> PartView:
@@ -200,24 +229,34 @@ def _supervised(part: PartView, reading: Reading) -> PartView:
 
 
 def _brokers(kafka: KafkaReading, previous: Snapshot | None) -> tuple[BrokerView, ...]:
-    away = {b.node_id: b.away_since_ms for b in previous.brokers} if previous else {}
-    leads: dict[int, int] = {}
-    for topic in kafka.topics:
-        for part in topic.partitions:
-            if part.leader is not None:
-                leads[part.leader] = leads.get(part.leader, 0) + 1
-    return tuple(
-        BrokerView(
+    before = {b.node_id: b for b in previous.brokers} if previous else {}
+    controller_id = kafka.controller_id if kafka.quorum is None else kafka.quorum.leader_id
+    parts = [part for topic in kafka.topics for part in topic.partitions]
+    leads = Counter(part.leader for part in parts)
+    replicas = Counter(node_id for part in parts for node_id in part.replicas)
+    in_sync = Counter(node_id for part in parts for node_id in part.in_sync_replicas)
+
+    def view(node: NodeReading) -> BrokerView:
+        known = before.get(node.node_id)
+        address = node.address
+        if node.error and not node.is_listed and known is not None:
+            address = known.address
+        return BrokerView(
             node_id=node.node_id,
-            address=node.address,
-            is_controller=node.node_id == kafka.controller_id,
+            address=address,
+            is_controller=node.node_id == controller_id,
             alive=node.error is None,
             error=node.error,
-            leads=leads.get(node.node_id, 0),
-            away_since_ms=(away.get(node.node_id) or kafka.at_ms) if node.error else None,
+            leads=leads[node.node_id],
+            away_since_ms=((known.away_since_ms if known else None) or kafka.at_ms)
+            if node.error
+            else None,
+            fenced=node.error is None and not node.is_listed,
+            replicas=replicas[node.node_id],
+            under_replicated=replicas[node.node_id] - in_sync[node.node_id],
         )
-        for node in sorted(kafka.nodes, key=lambda node: node.node_id)
-    )
+
+    return tuple(view(node) for node in sorted(kafka.nodes, key=lambda node: node.node_id))
 
 
 def _topic(
@@ -225,7 +264,9 @@ def _topic(
     kafka: KafkaReading,
     memory: Memory,
     sizes: Mapping[TopicPartition, int],
+    followers: Followers,
 ) -> TopicView:
+    min_in_sync = _min_in_sync(topic.name, kafka)
     rows = [
         PartitionView(
             topic=topic.name,
@@ -238,6 +279,8 @@ def _topic(
             size_bytes=sizes.get(part.topic_partition),
             write_rate=memory.ends.rate_per_s(part.topic_partition, RATE_SPAN_MS, kafka.at_ms),
             error=kafka.partition_errors.get(part.topic_partition),
+            min_in_sync=min_in_sync,
+            followers=followers.get(part.topic_partition, ()),
         )
         for part in topic.partitions
     ]
@@ -248,6 +291,13 @@ def _topic(
     return TopicView(topic.name, topic.topic_id, topic.internal, tuple(rows), config)
 
 
+def _min_in_sync(topic: str, kafka: KafkaReading) -> int | None:
+    """The topic's `min.insync.replicas`, as far as its settings are known."""
+    entry = kafka.topic_configs.get(topic, {}).get("min.insync.replicas")
+    text = None if entry is None else entry.value
+    return int(text) if text is not None and text.isdecimal() else None
+
+
 def _without_kafka(base: Snapshot, previous: Snapshot) -> Snapshot:
     """No broker answered: everything known of them stays, marked as not known any more."""
     why = KAFKA_UNANSWERED
@@ -256,10 +306,13 @@ def _without_kafka(base: Snapshot, previous: Snapshot) -> Snapshot:
         base,
         cluster_id=previous.cluster_id,
         kafka_at_ms=previous.kafka_at_ms,
+        quorum=previous.quorum,
+        quorum_error=why,
         brokers=tuple(
             replace(
                 b,
                 alive=False,
+                fenced=False,
                 error=b.error or why,
                 away_since_ms=b.away_since_ms or base.taken_at_ms,
             )

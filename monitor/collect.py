@@ -6,12 +6,20 @@ has a deadline, and what fails leaves a reason behind instead of stopping the cy
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
+from monitor.ask_brokers import (
+    FAILURES,
+    ask_nodes,
+    ask_quorum,
+    node_readings,
+    quorum_view,
+    say,
+    voter_addresses,
+)
 from monitor.config import split_address
 from monitor.group_answers import group_reading
 from monitor.reading import (
@@ -30,10 +38,10 @@ from monitor.supervised import ask_supervisor
 from protocol.client.admin import Admin
 from protocol.client.admin_types import ConfigResource
 from protocol.client.cluster import Cluster
-from protocol.client.errors import ClientError
 from protocol.client.group import fetch_offsets_of_groups
-from protocol.errors import ApiError, ErrorCode, WireError
-from protocol.messages.cluster import ApiVersionsRequest
+from protocol.client.metadata import ClusterMetadata
+from protocol.client.quorum_admin import QuorumInfo
+from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.status import PartState, PartStatus, StatusUnavailable, fetch_status
 from protocol.types import (
@@ -50,6 +58,9 @@ from sinks.read import ask_mysql, ask_redis
 
 PART_TIMEOUT_S = 1.5
 KAFKA_TIMEOUT_MS = 2_000
+SILENT_TIMEOUT_MS = 500
+"""In place of it in a cycle in which a broker gave no answer: others are not waited for longer."""
+
 CYCLE_TIMEOUT_S = 8.0
 TIMESTAMP_LOOKUPS_MAX = 64
 TIMESTAMPS_KEPT_MAX = 10_000
@@ -63,9 +74,6 @@ CONFIG_SOURCES = {
     4: "STATIC_BROKER_CONFIG",
     5: "DEFAULT_CONFIG",
 }
-
-Answer = TypeVar("Answer")
-FAILURES = (ApiError, ClientError, WireError, OSError, TimeoutError)
 
 
 class Collector:
@@ -90,6 +98,10 @@ class Collector:
         self._last_commits: dict[tuple[str, TopicPartition], int] = {}
         self._configs: Mapping[str, Mapping[str, ConfigValue]] = {}
         self._configs_at_ms = 0
+        self._nodes: dict[int, str] = {}
+        """Where each broker was last, also one that has been taken out of service since."""
+        self._group_ids: tuple[str, ...] = ()
+        self._timeout_ms = KAFKA_TIMEOUT_MS
 
     async def read(self, now_ms: int) -> Reading:
         """One cycle over all parts and all brokers."""
@@ -139,7 +151,7 @@ class Collector:
         try:
             return await asyncio.wait_for(self._ask_cluster(now_ms), CYCLE_TIMEOUT_S)
         except FAILURES as error:
-            return f"{self._bootstrap_servers}: {_say(error)}"
+            return f"{self._bootstrap_servers}: {say(error)}"
 
     async def _ask_cluster(self, now_ms: int) -> KafkaReading:
         if self._cluster is None:
@@ -158,39 +170,21 @@ class Collector:
 
     async def _ask_kafka(self, cluster: Cluster, now_ms: int) -> KafkaReading:
         admin = Admin(cluster)
+        # First of all: whoever says nothing loses its connection, and any other is asked below.
+        silent = await ask_nodes(cluster, self._nodes)
+        self._timeout_ms = SILENT_TIMEOUT_MS if any(silent.values()) else KAFKA_TIMEOUT_MS
         metadata = await cluster.metadata(refresh=True)
+        quorum = await ask_quorum(cluster, self._timeout_ms)
         groups = await self._read_groups(cluster, admin)
-        topics = tuple(
-            TopicReading(
-                name=name,
-                topic_id=None if topic.topic_id == ZERO_UUID else uuid_to_base64(topic.topic_id),
-                internal=topic.is_internal,
-                partitions=tuple(
-                    PartitionReading(
-                        TopicPartition(name, index),
-                        None if part.leader_id < 0 else part.leader_id,
-                        tuple(part.replicas),
-                        tuple(part.isr),
-                    )
-                    for index, part in sorted(topic.partitions.items())
-                ),
-            )
-            for name, topic in sorted(metadata.topics.items())
-        )
+        topics = _topics(metadata)
         rows = [part.topic_partition for topic in topics for part in topic.partitions]
         starts, _ = await self._offsets(admin, rows, EARLIEST_TIMESTAMP)
         ends, errors = await self._offsets(admin, rows, LATEST_TIMESTAMP)
-        nodes = await asyncio.gather(
-            *(
-                self._ask_node(cluster, node.node_id, f"{node.host}:{node.port}")
-                for node in metadata.brokers.values()
-            )
-        )
         return KafkaReading(
             at_ms=now_ms,
             cluster_id=metadata.cluster_id,
             controller_id=metadata.controller_id,
-            nodes=tuple(nodes),
+            nodes=await self._read_nodes(cluster, metadata, quorum, silent),
             topics=topics,
             groups=groups,
             starts=starts,
@@ -200,7 +194,37 @@ class Collector:
             topic_configs=await self._topic_configs(
                 admin, [topic.name for topic in topics], now_ms
             ),
+            quorum=None if isinstance(quorum, str) else quorum_view(quorum, now_ms),
+            quorum_error=quorum if isinstance(quorum, str) else None,
         )
+
+    async def _read_nodes(
+        self,
+        cluster: Cluster,
+        metadata: ClusterMetadata,
+        quorum: QuorumInfo | str,
+        asked: dict[int, str | None],
+    ) -> tuple[NodeReading, ...]:
+        """Every broker that metadata, a partition or the quorum names; `asked` were known."""
+        listed = {one.node_id: f"{one.host}:{one.port}" for one in metadata.brokers.values()}
+        new = {node_id: at for node_id, at in listed.items() if self._nodes.get(node_id) != at}
+        errors = asked | await ask_nodes(cluster, new)
+        named = {
+            node_id
+            for topic in metadata.topics.values()
+            for one in topic.partitions.values()
+            for node_id in one.replicas
+        }
+        addresses = self._nodes | listed
+        if not isinstance(quorum, str):
+            named |= {one.node_id for one in (*quorum.voters, *quorum.observers)}
+            addresses = voter_addresses(quorum) | addresses
+        nodes = node_readings(listed, errors, addresses, named)
+        # Whoever is named no more is gone for good.
+        self._nodes = {
+            one.node_id: one.address for one in nodes if one.is_listed or one.node_id in self._nodes
+        }
+        return nodes
 
     async def _topic_configs(
         self, admin: Admin, names: list[str], now_ms: int
@@ -210,7 +234,7 @@ class Collector:
             return self._configs
         resources = [ConfigResource.topic(name) for name in names[:CONFIG_TOPICS_MAX]]
         try:
-            found = await admin.describe_configs(resources, timeout_ms=KAFKA_TIMEOUT_MS)
+            found = await admin.describe_configs(resources, timeout_ms=self._timeout_ms)
         except FAILURES:
             return self._configs
         self._configs_at_ms = now_ms
@@ -226,28 +250,27 @@ class Collector:
         }
         return self._configs
 
-    async def _ask_node(self, cluster: Cluster, node_id: int, address: str) -> NodeReading:
-        """Listed is not alive: a broker counts as alive when it answers itself."""
-        error = await _reason(cluster.request(node_id, ApiVersionsRequest(), timeout_ms=1_000))
-        return NodeReading(node_id, address, error)
-
     async def _read_groups(self, cluster: Cluster, admin: Admin) -> tuple[GroupReading, ...]:
-        listed = await admin.list_groups(timeout_ms=KAFKA_TIMEOUT_MS)
-        known = {group.group_id: group for group in listed.groups}
-        ids = sorted(known)[:GROUPS_MAX]
+        listed = await admin.list_groups(timeout_ms=self._timeout_ms)
+        states = {group.group_id: group.state for group in listed.groups}
+        if listed.failures:
+            # Groups of a coordinator that does not answer have not gone.
+            states = dict.fromkeys(self._group_ids, "") | states
+        ids = sorted(states)[:GROUPS_MAX]
+        self._group_ids = tuple(ids)
         offsets, described = await asyncio.gather(
-            fetch_offsets_of_groups(cluster, ids, timeout_ms=KAFKA_TIMEOUT_MS),
-            admin.describe_groups(ids, timeout_ms=KAFKA_TIMEOUT_MS),
+            fetch_offsets_of_groups(cluster, ids, timeout_ms=self._timeout_ms),
+            admin.describe_groups(ids, timeout_ms=self._timeout_ms),
         )
         return tuple(
-            group_reading(group_id, known[group_id].state, offsets, described.get(group_id))
+            group_reading(group_id, states[group_id], offsets, described.get(group_id))
             for group_id in ids
         )
 
     async def _offsets(
         self, admin: Admin, rows: list[TopicPartition], which: int
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, str]]:
-        answers = await admin.list_offsets(dict.fromkeys(rows, which), timeout_ms=KAFKA_TIMEOUT_MS)
+        answers = await admin.list_offsets(dict.fromkeys(rows, which), timeout_ms=self._timeout_ms)
         found = {row: at.offset for row, at in answers.items() if at.error is ErrorCode.NONE}
         errors = {
             row: at.error.name for row, at in answers.items() if at.error is not ErrorCode.NONE
@@ -335,13 +358,22 @@ def _ask_sink(name: str, address: str, ask: Callable[[], Mapping[str, object]]) 
     return PartAnswer(name, address, status)
 
 
-async def _reason(question: Awaitable[Answer]) -> str | None:
-    try:
-        await question
-    except FAILURES as error:
-        return _say(error)
-    return None
-
-
-def _say(error: BaseException) -> str:
-    return str(error) or type(error).__name__
+def _topics(metadata: ClusterMetadata) -> tuple[TopicReading, ...]:
+    """The topics as metadata lists them, in their order."""
+    return tuple(
+        TopicReading(
+            name=name,
+            topic_id=None if topic.topic_id == ZERO_UUID else uuid_to_base64(topic.topic_id),
+            internal=topic.is_internal,
+            partitions=tuple(
+                PartitionReading(
+                    TopicPartition(name, index),
+                    None if part.leader_id < 0 else part.leader_id,
+                    tuple(part.replicas),
+                    tuple(part.isr),
+                )
+                for index, part in sorted(topic.partitions.items())
+            ),
+        )
+        for name, topic in sorted(metadata.topics.items())
+    )

@@ -6,6 +6,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from monitor.partition_health import health_of
 from monitor.snapshot import Snapshot
 
 
@@ -19,6 +20,7 @@ class SnapshotMetrics(Collector):
         """The families of this snapshot."""
         yield from self._groups()
         yield from self._topics()
+        yield from self._cluster()
         yield from self._parts()
 
     def _groups(self) -> Iterable[Metric]:
@@ -64,6 +66,51 @@ class SnapshotMetrics(Collector):
                         family.add_metric(key, value)
         yield from (start, end, size)
 
+    def _cluster(self) -> Iterable[Metric]:
+        """Partitions and quorum, as long as the brokers say how they are."""
+        if self._snapshot.kafka_at_ms != self._snapshot.taken_at_ms:
+            return
+        health = health_of(self._snapshot.partitions)
+        for name, text, value in (
+            ("partitions", "Partitions of all topics", health.total),
+            (
+                "under_replicated_partitions",
+                "Partitions with a leader that lack a replica in sync",
+                health.under_replicated,
+            ),
+            (
+                "under_min_isr_partitions",
+                "Partitions with a leader and too few replicas in sync for acks=all",
+                health.under_min_isr,
+            ),
+            ("offline_partitions", "Partitions without a leader", health.offline),
+            ("active_controller_count", "Brokers that act as the controller: 1", self._active()),
+        ):
+            family = GaugeMetricFamily(f"millrace_{name}", text)
+            family.add_metric([], value)
+            yield family
+        if (quorum := self._snapshot.quorum) is not None:
+            lag = GaugeMetricFamily(
+                "millrace_quorum_lag_offsets",
+                "How far a replica of the metadata log is behind the leader",
+                labels=["node_id"],
+            )
+            for one in quorum.replicas:
+                if one.lag is not None:
+                    lag.add_metric([str(one.node_id)], one.lag)
+            yield lag
+
+    def _active(self) -> int:
+        """Two at a time is what this number is watched for: so each broker's own word counts."""
+        told = [
+            part.details["is_controller"]
+            for part in self._snapshot.parts
+            if part.reachable and "is_controller" in part.details
+        ]
+        if told:
+            return sum(one is True for one in told)
+        return sum(broker.is_controller for broker in self._snapshot.brokers)
+
     def _parts(self) -> Iterable[Metric]:
         stuck = GaugeMetricFamily(
             "millrace_part_stuck_seconds",
@@ -81,11 +128,15 @@ class SnapshotMetrics(Collector):
         brokers = GaugeMetricFamily(
             "millrace_broker_alive", "1 if the broker answers", labels=["node_id"]
         )
+        fenced = GaugeMetricFamily(
+            "millrace_broker_fenced", "1 if it answers and is out of service", labels=["node_id"]
+        )
         for broker in self._snapshot.brokers:
             brokers.add_metric([str(broker.node_id)], broker.alive)
+            fenced.add_metric([str(broker.node_id)], broker.fenced)
         at = GaugeMetricFamily("millrace_snapshot_timestamp_seconds", "When this was read")
         at.add_metric([], self._snapshot.taken_at_ms / 1000)
-        yield from (up, ready, stuck, brokers, at)
+        yield from (up, ready, stuck, brokers, fenced, at)
         config = GaugeMetricFamily(
             "millrace_config_problem", "1 if the saved configuration is not the one that holds"
         )

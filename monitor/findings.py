@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from monitor import render
 from monitor.links import group_href, part_page
+from monitor.partition_health import health_of
 from monitor.reader_status import BAD, WARN
 from monitor.snapshot import GroupView, PartView, Snapshot
 
@@ -74,6 +75,8 @@ def _parts(snapshot: Snapshot) -> Iterator[Finding]:
             )  # fmt: skip
         elif word == "down":
             since = f" since {_clock(part.away_since_ms)}." if part.away_since_ms else "."
+            if part.name.startswith("broker-"):
+                since += _consequences(snapshot)
             detail = ". ".join(filter(None, (part.error, _last_seen(part, now_ms), part.words)))
             yield Finding(
                 "bad", f"{part.name} down", f"{name} does not answer", since, detail, href
@@ -85,6 +88,14 @@ def _parts(snapshot: Snapshot) -> Iterator[Finding]:
                 "bad", f"{part.name} stuck", f"{name} has finished nothing for {since_s}",
                 f"; {part.stuck.over}.", cause, href,
             )  # fmt: skip
+
+
+def _consequences(snapshot: Snapshot) -> str:
+    """What it means that a broker is away; nothing once none answers, for then that is told."""
+    if not any(broker.alive for broker in snapshot.brokers):
+        return ""
+    meaning = health_of(snapshot.partitions).meaning
+    return f" {meaning}" if meaning else ""
 
 
 def _last_seen(part: PartView, now_ms: int) -> str:
@@ -102,28 +113,42 @@ def _brokers(snapshot: Snapshot) -> Iterator[Finding]:
         detail = "; ".join(error.text for error in snapshot.errors)
         yield Finding("bad", "no broker", "No broker answers", since, detail, "/brokers")
         return
-    parts = [part for topic in snapshot.topics for part in topic.partitions]
-    offline = [part for part in parts if part.leader is None]
-    under = [part for part in parts if part.under_replicated and part.leader is not None]
-    if offline:
-        first = f"{offline[0].topic}-{offline[0].partition}"
+    health = health_of(snapshot.partitions)
+    away = [broker for broker in snapshot.brokers if not broker.alive]
+    if health.offline:
+        first = next(part for part in snapshot.partitions if part.leader is None)
         yield Finding(
-            "bad", f"{len(offline)} offline", f"{len(offline)} partitions have no leader",
-            f", among them {first}: they can be neither written nor read.", href="/brokers",
+            "bad", f"{health.offline} offline", f"{health.offline} partitions have no leader",
+            f", among them {first.topic}-{first.partition}: they can be neither written nor read.",
+            href="/brokers",
         )  # fmt: skip
-    if under:
+    elif health.under_min_isr:
         yield Finding(
-            "warn", f"{len(under)} under-replicated",
-            f"{len(under)} of {len(parts)} partitions are under-replicated",
+            "bad", f"{health.under_min_isr} under min ISR",
+            f"{health.under_min_isr} partitions have too few replicas in sync",
+            ": writes with acks=all are refused.", href="/brokers",
+        )  # fmt: skip
+    if health.under_replicated and not away:
+        yield Finding(
+            "warn", f"{health.under_replicated} under-replicated",
+            f"{health.under_replicated} of {health.total} partitions are under-replicated",
             "; writes go on as long as enough replicas are in sync.", href="/brokers",
         )  # fmt: skip
-    listed = {part.name for part in snapshot.parts if not part.reachable}
+    own = {part.name for part in snapshot.parts}
+    silent = {part.name for part in snapshot.parts if not part.reachable}
     for broker in snapshot.brokers:
-        if not broker.alive and f"broker-{broker.node_id}" not in listed:
+        if not broker.alive and f"broker-{broker.node_id}" not in silent:
             yield Finding(
                 "bad", f"broker {broker.node_id} down",
                 f"Broker {broker.node_id} does not answer",
-                f" since {_clock(broker.away_since_ms)}.", broker.error or "", "/brokers",
+                f" since {_clock(broker.away_since_ms)}.{_consequences(snapshot)}",
+                broker.error or "", "/brokers",
+            )  # fmt: skip
+        elif broker.fenced and f"broker-{broker.node_id}" not in own:
+            yield Finding(
+                "warn", f"broker {broker.node_id} fenced",
+                f"Broker {broker.node_id} answers, and is out of service",
+                ": it leads nothing and is in sync nowhere.", "", "/brokers",
             )  # fmt: skip
 
 

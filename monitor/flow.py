@@ -9,9 +9,10 @@ import math
 from dataclasses import dataclass, field
 
 from monitor import render
+from monitor.partition_health import health_of
 from monitor.reader_status import BAD, WARN
 from monitor.series import busy_share
-from monitor.snapshot import PartView, Snapshot
+from monitor.snapshot import BrokerView, PartView, Snapshot
 
 RATE_LEAST, RATE_MOST = 10.0, 100_000.0
 AGE_SHOWN_S, AGE_MOST_S = 2.0, 600.0
@@ -235,15 +236,13 @@ def _own(topic: str) -> bool:
 
 
 def _brokers(snapshot: Snapshot, stream_group: str) -> Station:
-    parts = [part for topic in snapshot.topics for part in topic.partitions]
-    offline = sum(1 for part in parts if part.leader is None)
-    under = sum(1 for part in parts if part.under_replicated)
+    health = health_of(snapshot.partitions)
     alive = sum(1 for broker in snapshot.brokers if broker.alive)
     nodes = tuple(
         NodeRow(
             broker.node_id,
-            "good" if broker.alive else "bad",
-            ("up, controller" if broker.is_controller else "up") if broker.alive else "✕ down",
+            {"up": "good", "fenced": "warn"}.get(broker.state, "bad"),
+            _node_words(broker),
             f"leads {broker.leads}",
         )
         for broker in snapshot.brokers[:6]
@@ -251,26 +250,31 @@ def _brokers(snapshot: Snapshot, stream_group: str) -> Station:
     others = [group for group in snapshot.groups if group.group_id != stream_group]
     ill = sum(1 for group in others if group.judged.status in BAD | WARN)
     facts: tuple[Fact, ...] = (
-        ("partitions", f"{len(parts)}, {offline} offline"),
+        ("partitions", f"{health.total}, {health.offline} offline"),
         ("other readers", f"{len(others)}" + (f", ✕ {ill} not well" if ill else "")),
     )
     if not snapshot.brokers:
         return Station("Brokers", "/brokers", "cluster", "unknown", "unknown", series="bytes_in")
     if not alive:
         level, badge = "bad", "none answers"
-        facts = (("partitions", f"{len(parts)} when last seen"),)
-    elif offline:
-        level, badge = "bad", f"{offline} offline"
+        facts = (("partitions", f"{health.total} when last seen"),)
+    elif health.offline:
+        level, badge = "bad", f"{health.offline} offline"
     elif alive < len(snapshot.brokers):
         level, badge = "warn", f"{alive} of {len(snapshot.brokers)} up"
-    elif under:
-        level, badge = "warn", f"{under} under-replicated"
+    elif health.under_replicated:
+        level, badge = "warn", f"{health.under_replicated} under-replicated"
     else:
         level, badge = "good", f"{alive} of {alive} up" if alive > 1 else "up"
     return Station(
         "Brokers", "/brokers", "cluster", level, badge, facts, nodes=nodes,
         series="bytes_in", series_text="bytes in, 10 min",
     )  # fmt: skip
+
+
+def _node_words(broker: BrokerView) -> str:
+    word = {"down": "✕ down", "fenced": "▲ fenced"}.get(broker.state, broker.state)
+    return f"{word}, controller" if broker.is_controller and broker.alive else word
 
 
 def _to_stream(snapshot: Snapshot, stream_group: str) -> Reach:

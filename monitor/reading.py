@@ -6,7 +6,7 @@ Floor: pure data. `monitor/collect.py` fills it, `monitor/assemble.py` makes a s
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from monitor.snapshot import SourceError
+from monitor.snapshot import QuorumView, SourceError
 from protocol.status import PartStatus
 from protocol.types import TopicPartition
 
@@ -100,11 +100,12 @@ class GroupReading:
 
 @dataclass(frozen=True, slots=True)
 class NodeReading:
-    """A broker that metadata lists, and what it answered when asked itself."""
+    """A broker, and what it answered when asked itself; metadata lists those in service."""
 
     node_id: int
     address: str
     error: str | None
+    is_listed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,10 @@ class ConfigValue:
 
 @dataclass(frozen=True, slots=True)
 class KafkaReading:
-    """One pass over the brokers: commits were read first, then starts, then ends."""
+    """One pass over the brokers: commits were read first, then starts, then ends.
+
+    Without a `quorum`, `quorum_error` says why.
+    """
 
     at_ms: int
     cluster_id: str | None
@@ -130,6 +134,8 @@ class KafkaReading:
     partition_errors: Mapping[TopicPartition, str] = field(default_factory=dict)
     record_timestamps: Mapping[tuple[TopicPartition, int], int] = field(default_factory=dict)
     topic_configs: Mapping[str, Mapping[str, ConfigValue]] = field(default_factory=dict)
+    quorum: QuorumView | None = None
+    quorum_error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from monitor.render import health
-from monitor.snapshot import GroupView, LagCell, PartView, Snapshot, TopicView
+from monitor.snapshot import BrokerView, GroupView, LagCell, PartView, Snapshot, TopicView
 
 
 def lag_rows(snapshot: Snapshot, per: str = "partition") -> list[dict[str, object]]:
@@ -116,6 +116,43 @@ def topic_row(topic: TopicView) -> dict[str, object]:
             for part in topic.partitions
         ],
     }
+
+
+def broker_row(broker: BrokerView) -> dict[str, object]:
+    """One broker, as `/api/v1/brokers` has it."""
+    return {
+        "node_id": broker.node_id,
+        "address": broker.address,
+        "controller": broker.is_controller,
+        "state": broker.state,
+        "alive": broker.alive,
+        "fenced": broker.fenced,
+        "error": broker.error,
+        "leads": broker.leads,
+        "replicas": broker.replicas,
+        "under_replicated": broker.under_replicated,
+        "away_since_ms": broker.away_since_ms,
+    }
+
+
+def quorum_rows(snapshot: Snapshot) -> list[dict[str, object]]:
+    """One row for each replica of the metadata log; none where the quorum is not known."""
+    quorum = snapshot.quorum
+    if quorum is None:
+        return []
+    return [
+        {
+            "node_id": one.node_id,
+            "role": one.role,
+            "epoch": quorum.epoch,
+            "high_watermark": quorum.high_watermark,
+            "log_end_offset": one.log_end_offset,
+            "lag": one.lag,
+            "fetched_ago_ms": one.fetched_ago_ms,
+            "caught_up_ago_ms": one.caught_up_ago_ms,
+        }
+        for one in quorum.replicas
+    ]
 
 
 def part_row(part: PartView) -> dict[str, object]:

@@ -156,6 +156,7 @@ def _part_events(before: Snapshot, now: Snapshot) -> Iterator[Told]:
 
 
 def _broker_events(before: Snapshot, now: Snapshot) -> Iterator[Told]:
+    yield from _standing_events(before, now)
     old_leaders = {
         (part.topic, part.partition): part for topic in before.topics for part in topic.partitions
     }
@@ -180,6 +181,25 @@ def _broker_events(before: Snapshot, now: Snapshot) -> Iterator[Told]:
                 yield "topic", f"topic {topic.name} was made", False
         for name in sorted(names - {topic.name for topic in now.topics}):
             yield "topic", f"topic {name} was deleted", False
+
+
+def _standing_events(before: Snapshot, now: Snapshot) -> Iterator[Told]:
+    """Brokers that are no parts of this mill, which alone tell it of themselves, and the quorum."""
+    parts = {part.name for part in now.parts}
+    old = {broker.node_id: broker for broker in before.brokers}
+    for broker in now.brokers:
+        was = old.get(broker.node_id)
+        if was is None or was.state == broker.state:
+            continue
+        if broker.fenced or was.fenced:
+            word = "is out of service" if broker.fenced else f"is {broker.state}"
+            yield "broker", f"broker {broker.node_id} {word}", True
+        elif f"broker-{broker.node_id}" not in parts:
+            word = "answers again" if broker.alive else "does not answer"
+            yield "broker", f"broker {broker.node_id} {word}", True
+    quorum, led = now.quorum, before.quorum
+    if quorum is not None and led is not None and quorum.epoch > led.epoch:
+        yield "controller", f"broker {quorum.leader_id} has the controller", True
 
 
 def _file_events(before: Snapshot, now: Snapshot) -> Iterator[Told]:

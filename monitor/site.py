@@ -231,6 +231,7 @@ class Site:
         own = {part.name: part for part in snapshot.parts if part.name.startswith("broker-")}
         return {
             "map": brokers_view(snapshot),
+            "voters": [one.node_id for one in snapshot.quorum.replicas] if snapshot.quorum else [],
             "brokers": [
                 (broker, part, self._broker_lines(snapshot, broker.node_id, part))
                 for broker in snapshot.brokers

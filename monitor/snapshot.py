@@ -50,7 +50,10 @@ class PartView:
 
 @dataclass(frozen=True, slots=True)
 class BrokerView:
-    """One broker: what metadata lists, and whether it answered when it was asked itself."""
+    """One broker: whether it answered when it was asked itself, and whether it is in service.
+
+    One that is alive and `fenced` answers, but leads nothing and is in sync nowhere.
+    """
 
     node_id: int
     address: str
@@ -59,6 +62,47 @@ class BrokerView:
     error: str | None
     leads: int
     away_since_ms: int | None = None
+    fenced: bool = False
+    replicas: int = 0
+    under_replicated: int = 0
+    """Of the partitions that it is to hold, those in which it is not in sync."""
+
+    @property
+    def state(self) -> str:
+        """up, fenced or down."""
+        return "down" if not self.alive else "fenced" if self.fenced else "up"
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumReplicaView:
+    """One replica of the metadata log; None where the leader does not know."""
+
+    node_id: int
+    role: str
+    log_end_offset: int | None
+    lag: int | None
+    fetched_ago_ms: int | None
+    caught_up_ago_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumView:
+    """The metadata quorum as its leader saw it at `at_ms`, the leader first."""
+
+    at_ms: int
+    leader_id: int
+    epoch: int
+    high_watermark: int
+    replicas: tuple[QuorumReplicaView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerView:
+    """A follower as its leader sees it: offsets behind, and since when it lacks something."""
+
+    node_id: int
+    lag: int | None
+    caught_up_ago_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +119,15 @@ class PartitionView:
     size_bytes: int | None
     write_rate: float | None
     error: str | None
+    min_in_sync: int | None = None
+    followers: tuple[FollowerView, ...] = ()
+    """Of a leader that tells of them: Millrace's own."""
+
+    @property
+    def under_min_isr(self) -> bool:
+        """Whether writes with acks=all are refused: it has a leader, and too few in sync."""
+        least = min(self.min_in_sync or 0, len(self.replicas))
+        return self.leader is not None and len(self.in_sync_replicas) < least
 
     @property
     def under_replicated(self) -> bool:
@@ -200,6 +253,13 @@ class Snapshot:
     errors: tuple[SourceError, ...] = ()
     config_problem: str | None = None
     config_notice: str | None = None
+    quorum: QuorumView | None = None
+    quorum_error: str | None = None
+
+    @property
+    def partitions(self) -> tuple[PartitionView, ...]:
+        """All partitions of all topics."""
+        return tuple(part for topic in self.topics for part in topic.partitions)
 
     def part(self, name: str) -> PartView | None:
         """The part of that name, if the mill has it."""

@@ -200,14 +200,16 @@ async def _fetch_many(
     except (ApiError, ClientError):
         # Asked again one by one, so that the trouble of one group does not hide the others.
         results.clear()
-    for group_id in group_ids:
-        if group_id in results:
-            continue
+
+    async def fetch_one(group_id: str) -> None:
         try:
             offsets = await fetch_offsets(cluster, group_id, timeout_ms=timeout_ms)
             results[group_id] = _only_committed(offsets)
         except (ApiError, ClientError) as error:
             results[group_id] = error
+
+    # At once: a coordinator that says nothing may not take its time from each of them.
+    await asyncio.gather(*(fetch_one(one) for one in group_ids if one not in results))
     return results
 
 

@@ -113,6 +113,7 @@ PURE = {
         "history",
         "lag",
         "levels",
+        "partition_health",
         "plots",
         "progress",
         "ranges",

@@ -28,6 +28,7 @@ from monitor.recorder import Recorder, open_recorder
 from monitor.snapshot import Snapshot, SourceError
 from protocol.types import TopicPartition
 from sinks.read_counts import CountsReader, KeyCount, MetricCounts, WindowSum
+from tests.unit.monitor import three
 from tests.unit.monitor.readings import GROUP, part_answer, part_down, topic_reading
 
 STEP_MS = 5_000
@@ -61,6 +62,9 @@ class Story:
     failed: dict[str, str] = field(default_factory=dict)
     notice: str | None = None
     problem: str | None = None
+    is_three: bool = False
+    """Three brokers, of which the second dies at `broker_down_from`."""
+    broker_down_from: int = STEPS + 1
 
 
 FLOWING = Story()
@@ -70,6 +74,8 @@ STREAM_DOWN = Story(down=frozenset({"stream"}), down_from=100)
 MYSQL_AWAY = Story(down=frozenset({"mysql"}), down_from=100, stands_from=100)
 NO_BROKER = Story(brokers_away_from=110)
 EMPTY = Story(is_empty=True)
+THREE = Story(is_three=True)
+BROKER_DOWN = Story(is_three=True, broker_down_from=108)
 FAILED = Story(
     down=frozenset({"stream"}),
     down_from=0,
@@ -128,7 +134,13 @@ class Mill:
         if story.brokers_away_from is not None and step >= story.brokers_away_from:
             kafka = None
             errors = (SourceError("brokers", "127.0.0.1:19092: Connection refused"),)
-        return Reading(now_ms, self._parts(step, now_ms), kafka, errors, self._supervisor(now_ms))
+        parts = self._parts(step, now_ms)
+        if story.is_three and kafka is not None:
+            is_down = step >= story.broker_down_from
+            kafka = three.three(kafka, is_down)
+            others = tuple(one for one in parts if one.name != "broker-1")
+            parts = (*three.brokers(kafka, is_down), *others)
+        return Reading(now_ms, parts, kafka, errors, self._supervisor(now_ms))
 
     def _kafka(self, now_ms: int) -> KafkaReading:
         topics = (

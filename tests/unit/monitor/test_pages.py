@@ -16,6 +16,7 @@ from monitor.http import create_app
 from monitor.sampler import Sampler
 from tests.unit.monitor import scene
 from tests.unit.monitor.scene import (
+    BROKER_DOWN,
     CATCHING_UP,
     EMPTY,
     FAILED,
@@ -42,6 +43,7 @@ STORIES = {
     "no broker": NO_BROKER,
     "empty": EMPTY,
     "failed": FAILED,
+    "broker down": BROKER_DOWN,
 }
 PATHS = [
     "/", "/?range=3h", "/?range=all", "/?range=nonsense", "/counts", "/counts?size=1h",
@@ -108,7 +110,7 @@ def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sites]:
 
 @pytest.mark.parametrize(
     "name",
-    ["catching up", "no broker", "empty"]
+    ["catching up", "no broker", "empty", "broker down"]
     + [
         pytest.param(name, marks=pytest.mark.slow)
         for name in ("flowing", "stuck", "MySQL away", "failed")
@@ -147,6 +149,7 @@ def test_every_page_of_every_story_is_whole_and_strict(sites: Sites, name: str) 
         ("no broker", "no broker", "No broker answers"),
         ("empty", "waiting for lines", "The mill is ready."),
         ("failed", "stream failed", "The stream has given up"),
+        ("broker down", "broker-2 down", "Broker 2 does not answer"),
     ],
 )
 def test_one_look_says_what_is_wrong(sites: Sites, name: str, badge: str, sentence: str) -> None:
