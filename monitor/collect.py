@@ -175,6 +175,7 @@ class Collector:
         self._timeout_ms = SILENT_TIMEOUT_MS if any(silent.values()) else KAFKA_TIMEOUT_MS
         metadata = await cluster.metadata(refresh=True)
         quorum = await ask_quorum(cluster, self._timeout_ms)
+        self._heard(isinstance(quorum, QuorumInfo))
         groups = await self._read_groups(cluster, admin)
         topics = _topics(metadata)
         rows = [part.topic_partition for topic in topics for part in topic.partitions]
@@ -253,6 +254,7 @@ class Collector:
     async def _read_groups(self, cluster: Cluster, admin: Admin) -> tuple[GroupReading, ...]:
         listed = await admin.list_groups(timeout_ms=self._timeout_ms)
         states = {group.group_id: group.state for group in listed.groups}
+        self._heard(not listed.failures)
         if listed.failures:
             # Groups of a coordinator that does not answer have not gone.
             states = dict.fromkeys(self._group_ids, "") | states
@@ -275,7 +277,13 @@ class Collector:
         errors = {
             row: at.error.name for row, at in answers.items() if at.error is not ErrorCode.NONE
         }
+        self._heard(ErrorCode.NETWORK_EXCEPTION.name not in errors.values())
         return found, errors
+
+    def _heard(self, is_whole: bool) -> None:
+        """One that fell silent in the middle of a cycle may not take its time at every step."""
+        if not is_whole:
+            self._timeout_ms = SILENT_TIMEOUT_MS
 
     async def _record_timestamps(
         self,

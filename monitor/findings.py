@@ -75,9 +75,9 @@ def _parts(snapshot: Snapshot) -> Iterator[Finding]:
             )  # fmt: skip
         elif word == "down":
             since = f" since {_clock(part.away_since_ms)}." if part.away_since_ms else "."
-            if part.name.startswith("broker-"):
-                since += _consequences(snapshot)
-            detail = ". ".join(filter(None, (part.error, _last_seen(part, now_ms), part.words)))
+            meaning = _consequences(snapshot) if part.name.startswith("broker-") else ""
+            known = (meaning, part.error, _last_seen(part, now_ms), part.words)
+            detail = ". ".join(filter(None, known))
             yield Finding(
                 "bad", f"{part.name} down", f"{name} does not answer", since, detail, href
             )
@@ -94,8 +94,7 @@ def _consequences(snapshot: Snapshot) -> str:
     """What it means that a broker is away; nothing once none answers, for then that is told."""
     if not any(broker.alive for broker in snapshot.brokers):
         return ""
-    meaning = health_of(snapshot.partitions).meaning
-    return f" {meaning}" if meaning else ""
+    return health_of(snapshot.partitions).meaning.removesuffix(".")
 
 
 def _last_seen(part: PartView, now_ms: int) -> str:
@@ -141,8 +140,8 @@ def _brokers(snapshot: Snapshot) -> Iterator[Finding]:
             yield Finding(
                 "bad", f"broker {broker.node_id} down",
                 f"Broker {broker.node_id} does not answer",
-                f" since {_clock(broker.away_since_ms)}.{_consequences(snapshot)}",
-                broker.error or "", "/brokers",
+                f" since {_clock(broker.away_since_ms)}.",
+                ". ".join(filter(None, (_consequences(snapshot), broker.error))), "/brokers",
             )  # fmt: skip
         elif broker.fenced and f"broker-{broker.node_id}" not in own:
             yield Finding(

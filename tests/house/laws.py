@@ -77,6 +77,7 @@ PURE = {
         "controller",
         "coordinators",
         "cluster/birth",
+        "cluster/describe_quorum",
         "cluster/found",
         "cluster/leader_watch",
         "cluster/membership",

@@ -1,14 +1,9 @@
 """The monitor's process beside a real broker: what it reads, what it shows when the broker dies."""
 
 import asyncio
-import json
-import os
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -17,9 +12,9 @@ from protocol.client.cluster import Cluster
 from protocol.client.group import OffsetAndMetadata, commit_offsets
 from protocol.types import TopicPartition
 from sinks.config import SinksSettings
-from tests.harness.broker import ROOT, BrokerProcess
+from tests.harness.broker import BrokerProcess
+from tests.harness.monitor import MonitorProcess
 from tests.harness.mysql import MySqlServer
-from tests.harness.ports import free_port
 from tests.harness.redis import RedisServer
 from tests.harness.wait import wait_until
 
@@ -28,39 +23,11 @@ pytestmark = pytest.mark.live
 READER = TopicPartition("logs.access", 0)
 
 
-class MonitorProcess:
-    """A monitor on a port of its own over one broker."""
-
-    def __init__(
-        self, broker: BrokerProcess, folder: Path, sinks: SinksSettings | None = None
-    ) -> None:
-        self.port = free_port()
-        settings = {
-            "bootstrap_servers": broker.bootstrap,
-            "data_dir": str(folder),
-            "parts": {"broker-1": f"http://127.0.0.1:{broker.status_port}"},
-            "sinks": None if sinks is None else sinks.model_dump(mode="json"),
-            "section": {"listen": f"127.0.0.1:{self.port}", "refresh": "200ms"},
-        }
-        reading, writing = os.pipe()
-        os.write(writing, json.dumps(settings).encode())
-        os.close(writing)
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "monitor", "--settings-fd", str(reading)],
-            pass_fds=[reading],
-            cwd=ROOT,
-        )
-        os.close(reading)
-
-    def get(self, path: str) -> Any:
-        """One JSON answer."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
-            return json.load(answer)
-
-    def lag(self) -> list[Any]:
-        """(state, lag, last_lag) of every cell."""
-        rows = self.get("/api/v1/lag")["data"]
-        return [(row["state"], row["lag"], row["last_lag"]) for row in rows]
+def monitor_of(
+    broker: BrokerProcess, folder: Path, sinks: SinksSettings | None = None
+) -> MonitorProcess:
+    """A monitor of one broker, quick enough for tests."""
+    return MonitorProcess([broker], folder, sinks, refresh="200ms")
 
 
 @pytest.fixture
@@ -71,7 +38,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 @pytest.fixture
 def monitor(broker: BrokerProcess, tmp_path: Path) -> Iterator[MonitorProcess]:
-    running = MonitorProcess(broker, tmp_path)
+    running = monitor_of(broker, tmp_path)
     try:
         yield running
     finally:
@@ -142,7 +109,7 @@ def test_sinks_are_parts_too(
 ) -> None:
     with RedisServer(tmp_path / "r") as redis:
         sinks = SinksSettings(mysql=mysql_server.new_database(), redis=redis.settings)
-        monitor = MonitorProcess(broker, tmp_path, sinks)
+        monitor = monitor_of(broker, tmp_path, sinks)
 
         def health() -> dict[str, str]:
             rows = monitor.get("/api/v1/parts")["data"]

@@ -8,12 +8,14 @@ import pytest
 from protocol.client.admin import Admin
 from protocol.client.admin_types import TopicSpec
 from protocol.client.cluster import Cluster
+from protocol.client.errors import ClientError
 from protocol.client.group import (
     OffsetAndMetadata,
     commit_offsets,
     fetch_offsets,
     fetch_offsets_of_groups,
 )
+from protocol.client.quorum_admin import METADATA_TOPIC, QuorumReplica, describe_quorum
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.api import ApiKey
 from protocol.messages.cluster import Coordinator, FindCoordinatorResponse
@@ -35,10 +37,25 @@ from protocol.messages.topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from protocol.types import LATEST_TIMESTAMP, TopicPartition
+from protocol.messages.voters import (
+    DescribeQuorumPartition,
+    DescribeQuorumResponse,
+    DescribeQuorumTopic,
+    QuorumListener,
+    QuorumNode,
+    ReplicaState,
+)
+from protocol.types import LATEST_TIMESTAMP, TopicPartition, Uuid
 from protocol.wire.schema import Message
 from tests.harness.ports import free_port
-from tests.unit.client.scripted_server import CLOSE, Answer, Received, ScriptedServer, metadata
+from tests.unit.client.scripted_server import (
+    CLOSE,
+    HANG,
+    Answer,
+    Received,
+    ScriptedServer,
+    metadata,
+)
 
 TP = TopicPartition("t", 0)
 
@@ -223,6 +240,57 @@ def test_offsets_of_a_forbidden_group_do_not_hide_the_others() -> None:
         assert found["b"] == {}
         with pytest.raises(ApiError):
             await fetch_offsets(cluster, "a")
+
+    administrating(test)
+
+
+def test_a_silent_coordinator_takes_its_time_once_and_not_from_each_group() -> None:
+    async def test(cluster: Cluster, broker: Broker) -> None:
+        groups = [f"g{number}" for number in range(20)]
+        broker.answers[ApiKey.OFFSET_FETCH] = [HANG] * 1_000
+        begin = asyncio.get_running_loop().time()
+        found = await fetch_offsets_of_groups(cluster, groups, timeout_ms=150)
+        took_s = asyncio.get_running_loop().time() - begin
+        assert all(isinstance(found[group], ApiError | ClientError) for group in groups)
+        assert took_s < 20 * 0.15 / 2, "one after the other they would take 3 s"
+
+    administrating(test)
+
+
+def test_the_quorum_is_read_and_its_errors_raised() -> None:
+    def answer(code: ErrorCode = ErrorCode.NONE, inner: ErrorCode = ErrorCode.NONE) -> Message:
+        states = [
+            ReplicaState(replica_id=1, replica_directory_id=Uuid(int=1), log_end_offset=9,
+                         last_fetch_timestamp=5, last_caught_up_timestamp=4),
+            ReplicaState(replica_id=2, log_end_offset=-1),
+        ]  # fmt: skip
+        partition = DescribeQuorumPartition(
+            error_code=inner, leader_id=1, leader_epoch=3, high_watermark=8, current_voters=states
+        )
+        listener = QuorumListener(name="BROKER", host="::1", port=9)
+        return DescribeQuorumResponse(
+            error_code=code,
+            topics=[DescribeQuorumTopic(topic_name=METADATA_TOPIC, partitions=[partition])],
+            nodes=[QuorumNode(node_id=1, listeners=[listener])],
+        )
+
+    async def test(cluster: Cluster, broker: Broker) -> None:
+        broker.answers[ApiKey.DESCRIBE_QUORUM] = [answer()]
+        found = await describe_quorum(cluster)
+        assert (found.leader_id, found.leader_epoch, found.high_watermark) == (1, 3, 8)
+        assert found.voters == (
+            QuorumReplica(1, Uuid(int=1), 9, 5, 4),
+            QuorumReplica(2, None, None, None, None),
+        )
+        assert found.endpoints == {1: ("BROKER://[::1]:9",)}
+        assert [found.lag(one) for one in found.voters] == [0, None]
+        for refused in (
+            answer(ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+            answer(inner=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ):
+            broker.answers[ApiKey.DESCRIBE_QUORUM] = [refused] * 100
+            with pytest.raises(ApiError):
+                await describe_quorum(cluster, timeout_ms=100)
 
     administrating(test)
 

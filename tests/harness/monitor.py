@@ -1,0 +1,68 @@
+"""A real monitor process on a port of its own, over brokers that a test has started."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sinks.config import SinksSettings
+from tests.harness.broker import ROOT, BrokerProcess
+from tests.harness.ports import free_port
+
+
+class MonitorProcess:
+    """It runs from the start, and until it is told to end."""
+
+    def __init__(
+        self,
+        brokers: Sequence[BrokerProcess],
+        folder: Path,
+        sinks: SinksSettings | None = None,
+        *,
+        refresh: str = "2s",
+    ) -> None:
+        """`brokers` are its bootstrap servers, in this order, and its parts."""
+        self.port = free_port()
+        settings = {
+            "bootstrap_servers": ",".join(one.bootstrap for one in brokers),
+            "data_dir": str(folder),
+            "parts": {
+                f"broker-{one.node_id}": f"http://127.0.0.1:{one.status_port}" for one in brokers
+            },
+            "sinks": None if sinks is None else sinks.model_dump(mode="json"),
+            "section": {"listen": f"127.0.0.1:{self.port}", "refresh": refresh},
+        }
+        reading, writing = os.pipe()
+        os.write(writing, json.dumps(settings).encode())
+        os.close(writing)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "monitor", "--settings-fd", str(reading)],
+            pass_fds=[reading],
+            cwd=ROOT,
+        )
+        os.close(reading)
+
+    def get(self, path: str) -> Any:
+        """One JSON answer."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
+            return json.load(answer)
+
+    def rows(self, what: str) -> list[Any]:
+        """The rows of one table of the API."""
+        found: list[Any] = self.get(f"/api/v1/{what}")["data"]
+        return found
+
+    def lag(self) -> list[Any]:
+        """(state, lag, last_lag) of every cell."""
+        return [(row["state"], row["lag"], row["last_lag"]) for row in self.rows("lag")]
+
+    def kill(self) -> None:
+        """End it."""
+        self.process.kill()
+        self.process.wait()
