@@ -6,18 +6,25 @@ image, the quorum's core and the partitions' states. Ages are lived ms.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from broker.cluster.metadata import Metadata
 from broker.metadata.image import BrokerImage, MetadataImage, PartitionImage
 from broker.quorum.standing import ReplicaStanding
 from broker.replicas.replica import Replica
+from broker.replication.partition import Follower, Leader, Offline
 from broker.replication.progress import FollowerStanding
-from protocol.types import NO_NODE, uuid_to_base64
+from protocol.types import NO_NODE, TopicPartition, uuid_to_base64
 
-FOLLOWED_ROWS_MAX = 1_000
-"""Partitions whose followers are listed one by one, those that are behind first."""
+_ROLES: Mapping[type, str] = {Leader: "leader", Follower: "follower", Offline: "offline"}
+
+FOLLOWED_ROWS_MAX = 200
+"""Partitions whose followers are listed one by one, those that are behind first: a broker has
+thousands, is asked every two seconds, and serves nobody while it answers."""
+
+Followed = Mapping[TopicPartition, tuple[FollowerStanding, ...]]
+"""Where the followers are of each partition that is led here and has some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +39,17 @@ class Tally:
     """Offsets that the follower furthest behind lacks; 0 where none is behind."""
 
 
-def tally_of(image: MetadataImage, replicas: Iterable[Replica], now_ms: int) -> Tally:
-    """Count; `now_ms` is what the node has lived."""
+def followed_of(replicas: Iterable[Replica], now_ms: int) -> Followed:
+    """Look at all that is led here; `now_ms` is what the node has lived."""
+    return {
+        one.topic_partition: followers
+        for one in replicas
+        if (followers := one.state.followers(now_ms))
+    }
+
+
+def tally_of(image: MetadataImage, replicas: Iterable[Replica], followed: Followed) -> Tally:
+    """Count."""
     led = [one for one in replicas if one.is_led]
     return Tally(
         leads=len(led),
@@ -45,7 +61,7 @@ def tally_of(image: MetadataImage, replicas: Iterable[Replica], now_ms: int) -> 
             for partition in topic.partitions
         ),
         follower_lag_max=max(
-            (one.lag or 0 for replica in led for one in replica.state.followers(now_ms)), default=0
+            (one.lag or 0 for followers in followed.values() for one in followers), default=0
         ),
     )
 
@@ -112,24 +128,18 @@ def _quorum(metadata: Metadata) -> dict[str, object] | None:
 
 
 def partition_details(
-    image: MetadataImage, replicas: Iterable[Replica], now_ms: int
+    image: MetadataImage, replicas: Iterable[Replica], followed: Followed
 ) -> dict[str, object]:
-    """Every partition that lies here; of those led here also where each follower is.
+    """Every partition that lies here, and of `FOLLOWED_ROWS_MAX` led here where each follower is.
 
-    Of more than `FOLLOWED_ROWS_MAX` partitions only those furthest behind have their followers,
-    and `followers_left_out` says how many have not.
+    `followers_left_out` says of how many more that is not listed.
     """
-    held = sorted(replicas, key=lambda one: one.topic_partition)
-    followed = [
-        (one.topic_partition, followers)
-        for one in held
-        if (followers := one.state.followers(now_ms))
-    ]
-    followed.sort(key=lambda row: (_ease(row[1]), row[0]))
-    shown = dict(followed[:FOLLOWED_ROWS_MAX])
+    worst = sorted(followed, key=lambda one: (_ease(followed[one]), one))[:FOLLOWED_ROWS_MAX]
+    shown = {one: followed[one] for one in worst}
     return {
         "partition_list": [
-            _partition(one, _seen(image, one), shown.get(one.topic_partition, ())) for one in held
+            _partition(one, _seen(image, one), shown.get(one.topic_partition, ()))
+            for one in sorted(replicas, key=lambda one: one.topic_partition)
         ],
         "followers_left_out": len(followed) - len(shown),
     }
@@ -160,18 +170,11 @@ def _partition(
         "log_end_offset": log.log_end_offset,
         "high_watermark": log.high_watermark,
         "size_bytes": log.size_bytes,
-        "role": type(replica.state.role).__name__.lower(),
+        "role": _ROLES[type(replica.state.role)],
     }
     if seen is not None:
-        row |= {
-            "leader": None if seen.leader == NO_NODE else seen.leader,
-            "leader_epoch": seen.leader_epoch,
-            "partition_epoch": seen.partition_epoch,
-            "replicas": list(seen.replicas),
-            "in_sync_replicas": list(seen.in_sync_replicas),
-            "eligible_leader_replicas": list(seen.eligible_leader_replicas),
-            "last_known_elr": list(seen.last_known_elr),
-        }
+        row["leader_epoch"] = seen.leader_epoch
+        row["partition_epoch"] = seen.partition_epoch
     rows = [
         {
             "node_id": one.node_id,

@@ -10,7 +10,12 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from broker.coordinators.txn_state import TxnState
-from broker.node.cluster_status import membership_details, partition_details, tally_of
+from broker.node.cluster_status import (
+    followed_of,
+    membership_details,
+    partition_details,
+    tally_of,
+)
 from protocol.status import PartState, PartStatus, Problem
 
 if TYPE_CHECKING:
@@ -86,7 +91,8 @@ class BrokerStatus:
     def _details(self) -> dict[str, object]:
         broker = self._broker
         parts = broker.parts
-        image, partitions, lived_ms = parts.metadata.image, list(parts.replicas), self._lived_ms
+        image, partitions = parts.metadata.image, list(parts.replicas)
+        followed = followed_of(partitions, self._lived_ms)
         is_ack = broker.settings.config.log_config().is_flushed_before_ack
         return {
             "node_id": broker.config.node_id,
@@ -98,7 +104,7 @@ class BrokerStatus:
             "flush": "ack" if is_ack else "interval",
             "topics": len(image.topics),
             "partitions": len(partitions),
-            **asdict(tally_of(image, partitions, lived_ms)),
+            **asdict(tally_of(image, partitions, followed)),
             "connections": len(broker.listeners.sessions.open),
             "requests_total": broker.metrics.requests_total,
             "fetch_completed_early": broker.metrics.fetches_completed_early,
@@ -109,7 +115,7 @@ class BrokerStatus:
             "parked_fetches": parts.fetches.parked_count,
             **broker.metrics.details(),
             "topic_list": [{"topic": name, **counts} for name, counts in self._topics().items()],
-            **partition_details(image, partitions, lived_ms),
+            **partition_details(image, partitions, followed),
         }
 
     def _topics(self) -> dict[str, dict[str, int]]:
@@ -200,7 +206,8 @@ class BrokerStatus:
         """This broker in its cluster, and its partitions, by the names of Kafka's own metrics."""
         broker, metadata = self._broker, self._broker.parts.metadata
         own = metadata.image.brokers.get(broker.config.node_id)
-        tally = tally_of(metadata.image, broker.parts.replicas, self._lived_ms)
+        replicas = broker.parts.replicas
+        tally = tally_of(metadata.image, replicas, followed_of(replicas, self._lived_ms))
         return {
             "active_controller_count": int(metadata.controller.is_active),
             "quorum_epoch": metadata.quorum.epoch,

@@ -128,6 +128,8 @@ class LeaderLedger:
 
     def followers(self, now_ms: int) -> tuple[FollowerStanding, ...]:
         """Where each follower is, by rising id."""
+        if not self.progress:
+            return ()
         return tuple(
             self._standing(node_id, progress, now_ms)
             for node_id, progress in sorted(self.progress.items())
