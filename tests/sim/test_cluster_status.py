@@ -11,6 +11,7 @@ from broker.node import cluster_status
 from broker.node.status import BrokerStatus
 from broker.world import Address
 from protocol.errors import ErrorCode
+from protocol.messages.membership import UnregisterBrokerRequest
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.voters import (
     DescribeQuorumRequest,
@@ -223,3 +224,25 @@ def test_a_broker_that_is_out_of_service_says_so(cluster: WholeCluster) -> None:
     cluster.run_until(is_said, 10_000, "it says that it is fenced")
     assert "fenced" in seen[-1]
     cluster.run_until(lambda: not is_said(), 30_000, "it is in service again")
+
+
+def test_a_dead_broker_may_be_forgotten_and_comes_back_as_a_new_one(cluster: WholeCluster) -> None:
+    """Asked of a broker that is not the controller, which passes it on with its words."""
+    other = next(node for node in cluster.nodes if node is not cluster.active())
+    refused = answer_of(cluster, other.node_id, UnregisterBrokerRequest(broker_id=other.node_id))
+    assert refused.error_code == ErrorCode.INVALID_REQUEST
+    assert "stop it first" in refused.error_message
+
+    killed, left = two_left(cluster)
+    asked_of = next(node for node in left if node is not cluster.active())
+    epoch = details(asked_of)["brokers"][killed.node_id - 1]["broker_epoch"]
+    gone = answer_of(cluster, asked_of.node_id, UnregisterBrokerRequest(broker_id=killed.node_id))
+    assert gone.error_code == ErrorCode.NONE
+    cluster.run_for(500)
+    for node in left:
+        assert killed.node_id not in [row["node_id"] for row in details(node)["brokers"]]
+        seen = node.metadata.image.topics["t"].partitions
+        assert all(killed.node_id in partition.replicas for partition in seen)
+    killed.start()
+    cluster.run_until(lambda: is_in_service(cluster), 60_000, "it has registered anew")
+    assert details(asked_of)["brokers"][killed.node_id - 1]["broker_epoch"] > epoch
