@@ -138,6 +138,22 @@ def faults_of(chrome: Any) -> list[str]:
     return [entry["message"] for entry in chrome.get_log("browser") if entry["level"] != "INFO"]
 
 
+def check_page(chrome: Any, url: str, path: str, width: int) -> None:
+    """One page as it is for eyes, fingers, keys and screen readers."""
+    chrome.get(url + path)
+    assert run(chrome, "document.querySelectorAll('h1').length") == 1, path
+    assert run(chrome, "document.querySelectorAll('main, header, nav, footer').length") >= 4
+    assert run(chrome, "document.documentElement.scrollWidth") <= width, path
+    assert unreachable_boxes(chrome) == [], path
+    assert poor_contrasts(chrome) == [], path
+    unnamed = "[...document.querySelectorAll('svg[role=img]')].filter((s) => !s.ariaLabel).length"
+    assert run(chrome, unnamed) == 0, path
+    small = ("[...document.querySelectorAll('nav a, button')].filter((a) => a.offsetHeight"
+             " && a.getBoundingClientRect().height < 24).length")  # fmt: skip
+    assert run(chrome, small) == 0, path
+    assert faults_of(chrome) == [], path
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("device", [DESK, PHONE], ids=["desk", "phone"])
 def test_every_page_is_read_by_everybody(
@@ -145,22 +161,17 @@ def test_every_page_is_read_by_everybody(
 ) -> None:
     emulate(chrome, device, scheme)
     for path in PAGES:
-        chrome.get(catching_up.url + path)
-        assert run(chrome, "document.querySelectorAll('h1').length") == 1, path
-        assert run(chrome, "document.querySelectorAll('main, header, nav, footer').length") >= 4
-        assert run(chrome, "document.documentElement.scrollWidth") <= int(str(device["width"])), (
-            path
-        )
-        assert unreachable_boxes(chrome) == [], path
-        assert poor_contrasts(chrome) == [], path
-        unnamed = (
-            "[...document.querySelectorAll('svg[role=img]')].filter((s) => !s.ariaLabel).length"
-        )
-        assert run(chrome, unnamed) == 0, path
-        small = ("[...document.querySelectorAll('nav a, button')].filter((a) => a.offsetHeight"
-                 " && a.getBoundingClientRect().height < 24).length")  # fmt: skip
-        assert run(chrome, small) == 0, path
-        assert faults_of(chrome) == [], path
+        check_page(chrome, catching_up.url, path, int(str(device["width"])))
+
+
+def test_a_dead_broker_is_read_by_everybody(tmp_path: Path, chrome: Any) -> None:
+    with scene("BROKER_DOWN", tmp_path / "scene") as site:
+        for device, scheme in ((DESK, "light"), (PHONE, "dark"), (PHONE, "light")):
+            emulate(chrome, device, scheme)
+            for path in ("/", "/brokers"):
+                check_page(chrome, site.url, path, int(str(device["width"])))
+        voters = "document.querySelectorAll('tr[data-voter]').length"
+        assert run(chrome, voters) == 3
 
 
 def test_a_tick_leaves_selection_focus_and_open_tables_alone(
