@@ -45,19 +45,25 @@ def list_brokers(
         topics = await list_topics(cluster)
         partitions = [one for topic in topics.values() for one in topic.partitions]
         controller = cluster.current.controller_id
-        return [
-            {
-                "broker": one.broker.node_id,
-                "address": f"{one.broker.host}:{one.broker.port}",
-                "rack": one.broker.rack,
-                "controller": one.broker.node_id == controller,
-                "answers": isinstance(one.ranges, dict),
-                "leads": sum(p.leader_id == one.broker.node_id for p in partitions),
-                "replicas": sum(one.broker.node_id in p.replicas for p in partitions),
-                "in_sync": sum(one.broker.node_id in p.in_sync_replicas for p in partitions),
-            }
-            for one in await broker_versions(cluster)
-        ]
+        told = {one.broker.node_id: one for one in await broker_versions(cluster)}
+        # Metadata lists those in service alone; a dead one is missed where it holds replicas.
+        named = {node_id for one in partitions for node_id in one.replicas}
+        rows: list[Row] = []
+        for node_id in sorted({*told, *named}):
+            one = told.get(node_id)
+            rows.append(
+                {
+                    "broker": node_id,
+                    "address": None if one is None else f"{one.broker.host}:{one.broker.port}",
+                    "rack": None if one is None else one.broker.rack,
+                    "controller": node_id == controller,
+                    "answers": one is not None and isinstance(one.ranges, dict),
+                    "leads": sum(p.leader_id == node_id for p in partitions),
+                    "replicas": sum(node_id in p.replicas for p in partitions),
+                    "in_sync": sum(node_id in p.in_sync_replicas for p in partitions),
+                }
+            )
+        return rows
 
     rows = with_cluster(bootstrap, timeout, work)
     emit("brokers/1", rows, output, as_json)

@@ -180,9 +180,14 @@ def described(cluster: ClusterProcesses, patched: pytest.MonkeyPatch) -> Any:
     )
     patched.setattr(context, "load_mill", lambda: (mill, None))
     patched.setattr(parts, "bootstrap_servers", lambda config, placement: cluster.bootstrap)
+    return command(0, "broker", "describe", "--json")
+
+
+def command(code: int, *arguments: str) -> Any:
+    """The data of a command that ends with this exit code."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        assert main(["broker", "describe", "--json"]) == 0
+        assert main([*arguments]) == code
     return json.loads(out.getvalue())["data"]
 
 
@@ -216,6 +221,9 @@ def test_broker_describe_has_it_in_one_place(
     assert row["incarnation"] == well["brokers"][dead.node_id - 1]["incarnation"]
     assert ill["counts"]["under_replicated"] == ALL
     assert ill["counts"]["offline"] == 0
+    listed = command(3, "broker", "list", "--json")
+    assert [row["answers"] for row in listed] == [row["broker"] != dead.node_id for row in listed]
+    assert [row["broker"] for row in listed] == [1, 2, 3]
     behind = next(one for one in ill["quorum"]["replicas"] if one["node"] == dead.node_id)
     assert behind["lag"] > 0
 
