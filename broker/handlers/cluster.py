@@ -209,13 +209,12 @@ class ClusterHandlers:
         return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "not on this listener")
 
     def _controller_id(self, call: Call) -> int:
-        """The controller, where clients of the listener can reach it; else this broker.
-
-        Any broker takes orders, so that one is always named: a client that is told of none waits.
-        """
-        leader_id = self._metadata.quorum.leader_id
-        reachable = {one[0] for one in brokers_on(self._metadata.image, call.listener_name)}
-        return leader_id if leader_id in reachable else self._settings.config.node_id
+        return controller_on(
+            self._metadata.image,
+            call.listener_name,
+            self._metadata.quorum.leader_id,
+            self._settings.config.node_id,
+        )
 
     def describe_cluster(
         self, call: Call, request: DescribeClusterRequest
@@ -332,6 +331,18 @@ def brokers_on(image: MetadataImage, listener: str) -> list[tuple[int, str, int,
         for broker in image.brokers.values()
         if listener in broker.listeners and not broker.is_fenced
     ]
+
+
+def controller_on(image: MetadataImage, listener: str, leader_id: int, own_id: int) -> int:
+    """Whom clients of a listener are named as the controller: only one that they can reach.
+
+    That is the controller, or else this broker, or any: each of them takes orders. Nobody (-1) is
+    named where nobody is in service. librdkafka waits a minute for one that is not in the list, as
+    a broker is not that has come up and is not in service yet.
+    """
+    reachable = [one[0] for one in brokers_on(image, listener)]
+    wanted = (leader_id, own_id, *reachable)
+    return next((one for one in wanted if one in reachable), NO_NODE)
 
 
 def _no_coordinator(key: str, code: ErrorCode, reason: str) -> Coordinator:

@@ -6,9 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from broker.handlers.cluster import controller_on
+from broker.metadata.image import (
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+    BrokerImage,
+    MetadataImage,
+)
 from protocol.errors import ErrorCode
 from protocol.messages.api import ApiKey
+from protocol.messages.cluster import DescribeClusterRequest
 from protocol.messages.headers import decode_response_header
 from protocol.messages.metadata import (
     DescribeTopicPartitionsRequest,
@@ -17,6 +24,7 @@ from protocol.messages.metadata import (
     MetadataResponse,
     TopicRequest,
 )
+from protocol.types import NO_NODE, Uuid
 from tests.unit.broker.rig import Rig
 from tests.unit.broker.txn_rig import make_coordinators
 from tests.unit.protocol.test_oracle_kafka_python import their_class, to_theirs
@@ -169,3 +177,36 @@ def test_pitfall_42_another_client_reads_our_flexible_answers_to_the_byte(
             (0, index, 1, one.leader_epoch, [1], [1], [])
             for index, one in enumerate(known.partitions)
         ]
+
+
+@pytest.mark.parametrize(
+    ("fenced", "leader_id", "named"),
+    [
+        ((), 2, 2),
+        ((), 1, 1),
+        ((), NO_NODE, 1),
+        ((2,), 2, 1),
+        ((1,), NO_NODE, 2),
+        ((1,), 1, 2),
+        ((1, 2, 3), 1, NO_NODE),
+    ],
+)
+def test_a_controller_is_named_that_is_among_the_brokers_of_the_answer(
+    fenced: tuple[int, ...], leader_id: int, named: int
+) -> None:
+    """A client that is told of one that it cannot reach waits for it."""
+    brokers = {
+        number: BrokerImage(
+            number, Uuid(int=number), 5, {"HOST": ("h", number)}, None, number in fenced
+        )
+        for number in (1, 2, 3)
+    }
+    image = MetadataImage(brokers=brokers)
+    assert controller_on(image, "HOST", leader_id, own_id=1) == named
+    assert controller_on(image, "OTHER", leader_id, own_id=1) == NO_NODE
+
+
+def test_on_a_listener_that_nobody_has_no_controller_is_named(rig: Rig) -> None:
+    for request, version in ((MetadataRequest(topics=[]), 12), (DescribeClusterRequest(), 0)):
+        assert rig.send(request, version, listener="OTHER").answer.controller_id == NO_NODE
+        assert rig.send(request, version).answer.controller_id == 1
