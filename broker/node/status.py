@@ -48,7 +48,8 @@ class BrokerStatus:
         return PartStatus(
             part=broker.config.part,
             state=state,
-            ready=broker.is_serving,
+            # One of several opens its listeners before the others count on it.
+            ready=broker.is_serving and self.state is not PartState.STARTING,
             started_at_ms=self._started_at_ms,
             now_ms=broker.clock.now_ms(),
             problems=problems,

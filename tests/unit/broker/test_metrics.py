@@ -21,6 +21,7 @@ from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol.messages.producer_ids import InitProducerIdRequest
+from protocol.status import PartState
 from protocol.wire.records import NewRecord, build_batch
 from tests.sim.clock import SimClock
 from tests.unit.broker.rig import Rig
@@ -180,6 +181,18 @@ def test_rates_are_taken_from_one_look_to_the_next(rig: Rig) -> None:
     rig.clock.advance(2_000)
     assert status.status().details["requests_per_s"] == 5.0
     assert [one["api"] for one in apis(status) if one["count"] == 10] == ["api_versions"]
+
+
+def test_a_broker_that_serves_is_ready_once_it_is_in_service(rig: Rig) -> None:
+    """One of several serves a moment before the others count on it: topics made then get fewer
+    replicas, or none."""
+    status = BrokerStatus(rig.broker, 0)
+    assert rig.broker.is_serving
+    assert not status.status().ready
+    status.state = PartState.RUNNING
+    assert status.status().ready
+    rig.broker.stop_serving()
+    assert not status.status().ready
 
 
 def apis(status: BrokerStatus) -> Any:
