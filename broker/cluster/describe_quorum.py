@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from broker.config import BROKER_LISTENER
 from broker.metadata.image import METADATA_TOPIC, MetadataImage
 from broker.quorum.standing import QuorumStanding, ReplicaStanding
 from broker.quorum.voters import ReplicaKey
-from broker.sessions.reception import BROKER_LISTENER
 from protocol.errors import ErrorCode
 from protocol.messages.voters import (
     DescribeQuorumPartition,

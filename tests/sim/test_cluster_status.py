@@ -42,7 +42,7 @@ def asked(cluster: WholeCluster, node_id: int, script: Script) -> None:
     """Let a client do its work at one broker."""
     brokers = {node.node_id: Address(node.host, HOST_PORT) for node in cluster.nodes}
     client = Client(
-        cluster.network, f"c{cluster.chance.random()}", brokers, script, lambda: node_id
+        cluster.network, f"c{cluster.chance.random()}", brokers, script, lambda _: node_id
     )
     cluster.run_until(lambda: client.is_done, 30_000, "the client's work is done")
 
