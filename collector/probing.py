@@ -4,6 +4,7 @@ Floor: beside `reader`. Touches the disk through `files` only. A checksum of eve
 position may take gigabytes; a look reads a bounded part of it, and the next one goes on.
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 
 import crc32c
@@ -36,8 +37,10 @@ class Prober:
         """Read and hash, opening each file once; what is not finished has no answer yet."""
         open_handles = {handle.file: handle for _, handle in self._handles}
         answers: _Answers = {}
-        for file in {probe.file for probe in probes}:
-            mine = [probe for probe in probes if probe.file == file]
+        by_file: dict[FileId, list[Probe | WholeProbe]] = defaultdict(list)
+        for probe in probes:
+            by_file[probe.file].append(probe)
+        for file, mine in by_file.items():
             handle, is_own = open_handles.get(file), False
             try:
                 if handle is None:
