@@ -345,7 +345,7 @@ class Agent:
         if self._watch is not None:
             folders = await asyncio.to_thread(self._walker.roots)
             before = set(self._watch.problems)
-            self._watch.sync(folders)
+            await asyncio.to_thread(self._watch.sync, folders, self.clock())
             for path in set(self._watch.problems) - before:
                 logger.warning(
                     "folder not watched, looking instead",

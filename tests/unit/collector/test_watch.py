@@ -2,11 +2,15 @@
 
 import asyncio
 import logging
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import pytest
+
 from collector.fingerprint import FileId
-from collector.watch import Watch
+from collector.watch import RETRY_MS, Watch
 
 
 class Ears:
@@ -49,7 +53,7 @@ def folders(path: Path) -> dict[str, tuple[FileId, bool]]:
 
 def test_changes_below_a_folder_are_told(tmp_path: Path) -> None:
     async def work(watch: Watch, ears: Ears) -> None:
-        watch.sync(folders(tmp_path))
+        watch.sync(folders(tmp_path), 0)
         (tmp_path / "a").write_text("x")
         await ears.until(lambda: "a" in ears.paths and ears.scans > 0)
         scans = ears.scans
@@ -68,10 +72,10 @@ def test_a_folder_made_anew_is_watched_again(tmp_path: Path) -> None:
     async def work(watch: Watch, ears: Ears) -> None:
         folder = tmp_path / "w"
         folder.mkdir()
-        watch.sync(folders(folder))
+        watch.sync(folders(folder), 0)
         folder.rename(tmp_path / "old")
         folder.mkdir()
-        watch.sync(folders(folder))
+        watch.sync(folders(folder), 0)
         (folder / "a").write_text("x")
         await ears.until(lambda: "a" in ears.paths)
 
@@ -80,9 +84,9 @@ def test_a_folder_made_anew_is_watched_again(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_watched_is_named(tmp_path: Path) -> None:
     async def work(watch: Watch, ears: Ears) -> None:
-        watch.sync({str(tmp_path / "none"): (FileId(1, 2), True)})
+        watch.sync({str(tmp_path / "none"): (FileId(1, 2), True)}, 0)
         assert "No such file" in watch.problems[str(tmp_path / "none")]
-        watch.sync({})
+        watch.sync({}, 0)
         assert watch.problems == {}
 
     watched(work)
@@ -95,3 +99,48 @@ def test_a_lost_event_queue_asks_for_a_scan(tmp_path: Path) -> None:
         assert watch.overflows == 1
 
     watched(work)
+
+
+LIMITED = """
+import pathlib, sys
+from tests.unit.collector.test_watch import few_watches
+few_watches(pathlib.Path(sys.argv[1]))
+"""
+
+
+def few_watches(folder: Path) -> None:
+    """In a user namespace of its own, so that the limit is nobody else's."""
+    limit = Path("/proc/sys/user/max_inotify_watches")
+    limit.write_text("3")
+    for index in range(6):
+        (folder / f"{index}").mkdir()
+
+    async def work(watch: Watch, ears: Ears) -> None:
+        watch.sync(folders(folder), 0)
+        (text,) = watch.problems.values()
+        assert text.startswith("4 folders below it are not watched, "), text
+        assert text.endswith("inotify watch limit reached"), text
+        limit.write_text("100")
+        watch.sync(folders(folder), RETRY_MS - 1)
+        assert watch.problems
+        watch.sync(folders(folder), RETRY_MS)
+        assert not watch.problems
+        (folder / "5" / "a").write_text("x")
+        await ears.until(lambda: "a" in ears.paths)
+
+    watched(work)
+
+
+def test_a_watch_limit_that_is_reached_below_a_folder_is_told(tmp_path: Path) -> None:
+    alone = ["unshare", "--user", "--map-root-user"]
+    if subprocess.run([*alone, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no user namespaces here")
+    done = subprocess.run(
+        [*alone, sys.executable, "-c", LIMITED, str(tmp_path)],
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
