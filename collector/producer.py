@@ -7,6 +7,7 @@ batch's future; the outbox still has the lines.
 """
 
 import asyncio
+import logging
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,28 +23,36 @@ from collector.config import (
     CollectorSettings,
 )
 from collector.encode import encode
+from collector.limits import (
+    DEFAULT_MESSAGE_BYTES,
+    MAX_MESSAGE_BYTES,
+    REQUEST_BYTES_MAX,
+    to_raise,
+    wanted_limits,
+)
 from collector.outbox import Batch
 from collector.positions import Records, Stored, gather
 from protocol.client.admin import Admin
 from protocol.client.admin_types import ConfigResource, TopicSpec
 from protocol.client.cluster import Cluster
-from protocol.client.errors import raise_for
+from protocol.client.errors import ClientError, raise_for
 from protocol.client.fetch_core import IsolationLevel
 from protocol.client.fetcher import Fetcher
 from protocol.client.partitioner import partition_for_key
 from protocol.client.producer import BatchMetadata, Producer
+from protocol.errors import ApiError
+from protocol.log import fields
 from protocol.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET, TopicPartition
 from protocol.wire.compression import Codec
 from protocol.wire.record import NewRecord
 from protocol.wire.records import assemble_batch, build_batch
 
 INPUT_PARTITIONS = 3  # of an input's topic that the configuration says nothing about
-MAX_MESSAGE_BYTES = "max.message.bytes"
-DEFAULT_MESSAGE_BYTES = 1_048_588
-REQUEST_BYTES_MAX = 8 << 20
 REACH_TIMEOUT_MS = 3_000
 START_TIMEOUT_MS = 10_000
 POLL_MS = 500
+
+logger = logging.getLogger(__name__)
 
 POSITIONS_SETTINGS = {
     "cleanup.policy": "compact",
@@ -171,7 +180,32 @@ class Brokers:
         await self._admin.ensure_topics(topic_specs(self._settings), timeout_ms=START_TIMEOUT_MS)
 
     async def learn_limits(self) -> None:
-        """Ask how large a batch each topic takes."""
+        """Ask how large a batch each topic takes, and raise what is too small and nobody's choice.
+
+        A cluster that refuses that keeps its limits.
+        """
+        unset = await self._ask_limits()
+        raised = to_raise(wanted_limits(self._settings.section), unset)
+        if not raised:
+            return
+        try:
+            await self._admin.alter_configs(
+                {
+                    ConfigResource.topic(topic): {MAX_MESSAGE_BYTES: str(limit)}
+                    for topic, limit in raised.items()
+                },
+                timeout_ms=START_TIMEOUT_MS,
+            )
+        except (ClientError, ApiError) as error:
+            logger.warning(
+                "max.message.bytes not raised, the longest lines are overlong",
+                extra=fields(topics=",".join(raised), reason=str(error)),
+            )
+        await self._ask_limits()
+
+    async def _ask_limits(self) -> dict[str, int]:
+        """Take over what is in force; returns the limits that nobody has set."""
+        unset: dict[str, int] = {}
         names = [*self._settings.section.topics, DEAD_LETTERS_TOPIC]
         found = await self._admin.describe_configs(
             [ConfigResource.topic(name) for name in names],
@@ -182,6 +216,9 @@ class Brokers:
             entry = entries.get(MAX_MESSAGE_BYTES)
             value = DEFAULT_MESSAGE_BYTES if entry is None else int(entry.value or 0)
             self._limits[resource.name] = value
+            if entry is not None and entry.is_default:
+                unset[resource.name] = value
+        return unset
 
     def batch_limit(self, topic: str) -> int:
         """The most bytes the records of one batch may take, not compressed."""
