@@ -10,12 +10,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
+from collector.encoding_names import UTF_8, canonical_name
 from protocol.units import parse_duration_ms, parse_size_bytes
 
 POSITIONS_TOPIC = "millrace.positions"
 DEAD_LETTERS_TOPIC = "millrace.dead-letters"
 DEFAULT_EXCLUDE = (".*", "*~", "*.swp", "*.tmp", "*.part")
-RAW_ENCODINGS = {"utf-8": "utf-8", "utf8": "utf-8", "latin-1": "latin-1", "iso-8859-1": "latin-1"}
 
 # Reading.
 BLOCK_BYTES = 1 << 20  # most bytes of one file read in one turn
@@ -80,7 +80,8 @@ class InputSection(_Model):
     exclude: tuple[str, ...] = DEFAULT_EXCLUDE
     start: Literal["beginning", "end"] = "beginning"
     key: Literal["path", "host", "none"] = "path"
-    encoding: str = "utf-8"
+    encoding: str = UTF_8
+    on_invalid: Literal["keep", "replace", "dead_letter"] = "keep"
     line_end: Literal["cut", "keep"] = "cut"
     multiline: None = None
     max_line_bytes: SizeBytes = Field(default=1 << 20, ge=1024, le=1 << 30)
@@ -120,13 +121,7 @@ class InputSection(_Model):
     @field_validator("encoding")
     @classmethod
     def _encoding(cls, encoding: str) -> str:
-        found = RAW_ENCODINGS.get(encoding.lower())
-        if found is None:
-            raise ValueError(
-                f"found {encoding!r}, expected utf-8 or latin-1 (bytes pass as they are);"
-                " other encodings come in a later version"
-            )
-        return found
+        return canonical_name(encoding)
 
     @field_validator("multiline", mode="before")
     @classmethod

@@ -18,7 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from collector.lines import CARRIAGE_RETURN, Block, Positions
+from collector.encodings import CARRIAGE_RETURN, Positions
+from collector.lines import Block
 
 Octets = NDArray[np.uint8]
 Flags = NDArray[np.bool_]

@@ -4,6 +4,7 @@ Floor: between `files` and `reader`. Synchronous reads through a handle.
 """
 
 from collector.config import BLOCK_BYTES, MARKER_BYTES, PREFIX_BYTES
+from collector.encodings import Encoding
 from collector.files import Handle
 from collector.fingerprint import Evidence, resume
 
@@ -17,11 +18,12 @@ def evidence_at(handle: Handle, position: int) -> Evidence:
     return resume(print_, head, tail)
 
 
-def evidence_at_end(handle: Handle, size: int) -> Evidence:
+def evidence_at_end(handle: Handle, size: int, encoding: Encoding) -> Evidence:
     """The evidence of the last line start in a file: what it holds so far is not read."""
+    size -= size % encoding.unit_bytes
     start = max(0, size - BLOCK_BYTES)
-    newline = handle.read(start, size - start).rfind(b"\n")
-    return evidence_at(handle, start + newline + 1 if newline >= 0 or not start else size)
+    found = _line_start_between(handle, start, size, encoding)
+    return evidence_at(handle, found if found is not None else size if start else 0)
 
 
 def whole_evidence(handle: Handle, position: int) -> Evidence:
@@ -35,13 +37,21 @@ def whole_evidence(handle: Handle, position: int) -> Evidence:
     return evidence
 
 
-def line_start_before(handle: Handle, size: int) -> int:
+def line_start_before(handle: Handle, size: int, encoding: Encoding) -> int:
     """The last line start at or before `size`."""
-    end = size
+    end = size - size % encoding.unit_bytes
     while end > 0:
         start = max(0, end - BLOCK_BYTES)
-        newline = handle.read(start, end - start).rfind(b"\n")
-        if newline >= 0:
-            return start + newline + 1
+        found = _line_start_between(handle, start, end, encoding)
+        if found is not None:
+            return found
         end = start
     return 0
+
+
+def _line_start_between(handle: Handle, start: int, end: int, encoding: Encoding) -> int | None:
+    """Behind the last newline of a stretch; both ends stand between two code units."""
+    data = handle.read(start, end - start)
+    whole = len(data) - len(data) % encoding.unit_bytes
+    newlines = encoding.newlines(memoryview(data)[:whole])
+    return start + int(newlines[-1]) + encoding.unit_bytes if len(newlines) else None

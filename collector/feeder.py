@@ -166,7 +166,7 @@ class Feeder:
             generation.touch()
             self.outbox.put(place, partition, Entry(generation.name, taken))
             self.rhythm.handed_out(lane, len(taken.block.data), now_ms)
-            self._count(taken.block)
+            self._count(generation, taken.block)
         return True
 
     def _address(self, generation: Generation, block: Block) -> tuple[TopicPartition, Piece]:
@@ -175,11 +175,10 @@ class Feeder:
         key = self._key_of(generation)
         if block.kind is Kind.UNFINISHED:
             return generation.partition, Piece(key, block, UNFINISHED_HEADERS)
-        if block.kind is not Kind.DEAD_LETTER:
+        if not block.is_dead_letter:
             return generation.partition, Piece(key, block)
-        is_damaged = generation.archive is not None and generation.archive.damage is not None
         headers = (
-            (b"reason", b"damaged_archive" if is_damaged else b"overlong"),
+            (b"reason", _reason(generation, block)),
             (b"topic", generation.topic.encode()),
             (b"file", generation.path.encode(errors="surrogateescape")),
             (b"offset", str(block.start).encode()),
@@ -188,12 +187,25 @@ class Feeder:
         partition = self._partition_of(DEAD_LETTERS_TOPIC, file_key(generation))
         return partition, Piece(file_key(generation), block, headers)
 
-    def _count(self, block: Block) -> None:
+    def _count(self, generation: Generation, block: Block) -> None:
         if block.kind is Kind.UNFINISHED:
             self.counters["unfinished_sent"] += 1
+        elif block.kind is Kind.INVALID:
+            self.counters["invalid_dead_letter"] += 1
         elif block.kind is not Kind.LINES:
             self.counters[f"overlong_{block.kind}"] += 1
+        if block.altered is not None and len(block.altered):
+            section = self.registry.inputs[generation.input_index]
+            self.counters[f"invalid_{section.on_invalid}"] += len(block.altered)
 
     def _named(self, names: Iterable[str]) -> list[Generation]:
         known = self.registry.generations
         return [known[name] for name in names if name in known]
+
+
+def _reason(generation: Generation, block: Block) -> bytes:
+    """Why a block is for the dead letters."""
+    if block.kind is Kind.INVALID:
+        return b"invalid_bytes"
+    is_damaged = generation.archive is not None and generation.archive.damage is not None
+    return b"damaged_archive" if is_damaged else b"overlong"

@@ -8,6 +8,7 @@ longest line needs; one that somebody has set stays, and longer lines are overlo
 from collections.abc import Mapping
 
 from collector.config import DEAD_LETTERS_TOPIC, CollectorSection
+from collector.encoding_names import OnInvalid, growth_max
 
 MAX_MESSAGE_BYTES = "max.message.bytes"
 DEFAULT_MESSAGE_BYTES = 1_048_588
@@ -22,7 +23,8 @@ def wanted_limits(section: CollectorSection) -> dict[str, int]:
     """For each topic the `max.message.bytes` that its inputs' longest lines need."""
     wanted: dict[str, int] = {}
     for entry in section.inputs:
-        limit = min(entry.max_line_bytes + RECORD_ROOM_BYTES, REQUEST_BYTES_MAX)
+        growth = growth_max(entry.encoding, OnInvalid(entry.on_invalid))
+        limit = min(entry.max_line_bytes * growth + RECORD_ROOM_BYTES, REQUEST_BYTES_MAX)
         for topic in (entry.topic, DEAD_LETTERS_TOPIC):
             wanted[topic] = max(limit, wanted.get(topic, DEFAULT_MESSAGE_BYTES))
     return wanted

@@ -7,18 +7,13 @@ only (cut, dead letter). A piece starts where the one before ended, so a positio
 line serves as a line start: reading on from it gives the same pieces.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
-from numpy.typing import NDArray
 
+from collector.encodings import NEWLINE, Encoding, Positions
 from collector.fingerprint import Evidence
-
-NEWLINE = 10
-CARRIAGE_RETURN = 13
-
-Positions = NDArray[np.int64]
 
 
 class Overlong(StrEnum):
@@ -36,18 +31,26 @@ class Kind(StrEnum):
     PIECE = "piece"
     CUT = "cut"
     DEAD_LETTER = "dead_letter"
+    INVALID = "invalid"  # for the dead letters as well: no text in the file's encoding
     UNFINISHED = "unfinished"
 
 
 @dataclass(frozen=True, slots=True)
 class LineRules:
-    """An input's rules for lines. `limit_bytes` counts a line without its line end."""
+    """An input's rules for lines.
+
+    `limit_bytes` counts a line's source without its line end; a multiple of the code unit.
+    """
 
     limit_bytes: int
     cut_cr: bool = True
     on_overlong: Overlong = Overlong.SPLIT
-    skips_bom: bool = True
-    """A byte order mark of UTF-8 at a file's start is no part of its first line."""
+    encoding: Encoding = Encoding()  # noqa: RUF009  (frozen)
+
+    @property
+    def unfinished_max(self) -> int:
+        """The most bytes without a line end that may still become a line within the limit."""
+        return self.limit_bytes + self.encoding.unit_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,8 @@ class Block:
     """Records ready to be encoded, and the stretch `start`..`end` of the source they stand for.
 
     `source` are the source's own bytes of that stretch; None where they were not all kept, and
-    then `evidence` says what they amounted to.
+    then `evidence` says what they amounted to. Where `data` is not the source, `source_ends` says
+    where in it each line ends, and `altered` which lines had bytes that are no text.
     """
 
     data: memoryview
@@ -66,18 +70,51 @@ class Block:
     kind: Kind = Kind.LINES
     source: memoryview | None = None
     evidence: Evidence | None = None
+    source_ends: Positions | None = None
+    altered: Positions | None = None
 
     @property
     def count(self) -> int:
         """How many records the block gives."""
         return len(self.newlines)
 
+    @property
+    def is_dead_letter(self) -> bool:
+        """Whether its record goes to the dead letters."""
+        return self.kind in (Kind.DEAD_LETTER, Kind.INVALID)
+
     def split_at(self, count: int) -> tuple["Block", "Block"]:
         """The first `count` lines and the rest; only blocks of LINES have more than one."""
         cut = int(self.newlines[count - 1]) + 1
+        if self.source_ends is not None:
+            return self._split_recoded(count, cut, self.source_ends)
         first = lines_block(self.data[:cut], self.newlines[:count], self.start, self.cut_cr)
         rest = lines_block(
             self.data[cut:], self.newlines[count:] - cut, self.start + cut, self.cut_cr
+        )
+        return first, rest
+
+    def _split_recoded(self, count: int, cut: int, ends: Positions) -> tuple["Block", "Block"]:
+        assert self.source is not None
+        source_cut = int(ends[count - 1])
+        altered = self.altered
+        first = replace(
+            self,
+            data=self.data[:cut],
+            newlines=self.newlines[:count],
+            end=self.start + source_cut,
+            source=self.source[:source_cut],
+            source_ends=ends[:count],
+            altered=None if altered is None else altered[altered < count],
+        )
+        rest = replace(
+            self,
+            data=self.data[cut:],
+            newlines=self.newlines[count:] - cut,
+            start=self.start + source_cut,
+            source=self.source[source_cut:],
+            source_ends=ends[count:] - source_cut,
+            altered=None if altered is None else altered[altered >= count] - count,
         )
         return first, rest
 
@@ -111,25 +148,25 @@ def split_lines(data: memoryview, start: int, rules: LineRules) -> list[Block]:
     """The blocks of all complete lines in `data`, which begins at position `start`.
 
     What follows the last newline is left out: it waits in the file for its line end. Overlong
-    lines come out as blocks of their own, in order.
+    lines come out as blocks of their own, in order. The blocks hold the source's bytes, whatever
+    its encoding.
     """
-    newlines = find_newlines(data)
+    newlines = rules.encoding.newlines(data)
     if not len(newlines):
         return []
+    unit = rules.encoding.unit_bytes
     begins = np.empty_like(newlines)
     begins[0] = 0
-    begins[1:] = newlines[:-1] + 1
-    overlong = np.flatnonzero(newlines - begins > rules.limit_bytes)
-    if rules.cut_cr and len(overlong):
-        # Exactly one byte too long, and that byte is the CR to be cut: not too long at all.
-        octets = np.frombuffer(data, dtype=np.uint8)
-        ends = newlines[overlong]
-        cr = octets[ends - 1] == CARRIAGE_RETURN
-        overlong = overlong[ends - begins[overlong] - cr > rules.limit_bytes]
+    begins[1:] = newlines[:-1] + unit
+    overlong = [
+        index
+        for index in np.flatnonzero(newlines - begins > rules.limit_bytes).tolist()
+        if _is_overlong(data[int(begins[index]) : int(newlines[index])], rules)
+    ]
     blocks: list[Block] = []
     done = 0
-    for index in overlong.tolist():
-        begin, end = int(begins[index]), int(newlines[index]) + 1
+    for index in overlong:
+        begin, end = int(begins[index]), int(newlines[index]) + unit
         if index > done:
             first = int(begins[done])
             block = lines_block(
@@ -139,31 +176,48 @@ def split_lines(data: memoryview, start: int, rules: LineRules) -> list[Block]:
         blocks.extend(_overlong_line(data[begin:end], start + begin, rules))
         done = index + 1
     if done < len(newlines):
-        first, last = int(begins[done]), int(newlines[-1]) + 1
+        first, last = int(begins[done]), int(newlines[-1]) + unit
         blocks.append(
             lines_block(data[first:last], newlines[done:] - first, start + first, rules.cut_cr)
         )
     return blocks
 
 
+def _is_overlong(line: memoryview, rules: LineRules) -> bool:
+    """Whether a line too long as it is remains so without the CR that is to be cut."""
+    if len(line) > rules.unfinished_max or not rules.cut_cr:
+        return True
+    return not rules.encoding.ends_in_cr(line)
+
+
 def _overlong_line(line: memoryview, start: int, rules: LineRules) -> list[Block]:
     """The blocks of one line (with its newline) that is longer than the limit."""
-    limit, end = rules.limit_bytes, start + len(line)
+    limit, end, unit = rules.limit_bytes, start + len(line), rules.encoding.unit_bytes
     if rules.on_overlong is not Overlong.SPLIT:
-        return [single_block(line[:limit], start, end, kind_of(rules), source=line)]
-    content = len(line) - 1
-    if rules.cut_cr and line[content - 1] == CARRIAGE_RETURN:
-        content -= 1
+        first = first_bytes(line[:limit], rules)
+        return [single_block(first, start, end, kind_of(rules), source=line)]
+    content = len(line) - unit
+    if rules.cut_cr and rules.encoding.ends_in_cr(line[:content]):
+        content -= unit
     blocks = []
-    last = (content - 1) // limit * limit
-    for begin in range(0, last, limit):
+    begin = 0
+    while content - begin > limit:
         piece = line[begin : begin + limit]
+        piece = piece[: rules.encoding.whole_bytes(piece)]
         position = start + begin
-        blocks.append(single_block(piece, position, position + limit, Kind.PIECE, source=piece))
-    rest = line[last:]
-    newlines = np.array([len(rest) - 1], dtype=np.int64)
-    blocks.append(Block(rest, newlines, start + last, end, rules.cut_cr, Kind.PIECE, rest))
+        blocks.append(
+            single_block(piece, position, position + len(piece), Kind.PIECE, source=piece)
+        )
+        begin += len(piece)
+    rest = line[begin:content]
+    blocks.append(single_block(rest, start + begin, end, Kind.PIECE, source=line[begin:]))
     return blocks
+
+
+def first_bytes(data: memoryview, rules: LineRules) -> memoryview:
+    """What an overlong line that is not split begins with: whole characters, or any bytes."""
+    is_cut = rules.on_overlong is Overlong.CUT
+    return data[: rules.encoding.whole_bytes(data)] if is_cut else data
 
 
 def kind_of(rules: LineRules) -> Kind:

@@ -15,6 +15,8 @@ from collector.archive import MAGIC, Archive
 from collector.archive_names import originals
 from collector.config import BLOCK_BYTES, DRAIN_QUIET_MS, PREFIX_BYTES
 from collector.decide import decide
+from collector.encoding_names import UTF_16, OnInvalid
+from collector.encodings import UTF_16_MARK_BYTES, Encoding, byte_order
 from collector.evidence import evidence_at, evidence_at_end, line_start_before, whole_evidence
 from collector.files import Handle, Handles, Scan, Unreadable, Vanished, open_file
 from collector.fingerprint import Evidence, FileId, digest_of, resume
@@ -224,7 +226,8 @@ class Reader:
         handle = self._handle(generation)
         if handle is None:
             return
-        end = line_start_before(handle, handle.look().size)
+        encoding = self._encoding(generation, handle) or Encoding()
+        end = line_start_before(handle, handle.look().size, encoding)
         generation.fingerprint = whole_evidence(handle, end).fingerprint()
         generation.tailer = generation.delivery = None
         generation.touch()
@@ -351,19 +354,32 @@ class Reader:
             waking = self._wake_archive(generation, generation.archive, handle, held, now_ms)
             if waking is not _Waking.AWAKE:
                 return waking
-        evidence = self._evidence(generation, handle, held)
+        encoding = self._encoding(generation, handle)
+        if encoding is None:
+            is_short = self._content_size(generation, held) < UTF_16_MARK_BYTES
+            return _Waking.WAITING if is_short else _Waking.AGAIN
+        evidence = self._evidence(generation, handle, held, encoding)
         if evidence is None:
             return _Waking.WAITING if self.wants_scan else _Waking.AGAIN
-        section = self.registry.inputs[generation.input_index]
-        limit = min(section.max_line_bytes, self._line_limit(generation))
-        rules = LineRules(
-            limit,
-            section.line_end == "cut",
-            Overlong(section.on_overlong),
-            section.encoding == "utf-8",
-        )
-        generation.wake(Tailer(rules, evidence, BLOCK_BYTES))
+        generation.wake(Tailer(self._rules(generation, encoding), evidence, BLOCK_BYTES))
         return _Waking.AWAKE
+
+    def _rules(self, generation: Generation, encoding: Encoding) -> LineRules:
+        section = self.registry.inputs[generation.input_index]
+        limit = min(section.max_line_bytes, self._line_limit(generation) // encoding.growth_max)
+        limit -= limit % encoding.unit_bytes
+        return LineRules(limit, section.line_end == "cut", Overlong(section.on_overlong), encoding)
+
+    def _encoding(self, generation: Generation, handle: Handle) -> Encoding | None:
+        """The file's encoding; None while it is too short to show which one, or not read so far."""
+        section = self.registry.inputs[generation.input_index]
+        name = section.encoding
+        if name == UTF_16:
+            head = self._content(generation, handle, 0, UTF_16_MARK_BYTES)
+            if head is None or len(head) < UTF_16_MARK_BYTES:
+                return None
+            name = byte_order(head)
+        return Encoding(name, OnInvalid(section.on_invalid))
 
     def _wake_archive(
         self, generation: Generation, archive: Archive, handle: Handle, held: Held, now_ms: int
@@ -396,12 +412,14 @@ class Reader:
         generation.size = archive.content_size or 0
         return progressed
 
-    def _evidence(self, generation: Generation, handle: Handle, held: Held) -> Evidence | None:
+    def _evidence(
+        self, generation: Generation, handle: Handle, held: Held, encoding: Encoding
+    ) -> Evidence | None:
         """Where reading begins, its bytes confirmed; None when they differ or take another turn."""
         if generation.begins_at_end:
             generation.begins_at_end = False
             generation.touch()
-            return evidence_at_end(handle, held.size)
+            return evidence_at_end(handle, held.size, encoding)
         print_ = generation.fingerprint
         if print_.position == 0:
             return Evidence()

@@ -7,21 +7,21 @@ the file, and only where the search for their line end goes on is remembered, so
 length costs no more memory than the limit.
 """
 
-from codecs import BOM_UTF8 as BOM
 from dataclasses import dataclass
 
 from collector.config import BLOCK_BYTES
 from collector.fingerprint import Evidence
 from collector.lines import (
-    CARRIAGE_RETURN,
     Block,
     Kind,
     LineRules,
     Overlong,
+    first_bytes,
     kind_of,
     single_block,
     split_lines,
 )
+from collector.recode import recode
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,7 @@ class Tailer:
         """What to read of a file of `size` bytes; None when nothing new can come of it."""
         if self._long_line is not None:
             return Request(self.position, self.rules.limit_bytes)
+        size -= size % self.rules.encoding.unit_bytes
         if size <= self._searched_end:
             return None
         if self._searched is not None:
@@ -74,7 +75,7 @@ class Tailer:
         # When a whole block held no line end, only a longer look can tell if the line is too long.
         wanted = self._block_bytes
         if self._searched_end - self.position >= wanted:
-            wanted = max(wanted, self.rules.limit_bytes + 2)
+            wanted = max(wanted, self.rules.unfinished_max + self.rules.encoding.unit_bytes)
         return Request(self.position, min(size - self.position, wanted))
 
     def take(self, request: Request, data: memoryview) -> list[Block]:
@@ -83,24 +84,37 @@ class Tailer:
         Each block, or each part of it in order, is to be given to `hand_out`. If the driver stops
         before the last, it calls `rewind` and reads the rest again later.
         """
+        encoding = self.rules.encoding
+        if len(data) % encoding.unit_bytes:
+            data = data[: len(data) - len(data) % encoding.unit_bytes]
         if not len(data):
             return []
         if self._long_line is not None:
-            return self._take_long_line(data)
-        if self._searched is not None:
-            return self._search_on(data)
-        if self.position == 0 and self.rules.skips_bom and bytes(data[: len(BOM)]) == BOM:
-            self.evidence = self.evidence.advance(BOM)
-            data = data[len(BOM) :]
+            blocks = self._take_long_line(data)
+        elif self._searched is not None:
+            blocks = self._search_on(data)
+        else:
+            blocks = self._take_lines(self._without_prelude(data))
+        return blocks if encoding.is_raw else recode(blocks, encoding)
+
+    def _without_prelude(self, data: memoryview) -> memoryview:
+        """What follows the byte order mark and the NULs of a file's start."""
+        mark = self.rules.encoding.mark
+        if self.position == 0 and mark and bytes(data[: len(mark)]) == mark:
+            self.evidence = self.evidence.advance(mark)
+            data = data[len(mark) :]
             self._searched_end = self.position
         if self._only_nuls and len(data):
             data = self._skip_nuls(data)
+        return data
+
+    def _take_lines(self, data: memoryview) -> list[Block]:
         if not len(data):
             return []
         start = self.position
         blocks = split_lines(data, start, self.rules)
         whole_end = blocks[-1].end if blocks else start
-        if start + len(data) - whole_end < self.rules.limit_bytes + 2:
+        if start + len(data) - whole_end <= self.rules.unfinished_max:
             self._searched_end = start + len(data)
         elif blocks:
             # What follows is too long already: the next look begins with it.
@@ -139,19 +153,22 @@ class Tailer:
             evidence = self._searched
         else:
             evidence = self.evidence.advance(data)
-        content = data[:-1] if self.rules.cut_cr and data[-1] == CARRIAGE_RETURN else data
-        return single_block(
+        encoding = self.rules.encoding
+        is_cut = self.rules.cut_cr and encoding.ends_in_cr(data)
+        content = data[: -encoding.unit_bytes] if is_cut else data
+        block = single_block(
             content, self.position, evidence.position, Kind.UNFINISHED, evidence=evidence
         )
+        return block if encoding.is_raw else recode([block], encoding)[0]
 
     def _skip_nuls(self, data: memoryview) -> memoryview:
-        rest = bytes(data).lstrip(b"\0") if data[0] == 0 else data
-        skipped = len(data) - len(rest)
+        nuls = len(data) - len(bytes(data).lstrip(b"\0")) if data[0] == 0 else 0
+        skipped = nuls - nuls % self.rules.encoding.unit_bytes
         self.evidence = self.evidence.advance(data[:skipped])
         self.nul_bytes_skipped += skipped
         self._searched_end = self.position
-        self._only_nuls = not len(rest)
-        return memoryview(rest)
+        self._only_nuls = skipped == len(data)
+        return data[skipped:]
 
     def _begin_long_line(self, data: memoryview) -> list[Block]:
         """`data` holds more than the limit, and no line end."""
@@ -160,18 +177,19 @@ class Tailer:
             self._searched = self.evidence.advance(data)
             self._searched_end = self._searched.position
             return []
-        self._searched_end = start + limit
-        piece = data[:limit]
-        return [single_block(piece, start, start + limit, Kind.PIECE, source=piece)]
+        piece = data[: self.rules.encoding.whole_bytes(data[:limit])]
+        end = self._searched_end = start + len(piece)
+        return [single_block(piece, start, end, Kind.PIECE, source=piece)]
 
     def _search_on(self, data: memoryview) -> list[Block]:
         assert self._searched is not None
-        found = bytes(data).find(b"\n")
-        if found < 0:
+        newlines = self.rules.encoding.newlines(data)
+        if not len(newlines):
             self._searched = self._searched.advance(data)
             self._searched_end = self._searched.position
         else:
-            self._long_line = _LongLine(self._searched.advance(data[: found + 1]))
+            end = int(newlines[0]) + self.rules.encoding.unit_bytes
+            self._long_line = _LongLine(self._searched.advance(data[:end]))
             self._searched = None
         return []
 
@@ -181,7 +199,7 @@ class Tailer:
         self._searched_end = evidence.position
         return [
             single_block(
-                data[: self.rules.limit_bytes],
+                first_bytes(data[: self.rules.limit_bytes], self.rules),
                 self.position,
                 evidence.position,
                 kind_of(self.rules),

@@ -33,7 +33,8 @@ def test_settings_survive_json() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"encoding": "utf-16"}, "expected utf-8 or latin-1"),
+        ({"encoding": "utf-7"}, "cannot be read one by one, expected utf-8"),
+        ({"on_invalid": "drop"}, "'keep', 'replace' or 'dead_letter'"),
         ({"multiline": {"start": "^x"}}, "not built yet"),
         ({"after_ingest": "delete"}, "not built yet"),
         ({"topic": "a b"}, "expected a topic name"),

@@ -1,0 +1,67 @@
+"""The encodings that files may have, by name, and what may become of bytes that are none.
+
+Floor: ground of the room. Pure, and light: a command that only checks the configuration loads it.
+Taken are the codecs of Python in which a line can be read without the lines before it, and in which
+the byte of the newline is never part of another character (or, of UTF-16, the code unit).
+"""
+
+import codecs
+from enum import StrEnum
+
+UTF_8 = "utf-8"
+UTF_16 = "utf-16"  # which of the two a file is, its byte order mark says
+UTF_16_ORDERS = {"utf-16-le": "<u2", "utf-16-be": ">u2"}
+
+_ONE_BYTE = """
+    ascii cp1006 cp1125 cp1250 cp1251 cp1252 cp1253 cp1254 cp1255 cp1256 cp1257 cp1258 cp437 cp720
+    cp737 cp775 cp850 cp852 cp855 cp856 cp857 cp858 cp860 cp861 cp862 cp863 cp864 cp865 cp866 cp869
+    cp874 hp-roman8 iso8859-1 iso8859-10 iso8859-11 iso8859-13 iso8859-14 iso8859-15 iso8859-16
+    iso8859-2 iso8859-3 iso8859-4 iso8859-5 iso8859-6 iso8859-7 iso8859-8 iso8859-9 koi8-r koi8-t
+    koi8-u kz1048 mac-arabic mac-croatian mac-cyrillic mac-farsi mac-greek mac-iceland mac-latin2
+    mac-roman mac-romanian mac-turkish palmos ptcp154 tis-620
+"""
+_MORE_BYTES = """
+    big5 big5hkscs cp932 cp949 cp950 euc_jis_2004 euc_jisx0213 euc_jp euc_kr gb18030 gb2312 gbk
+    johab shift_jis shift_jis_2004 shift_jisx0213
+"""
+LINEWISE = frozenset((*_ONE_BYTE.split(), *_MORE_BYTES.split()))
+"""Python's names of the codecs whose newline is the byte 10 and nothing else is."""
+
+
+class OnInvalid(StrEnum):
+    r"""What becomes of bytes that are no text in the file's encoding.
+
+    Kept, UTF-8 passes as it is; elsewhere each such byte is written as `\xNN`.
+    """
+
+    KEEP = "keep"
+    REPLACE = "replace"
+    DEAD_LETTER = "dead_letter"
+
+
+def canonical_name(name: str) -> str:
+    """The name an encoding goes by here; raises ValueError with what was expected."""
+    try:
+        found = codecs.lookup(name).name
+    except (LookupError, ValueError):
+        found = ""
+    if found == "utf-8-sig":
+        return UTF_8  # a byte order mark of UTF-8 is left out in any case
+    if found in LINEWISE or found in (UTF_8, UTF_16, *UTF_16_ORDERS):
+        return found
+    why = "whose lines cannot be read one by one, " if found else ""
+    raise ValueError(
+        f"found {name!r}, {why}expected utf-8, utf-16, utf-16-le, utf-16-be, latin-1, windows-1252,"
+        " gbk, gb18030, shift_jis, euc_jp, euc_kr, big5, koi8-r or another name of Python's codecs"
+        " for text whose newline is the byte 10"
+    )
+
+
+def is_raw(name: str, on_invalid: OnInvalid) -> bool:
+    """Whether a source's bytes are those of its records."""
+    return name == UTF_8 and on_invalid is OnInvalid.KEEP
+
+
+def growth_max(name: str, on_invalid: OnInvalid) -> int:
+    """How many bytes of a record one byte of source becomes at most."""
+    return 1 if name == UTF_8 and on_invalid is not OnInvalid.REPLACE else 4
