@@ -6,11 +6,13 @@ with. Every fault names what was found and what was expected, so that the applia
 beside file, line and key.
 """
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from collector.encoding_names import UTF_8, canonical_name
+from collector.multiline import INDENTED, PRESETS, By, EventRules
 from protocol.units import parse_duration_ms, parse_size_bytes
 
 POSITIONS_TOPIC = "millrace.positions"
@@ -72,6 +74,60 @@ def check_topic_name(name: str) -> str:
     return name
 
 
+class MultilineSection(_Model):
+    """Which lines are one event: by a preset, or by one pattern, or by indentation."""
+
+    preset: Literal["java", "python", "go"] | None = None
+    start: str | None = None
+    continue_: str | None = Field(default=None, alias="continue")
+    end: str | None = None
+    indent: bool = False
+    max_lines: int = Field(default=1_000, ge=2, le=100_000)
+    max_bytes: SizeBytes = Field(default=1 << 20, ge=1024, le=1 << 23)
+    max_age: DurationMs = Field(default=5_000, ge=100, le=3_600_000)
+
+    @field_validator("start", "continue_", "end")
+    @classmethod
+    def _pattern(cls, pattern: str | None) -> str | None:
+        try:
+            re.compile(pattern or "")
+        except re.error as error:
+            raise ValueError(
+                f"found {pattern!r}, expected a regular expression: {error}"
+            ) from error
+        return pattern
+
+    @model_validator(mode="after")
+    def _one_way(self) -> "MultilineSection":
+        ways = {
+            "preset": self.preset is not None,
+            "start": self.start is not None,
+            "end": self.end is not None,
+            "continue or indent": self.continue_ is not None or self.indent,
+        }
+        given = [name for name, is_given in ways.items() if is_given]
+        if len(given) != 1:
+            raise ValueError(
+                f"found {' and '.join(given) or 'none of them'}, expected one of preset, start,"
+                " end, or continue with or without indent: true"
+            )
+        return self
+
+    def rules(self) -> EventRules:
+        """The same, ready to be applied."""
+        by, text = By.CONTINUE, self.continue_
+        if self.preset is not None:
+            text = PRESETS[self.preset]
+        elif self.start is not None:
+            by, text = By.START, self.start
+        elif self.end is not None:
+            by, text = By.END, self.end
+        elif self.indent:
+            text = INDENTED if text is None else f"{INDENTED}|{text}"
+        assert text is not None
+        return EventRules(by, re.compile(text), self.max_lines, self.max_bytes, self.max_age)
+
+
 class InputSection(_Model):
     """One input: the files of these globs go to this topic, line by line."""
 
@@ -83,7 +139,7 @@ class InputSection(_Model):
     encoding: str = UTF_8
     on_invalid: Literal["keep", "replace", "dead_letter"] = "keep"
     line_end: Literal["cut", "keep"] = "cut"
-    multiline: None = None
+    multiline: MultilineSection | None = None
     max_line_bytes: SizeBytes = Field(default=1 << 20, ge=1024, le=1 << 30)
     on_overlong: Literal["split", "cut", "dead_letter"] = "split"
     after_ingest: Literal["keep"] = "keep"
@@ -126,9 +182,7 @@ class InputSection(_Model):
     @field_validator("multiline", mode="before")
     @classmethod
     def _multiline(cls, value: object) -> object:
-        if value is not None:
-            raise ValueError(f"found {value!r}, expected null: multi-line events are not built yet")
-        return value
+        return {"preset": value} if isinstance(value, str) else value
 
     @field_validator("after_ingest", mode="before")
     @classmethod

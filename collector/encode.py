@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collector.encodings import CARRIAGE_RETURN, Positions
-from collector.lines import Block
+from collector.lines import Block, Kind
 
 Octets = NDArray[np.uint8]
 Flags = NDArray[np.bool_]
@@ -72,11 +72,12 @@ def encode(pieces: Sequence[Piece]) -> Records:
     parts: list[bytes | memoryview] = []
     count = 0
     for piece in pieces:
-        if piece.block.count <= FEW_LINES or piece.headers:
+        block = piece.block
+        if block.count <= FEW_LINES or piece.headers or block.kind is Kind.EVENTS:
             parts.append(_encode_few(piece, count))
         else:
-            parts += _encode_block(piece.key, piece.block, count)
-        count += piece.block.count
+            parts += _encode_block(piece.key, block, count)
+        count += block.count
     return Records(parts[0] if len(parts) == 1 else b"".join(parts), count)
 
 
@@ -159,7 +160,7 @@ def _sizes_max(piece: Piece) -> Positions:
 
 
 def _encode_few(piece: Piece, first_delta: int) -> bytes:
-    """The plain way, line by line, for blocks of a handful of lines."""
+    """The plain way, record by record: for a handful, and where records hold newlines."""
     block = piece.block
     out = []
     begin = 0

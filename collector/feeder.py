@@ -4,6 +4,7 @@ Floor: above `reader` and `outbox`. Synchronous and without a socket: `step` rea
 outbox, the committer sends what it holds. A test can do the same in memory.
 """
 
+import heapq
 from collections.abc import Callable, Iterable
 
 from collector.config import COMMIT_MS, DEAD_LETTERS_TOPIC
@@ -15,6 +16,7 @@ from collector.outbox import Batch, Entry, Outbox
 from collector.reader import Reader
 from collector.rhythm import Rhythm
 from collector.schedule import Lane, Schedule
+from collector.turn import Turn
 from protocol.types import TopicPartition
 
 LIVE_TURNS = 64  # live files read before one backfill turn and before the loop breathes
@@ -57,6 +59,8 @@ class Feeder:
         self._partition_of = partition_of
         self._key_of = key_of
         self._schedule: Schedule[str, TopicPartition] = Schedule()
+        self._alarms: list[tuple[int, str]] = []
+        self._alarm_of: dict[str, int] = {}
 
     def wake(self, generations: Iterable[Generation]) -> None:
         """These may have something to read."""
@@ -66,6 +70,11 @@ class Feeder:
     def step(self, now_ms: int) -> None:
         """Live files take a turn each, and one backfill file; the outbox has what they gave."""
         self.wake(self._named(self._schedule.expire(now_ms)))
+        while self._alarms and self._alarms[0][0] <= now_ms:
+            at_ms, due = heapq.heappop(self._alarms)
+            if self._alarm_of.get(due) == at_ms:
+                del self._alarm_of[due]
+                self.wake(self._named([due]))
         for _ in range(LIVE_TURNS):
             name = self._schedule.next(Lane.LIVE)
             if name is None:
@@ -83,7 +92,8 @@ class Feeder:
     @property
     def deadline_ms(self) -> int | None:
         """When `step` may do something without any other event."""
-        return self._schedule.deadline_ms
+        times = [self._schedule.deadline_ms, self._alarms[0][0] if self._alarms else None]
+        return min((time for time in times if time is not None), default=None)
 
     def committed(self, batch: Batch) -> None:
         """The batch is committed: it counts, and its room is free."""
@@ -102,7 +112,8 @@ class Feeder:
         A copy has to have those of its original: where they go out later and the collector dies
         before that, the copy may be all that is left to read them from.
         """
-        if generation.copy_of is not None and not self.covers(generation.copy_of):
+        original = generation.copy_of
+        if original is not None and (original.has_open_event or not self.covers(original)):
             return False
         if generation.partition is None or generation.is_settled:
             return True
@@ -116,9 +127,8 @@ class Feeder:
 
     def finish(self, generation: Generation, now_ms: int) -> None:
         """Send the unfinished last line of a file that no more is expected of."""
-        block = self.reader.finish(generation)
-        if block is not None:
-            self._pass_on(generation, block, Lane.LIVE, now_ms)
+        if generation.partition is not None:
+            self._give(generation, self.reader.finish(generation), Lane.LIVE, now_ms)
 
     def _turn(self, name: str, lane: Lane, now_ms: int) -> None:
         generation = self.registry.generations.get(name)
@@ -140,13 +150,37 @@ class Feeder:
             generation.error = str(problem)
             self._schedule.delay(name, now_ms + generation.backoff.next_ms())
             return
-        for block in turn.blocks:
-            if not self._pass_on(generation, block, lane, now_ms):
-                assert generation.tailer is not None
-                generation.tailer.rewind()
-                return
+        if not self._give(generation, turn, lane, now_ms):
+            return
+        self.wake(turn.others)
+        if turn.wake_at_ms is not None and self._alarm_of.get(name) != turn.wake_at_ms:
+            self._alarm_of[name] = turn.wake_at_ms
+            heapq.heappush(self._alarms, (turn.wake_at_ms, name))
         if turn.has_more:
             self._schedule.ready(name, generation.lane)
+
+    def _give(self, generation: Generation, turn: Turn, lane: Lane, now_ms: int) -> bool:
+        """Put a turn's blocks into batches; False when there was no room for all of them."""
+        joined = turn.joined
+        for block in turn.blocks:
+            if not self._pass_on(generation, block, lane, now_ms):
+                # The file is read again; of one that has ended there is only what is in memory.
+                if generation.tailer is not None and not generation.state.has_ended:
+                    generation.tailer.rewind()
+                return False
+            if joined is not None:
+                # Before the next cut: the record is in one transaction with both positions.
+                self._hand_out_beside(joined)
+                joined = None
+        return True
+
+    def _hand_out_beside(self, known: Generation) -> None:
+        """The open event of a file left with the first one of the file after it."""
+        assert known.tailer is not None and known.tailer.pending is not None
+        assert known.delivery is not None
+        known.delivery.send(known.tailer.hand_out(known.tailer.pending), 0)
+        known.touch()
+        self.counters["events_joined"] += 1
 
     def _pass_on(self, generation: Generation, block: Block, lane: Lane, now_ms: int) -> bool:
         """Put a block into batches; False when there is no room for all of it."""
@@ -192,8 +226,10 @@ class Feeder:
             self.counters["unfinished_sent"] += 1
         elif block.kind is Kind.INVALID:
             self.counters["invalid_dead_letter"] += 1
-        elif block.kind is not Kind.LINES:
+        elif not block.holds_lines:
             self.counters[f"overlong_{block.kind}"] += 1
+        if block.shortened is not None:
+            self.counters["events_cut"] += len(block.shortened)
         if block.altered is not None and len(block.altered):
             section = self.registry.inputs[generation.input_index]
             self.counters[f"invalid_{section.on_invalid}"] += len(block.altered)

@@ -66,6 +66,16 @@ class Generation:
     """It ended, and what a look may not have read of it could be lost."""
     is_recognised: bool = False
     """An archive that was held against what is known, and is read as what it was found to be."""
+    order: int = 0
+    """How many were begun before it since the start; 0: known from before."""
+    grown_at_ms: int = 0
+    """When bytes were last read of it."""
+    carried_by: "Generation | None" = None
+    """The file after it goes on with its open event."""
+    closes_event: bool = False
+    """The file after it does not: its open event is whole."""
+    held_back_ms: int | None = None
+    """Since when its first lines wait for the file before it."""
     last_mark: Mark | None = None
     copy_of: "Generation | None" = None
     """Whose lines its file holds, until its own first record is stored: not before they are."""
@@ -110,11 +120,28 @@ class Generation:
         """Nothing of it is on its way."""
         return self.delivery is None or self.delivery.is_settled
 
+    @property
+    def has_open_event(self) -> bool:
+        """Lines were read of it that wait for the next one."""
+        return self.tailer is not None and self.tailer.pending is not None
+
+    @property
+    def is_holding_back(self) -> bool:
+        """Whole lines of it were read and not given yet, since they may be part of an event."""
+        return self.has_open_event or (self.held_back_ms is not None and not self.lines_read)
+
     def read_print(self) -> Fingerprint:
         """The fingerprint of the position read up to."""
         if self.tailer is not None and self.fingerprint.position != self.tailer.position:
             self.fingerprint = self.tailer.evidence.fingerprint()
         return self.fingerprint
+
+    def _judged_print(self) -> Fingerprint:
+        """The fingerprint of all that was read: an open event is in memory, whatever becomes of
+        the file."""
+        if self.tailer is None or self.tailer.pending is None:
+            return self.read_print()
+        return self.tailer.read_evidence.fingerprint()
 
     def raw_print(self) -> Fingerprint | None:
         """An archive's fingerprint, of its compressed bytes; None for a plain file."""
@@ -132,7 +159,7 @@ class Generation:
             self.path,
             self.file,
             self.birth_ns,
-            self.raw_print() or self.read_print(),
+            self.raw_print() or self._judged_print(),
             self.state,
             self.stamp,
             self.position < self.size,
@@ -225,6 +252,7 @@ def begun_again(known: Generation) -> Generation:
         size=known.size,
         changed=known.changed,
         starts_at_end=known.starts_at_end,
+        order=known.order,
         begins_at_end=known.starts_at_end,
     )
 

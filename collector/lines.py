@@ -14,6 +14,7 @@ import numpy as np
 
 from collector.encodings import NEWLINE, Encoding, Positions
 from collector.fingerprint import Evidence
+from collector.multiline import EventRules
 
 
 class Overlong(StrEnum):
@@ -25,9 +26,10 @@ class Overlong(StrEnum):
 
 
 class Kind(StrEnum):
-    """What a block's records are; all but LINES hold exactly one record."""
+    """What a block's records are; all but LINES and EVENTS hold exactly one record."""
 
     LINES = "lines"
+    EVENTS = "events"  # of more than one line, parted by newlines
     PIECE = "piece"
     CUT = "cut"
     DEAD_LETTER = "dead_letter"
@@ -46,11 +48,19 @@ class LineRules:
     cut_cr: bool = True
     on_overlong: Overlong = Overlong.SPLIT
     encoding: Encoding = Encoding()  # noqa: RUF009  (frozen)
+    events: EventRules | None = None
 
     @property
     def unfinished_max(self) -> int:
         """The most bytes without a line end that may still become a line within the limit."""
         return self.limit_bytes + self.encoding.unit_bytes
+
+    @property
+    def look_bytes(self) -> int:
+        """How many bytes hold the end of whatever may begin where they do."""
+        unit = self.encoding.unit_bytes
+        event_bytes = 0 if self.events is None else self.limit_bytes + 2 * unit
+        return event_bytes + self.unfinished_max + unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +69,8 @@ class Block:
 
     `source` are the source's own bytes of that stretch; None where they were not all kept, and
     then `evidence` says what they amounted to. Where `data` is not the source, `source_ends` says
-    where in it each line ends, and `altered` which lines had bytes that are no text.
+    where in it each record ends. Of the records, `altered` had bytes that are no text, `shortened`
+    are events that a limit has ended.
     """
 
     data: memoryview
@@ -72,6 +83,7 @@ class Block:
     evidence: Evidence | None = None
     source_ends: Positions | None = None
     altered: Positions | None = None
+    shortened: Positions | None = None
 
     @property
     def count(self) -> int:
@@ -83,8 +95,18 @@ class Block:
         """Whether its record goes to the dead letters."""
         return self.kind in (Kind.DEAD_LETTER, Kind.INVALID)
 
+    @property
+    def holds_lines(self) -> bool:
+        """Whether its records are whole lines or events as they stand in the file."""
+        return self.kind in (Kind.LINES, Kind.EVENTS)
+
+    def copy(self) -> "Block":
+        """The same in memory of its own."""
+        source = None if self.source is None else memoryview(bytes(self.source))
+        return replace(self, data=memoryview(bytes(self.data)), source=source)
+
     def split_at(self, count: int) -> tuple["Block", "Block"]:
-        """The first `count` lines and the rest; only blocks of LINES have more than one."""
+        """The first `count` records and the rest; each has at least one."""
         cut = int(self.newlines[count - 1]) + 1
         if self.source_ends is not None:
             return self._split_recoded(count, cut, self.source_ends)
@@ -97,7 +119,6 @@ class Block:
     def _split_recoded(self, count: int, cut: int, ends: Positions) -> tuple["Block", "Block"]:
         assert self.source is not None
         source_cut = int(ends[count - 1])
-        altered = self.altered
         first = replace(
             self,
             data=self.data[:cut],
@@ -105,7 +126,8 @@ class Block:
             end=self.start + source_cut,
             source=self.source[:source_cut],
             source_ends=ends[:count],
-            altered=None if altered is None else altered[altered < count],
+            altered=_below(self.altered, count),
+            shortened=_below(self.shortened, count),
         )
         rest = replace(
             self,
@@ -114,9 +136,18 @@ class Block:
             start=self.start + source_cut,
             source=self.source[source_cut:],
             source_ends=ends[count:] - source_cut,
-            altered=None if altered is None else altered[altered >= count] - count,
+            altered=_from(self.altered, count),
+            shortened=_from(self.shortened, count),
         )
         return first, rest
+
+
+def _below(indices: Positions | None, count: int) -> Positions | None:
+    return None if indices is None else indices[indices < count]
+
+
+def _from(indices: Positions | None, count: int) -> Positions | None:
+    return None if indices is None else indices[indices >= count] - count
 
 
 def lines_block(data: memoryview, newlines: Positions, start: int, cut_cr: bool) -> Block:

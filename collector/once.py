@@ -32,7 +32,8 @@ class OneShot:
             self._begun[generation.name] = generation.safe_position
         while not agent.is_stopping:
             await self._read_to_the_end()
-            for generation in list(agent.registry.generations.values()):
+            known = agent.registry.generations.values()
+            for generation in sorted(known, key=lambda one: one.order):
                 if generation.state in (State.LIVE, State.ROTATED):
                     agent.feeder.finish(generation, agent.clock())
             if await agent.drain(None):

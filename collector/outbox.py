@@ -23,7 +23,7 @@ from collector.encode import (
     header_octets,
     record_overhead_max,
 )
-from collector.lines import Block, LineRules, Overlong, split_lines
+from collector.lines import Block, Kind, LineRules, Overlong, single_block, split_lines
 from collector.schedule import Backoff, Lane
 from protocol.types import TopicPartition
 
@@ -279,10 +279,27 @@ def _cut(piece: Piece, limit: int) -> list[Block]:
     overhead = record_overhead_max(piece.key) + len(header_octets(piece.headers))
     rules = LineRules(limit - overhead, piece.block.cut_cr, Overlong.SPLIT)
     parts = []
-    for block in split_lines(piece.block.data, 0, rules):
+    is_events = piece.block.kind is Kind.EVENTS
+    for block in (
+        _pieces(piece.block, rules.limit_bytes)
+        if is_events
+        else split_lines(piece.block.data, 0, rules)
+    ):
         rest = block
         while (count := max(1, fitting_count(piece._replace(block=rest), limit))) < rest.count:
             first, rest = rest.split_at(count)
             parts.append(first)
         parts.append(rest)
+    return parts
+
+
+def _pieces(block: Block, limit: int) -> list[Block]:
+    """Each record of a block by itself, those beyond the limit in pieces."""
+    parts = []
+    begin = 0
+    for newline in block.newlines.tolist():
+        record = block.data[begin:newline]
+        for start in range(0, max(1, len(record)), limit):
+            parts.append(single_block(record[start : start + limit], 0, 0, Kind.PIECE))
+        begin = newline + 1
     return parts

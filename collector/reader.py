@@ -8,7 +8,7 @@ and the next scan decides.
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 
 from collector.archive import MAGIC, Archive
@@ -21,25 +21,19 @@ from collector.evidence import evidence_at, evidence_at_end, line_start_before, 
 from collector.files import Handle, Handles, Scan, Unreadable, Vanished, open_file
 from collector.fingerprint import Evidence, FileId, digest_of, resume
 from collector.generation import Generation
-from collector.lines import Block, Kind, LineRules, Overlong
+from collector.lines import Kind, LineRules, Overlong
+from collector.open_events import OpenEvents
 from collector.probing import Prober
 from collector.recognition import Compared, Recognition
 from collector.registry import Registry
 from collector.sightings import Held, Probe, Seen, Stamp, State, Verdict, WholeProbe
 from collector.tailer import Request, Tailer
+from collector.turn import Turn
 
 ARCHIVE_SUFFIX = ".gz"
 
 LineLimit = Callable[[Generation], int]
 """The longest line, without its line end, that a generation's topic takes in one record."""
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """What one turn gave: blocks to hand out, and whether another turn is worth taking."""
-
-    blocks: tuple[Block, ...] = ()
-    has_more: bool = False
 
 
 class _Waking(Enum):
@@ -67,6 +61,7 @@ class Reader:
         self._drain_quiet_ms = drain_quiet_ms
         self._prober = Prober(handles)
         self._recognition = Recognition(registry)
+        self._open_events = OpenEvents(registry)
         self._still: dict[FileId, tuple[Stamp, int]] = {}
 
     def judge(self, scan: Scan, now_ms: int) -> list[Generation]:
@@ -105,6 +100,7 @@ class Reader:
             for generation in self.registry.generations.values()
             if generation.state is State.DRAINING
             or (generation.name in touched and self.has_work(generation))
+            or (generation.state.has_ended and generation.has_open_event)
             or self._is_behind(generation, held.get(generation.name))
         ]
 
@@ -127,12 +123,14 @@ class Reader:
 
     def turn(self, generation: Generation, now_ms: int) -> Turn:
         """Read on; raises Unreadable. Blocks are to be handed out by the generation's tailer."""
+        if generation.state.has_ended:
+            return self._open_events.rest(generation)
         try:
             handle = self._handle(generation)
-            if handle is None:
-                return Turn()
             held = handle.look()
             turn = self._read(generation, handle, held, now_ms)
+            if generation.tailer is not None and generation.tailer.rules.events is not None:
+                turn = self._open_events.settle(generation, turn, now_ms)
         except Vanished:
             self.wants_scan = True
             return Turn()
@@ -140,36 +138,31 @@ class Reader:
         generation.backoff.reset()
         if turn.blocks:
             generation.read_at_ms = now_ms
-        if generation.state is State.DRAINING and not turn.blocks and not turn.has_more:
+        is_over = generation.state is State.DRAINING and turn.wake_at_ms is None
+        if is_over and not turn.blocks and not turn.has_more:
             return self._drained(generation, held, now_ms)
         return turn
 
-    def finish(self, generation: Generation) -> Block | None:
-        """The unfinished last line, once the file is closed for good or a one-shot run ends."""
+    def finish(self, generation: Generation) -> Turn:
+        """What is left once the file is closed for good or a one-shot run ends.
+
+        That is the open event and the unfinished last line.
+        """
         handle = self.handles.get(generation.name)
-        if generation.tailer is None or handle is None:
-            return None
-        size = self._content_size(generation, handle.look())
-        request = generation.tailer.final_request(size)
-        if request is None:
-            return None
-        data = self._content(generation, handle, request.offset, request.length)
-        if not data:
-            return None
-        block = generation.tailer.take_final(memoryview(data), size)
-        if generation.archive is not None and generation.archive.damage is not None:
+        if generation.tailer is None or self._open_events.is_carried(generation):
+            return Turn()
+        data: bytes | None = b""
+        size = generation.size
+        if handle is not None:
+            size = self._content_size(generation, handle.look())
+            request = generation.tailer.final_request(size)
+            if request is not None:
+                data = self._content(generation, handle, request.offset, request.length)
+        blocks = generation.tailer.take_final(memoryview(data or b""), size)
+        if data and generation.archive is not None and generation.archive.damage is not None:
             # What precedes the damage is no line, and never will be one.
-            return Block(
-                block.data,
-                block.newlines,
-                block.start,
-                block.end,
-                block.cut_cr,
-                Kind.DEAD_LETTER,
-                None,
-                block.evidence,
-            )
-        return block
+            blocks[-1] = replace(blocks[-1], kind=Kind.DEAD_LETTER, source=None)
+        return self._open_events.last(generation, tuple(blocks))
 
     def close(self, generation: Generation) -> None:
         """Let a generation's handle go."""
@@ -224,10 +217,12 @@ class Reader:
             self.wants_scan = True
             return
         handle = self._handle(generation)
-        if handle is None:
-            return
         encoding = self._encoding(generation, handle) or Encoding()
         end = line_start_before(handle, handle.look().size, encoding)
+        if end >= generation.position and generation.tailer is not None:
+            # Only of an open event was there more.
+            generation.tailer.rewind()
+            return
         generation.fingerprint = whole_evidence(handle, end).fingerprint()
         generation.tailer = generation.delivery = None
         generation.touch()
@@ -246,10 +241,8 @@ class Reader:
 
     # --- reading ------------------------------------------------------------------------------
 
-    def _handle(self, generation: Generation) -> Handle | None:
+    def _handle(self, generation: Generation) -> Handle:
         handle = self.handles.get(generation.name)
-        if handle is None and generation.state.has_ended:
-            return None
         if handle is None:
             handle = self.handles.open(generation.name, generation.path, generation.file)
         return handle
@@ -276,9 +269,11 @@ class Reader:
         if request is None:
             generation.stamp = held.stamp
             return self._at_end(generation)
-        return self._take(generation, handle, held, request)
+        return self._take(generation, handle, held, request, now_ms)
 
-    def _take(self, generation: Generation, handle: Handle, held: Held, request: Request) -> Turn:
+    def _take(
+        self, generation: Generation, handle: Handle, held: Held, request: Request, now_ms: int
+    ) -> Turn:
         tailer = generation.tailer
         assert tailer is not None
         before = tailer.evidence.tail if request.offset == tailer.position else b""
@@ -297,6 +292,7 @@ class Reader:
         generation.stamp = held.stamp
         skipped = tailer.nul_bytes_skipped
         blocks = tailer.take(request, data)
+        generation.grown_at_ms = now_ms
         self.registry.counters["nul_bytes_skipped"] += tailer.nul_bytes_skipped - skipped
         return Turn(tuple(blocks), has_more=len(data) > 0)
 
@@ -304,9 +300,8 @@ class Reader:
         """Nothing to read; the rest of a damaged archive is closed for good."""
         archive = generation.archive
         if archive is not None and archive.damage is not None:
-            block = self.finish(generation)
-            if block is not None:
-                return Turn((block,), has_more=True)
+            turn = self.finish(generation)
+            return replace(turn, has_more=bool(turn.blocks))
         return Turn()
 
     def _drained(self, generation: Generation, held: Held, now_ms: int) -> Turn:
@@ -319,9 +314,9 @@ class Reader:
         if held.links > 0:
             generation.end(State.MOVED_OUT, now_ms)
         else:
-            block = self.finish(generation)
-            if block is not None:
-                return Turn((block,), has_more=True)
+            turn = self.finish(generation)
+            if turn.blocks:
+                return replace(turn, has_more=True)
             generation.end(State.DONE, now_ms)
         self.handles.close(generation.name)
         return Turn()
@@ -368,7 +363,12 @@ class Reader:
         section = self.registry.inputs[generation.input_index]
         limit = min(section.max_line_bytes, self._line_limit(generation) // encoding.growth_max)
         limit -= limit % encoding.unit_bytes
-        return LineRules(limit, section.line_end == "cut", Overlong(section.on_overlong), encoding)
+        events = None if section.multiline is None else section.multiline.rules()
+        if events is not None:
+            events = replace(events, max_bytes=min(events.max_bytes, limit))
+        return LineRules(
+            limit, section.line_end == "cut", Overlong(section.on_overlong), encoding, events
+        )
 
     def _encoding(self, generation: Generation, handle: Handle) -> Encoding | None:
         """The file's encoding; None while it is too short to show which one, or not read so far."""

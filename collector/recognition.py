@@ -57,6 +57,8 @@ class Recognition:
         archive = generation.archive
         assert archive is not None
         assert archive.content_size is not None
+        if self._is_any_held_back(generation):
+            return Compared.WAITING
         comparison = self._open.get(generation.name)
         if comparison is None:
             candidates = self._candidates(generation, archive.content_size)
@@ -92,6 +94,8 @@ class Recognition:
 
     def _may_change(self, generation: Generation, known: Generation, size: int) -> bool:
         """Whether the next look may make something else of the file that was found."""
+        if known.has_open_event:
+            return True
         if not known.is_settled or known.state is State.DRAINING:
             return known.position != size or not known.is_settled
         if known.position == size or known.state.has_ended:
@@ -103,6 +107,14 @@ class Recognition:
     @staticmethod
     def _holds(known: Generation, size: int) -> bool:
         return known.position == size or known.state.has_ended
+
+    def _is_any_held_back(self, generation: Generation) -> bool:
+        """Whether lines of a file it may be a copy of were read and wait: for `max_age` at most."""
+        paths = originals(generation.path)
+        return any(
+            known.is_holding_back and (known.path in paths or known.first_path in paths)
+            for known in self._registry.generations.values()
+        )
 
     def _candidates(self, generation: Generation, size: int) -> list[Generation]:
         """Whose content it may be, by rising position; a living file only by an archive's name."""

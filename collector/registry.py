@@ -44,6 +44,8 @@ class Registry:
         self._home = home
         self._new_name = new_name
         self._by_path: dict[str, Generation] = {}
+        self._by_key: dict[str, list[Generation]] = {}
+        self._begun = 0
         self._links: set[str] = set()
         self._held_copies: set[FileId] = set()
         # Until the first scan of a collector that has no positions, `start: end` holds.
@@ -54,7 +56,7 @@ class Registry:
         for checkpoint in checkpoints:
             generation = restored(checkpoint, 0, checkpoint.topic)
             generation.changed = self.changed
-            self.generations[generation.name] = generation
+            self._add(generation)
             if generation.state is not State.DONE:
                 self._by_path[generation.path] = generation
             self._is_first_look = False
@@ -73,13 +75,14 @@ class Registry:
         ]
         self.generations.clear()
         self._by_path.clear()
+        self._by_key.clear()
         self.changed.clear()
         self.restore(checkpoints)
         taken = {known.file for known in self.generations.values() if not known.state.has_ended}
         for known in fresh:
             if known.file not in taken and not known.state.has_ended:
                 again = begun_again(known)
-                self.generations[again.name] = again
+                self._add(again)
                 self._by_path.setdefault(again.path, again)
 
     def at_path(self, path: str) -> Generation | None:
@@ -152,9 +155,26 @@ class Registry:
     def drop(self, generation: Generation) -> None:
         """Forget a generation of which nothing is stored: its file is judged anew."""
         del self.generations[generation.name]
+        self._forget_key(generation)
         self.changed.discard(generation.name)
         if self._by_path.get(generation.path) is generation:
             del self._by_path[generation.path]
+
+    def predecessors(self, generation: Generation) -> list[Generation]:
+        """The plain files whose lines go before this one's: those with its key begun earlier.
+
+        None of one that was renamed itself before a line of it was given.
+        """
+        if generation.path != generation.first_path:
+            return []
+        return [
+            known
+            for known in self._by_key.get(generation.record_key, ())
+            if known is not generation
+            and not known.is_archive
+            and known.topic == generation.topic
+            and (known.order < generation.order or (not known.order and known.lines_read > 0))
+        ]
 
     def relatives(self, originals: Collection[str]) -> set[FileId]:
         """The files of the generations that have or had one of these paths."""
@@ -177,9 +197,22 @@ class Registry:
         ]
         for name in old:
             generation = self.generations.pop(name)
+            self._forget_key(generation)
             if self._by_path.get(generation.path) is generation:
                 del self._by_path[generation.path]
         return old
+
+    def _add(self, generation: Generation) -> None:
+        self.generations[generation.name] = generation
+        self._by_key.setdefault(generation.record_key, []).append(generation)
+
+    def _forget_key(self, generation: Generation) -> None:
+        """An archive may have been given another key since; then it stays, and is passed over."""
+        mine = self._by_key.get(generation.record_key, [])
+        if generation in mine:
+            mine.remove(generation)
+            if not mine:
+                del self._by_key[generation.record_key]
 
     def _change(self, known: Generation, judgement: Judgement, is_held: bool, now_ms: int) -> None:
         """What a verdict does to the generation it is about."""
@@ -219,6 +252,7 @@ class Registry:
     def _begin(self, seen: Seen, verdict: Verdict) -> Generation:
         section = self.inputs[seen.input_index]
         starts_at_end = self._is_first_look and section.start == "end"
+        self._begun += 1
         generation = Generation(
             self._new_name(),
             seen.input_index,
@@ -232,9 +266,10 @@ class Registry:
             size=seen.size,
             changed=self.changed,
             starts_at_end=starts_at_end,
+            order=self._begun,
             begins_at_end=starts_at_end,
         )
-        self.generations[generation.name] = generation
+        self._add(generation)
         self._by_path[seen.path] = generation
         return generation
 
@@ -263,7 +298,7 @@ class Registry:
             generation.fingerprint = known.read_print()
             self.found_again(known)
         generation.touch()
-        self.generations[generation.name] = generation
+        self._add(generation)
         self._by_path[copy.path] = generation
         return generation
 

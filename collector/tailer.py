@@ -10,6 +10,7 @@ length costs no more memory than the limit.
 from dataclasses import dataclass
 
 from collector.config import BLOCK_BYTES
+from collector.events import gather, unfinished
 from collector.fingerprint import Evidence
 from collector.lines import (
     Block,
@@ -21,6 +22,7 @@ from collector.lines import (
     single_block,
     split_lines,
 )
+from collector.multiline import EventRules
 from collector.recode import recode
 
 
@@ -54,6 +56,10 @@ class Tailer:
         self._searched_end = evidence.position
         self._searched: Evidence | None = None
         self._long_line: _LongLine | None = None
+        self._is_long_next = False
+        """What follows the last whole line is too long, and so no part of an event."""
+        self.pending: Block | None = None
+        """The whole lines of an event that the next line may belong to: to be closed by hand."""
         # Until the first other byte, NULs are the hole a writer without O_APPEND leaves behind.
         self._only_nuls = evidence.position == 0
 
@@ -75,7 +81,7 @@ class Tailer:
         # When a whole block held no line end, only a longer look can tell if the line is too long.
         wanted = self._block_bytes
         if self._searched_end - self.position >= wanted:
-            wanted = max(wanted, self.rules.unfinished_max + self.rules.encoding.unit_bytes)
+            wanted = max(wanted, self.rules.look_bytes)
         return Request(self.position, min(size - self.position, wanted))
 
     def take(self, request: Request, data: memoryview) -> list[Block]:
@@ -95,7 +101,18 @@ class Tailer:
             blocks = self._search_on(data)
         else:
             blocks = self._take_lines(self._without_prelude(data))
-        return blocks if encoding.is_raw else recode(blocks, encoding)
+        if not encoding.is_raw:
+            blocks = recode(blocks, encoding)
+        return blocks if self.rules.events is None else self._events(blocks, self.rules.events)
+
+    def _events(self, blocks: list[Block], rules: EventRules) -> list[Block]:
+        closed, event = gather(blocks, rules)
+        if event is not None and self._is_long_next:
+            closed.append(event)
+            event = None
+        # It may wait for a while: what else was read with it need not.
+        self.pending = None if event is None else event.copy()
+        return closed
 
     def _without_prelude(self, data: memoryview) -> memoryview:
         """What follows the byte order mark and the NULs of a file's start."""
@@ -113,8 +130,16 @@ class Tailer:
             return []
         start = self.position
         blocks = split_lines(data, start, self.rules)
+        if self.rules.events is not None:
+            rest = next((i for i, one in enumerate(blocks) if self._ends_split_line(one)), None)
+            if rest is not None:
+                # What is left of a line that was split is a line like any other: the next look
+                # begins with it, as it would after a restart.
+                self._searched_end = blocks[rest].start
+                return blocks[:rest]
         whole_end = blocks[-1].end if blocks else start
-        if start + len(data) - whole_end <= self.rules.unfinished_max:
+        self._is_long_next = start + len(data) - whole_end > self.rules.unfinished_max
+        if not self._is_long_next:
             self._searched_end = start + len(data)
         elif blocks:
             # What follows is too long already: the next look begins with it.
@@ -129,35 +154,55 @@ class Tailer:
         if block.evidence is not None:
             self.evidence = block.evidence
         else:
-            assert block.source is not None
-            self.evidence = self.evidence.advance(block.source)
+            self.evidence = self.evidence.advance(_source_of(block))
         self._long_line = None
         self._searched = None
+        if self.pending is not None and self.pending.start < self.position:
+            self.pending = None
         return self.evidence
+
+    @property
+    def read_evidence(self) -> Evidence:
+        """The evidence of what was read, the pending event included."""
+        if self.pending is None:
+            return self.evidence
+        return self.evidence.advance(_source_of(self.pending))
 
     def rewind(self) -> None:
         """Forget how far the search for line ends went: read again from the position."""
         self._searched_end = self.position
         self._searched = None
         self._long_line = None
+        self.pending = None
 
     def final_request(self, size: int) -> Request | None:
         """What to read of the unfinished last line of a file that is closed for good."""
-        if size <= self.position:
+        begin = self.position if self.pending is None else self.pending.end
+        if size <= begin:
             return None
-        return Request(self.position, min(size - self.position, self.rules.limit_bytes))
+        return Request(begin, min(size - begin, self.rules.limit_bytes))
 
-    def take_final(self, data: memoryview, size: int) -> Block:
-        """The unfinished last line as a record of its own, marked; cut at the limit."""
+    def take_final(self, data: memoryview, size: int) -> list[Block]:
+        """The unfinished last line as a record, marked, cut at the limit; or its event's end.
+
+        The pending event goes before it. Without bytes it is that alone.
+        """
+        event, rules = self.pending, self.rules.events
+        if not len(data):
+            return [] if event is None else [event]
+        last = self._unfinished(data, size, self.read_evidence)
+        return [last] if rules is None else unfinished(event, last, rules)
+
+    def _unfinished(self, data: memoryview, size: int, begun: Evidence) -> Block:
         if self._searched is not None and self._searched.position == size:
             evidence = self._searched
         else:
-            evidence = self.evidence.advance(data)
+            evidence = begun.advance(data)
         encoding = self.rules.encoding
         is_cut = self.rules.cut_cr and encoding.ends_in_cr(data)
         content = data[: -encoding.unit_bytes] if is_cut else data
         block = single_block(
-            content, self.position, evidence.position, Kind.UNFINISHED, evidence=evidence
+            content, begun.position, evidence.position, Kind.UNFINISHED, evidence=evidence
         )
         return block if encoding.is_raw else recode([block], encoding)[0]
 
@@ -169,6 +214,12 @@ class Tailer:
         self._searched_end = self.position
         self._only_nuls = skipped == len(data)
         return data[skipped:]
+
+    def _ends_split_line(self, block: Block) -> bool:
+        unit = self.rules.encoding.unit_bytes
+        return block.kind is Kind.PIECE and bool(
+            len(self.rules.encoding.newlines(_source_of(block)[-unit:]))
+        )
 
     def _begin_long_line(self, data: memoryview) -> list[Block]:
         """`data` holds more than the limit, and no line end."""
@@ -206,3 +257,8 @@ class Tailer:
                 evidence=evidence,
             )
         ]
+
+
+def _source_of(block: Block) -> memoryview:
+    assert block.source is not None
+    return block.source

@@ -35,7 +35,10 @@ def test_settings_survive_json() -> None:
     [
         ({"encoding": "utf-7"}, "cannot be read one by one, expected utf-8"),
         ({"on_invalid": "drop"}, "'keep', 'replace' or 'dead_letter'"),
-        ({"multiline": {"start": "^x"}}, "not built yet"),
+        ({"multiline": {"start": "(x"}}, "expected a regular expression: missing"),
+        ({"multiline": {"start": "x", "indent": True}}, "found start and continue or indent"),
+        ({"multiline": {}}, "found none of them, expected one of preset"),
+        ({"multiline": "perl"}, "Input should be 'java', 'python' or 'go'"),
         ({"after_ingest": "delete"}, "not built yet"),
         ({"topic": "a b"}, "expected a topic name"),
         ({"topic": "millrace.positions"}, "expected a topic of your own"),

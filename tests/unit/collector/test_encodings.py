@@ -168,7 +168,7 @@ def test_the_unfinished_line_of_a_file_is_text_too() -> None:
     tailer.hand_out(block)
     final = tailer.final_request(len(data))
     assert final is not None
-    last = tailer.take_final(memoryview(data)[final.offset :], len(data))
+    (last,) = tailer.take_final(memoryview(data)[final.offset :], len(data))
     assert (last.kind, bytes(last.data), last.end) == (Kind.UNFINISHED, b"halb\r\\x78\n", len(data))
 
 

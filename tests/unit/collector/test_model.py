@@ -16,7 +16,7 @@ import pytest
 
 from collector.config import COPY_QUIET_MS
 from tests.unit.collector.blocks import seed
-from tests.unit.collector.world import World
+from tests.unit.collector.world import EVENTS, World
 
 PROGRAMS = 12
 STEPS = 40
@@ -26,9 +26,9 @@ LINE_LENGTH = 99
 class Program:
     """One program; the names are `a`, `a.1` …, `b…`."""
 
-    def __init__(self, folder: Path, rng: random.Random):
+    def __init__(self, folder: Path, rng: random.Random, **keys: object):
         folder.mkdir()
-        self.world = World(folder)
+        self.world = World(folder, **keys)
         self.rng = rng
         self.halves: dict[str, bytes] = {}  # the unfinished line of each name
         self.unsent: list[bytes] = []  # written since the last look
@@ -236,18 +236,20 @@ class Program:
         world = self.world
         last: dict[str, int] = defaultdict(int)
         keys: dict[str, set[bytes | None]] = defaultdict(set)
-        for owner, key, line in zip(world.owners, world.keys, world.lines, strict=True):
+        for owner, key in zip(world.owners, world.keys, strict=True):
             keys[owner].add(key)
+        for owner, record in world.records:
+            # An event that a rotation cut begins with lines of the file before.
+            line = record.rpartition(b"\n")[2]
             if not line.startswith(b"h"):  # half lines have no number
                 assert int(line) > last[owner]
                 last[owner] = int(line)
         assert all(len(found) == 1 for found in keys.values())
 
 
-@pytest.mark.parametrize("index", range(PROGRAMS))
-def test_a_random_program_gives_what_the_model_says(tmp_path: Path, index: int) -> None:
+def run_one(folder: Path, index: int, **keys: object) -> None:
     number = seed()
-    program = Program(tmp_path / "w", random.Random(number * 1000 + index))
+    program = Program(folder / "w", random.Random(number * 1000 + index), **keys)
     try:
         program.run()
     except AssertionError as error:
@@ -256,7 +258,18 @@ def test_a_random_program_gives_what_the_model_says(tmp_path: Path, index: int) 
         program.world.handles.close_all()
 
 
+@pytest.mark.parametrize("index", range(PROGRAMS))
+def test_a_random_program_gives_what_the_model_says(tmp_path: Path, index: int) -> None:
+    run_one(tmp_path, index)
+
+
+@pytest.mark.parametrize("index", range(PROGRAMS))
+def test_a_random_program_of_events_gives_what_the_model_says(tmp_path: Path, index: int) -> None:
+    run_one(tmp_path, index, **EVENTS)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("index", range(PROGRAMS, 400))
-def test_many_random_programs(tmp_path: Path, index: int) -> None:
-    test_a_random_program_gives_what_the_model_says(tmp_path, index)
+@pytest.mark.parametrize("keys", [{}, EVENTS], ids=["lines", "events"])
+def test_many_random_programs(tmp_path: Path, index: int, keys: dict[str, object]) -> None:
+    run_one(tmp_path, index, **keys)

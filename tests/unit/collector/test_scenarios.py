@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from collector.sightings import State
-from tests.unit.collector.world import World
+from tests.unit.collector.world import EVENTS, World
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+@pytest.fixture(params=[{}, EVENTS], ids=["lines", "events"])
+def world(tmp_path: Path, request: pytest.FixtureRequest) -> World:
+    return World(tmp_path, **request.param)
 
 
 def test_01_lines_are_sent_once(world: World) -> None:

@@ -12,12 +12,12 @@ import pytest
 
 from collector.config import COPY_QUIET_MS, DRAIN_QUIET_MS
 from collector.sightings import State
-from tests.unit.collector.world import World
+from tests.unit.collector.world import EVENTS, LOOK_MS, World
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+@pytest.fixture(params=[{}, EVENTS], ids=["lines", "events"])
+def world(tmp_path: Path, request: pytest.FixtureRequest) -> World:
+    return World(tmp_path, **request.param)
 
 
 def copy(world: World, source: str, target: str) -> None:
@@ -251,6 +251,8 @@ def read_only(world: World, count: int, name: str) -> None:
     """Lines that are read and in memory, but in no transaction yet."""
     world.write(count, name)
     world.scan()
+    world.feeder.step(world.now_ms)
+    world.now_ms += LOOK_MS
     world.feeder.step(world.now_ms)
 
 

@@ -100,7 +100,7 @@ def test_the_last_line_of_a_closed_file_is_marked_unfinished() -> None:
     file.drain()
     request = file.tailer.final_request(len(file.data))
     assert request == Request(4, 4)
-    block = file.tailer.take_final(file.read(request), len(file.data))
+    (block,) = file.tailer.take_final(file.read(request), len(file.data))
     assert (block.kind, bytes(block.data)) == (Kind.UNFINISHED, b"half\n")
     file.tailer.hand_out(block)
     assert file.tailer.position == 8
@@ -113,7 +113,7 @@ def test_an_unfinished_overlong_line_is_cut_when_the_file_closes() -> None:
     file.drain()
     request = file.tailer.final_request(1000)
     assert request == Request(0, 100)
-    block = file.tailer.take_final(file.read(request), 1000)
+    (block,) = file.tailer.take_final(file.read(request), 1000)
     assert block.end == 1000
     assert bytes(block.data) == b"y" * 100 + b"\n"
 

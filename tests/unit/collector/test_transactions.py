@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.collector.world import World
+from tests.unit.collector.world import EVENTS, World
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+@pytest.fixture(params=[{}, EVENTS], ids=["lines", "events"])
+def world(tmp_path: Path, request: pytest.FixtureRequest) -> World:
+    return World(tmp_path, **request.param)
 
 
 def test_a_stopped_collector_goes_on_where_it_was(world: World) -> None:

@@ -23,8 +23,14 @@ BATCH_LIMIT = 1 << 20
 LOOK_MS = 100
 LOOKS_MAX = DRAIN_QUIET_MS // LOOK_MS + 10
 """A look may ask for another one until a file without a name has stood still for long enough."""
+EVENT_ROUNDS = 8
+"""Each of LOOK_MS: an event may wait for that of the file before, and be waited for."""
 INSTANCE = "i"
 FORGET_AFTER_MS = 7 * 86_400_000
+
+
+# Every other line belongs to the event before it: so each scenario is one of events, too.
+EVENTS: dict[str, object] = {"multiline": {"continue": "[13579]$", "max_age": "100ms"}}
 
 
 class World:
@@ -39,6 +45,8 @@ class World:
         self.inputs = [InputSection.model_validate(section | keys)]
         self.now_ms = 1_000_000
         self.sent: list[tuple[str, bytes]] = []  # topic and value, in order
+        self.records: list[tuple[str, bytes]] = []
+        self.has_events = self.inputs[0].multiline is not None
         self.keys: list[bytes | None] = []
         self.owners: list[str] = []  # the generation of each
         self.stored: dict[str, bytes] = {}
@@ -151,6 +159,7 @@ class World:
             self.scan()
             self.read()
             self.now_ms += LOOK_MS
+            self.age()
             if not self.feeder.reader.wants_scan:
                 break
         assert not self.feeder.reader.wants_scan
@@ -159,6 +168,24 @@ class World:
         self.scan()
         assert dict(self.registry.counters) == before, "deciding again finds nothing new"
         self.read()
+
+    def look_and_wait(self, wait_ms: int) -> None:
+        """Scan and read, and again when so much time has passed."""
+        for _ in range(3):
+            self.scan()
+            self.read()
+            self.now_ms += wait_ms
+            self.read()
+
+    def age(self) -> None:
+        """Until whatever stands still is a whole event."""
+        self.read()
+        for _ in range(EVENT_ROUNDS):
+            if not any(known.has_open_event for known in self.registry.generations.values()):
+                return
+            self.now_ms += LOOK_MS
+            self.read()
+        raise AssertionError("an event stays open")
 
     def read(self) -> None:
         while True:
@@ -176,12 +203,17 @@ class World:
             self.look()
 
     def _take(self, batch: Batch) -> None:
-        for key, value in values_of([entry.piece for entry in batch.entries]):
+        owners = [
+            entry.generation for entry in batch.entries for _ in range(entry.piece.block.count)
+        ]
+        values = values_of([entry.piece for entry in batch.entries])
+        for owner, (key, value) in zip(owners, values, strict=True):
             assert value is not None
-            self.sent.append((batch.partition.topic, value))
-            self.keys.append(key)
-        for entry in batch.entries:
-            self.owners += [entry.generation] * entry.piece.block.count
+            self.records.append((owner, value))
+            for line in value.split(b"\n") if self.has_events else [value]:
+                self.sent.append((batch.partition.topic, line))
+                self.keys.append(key)
+                self.owners.append(owner)
 
     # --- what came of it ----------------------------------------------------------------------
 
@@ -203,6 +235,8 @@ class World:
         """So many different lines, each once, all that were written; and these counters."""
         assert len(self.lines) == lines
         assert len(set(self.lines)) == lines
+        if self.has_events:
+            counters.pop("lines_total", None)  # which counts records
         found = {name: self.count(name) for name in counters}
         assert found == counters
 
