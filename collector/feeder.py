@@ -8,6 +8,7 @@ import heapq
 from collections.abc import Callable, Iterable
 
 from collector.config import COMMIT_MS, DEAD_LETTERS_TOPIC
+from collector.dead_letters import dead_letter
 from collector.encode import Header, Piece
 from collector.files import Unreadable
 from collector.generation import Generation
@@ -189,7 +190,7 @@ class Feeder:
         place = generation.partition
         assert place is not None
         partition, piece = self._address(generation, block)
-        rest: Block | None = block
+        rest: Block | None = piece.block
         while rest is not None:
             taken, rest = self.outbox.fit(place, partition, piece._replace(block=rest), lane)
             if taken is None:
@@ -211,15 +212,10 @@ class Feeder:
             return generation.partition, Piece(key, block, UNFINISHED_HEADERS)
         if not block.is_dead_letter:
             return generation.partition, Piece(key, block)
-        headers = (
-            (b"reason", _reason(generation, block)),
-            (b"topic", generation.topic.encode()),
-            (b"file", generation.path.encode(errors="surrogateescape")),
-            (b"offset", str(block.start).encode()),
-            (b"length", str(block.end - block.start).encode()),
-        )
-        partition = self._partition_of(DEAD_LETTERS_TOPIC, file_key(generation))
-        return partition, Piece(file_key(generation), block, headers)
+        key = file_key(generation)
+        limit = self.outbox.batch_limit(DEAD_LETTERS_TOPIC)
+        partition = self._partition_of(DEAD_LETTERS_TOPIC, key)
+        return partition, dead_letter(generation, block, key, limit)
 
     def _count(self, generation: Generation, block: Block) -> None:
         if block.kind is Kind.UNFINISHED:
@@ -237,11 +233,3 @@ class Feeder:
     def _named(self, names: Iterable[str]) -> list[Generation]:
         known = self.registry.generations
         return [known[name] for name in names if name in known]
-
-
-def _reason(generation: Generation, block: Block) -> bytes:
-    """Why a block is for the dead letters."""
-    if block.kind is Kind.INVALID:
-        return b"invalid_bytes"
-    is_damaged = generation.archive is not None and generation.archive.damage is not None
-    return b"damaged_archive" if is_damaged else b"overlong"

@@ -79,7 +79,7 @@ class Outbox:
     """All lanes. `batch_limit(topic)` is the most a batch's records may take."""
 
     def __init__(self, batch_limit: Callable[[str], int], held_bytes_max: int):
-        self._batch_limit = batch_limit
+        self.batch_limit = batch_limit
         self._bytes_max = held_bytes_max
         self._places: dict[TopicPartition, _Place] = {}
         self._numbers = itertools.count(1)
@@ -258,7 +258,7 @@ class Outbox:
         return min(fitting_count(piece, room), RECORDS_MAX - batch.record_count)
 
     def _limit_of(self, batch: Batch) -> int:
-        return self._batch_limit(batch.partition.topic)
+        return self.batch_limit(batch.partition.topic)
 
     def _place(self, place: TopicPartition) -> _Place:
         found = self._places.get(place)

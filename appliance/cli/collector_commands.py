@@ -9,6 +9,7 @@ import typer
 
 from appliance import lifecycle
 from appliance.cli import context
+from appliance.cli.dead_letters_command import dead_letters
 from appliance.cli.output import CommandError, Exit, print_json, print_table, say
 from appliance.cli.rooms import JsonOption, cell_or_dash, room_process, status_of
 from appliance.parts import bootstrap_servers
@@ -18,8 +19,20 @@ from protocol.status import StatusUnavailable, fetch_status
 
 REACH_TIMEOUT_MS = 10_000
 STATUS_TIMEOUT_S = 2.0
+ALTERED = {
+    "dead_lettered": "dead letters since its start: `./millrace collector dead-letters`",
+    "events_cut": "events ended by a limit",
+    "invalid_keep": "lines with bytes that are no text, kept",
+    "invalid_replace": "lines with bytes that are no text, replaced",
+    "lost_possible": "files of which lines may be lost",
+    "nul_bytes_skipped": "NUL bytes skipped",
+    "overlong_cut": "overlong lines cut",
+    "overlong_piece": "pieces of overlong lines",
+}
+"""What did not become one record as it was, by the collector's counters."""
 
 app = typer.Typer(no_args_is_help=True, help="The collector and its files.")
+app.command("dead-letters")(dead_letters)
 
 
 @app.command()
@@ -35,6 +48,10 @@ def status(as_json: JsonOption = False) -> None:
     if rows:
         print_table([head.upper() for head in heads], rows, right=frozenset({2, 3, 4, 5}))
     say(f"{len(rows)} files, {found.details.get('lines_total', 'unknown')} lines read")
+    counters: Any = found.details.get("counters", {})
+    for name, count in counters.items():
+        if name in ALTERED and count:
+            say(f"{count} {ALTERED[name]}")
 
 
 @app.command()

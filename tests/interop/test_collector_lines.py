@@ -1,7 +1,12 @@
 """What lines may be, by a collector process before a real broker."""
 
+import base64
+import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,3 +55,39 @@ def test_a_line_as_long_as_allowed_is_one_record(
     assert code == 0, collector.log_text()
     values = reader.values(5)
     assert [len(value) for value in values] == [6, limit, limit, 1, 5]
+
+
+def test_dead_letters_are_listed_with_their_place(broker: BrokerProcess, tmp_path: Path) -> None:
+    section = inputs(
+        "t.dead", encoding="shift_jis", on_invalid="dead_letter", on_overlong="dead_letter",
+        max_line_bytes=1024,
+    )  # fmt: skip
+    collector = CollectorProcess(tmp_path, broker.mill_bootstrap, section)
+    path = collector.home / "watched/text/a.log"
+    path.write_bytes(b"good\n\xff\xfe bad\n" + b"x" * 2000 + b"\n")
+    (collector.home / "watched/text/b.log").write_bytes(b"\xffother\n")
+    code, _ = collector.run("--once")
+    assert code == 0, collector.log_text()
+    rows = dead_letters(broker, "--file", "text/a.log")
+    assert [(row["reason"], row["offset"], row["length"]) for row in rows] == [
+        ("invalid_bytes", 5, 7),
+        ("overlong", 12, 2001),
+    ]
+    assert {row["file"] for row in rows} == {str(path)}
+    assert {row["topic"] for row in rows} == {"t.dead"}
+    assert base64.b64decode(rows[0]["value_base64"]) == b"\xff\xfe bad"
+    assert rows[0]["first_bytes"] == "\\xff\\xfe bad"
+    assert base64.b64decode(rows[1]["value_base64"]) == b"x" * 1024
+    assert len(dead_letters(broker, "--since", "1h")) == 3
+    assert dead_letters(broker, "--since", "2999-01-01") == []
+
+
+def dead_letters(broker: BrokerProcess, *arguments: str) -> list[dict[str, Any]]:
+    done = subprocess.run(
+        [sys.executable, "-m", "appliance", "collector", "dead-letters", "--json",
+         "-b", broker.bootstrap, *arguments],
+        cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    rows: list[dict[str, Any]] = json.loads(done.stdout)["data"]
+    return rows

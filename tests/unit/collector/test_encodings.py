@@ -213,3 +213,14 @@ def test_lines_that_are_no_text_are_dead_letters_and_counted(tmp_path: Path) -> 
     world = World(tmp_path, encoding="utf-8", on_invalid="replace")
     world.look()
     assert world.count("invalid_replace") == 3
+
+
+def test_a_dead_letter_is_cut_to_what_its_topic_takes(tmp_path: Path) -> None:
+    world = World(tmp_path, on_overlong="dead_letter", max_line_bytes="64KiB")
+    world.limits["millrace.dead-letters"] = 10_000
+    world.append("a", b"y" * 100_000 + b"\nend\n")
+    world.look()
+    assert world.lines == [b"end"]
+    (dead,) = (value for topic, value in world.sent if topic == "millrace.dead-letters")
+    assert 9_000 < len(dead) < 10_000
+    assert set(dead) == {ord("y")}

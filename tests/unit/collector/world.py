@@ -52,6 +52,7 @@ class World:
         self.stored: dict[str, bytes] = {}
         self.sending: list[Batch] = []  # the transaction at hand
         self.limit = BATCH_LIMIT
+        self.limits: dict[str, int] = {}
         self.open_files = 64
         self._numbers = itertools.count(1)
         self._names = itertools.count(1)
@@ -89,7 +90,7 @@ class World:
     def _new_feeder(self, reader: Reader) -> None:
         self.feeder = Feeder(
             reader,
-            Outbox(lambda topic: self.limit, 1 << 24),
+            Outbox(lambda topic: self.limits.get(topic, self.limit), 1 << 24),
             Rhythm(1 << 22),
             lambda topic, key: TopicPartition(topic, 0),
             file_key,
