@@ -29,6 +29,7 @@ from collector.encode import record_overhead_max
 from collector.feeder import Feeder, file_key
 from collector.files import Handles, Scan, Walker
 from collector.generation import Generation
+from collector.ingested import Ingested
 from collector.outbox import Outbox
 from collector.positions import Positions
 from collector.producer import Brokers
@@ -81,6 +82,7 @@ class Agent:
         )
         self.handles = Handles(section.open_files)
         self.reader = Reader(self.registry, self.handles, self._line_limit)
+        self.ingested = Ingested(self.registry, self.handles, settings.home)
         self.scan = Scan((), (), True)
         self.positions = Positions(self.registry, instance, section.forget_after)
         self._walker = Walker(plan(section.inputs, settings.home))
@@ -193,6 +195,8 @@ class Agent:
             found["broker"] = f"no acknowledgement for {waited_s} s; lines wait in their files"
         found.update(self.committer.problems)
         found.update(self.positions.problems)
+        for path, text in list(self.ingested.problems.items())[:10]:
+            found[f"ingested {path}"] = f"{path}: {text}"
         for place in self.scan.problems[:10]:
             found[f"unreadable {place}"] = place
         for path, text in (self._watch.problems if self._watch is not None else {}).items():
@@ -342,6 +346,8 @@ class Agent:
         if overflows != self.registry.counters["rescans_forced"]:
             self.registry.counters["rescans_forced"] = overflows
         self.feeder.wake(self.reader.judge(self.scan, self.clock()))
+        if self.is_ready and self.ingested.step(self.clock()):
+            self.reader.wants_scan = True
         if self._watch is not None:
             folders = await asyncio.to_thread(self._walker.roots)
             before = set(self._watch.problems)

@@ -25,6 +25,7 @@ BACKFILL_BYTES = 4 << 20  # a file further behind than this is read in the backf
 PREFIX_BYTES = 4096  # most bytes of a file's head that identify it
 MARKER_BYTES = 1024  # most bytes before the position that confirm it
 DRAIN_QUIET_MS = 5_000  # a file moved out of the globs is done after so long without growth
+INGESTED_QUIET_MS = 5_000  # a file that is done is moved or deleted after so long without growth
 COPY_QUIET_MS = 5_000  # a copy beside its whole original is a file of its own after so long
 CHECKSUM_BYTES = 64 << 20  # most bytes read in one look to tell if a file is another's copy
 RETRY_MS = (200, 5_000)  # back-off of an unreadable file and of a lane that refuses
@@ -142,7 +143,8 @@ class InputSection(_Model):
     multiline: MultilineSection | None = None
     max_line_bytes: SizeBytes = Field(default=1 << 20, ge=1024, le=1 << 30)
     on_overlong: Literal["split", "cut", "dead_letter"] = "split"
-    after_ingest: Literal["keep"] = "keep"
+    after_ingest: Literal["keep", "move", "delete"] = "keep"
+    move_to: str = "ingested"
 
     @field_validator("paths")
     @classmethod
@@ -184,14 +186,24 @@ class InputSection(_Model):
     def _multiline(cls, value: object) -> object:
         return {"preset": value} if isinstance(value, str) else value
 
-    @field_validator("after_ingest", mode="before")
+    @field_validator("move_to")
     @classmethod
-    def _after_ingest(cls, value: object) -> object:
-        if value in ("move", "delete"):
-            raise ValueError(
-                f"found {value!r}, expected 'keep': moving and deleting is not built yet"
-            )
-        return value
+    def _move_to(cls, folder: str) -> str:
+        if not folder.strip("/.") or ".." in folder.split("/") or "\0" in folder:
+            raise ValueError(f"found {folder!r}, expected a folder such as 'ingested'")
+        return folder.rstrip("/")
+
+    @model_validator(mode="after")
+    def _moved_out_of_sight(self) -> "InputSection":
+        if self.after_ingest == "move":
+            for path in self.paths:
+                root = re.split(r"[*?\[]", path)[0].rpartition("/")[0]
+                if f"{self.move_to}/".startswith(f"{root}/"):
+                    raise ValueError(
+                        f"found move_to {self.move_to!r} below {path!r}, expected a folder whose"
+                        " files no input reads"
+                    )
+        return self
 
 
 def _default_inputs() -> tuple[InputSection, ...]:

@@ -8,6 +8,7 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import itertools
 import os
 import stat
 import struct
@@ -155,6 +156,48 @@ def open_file(path: str, file: FileId) -> Handle:
         os.close(descriptor)
         raise Vanished(path)
     return Handle(descriptor, path, file)
+
+
+def remove_file(path: str, file: FileId) -> str | None:
+    """Remove a name of a file that has no other; returns why not."""
+    refusal = _refusal(path, file)
+    if refusal is None:
+        try:
+            Path(path).unlink()
+        except OSError as error:
+            return f"not removed: {error.strerror}{_owner(path)}"
+    return refusal
+
+
+def move_file(path: str, file: FileId, target: Path) -> str | None:
+    """Give a file that has one name another one, never over what is there; returns why not.
+
+    Behind a name that is taken stands `.1`, `.2` and so on.
+    """
+    refusal = _refusal(path, file)
+    if refusal is not None:
+        return refusal
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        for number in itertools.count():
+            with contextlib.suppress(FileExistsError):
+                os.link(path, f"{target}.{number}" if number else target)
+                break
+        Path(path).unlink()
+    except OSError as error:
+        return f"not moved to {target}: {error.strerror}{_owner(path)}"
+    return None
+
+
+def _refusal(path: str, file: FileId) -> str | None:
+    """Why a name is not one to be taken away."""
+    try:
+        found = Path(path).lstat()
+    except OSError as error:
+        return f"{error.strerror}"
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+        return "kept: it has more than one name"
+    return None if FileId(found.st_dev, found.st_ino) == file else "kept: it is another file by now"
 
 
 def _owner(path: str) -> str:

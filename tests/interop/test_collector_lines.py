@@ -12,6 +12,7 @@ import pytest
 
 from tests.harness.broker import BrokerProcess
 from tests.harness.collector import CollectorProcess, TopicReader
+from tests.harness.wait import wait_until
 
 pytestmark = pytest.mark.live
 
@@ -80,6 +81,42 @@ def test_dead_letters_are_listed_with_their_place(broker: BrokerProcess, tmp_pat
     assert base64.b64decode(rows[1]["value_base64"]) == b"x" * 1024
     assert len(dead_letters(broker, "--since", "1h")) == 3
     assert dead_letters(broker, "--since", "2999-01-01") == []
+
+
+def test_a_file_is_deleted_once_its_lines_are_there(
+    broker: BrokerProcess, tmp_path: Path, read: Read
+) -> None:
+    reader = read("t.ingested")
+    section = inputs("t.ingested", after_ingest="delete")
+    with CollectorProcess(tmp_path, broker.mill_bootstrap, section) as collector:
+        path = collector.home / "watched/text/a.log"
+        path.write_bytes(b"one\ntwo\n")
+        wait_until(lambda: not path.exists(), 30, "the file deleted")
+        assert reader.values(2) == [b"one", b"two"]
+        assert collector.details()["counters"]["removed_after_ingest"] == 1
+        assert collector.status().problems == ()
+
+
+def test_events_and_the_last_of_them_arrive(
+    broker: BrokerProcess, tmp_path: Path, read: Read
+) -> None:
+    reader = read("t.events")
+    multiline = {"preset": "java", "max_age": "1s"}
+    section = inputs("t.events", multiline=multiline)
+    with CollectorProcess(tmp_path, broker.mill_bootstrap, section) as collector:
+        path = collector.home / "watched/text/a.log"
+        path.write_bytes(b"ERROR one\n\tat a\nERROR two\n")
+        assert reader.values(1) == [b"ERROR one\n\tat a"]
+        assert reader.values(2)[1] == b"ERROR two"
+        collector.kill9()
+        with path.open("ab") as writer:
+            writer.write(b"ERROR three\n\tat b\n")
+        collector.start()
+        assert reader.values(3)[2] == b"ERROR three\n\tat b"
+        path.rename(path.with_suffix(".log.1"))
+        path.write_bytes(b"INFO last\n")
+    assert collector.run("--once")[0] == 0
+    assert reader.values(4)[3] == b"INFO last"
 
 
 def dead_letters(broker: BrokerProcess, *arguments: str) -> list[dict[str, Any]]:

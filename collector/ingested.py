@@ -1,0 +1,93 @@
+"""Files whose lines are all committed, and what an input wants done with them.
+
+Floor: above `registry` and `files`, through which it touches the disk. A file goes only when the
+commit that covers its end is known, when nothing has changed for a while, and when it is, at that
+moment, still the file that was read, as long as it was. The handle stays open: what a writer adds
+meanwhile is read.
+"""
+
+import logging
+from pathlib import Path
+
+from collector.config import INGESTED_QUIET_MS, InputSection
+from collector.discovery import HOME_PREFIX, record_key
+from collector.files import Handles, Unreadable, Vanished, move_file, remove_file
+from collector.generation import Generation
+from collector.registry import Registry
+from collector.sightings import State
+from protocol.log import fields
+
+logger = logging.getLogger(__name__)
+
+
+class Ingested:
+    """Removes files, or moves them away. `problems` says which ones could not be."""
+
+    def __init__(self, registry: Registry, handles: Handles, home: str):
+        self.problems: dict[str, str] = {}
+        self._registry = registry
+        self._handles = handles
+        self._home = home
+
+    def step(self, now_ms: int) -> bool:
+        """Do what is due; True when a name is gone, so that a scan is due."""
+        sections = self._registry.inputs
+        if all(section.after_ingest == "keep" for section in sections):
+            return False
+        has_gone = False
+        self.problems.clear()
+        for generation in list(self._registry.generations.values()):
+            section = sections[generation.input_index]
+            if section.after_ingest != "keep" and self._is_done(generation, now_ms):
+                has_gone |= self._put_away(generation, section, now_ms)
+        return has_gone
+
+    def _is_done(self, generation: Generation, now_ms: int) -> bool:
+        """Whether all of it is committed, and was read from its start."""
+        is_committed = (
+            generation.is_stored
+            and generation.is_settled
+            and generation.name not in self._registry.changed
+            and 0 < generation.size <= generation.safe_position
+        )
+        return (
+            is_committed
+            and generation.state in (State.LIVE, State.ROTATED)
+            and not generation.has_open_event
+            and not generation.error
+            and (generation.archive is None or generation.archive.damage is None)
+            and generation.read_print().crc is not None
+            and now_ms - generation.grown_at_ms >= INGESTED_QUIET_MS
+        )
+
+    def _put_away(self, generation: Generation, section: InputSection, now_ms: int) -> bool:
+        path = generation.path
+        try:
+            handle = self._handles.get(generation.name)
+            if handle is None:
+                handle = self._handles.open(generation.name, path, generation.file)
+            if generation.stamp is None or handle.look().stamp != generation.stamp:
+                # It has changed since it was read to its end: that is read first.
+                self._registry.counters["ingested_kept"] += 1
+                generation.grown_at_ms = now_ms
+                return False
+            # Until its rest is read the handle is all there is.
+            self._handles.pin(generation.name)
+            if section.after_ingest == "delete":
+                gone = remove_file(path, generation.file)
+            else:
+                gone = move_file(path, generation.file, self._target(path, section))
+        except (Vanished, Unreadable) as error:
+            self.problems[path] = str(error)
+            return False
+        if gone is not None:
+            self.problems[path] = gone
+            return False
+        self._registry.counters["removed_after_ingest"] += 1
+        logger.info("file ingested", extra=fields(path=path, done=section.after_ingest))
+        return True
+
+    def _target(self, path: str, section: InputSection) -> Path:
+        """Where a file is moved: the tree below `watched/`, or below the root, is kept."""
+        folder = Path(self._home) / section.move_to
+        return folder / record_key(path, self._home).removeprefix(HOME_PREFIX).lstrip("/")
