@@ -53,6 +53,7 @@ class Tailer:
         self.evidence = evidence
         self.nul_bytes_skipped = 0
         self._block_bytes = block_bytes
+        self._unfinished_max = rules.unfinished_max
         self._searched_end = evidence.position
         self._searched: Evidence | None = None
         self._long_line: _LongLine | None = None
@@ -72,7 +73,8 @@ class Tailer:
         """What to read of a file of `size` bytes; None when nothing new can come of it."""
         if self._long_line is not None:
             return Request(self.position, self.rules.limit_bytes)
-        size -= size % self.rules.encoding.unit_bytes
+        if self.rules.encoding.unit_bytes > 1:
+            size -= size % self.rules.encoding.unit_bytes
         if size <= self._searched_end:
             return None
         if self._searched is not None:
@@ -100,7 +102,9 @@ class Tailer:
         elif self._searched is not None:
             blocks = self._search_on(data)
         else:
-            blocks = self._take_lines(self._without_prelude(data))
+            if self._only_nuls or self.position == 0:
+                data = self._without_prelude(data)
+            blocks = self._take_lines(data)
         if not encoding.is_raw:
             blocks = recode(blocks, encoding)
         return blocks if self.rules.events is None else self._events(blocks, self.rules.events)
@@ -116,11 +120,12 @@ class Tailer:
 
     def _without_prelude(self, data: memoryview) -> memoryview:
         """What follows the byte order mark and the NULs of a file's start."""
-        mark = self.rules.encoding.mark
-        if self.position == 0 and mark and bytes(data[: len(mark)]) == mark:
-            self.evidence = self.evidence.advance(mark)
-            data = data[len(mark) :]
-            self._searched_end = self.position
+        if self.position == 0:
+            mark = self.rules.encoding.mark
+            if mark and bytes(data[: len(mark)]) == mark:
+                self.evidence = self.evidence.advance(mark)
+                data = data[len(mark) :]
+                self._searched_end = self.position
         if self._only_nuls and len(data):
             data = self._skip_nuls(data)
         return data
@@ -138,7 +143,7 @@ class Tailer:
                 self._searched_end = blocks[rest].start
                 return blocks[:rest]
         whole_end = blocks[-1].end if blocks else start
-        self._is_long_next = start + len(data) - whole_end > self.rules.unfinished_max
+        self._is_long_next = start + len(data) - whole_end > self._unfinished_max
         if not self._is_long_next:
             self._searched_end = start + len(data)
         elif blocks:
