@@ -6,6 +6,7 @@ that is written. What is raised has changed nothing but what was owed anyway.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Protocol
 
 from broker.config import InForce
@@ -16,9 +17,9 @@ from broker.replicas.replica import Replica
 from broker.replicas.replicas import Replicas
 from broker.storage.outcomes import Appended, Seen
 from broker.storage.validation import CODEC_BITS
-from protocol.errors import ApiError, ErrorCode
+from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.wire.compression import Codec
-from protocol.wire.records import BatchHeader
+from protocol.wire.records import BatchHeader, read_header
 
 ALL_REPLICAS = -1
 """Produce's acks: every in-sync replica."""
@@ -76,6 +77,20 @@ class Judge:
                 f"{replica.log.config.min_insync_replicas}",
             )
         return replica
+
+    def note_refusal(self, topic: str, index: int, batch: memoryview | None, code: int) -> None:
+        """After some refusals a producer sends the same batch once more to the same leader: what it
+        has sent behind that must not be taken first."""
+        if code == ErrorCode.KAFKA_STORAGE_ERROR:
+            self.first_refused.note(topic, index, batch)
+        elif code == ErrorCode.NOT_ENOUGH_REPLICAS and batch:
+            replica = self._replicas.get(topic, index)
+            with suppress(WireError):
+                header = read_header(batch)
+                if replica is not None and header.producer_id >= 0:
+                    replica.log.producer_state.await_first(
+                        header.producer_id, header.producer_epoch, header.base_sequence
+                    )
 
     def append(
         self,

@@ -39,11 +39,6 @@ from protocol.wire.records import BatchHeader, read_header
 REQUIRED_ACKS = (-1, 0, 1)
 
 
-TRIED_AGAIN = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_ENOUGH_REPLICAS)
-"""Refusals after which a producer sends the same batch to the same leader once more; what it has
-sent behind that must not be taken first."""
-
-
 class Produces:
     """All Produce requests under way."""
 
@@ -157,8 +152,7 @@ class Produces:
             return replica.log.config
         except (ApiError, WireError) as error:
             refuse(answer, error)
-            if answer.error_code in TRIED_AGAIN:
-                self._judge.first_refused.note(topic, data.index, batch)
+            self._judge.note_refusal(topic, data.index, batch, answer.error_code)
             return None
         answer.base_offset = appended.base_offset
         answer.log_append_time_ms = appended.log_append_time_ms

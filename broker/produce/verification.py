@@ -160,8 +160,5 @@ def refuse_batch(
         if error.code is ErrorCode.PRODUCER_FENCED:
             raise ApiError(ErrorCode.INVALID_PRODUCER_EPOCH, error.message) from error
         if error.code in NOT_YET:
-            # What comes behind it must not be taken first.
-            state = replica.log.producer_state
-            state.await_first(header.producer_id, header.producer_epoch, header.base_sequence)
             raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, error.message) from error
         raise
