@@ -26,6 +26,7 @@ CAUGHT_BY: dict[str, Callable[[], None]] = {
     "10 joins at the epoch's start": scripts.a_new_leader_lets_nobody_in_below_its_epoch_start,
     "15 maximal ISR kept on an unclear answer": scripts.an_unclear_answer_keeps_the_maximal_isr,
     "17 own registration": scripts.what_is_older_than_the_own_registration_is_not_believed,
+    "21 ISR only from the log": scripts.an_answer_comes_before_the_log_that_it_rests_on,
     "39 request id on replies": scripts.a_late_answer_is_not_taken_for_a_later_one,
     "a joiners are awaited": scripts.trap_8_a_follower_joins_under_load,
     "b nothing to compare at the start": scripts.what_the_leader_has_deleted_cannot_be_compared,

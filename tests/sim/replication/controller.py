@@ -125,9 +125,13 @@ class Controller:
             self._commit({partition: self._led_by(part, node_id)})
 
     def set_min_isr(self, partition: int, min_isr: int) -> None:
-        """ELR is cleared in the same batch where enough are in sync by the new number."""
+        """ELR is cleared in the same batch where enough are in sync by the new number.
+
+        Where nobody is, the setting alone changes: no proposal is refused for it.
+        """
         part = replace(self.parts[partition], min_isr=min_isr)
-        self._commit({partition: self._with_isr(part, part.isr, ())})
+        settled = self._with_isr(part, part.isr, ())
+        self._commit({partition: settled if settled.elr != part.elr else part})
 
     def alter(self, asked: AlterPartition) -> ErrorCode:
         """The checks in Kafka's order. The same ISR again is a change: it uses up the epoch."""

@@ -5,7 +5,7 @@ Numbers are those of the list of 47; letters are rules that this simulation itse
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pytest import MonkeyPatch
@@ -131,6 +131,25 @@ def _own_registration(patch: MonkeyPatch) -> None:
     patch.setattr(PartitionState, "assign", assign)
 
 
+def _isr_from_the_log(patch: MonkeyPatch) -> None:
+    """What is proposed is in force with the answer, under whatever minimum is known by then."""
+    proposed, answered = Isr.proposed, Isr.answered
+    under_way: dict[int, Sequence[int]] = {}
+
+    def propose(self: Isr, number: int, members: Sequence[int], now_ms: int) -> None:
+        proposed(self, number, members, now_ms)
+        under_way[id(self)] = members
+
+    def answer(self: Isr, number: int, code: ErrorCode) -> None:
+        is_mine = number == self._in_flight
+        answered(self, number, code)
+        if is_mine and code is ErrorCode.NONE:
+            self.committed, self.joining = tuple(under_way[id(self)]), ()
+
+    patch.setattr(Isr, "proposed", propose)
+    patch.setattr(Isr, "answered", answer)
+
+
 def _request_id(patch: MonkeyPatch) -> None:
     answered = LeaderFetch.on_answer
 
@@ -171,6 +190,7 @@ GUARDS: dict[str, Removal] = {
     "10 joins at the epoch's start": _joins_at_epoch_start,
     "15 maximal ISR kept on an unclear answer": _unclear_keeps_maximal,
     "17 own registration": _own_registration,
+    "21 ISR only from the log": _isr_from_the_log,
     "39 request id on replies": _request_id,
     "a joiners are awaited": _joiners_awaited,
     "b nothing to compare at the start": _comparable_start,

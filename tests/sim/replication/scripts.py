@@ -215,6 +215,33 @@ def an_unclear_answer_keeps_the_maximal_isr() -> None:
     play.heal()
 
 
+def an_answer_comes_before_the_log_that_it_rests_on() -> None:
+    """The minimum is raised, then the others leave: eligible, for alone nothing may be committed.
+
+    The leader hears that they have left before it hears of the minimum.
+    """
+    play = Play()
+    play.cluster.controller.set_min_isr(P, 1)
+    play.acknowledged(1, 3)
+    leader = play.node(1)
+    for node_id in (2, 3):
+        play.part(1, node_id)
+    waits = play.write(1, 2)
+    hear = leader.on_metadata
+    heard: list[tuple[int, int]] = []
+    leader.on_metadata = lambda *what: heard.append(what)  # type: ignore[method-assign]
+    play.cluster.controller.set_min_isr(P, 2)
+    play.until(lambda: play.cluster.controller.parts[P].isr == (1,))
+    assert play.cluster.controller.parts[P].elr == (2, 3)
+    play.wait(SOON_MS)
+    assert not [write for write in waits if write.end == "acknowledged"]
+    leader.on_metadata = hear  # type: ignore[method-assign]
+    for what in heard:
+        hear(*what)
+    play.until(lambda: leader.states[P].is_under_min_isr)
+    play.heal()
+
+
 def a_late_answer_is_not_taken_for_a_later_one() -> None:
     """The same records twice, asked for twice: only one of the answers is to the open request."""
     play = Play()
@@ -415,6 +442,7 @@ SCRIPTS: tuple[Callable[[], None], ...] = (
     a_zombie_leader_acknowledges_nothing,
     kafka_15021_a_shrink_counts_when_the_controller_has_confirmed_it,
     an_unclear_answer_keeps_the_maximal_isr,
+    an_answer_comes_before_the_log_that_it_rests_on,
     a_late_answer_is_not_taken_for_a_later_one,
     what_a_follower_said_in_an_earlier_epoch_is_forgotten,
     what_the_leader_has_deleted_cannot_be_compared,
