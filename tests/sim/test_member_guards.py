@@ -1,0 +1,160 @@
+"""Guards of a broker's place in its cluster, each taken out and missed in a course over a network
+with faults. Numbers are those of the list of 47 (`docs/guards.md`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import pytest
+
+from broker.cluster import liveness_driver
+from broker.cluster.lived import LivedTime
+from broker.cluster.lived_alarm import LivedAlarm
+from broker.cluster.membership import Membership
+from broker.controller import controller
+from broker.controller.liveness import SESSION_TIMEOUT_MS, Liveness, Probe
+from broker.controller.registration import register
+from broker.metadata.image import MetadataImage
+from broker.world import World
+from protocol.errors import ErrorCode
+from protocol.types import Uuid
+from tests.sim import test_members as members
+from tests.sim import test_read_barrier as reading
+
+Patch = pytest.MonkeyPatch
+
+SOMEBODY_ELSE = Uuid(int=0xE15E)
+
+
+def _fresh_sessions(patch: Patch) -> None:
+    """A new controller counts from what it has heard itself, which is nothing."""
+    took_over = Liveness.took_over
+
+    def overdue(
+        self: Liveness, image: MetadataImage, predecessor: int | None, now_ms: int
+    ) -> list[Probe]:
+        probes = took_over(self, image, predecessor, now_ms)
+        for session in self._sessions.values():
+            session.ends_ms = now_ms
+        return probes
+
+    patch.setattr(Liveness, "took_over", overdue)
+
+
+class Monotonic(LivedTime):
+    """Time in which the process stood still counts as lived."""
+
+    def at(self, monotonic_ms: int) -> int:
+        return monotonic_ms
+
+
+class Unaware(LivedAlarm):
+    """Judges at once what is due when the process wakes."""
+
+    def __init__(self, world: World, on_time: Callable[[], None]) -> None:
+        super().__init__(world, on_time)
+        self._lived = Monotonic()
+
+
+def _stall_rule(patch: Patch) -> None:
+    """Of the sessions alone: the quorum's timer would have the controller resign as it wakes, and
+    whoever is elected then gives everybody a fresh session."""
+    patch.setattr(liveness_driver, "LivedAlarm", Unaware)
+
+
+def _no_lease(patch: Patch) -> None:
+    patch.setattr(Membership, "may_read", lambda self, now_ms: self._lease_ms is not None)
+
+
+def _stalls_unnoticed(patch: Patch) -> None:
+    patch.setattr(Membership, "stalled", lambda self, now_ms: ())
+
+
+def _barrier(patch: Patch) -> None:
+    """The lease as well: whoever stood still for so long that others lead has outlived it."""
+    _no_lease(patch)
+    _stalls_unnoticed(patch)
+
+
+def _idempotent_registration(patch: Patch) -> None:
+    """Who registers again is taken for another process under the same id."""
+
+    def registered(request: Any, image: MetadataImage, config: Any, standing: Any) -> Any:
+        known = image.brokers.get(request.broker_id)
+        if known is not None:
+            other = replace(known, incarnation_id=SOMEBODY_ELSE)
+            image = replace(image, brokers={**image.brokers, request.broker_id: other})
+        return register(request, image, config, standing)
+
+    patch.setattr(controller, "register", registered)
+
+
+a_leader_wakes_deposed = partial(
+    reading.test_whoever_wakes_deposed_tells_nobody_what_it_knew,
+    reading.FETCH,
+    reading.TOPIC,
+    reading.fetch_code,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+)
+
+
+def a_broker_that_has_lost_its_links_says_again_who_it_is() -> None:
+    """The process that holds the id is this very one."""
+    cluster = members.settled("says again")
+    node, leader = cluster.follower(), cluster.leader()
+    cluster.network.lose_links(node.host, leader.host)
+    cluster.network.timeline.run_for(SESSION_TIMEOUT_MS)
+    assert not cluster.refusals, cluster.refusals
+    assert cluster.in_service() == {1, 2, 3}
+    assert len(cluster.epochs[node.node_id]) == 1
+
+
+@dataclass(frozen=True)
+class Missed:
+    """A guard, how to take it out, and the course that goes wrong then."""
+
+    take_out: Callable[[Patch], None]
+    course: Callable[[], None]
+    complaint: str
+    """What is said of it, as a pattern."""
+
+
+GUARDS = {
+    "42 fresh sessions": Missed(
+        _fresh_sessions, members.test_a_new_controller_fences_only_the_one_that_died, "'fenced'"
+    ),
+    "43 stall rule": Missed(
+        _stall_rule,
+        members.test_a_controller_that_stood_still_fences_nobody,
+        r"\[3, 3, 3\] == \[1, 1, 1\]",
+    ),
+    "44 barrier after a stall": Missed(
+        _barrier, a_leader_wakes_deposed, "assert 0 == <ErrorCode.NOT_LEADER_OR_FOLLOWER"
+    ),
+    "45 idempotent registration": Missed(
+        _idempotent_registration,
+        a_broker_that_has_lost_its_links_says_again_who_it_is,
+        "must have an id of its own",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GUARDS)
+def test_a_guard_that_is_taken_out_is_missed(name: str, monkeypatch: Patch) -> None:
+    missed = GUARDS[name]
+    missed.course()
+    missed.take_out(monkeypatch)
+    with pytest.raises(AssertionError, match=missed.complaint):
+        missed.course()
+
+
+@pytest.mark.parametrize("half", [_no_lease, _stalls_unnoticed])
+def test_lease_and_noticed_stall_hide_each_other(
+    half: Callable[[Patch], None], monkeypatch: Patch
+) -> None:
+    """Guard 44 is both: a stall that is noticed closes the barrier, and so does the lease's end."""
+    half(monkeypatch)
+    a_leader_wakes_deposed()

@@ -1,0 +1,175 @@
+"""Guards of what the controller decides, each taken out and missed: by a node that decides while
+nobody hears it. Numbers are those of the list of 47 (`docs/guards.md`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from broker.controller.active import ActiveController, Decided
+from broker.controller.outcome import AllocateProducerIds
+from broker.controller.producer_ids import PRODUCER_ID_BLOCK_SIZE
+from broker.metadata.image import MetadataImage
+from broker.shards.producer_ids import Given, ProducerIds, Refused
+from protocol.errors import ApiError
+from tests.sim.metadata_nodes import MetadataCluster, MetadataNode
+from tests.sim.test_metadata_nodes import SETTLED_MS
+
+Patch = pytest.MonkeyPatch
+
+ELECTED_MS = 8_000
+"""Within this somebody leads again."""
+
+
+class Play:
+    """Three nodes, of which the first to decide is heard by nobody from then on."""
+
+    def __init__(self) -> None:
+        self.cluster = MetadataCluster("nobody hears")
+        self.cluster.network.mix.late = 0.0
+        self.alone = self.cluster.run_until_active(ELECTED_MS)
+        self.others = [node for node in self.cluster.nodes if node is not self.alone]
+        for other in self.others:
+            self.cluster.network.cut(self.alone.host, other.host)
+            self.cluster.network.cut(other.host, self.alone.host)
+
+    def another(self) -> MetadataNode:
+        """Whoever decides in its stead."""
+        for _ in range(ELECTED_MS // 10):
+            self.cluster.network.timeline.run_for(10)
+            for node in self.others:
+                if node.metadata is not None and node.metadata.controller.is_active:
+                    return node
+        raise AssertionError("nobody else leads")
+
+    def settle(self) -> None:
+        """Everybody knows all, and nothing that was given is missing."""
+        self.cluster.mend()
+        self.cluster.run_until_active(ELECTED_MS)
+        self.cluster.run_for(500)
+        self.cluster.network.timeline.run_for(SETTLED_MS)
+        self.cluster.judge()
+
+
+def an_order_is_decided_and_never_committed() -> None:
+    """Another controller decides the same for somebody else."""
+    play = Play()
+    play.cluster.order(play.alone)
+    play.cluster.order(play.another())
+    play.settle()
+
+
+def who_has_decided_for_nothing_decides_again() -> None:
+    """What it had decided was cut off, and others have decided since: it builds on theirs."""
+    play = Play()
+    play.cluster.order(play.alone)
+    another = play.another()
+    for _ in range(3):
+        play.cluster.order(another)
+    play.cluster.network.timeline.run_for(SETTLED_MS)
+    play.cluster.network.heal()
+    play.cluster.network.timeline.run_for(SETTLED_MS)
+    while (active := play.cluster.run_until_active(ELECTED_MS)) is not play.alone:
+        active.kill()
+        play.cluster.run_until_active(ELECTED_MS)
+        active.start()
+    play.cluster.order(play.alone)
+    play.settle()
+
+
+def producer_ids_are_asked_of_a_node_that_nobody_hears() -> None:
+    """The block that it would take them from is given to another node."""
+    play = Play()
+    taken: list[int] = []
+
+    def take(node: MetadataNode) -> None:
+        assert node.metadata is not None
+        ids = ProducerIds(node.metadata, node.node_id, 0)
+        ids.take(taken.append, lambda error: None)
+
+    take(play.alone)
+    take(play.another())
+    play.cluster.network.timeline.run_for(SETTLED_MS)
+    assert taken
+    assert len(set(taken)) == len(taken), f"a producer id was given out twice: {taken}"
+
+
+def _replies_after_commit(patch: Patch) -> None:
+    stand = ActiveController._stand
+
+    def answered_at_once(self: ActiveController, one: Decided) -> None:
+        stand(self, one)
+        waiter, one.waiter = one.waiter, None
+        if waiter is not None:
+            waiter.reply(one.reply)
+
+    patch.setattr(ActiveController, "_stand", answered_at_once)
+
+
+def _speculation_dropped(patch: Patch) -> None:
+    """A node that decides again goes on with what it had decided when it lost the epoch before."""
+    begin, lose = ActiveController.__init__, ActiveController.lose
+    kept: dict[Any, MetadataImage] = {}
+
+    def begin_with_it(
+        self: ActiveController, controller: Any, limits: Any, image: MetadataImage
+    ) -> None:
+        speculated = kept.pop(controller, image)
+        begin(self, controller, limits, replace(speculated, end_offset=image.end_offset))
+
+    def keep(self: ActiveController) -> None:
+        kept[self._controller] = self._newest
+        lose(self)
+
+    patch.setattr(ActiveController, "__init__", begin_with_it)
+    patch.setattr(ActiveController, "lose", keep)
+
+
+def _block_committed_before_use(patch: Patch) -> None:
+    """A block is used from the moment that it is asked for."""
+
+    def take(self: ProducerIds, given: Given, refused: Refused) -> None:
+        first = self._metadata.image.next_producer_id
+        self._left = iter(range(first, first + PRODUCER_ID_BLOCK_SIZE))
+        given(next(self._left))
+        order = AllocateProducerIds(self._node_id, self._broker_epoch)
+        self._metadata.submit(order, _nothing, _nothing)
+
+    patch.setattr(ProducerIds, "take", take)
+
+
+def _nothing(reply: range | ApiError) -> None:
+    """Nobody waits for it."""
+
+
+Missed = tuple[Callable[[Patch], None], Callable[[], None], str]
+
+GUARDS: dict[str, Missed] = {
+    "27 replies after commit": (
+        _replies_after_commit,
+        an_order_is_decided_and_never_committed,
+        "was given twice",
+    ),
+    "28 speculation dropped": (
+        _speculation_dropped,
+        who_has_decided_for_nothing_decides_again,
+        "was given twice",
+    ),
+    "29 producer-id block committed before use": (
+        _block_committed_before_use,
+        producer_ids_are_asked_of_a_node_that_nobody_hears,
+        "given out twice",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GUARDS)
+def test_a_guard_that_is_taken_out_is_missed(name: str, monkeypatch: Patch) -> None:
+    take_out, course, complaint = GUARDS[name]
+    course()
+    take_out(monkeypatch)
+    with pytest.raises(AssertionError, match=complaint):
+        course()
