@@ -10,6 +10,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from copy import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,7 +23,7 @@ from broker.controller.leadership import Election, Wanted, elect_by_order
 from broker.controller.registration import Standing, fence, register, stop, unfence
 from broker.metadata.image import MetadataImage, PartitionImage
 from broker.metadata.records import TOPIC_RESOURCE, ConfigRecord, MetadataRecord
-from protocol.errors import ApiError, ErrorCode
+from protocol.errors import ApiError
 from protocol.messages.membership import (
     AlterPartitionRequest,
     AlterPartitionRequestPartition,
@@ -48,6 +50,7 @@ from tests.unit.broker.controller.kit import (
 
 SEEDS = range(40)
 STEPS = 80
+CHECK, IS_ELIGIBLE = altering._check, altering._is_eligible
 ANYTHING = Standing(CLUSTER, is_live=False, voter_directory=None)
 
 
@@ -266,8 +269,12 @@ def any_member_in_service(member: BrokerState, one: PartitionImage, broker: Any)
     return broker is not None and bool(broker.is_active)
 
 
-def any_life(member: BrokerState, one: PartitionImage, broker: Any) -> bool:
-    return broker is not None and bool(broker.broker_epoch == member.broker_epoch)
+def the_fenced_too(member: BrokerState, one: PartitionImage, broker: Any) -> bool:
+    return broker is not None and IS_ELIGIBLE(member, one, replace(broker, is_fenced=False))
+
+
+def the_stopping_too(member: BrokerState, one: PartitionImage, broker: Any) -> bool:
+    return broker is not None and IS_ELIGIBLE(member, one, replace(broker, is_stopping=False))
 
 
 def a_restart_changes_nothing(*_: Any) -> Wanted:
@@ -287,17 +294,24 @@ def anybody(one: PartitionImage, node_id: int, brokers: Any) -> bool:
     return node_id in brokers
 
 
-def no_epochs(asked: AlterPartitionRequestPartition, sender: int, one: PartitionImage) -> None:
-    asked.partition_epoch, asked.leader_epoch = one.partition_epoch, one.leader_epoch
-    if sender != one.leader:
-        raise ApiError(ErrorCode.INVALID_REQUEST)
+def unchecked(*epochs: str) -> Callable[..., None]:
+    """The check of proposals without these of its epochs."""
+
+    def check(asked: AlterPartitionRequestPartition, sender: int, one: PartitionImage) -> None:
+        believed = copy(asked)
+        for epoch in epochs:
+            setattr(believed, epoch, getattr(one, epoch))
+        CHECK(believed, sender, one)
+
+    return check
 
 
 @pytest.mark.parametrize(
     ("place", "name", "instead"),
     [
-        pytest.param(altering, "_check", no_epochs, id="11, 12 partition and leader epoch"),
-        pytest.param(altering, "_is_eligible", any_life, id="14 fenced not into the ISR"),
+        pytest.param(altering, "_check", unchecked("partition_epoch"), id="11 partition epoch"),
+        pytest.param(altering, "_is_eligible", the_fenced_too, id="14 fenced not into the ISR"),
+        pytest.param(altering, "_is_eligible", the_stopping_too, id="14 nor stopping"),
         pytest.param(registration, "_after_restart", a_restart_changes_nothing, id="16 new life"),
         pytest.param(registration, "_after_restart", every_disk_is_trusted, id="19 disk"),
         pytest.param(
@@ -340,3 +354,36 @@ def test_a_former_life_does_not_join(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(altering, "_is_eligible", any_member_in_service)
     with pytest.raises(AssertionError, match="3 lacks"):
         former_life_is_proposed()
+
+
+def a_proposal_of_a_former_epoch_comes_when_its_sender_leads_again() -> None:
+    """Broker 3 had all there was when it was proposed, and not what another leader has added."""
+    model = Model(random.Random(0), is_flushed=True, min_isr=1)
+    model.deliver(model.proposal([ONE, TWO]))
+    late = model.proposal([ONE, TWO, THREE])
+    model.replay(fence(ONE, model.image, CONFIG))
+    model.replay(unfence(ONE, model.image, CONFIG))
+    model.write()
+    model.deliver(model.proposal([ONE, TWO]))
+    topic = model.image.topics["logs"]
+    model.replay([elect_by_order(topic, 0, model.image, Election.PREFERRED, 1, NO_NODE)])
+    assert (model.partition.leader, model.partition.in_sync_replicas) == (ONE, (ONE, TWO))
+    model.deliver(late)
+    assert (model.committed, model.held[THREE]) == (1, 0)
+
+
+@pytest.mark.parametrize("epoch", ["partition_epoch", "leader_epoch"])
+def test_leader_epoch_and_partition_epoch_hide_each_other(
+    epoch: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guard 12: whoever leads anew does so under a new partition epoch as well."""
+    monkeypatch.setattr(altering, "_check", unchecked(epoch))
+    a_proposal_of_a_former_epoch_comes_when_its_sender_leads_again()
+
+
+def test_a_proposal_of_a_former_epoch_counts_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards 11 and 12 together."""
+    a_proposal_of_a_former_epoch_comes_when_its_sender_leads_again()
+    monkeypatch.setattr(altering, "_check", unchecked("partition_epoch", "leader_epoch"))
+    with pytest.raises(AssertionError, match="3 lacks"):
+        a_proposal_of_a_former_epoch_comes_when_its_sender_leads_again()
