@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 
 import pytest
 
+from broker.metadata.image import MetadataImage, TopicImage
+from broker.replicas.folders import Folders, Made
 from protocol.messages.topics import DeleteTopicsRequest
+from protocol.types import TopicPartition
 from protocol.wire.records import read_header
-from tests.unit.broker.rig import Rig
+from tests.harness.wire import batch_of, produce_request
+from tests.unit.broker.cluster import create_request
+from tests.unit.broker.rig import HeldWorker, Rig
 from tests.unit.storage.kit import FOLDER, MANY, NOW, batch
 
 
@@ -58,3 +64,41 @@ def test_a_log_out_of_service_is_flushed_no_more(rig: Rig) -> None:
     rig.send(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1_000), 4)
     rig.flusher.sync()
     assert partition.log.flush_target() is None
+
+
+def a_topic_is_made_anew_before_its_folder_is_gone() -> None:
+    """The process dies when both are committed and neither has come to the folders."""
+    worker = HeldWorker()
+    rig = Rig(worker=worker)
+    rig.send(create_request("t"), 7)
+    rig.flusher.sync()
+    worker.work()
+    batch = batch_of([b"of the deleted"], producer_id=7, producer_epoch=0, base_sequence=0)
+    rig.send(produce_request("t", batch), 9)
+    rig.flusher.sync()
+    rig.send(DeleteTopicsRequest(topic_names=["t"]), 5)
+    rig.send(create_request("t"), 7)
+    rig.flusher.sync()
+    assert worker.held
+    worker.held.clear()
+    rig.power_cut(random.Random(0))
+    worker.work()
+    (log,) = (one.log for one in rig.broker.parts.replicas if one.topic == "t")
+    assert log.log_end_offset == 0, "records of a deleted topic are in its namesake"
+
+
+def test_guard_38_a_folder_is_known_by_its_topics_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    a_topic_is_made_anew_before_its_folder_is_gone()
+    make = Folders.make
+
+    def by_name(self: Folders, topic: TopicImage, image: MetadataImage) -> Made:
+        for index in self.own_indexes(topic):
+            log = self._logs.get(TopicPartition(topic.name, index))
+            if log is not None:
+                log.topic_id = topic.topic_id
+        return make(self, topic, image)
+
+    monkeypatch.setattr(Folders, "finish_removals", lambda self, image, removed_ids: [])
+    monkeypatch.setattr(Folders, "make", by_name)
+    with pytest.raises(AssertionError, match="in its namesake"):
+        a_topic_is_made_anew_before_its_folder_is_gone()
