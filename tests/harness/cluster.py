@@ -34,6 +34,35 @@ class ClusterProcesses:
         """All of them, for `bootstrap.servers`."""
         return ",".join(one.bootstrap for one in self.brokers.values())
 
+    def pids(self) -> list[int]:
+        """Of the brokers that run."""
+        return [one.pid for one in self.running]
+
+    def spawn(self) -> None:
+        """Start every broker that is not running; wait for nothing."""
+        for one in self.brokers.values():
+            if one.process is None:
+                one.spawn()
+
+    def start(self) -> ClusterProcesses:
+        """Start every broker that is not running, and wait until all are in service."""
+        self.spawn()
+        self.wait_until_ready()
+        return self
+
+    def stop(self, node_id: int | None = None) -> None:
+        """SIGTERM to one broker, or to all one after the other; wait for each."""
+        for one in self._chosen(node_id):
+            one.stop()
+
+    def kill9(self, node_id: int | None = None) -> None:
+        """SIGKILL to one broker, or to all."""
+        for one in self._chosen(node_id):
+            one.kill9()
+
+    def _chosen(self, node_id: int | None) -> list[BrokerProcess]:
+        return list(self.brokers.values()) if node_id is None else [self.brokers[node_id]]
+
     def wait_until_ready(self) -> None:
         """Wait until all that run are in service."""
         for one in self.running:
@@ -56,10 +85,12 @@ class ClusterProcesses:
         return self.brokers[controller_id]
 
     def __enter__(self) -> ClusterProcesses:
-        for one in self.brokers.values():
-            one.spawn()
-        self.wait_until_ready()
-        return self
+        try:
+            return self.start()
+        except BaseException:
+            # Whoever is interrupted before the body begins gets no exit to clean up in.
+            self.kill9()
+            raise
 
     def __exit__(
         self,
@@ -67,5 +98,4 @@ class ClusterProcesses:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for one in self.brokers.values():
-            one.kill9()
+        self.kill9()
