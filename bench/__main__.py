@@ -24,14 +24,16 @@ def parse_arguments(arguments: list[str]) -> tuple[list[str], Options]:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description=(__doc__ or "").splitlines()[0],
-        epilog=f"parts (all of them by default, but growth):\n{told}",
+        epilog=f"parts (all of them by default, but those to be named):\n{told}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("parts", nargs="*", metavar="PART", help="what to measure")
     parser.add_argument("--quick", action="store_true", help="small runs, about two minutes in all")
-    parser.add_argument("--runs", type=int, help="runs of each case (3; 1 with --quick)")
+    parser.add_argument(
+        "--runs", "--rounds", type=int, help="runs of each case, in turn (3; 1 with --quick)"
+    )
     parser.add_argument("--size", help="of the dropped old file (1GB; 50MB with --quick)")
-    parser.add_argument("--kafka", action="store_true", help="the broker beside Apache Kafka")
+    parser.add_argument("--kafka", action="store_true", help="brokers beside Apache Kafka")
     parser.add_argument("--folder", type=Path, default=Options().folder, help="for temporary files")
     parser.add_argument("--seed", type=int, default=1, help="of the made-up lines")
     found = parser.parse_args(arguments)

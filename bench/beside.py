@@ -28,6 +28,9 @@ class Row:
     is_flushed: bool = True
     """Whether it is measured with both kinds of flushing."""
 
+    is_peer_synced: bool = False
+    """Whether `flush=ack` stands beside a peer that also syncs each append."""
+
     def case(self, flush: str) -> str:
         """The case's name in the lines of JSON."""
         return f"{self.work}, flush={flush}" if self.is_flushed else self.work
@@ -37,14 +40,17 @@ class Row:
         return self.ack_goals if flush == "ack" else self.goals
 
 
-def markdown(rows: Sequence[Row], found: Sequence[Measurement]) -> list[str]:
-    """The table's lines; empty when nothing was measured beside a peer."""
+def markdown(rows: Sequence[Row], found: Sequence[Measurement], where: str) -> list[str]:
+    """The table's lines; empty when nothing was measured beside a peer.
+
+    `where`: on how many nodes, for the head.
+    """
     by_case = {one.case: one for one in found}
     peer = next((one.peer.name for one in found if one.peer is not None), None)
     if peer is None:
         return []
     lines = [
-        f"| work, one node | {peer} | ours, `flush=interval` | ours, `flush=ack` | goal |",
+        f"| work, {where} | {peer} | ours, `flush=interval` | ours, `flush=ack` | goal |",
         "|---|---|---|---|---|",
     ]
     for row in rows:
@@ -54,7 +60,7 @@ def markdown(rows: Sequence[Row], found: Sequence[Measurement]) -> list[str]:
             continue
         cells = [
             f"{row.work}: {', '.join(row.shown.values())}",
-            _peers(row, interval),
+            _peers(row, interval, ack),
             _ours(row, interval),
             _ours(row, ack) if ack is not None else "",
             _goals(row, interval, ack),
@@ -70,8 +76,14 @@ def ratio_text(ratio: Spread) -> str:
     return text if low == high else f"{text}, {low}–{high}"
 
 
-def _peers(row: Row, measurement: Measurement) -> str:
-    figures = measurement.peer_figures
+def _peers(row: Row, interval: Measurement, ack: Measurement | None) -> str:
+    text = _medians(row, interval.peer_figures)
+    if row.is_peer_synced and ack is not None:
+        text += f"; with fsync {_medians(row, ack.peer_figures)}"
+    return text
+
+
+def _medians(row: Row, figures: Mapping[str, Spread]) -> str:
     return "; ".join(text_of(figures[name].median) for name in row.shown if name in figures)
 
 

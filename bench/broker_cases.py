@@ -1,7 +1,8 @@
-"""What is done to one broker, ours or the peer, and what it cost it: one function a row.
+"""What is done to a server, ours or the peer, and what it cost it: one function a row.
 
-Every case makes its topic anew, looks at the broker's CPU seconds before and after, checks that
-nothing was lost, and removes the topic. What earlier cases have left to be written back is written
+A server is one broker, or three that replicate; then producers wait for all replicas. Every case
+makes its topic anew, looks at the brokers' CPU seconds before and after, checks that nothing was
+lost, and removes the topic. What earlier cases have left to be written back is written
 before the clock starts, and pages are warmed.
 """
 
@@ -13,10 +14,9 @@ from contextlib import contextmanager
 
 from bench import librdkafka, raw, wakeful
 from bench.figures import percentile
-from bench.machine import cpu_s
 from bench.measurement import Figures
 from bench.requests import check_produced, fetch_frame, fetch_request, produce_frame
-from bench.servers import Server
+from bench.servers import Server, leader_addresses
 from bench.session import Bench
 from bench.warm import warm_pages
 from protocol.messages.list_offsets import (
@@ -36,21 +36,21 @@ LED_S_MAX = 30.0
 POLL_S = 0.02
 
 Case = Callable[[Server, Mapping[str, str]], Figures]
-"""Takes the broker and the topic's settings."""
+"""Takes the server and the topic's settings."""
 
 
 class _Spent:
-    """CPU seconds of a broker since it was made."""
+    """CPU seconds of a server since this was made."""
 
     def __init__(self, server: Server) -> None:
         os.sync()
         warm_pages(WARM_BYTES)
-        self._pid = server.pid
-        self._before_s = cpu_s(server.pid)
+        self._server = server
+        self._before_s = server.cpu_s
 
     @property
     def seconds(self) -> float:
-        return cpu_s(self._pid) - self._before_s
+        return self._server.cpu_s - self._before_s
 
 
 @contextmanager
@@ -60,26 +60,40 @@ def new_topic(server: Server, settings: Mapping[str, str], partitions: int) -> I
     name = f"bench-{server.topic_count}"
     server.topics.create(name, partitions, settings)
     try:
-        until_led(server, name, partitions)
+        leaders(server, name, partitions)
         yield name
     finally:
         server.topics.delete(name)
 
 
-def until_led(server: Server, topic: str, partitions: int) -> None:
-    """Wait until every partition is served: Kafka answers a creation before that."""
+def leaders(server: Server, topic: str, partitions: int) -> list[str]:
+    """The address of each partition's leader, once it serves: Kafka answers a creation before."""
     end_s = time.monotonic() + LED_S_MAX
-    asked = [
-        ListOffsetsPartition(partition_index=index, timestamp=-1) for index in range(partitions)
-    ]
-    request = ListOffsetsRequest(
-        replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=asked)]
-    )
-    with WireClient(server.bootstrap, "bench") as client:
-        while any(one.error_code for one in client.ask(request, 2).topics[0].partitions):
+    with WireClient(server.address, "bench") as client:
+        while True:
+            found = leader_addresses(client, topic)
+            if len(found) == partitions and _are_led(topic, found):
+                return [found[index] for index in range(partitions)]
             if time.monotonic() > end_s:
                 raise TimeoutError(f"{topic} is not served {LED_S_MAX} s after its creation")
             time.sleep(POLL_S)
+
+
+def _are_led(topic: str, by_partition: Mapping[int, str]) -> bool:
+    """Whether each broker answers for the partitions that it is said to lead."""
+    for address in set(by_partition.values()):
+        asked = [
+            ListOffsetsPartition(partition_index=index, timestamp=-1)
+            for index, leader in by_partition.items()
+            if leader == address
+        ]
+        request = ListOffsetsRequest(
+            replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=asked)]
+        )
+        with WireClient(address, "bench") as client:
+            if any(one.error_code for one in client.ask(request, 2).topics[0].partitions):
+                return False
+    return True
 
 
 def _all_there(server: Server, topic: str, partitions: int, count: int) -> None:
@@ -90,14 +104,15 @@ def _all_there(server: Server, topic: str, partitions: int, count: int) -> None:
 
 
 def produce(bench: Bench, size_bytes: int, count: int) -> Case:
-    """librdkafka, linger 5 ms, acks=1, six partitions."""
+    """librdkafka, linger 5 ms, six partitions."""
     chance = random.Random(bench.options.seed)
     values = [chance.randbytes(size_bytes) for _ in range(DIFFERENT_VALUES)]
 
     def measure(server: Server, settings: Mapping[str, str]) -> Figures:
         with new_topic(server, settings, PARTITIONS) as topic:
             spent = _Spent(server)
-            seconds = librdkafka.produce(server.bootstrap, topic, values, count, "1")
+            acks = server.replication.acks
+            seconds = librdkafka.produce(server.bootstrap, topic, values, count, acks)
             spent_s = spent.seconds
             _all_there(server, topic, PARTITIONS, count)
         volume = count * size_bytes
@@ -112,17 +127,20 @@ def produce(bench: Bench, size_bytes: int, count: int) -> Case:
 
 
 def requests(bench: Bench, connections: int, in_flight: int) -> Case:
-    """One record of 100 bytes a request, acks=1, replayed on bare connections."""
+    """One record of 100 bytes a request, replayed on bare connections to the leaders."""
     seconds = bench.options.sized(4, 1)
     partitions = min(PARTITIONS, connections)
 
     def measure(server: Server, settings: Mapping[str, str]) -> Figures:
         with new_topic(server, settings, partitions) as topic:
-            frames = [
-                produce_frame(topic, number % partitions, "1") for number in range(connections)
+            acks = server.replication.acks
+            sent = [
+                (address, produce_frame(topic, index, acks))
+                for index, address in enumerate(leaders(server, topic, partitions))
             ]
+            wanted = [sent[number % partitions] for number in range(connections)]
             spent = _Spent(server)
-            found = raw.replay(server.bootstrap, frames, in_flight=in_flight, seconds=seconds)
+            found = raw.replay(wanted, in_flight=in_flight, seconds=seconds)
             spent_s = spent.seconds
             check_produced(found.last_answer)
             _all_there(server, topic, partitions, found.requests)
@@ -143,8 +161,9 @@ def on_the_way(bench: Bench, rate: int) -> Case:
     def measure(server: Server, settings: Mapping[str, str]) -> Figures:
         with new_topic(server, settings, 1) as topic:
             spent = _Spent(server)
-            frame = produce_frame(topic, 0, "1")
-            found = wakeful.latencies(server.bootstrap, topic, frame, rate, seconds)
+            (leader,) = leaders(server, topic, 1)
+            frame = produce_frame(topic, 0, server.replication.acks)
+            found = wakeful.latencies(leader, topic, frame, rate, seconds)
             spent_s = spent.seconds
             server.record_count += len(found)
         return {
@@ -172,9 +191,11 @@ def replayed_fetches(bench: Bench, topic: str) -> Case:
     seconds = bench.options.sized(3, 1)
 
     def measure(server: Server, _: Mapping[str, str]) -> Figures:
-        frames = [fetch_frame(fetch_request(topic, {number: 0})) for number in range(2)]
+        wanted = [
+            (server.address, fetch_frame(fetch_request(topic, {number: 0}))) for number in range(2)
+        ]
         spent = _Spent(server)
-        found = raw.replay(server.bootstrap, frames, in_flight=2, seconds=seconds)
+        found = raw.replay(wanted, in_flight=2, seconds=seconds)
         return _volume(found.answer_bytes, found.seconds, spent.seconds)
 
     return measure

@@ -11,7 +11,6 @@ from contextlib import ExitStack, contextmanager
 
 from bench.broker_cases import Case, new_topic
 from bench.librdkafka import Lost
-from bench.machine import cpu_s, pss_mib
 from bench.measurement import Figures
 from bench.requests import FETCH_VERSION, NEW_SESSION, NO_SESSION, fetch_request
 from bench.servers import Server
@@ -33,7 +32,7 @@ def idle(bench: Bench) -> Case:
         with new_topic(server, settings, PARTITIONS) as topic, _connections(server):
             time.sleep(QUIET_S)
             figures = {"idle_cpu_percent": _waited(server, seconds)}
-            figures["pss_mib"] = pss_mib([server.pid])
+            figures["pss_mib"] = server.pss_mib
             with WireClient(server.bootstrap, "bench") as consumer:
                 figures["session_cpu_percent"] = _session(server, topic, consumer, seconds)
             with WireClient(server.bootstrap, "bench") as consumer:
@@ -58,13 +57,13 @@ def _connections(server: Server) -> Iterator[None]:
 
 
 def _waited(server: Server, seconds: float) -> float:
-    before_s, began_s = cpu_s(server.pid), time.perf_counter()
+    before_s, began_s = server.cpu_s, time.perf_counter()
     time.sleep(seconds)
     return _percent(server, before_s, began_s)
 
 
 def _percent(server: Server, before_s: float, began_s: float) -> float:
-    return (cpu_s(server.pid) - before_s) / (time.perf_counter() - began_s) * 100
+    return (server.cpu_s - before_s) / (time.perf_counter() - began_s) * 100
 
 
 def _session(server: Server, topic: str, consumer: WireClient, seconds: float) -> float:
@@ -75,7 +74,7 @@ def _session(server: Server, topic: str, consumer: WireClient, seconds: float) -
     )
     if answer.error_code or not answer.session_id:
         raise Lost(f"no fetch session: error {answer.error_code}")
-    before_s, began_s, session_epoch = cpu_s(server.pid), time.perf_counter(), 0
+    before_s, began_s, session_epoch = server.cpu_s, time.perf_counter(), 0
     while time.perf_counter() - began_s < seconds:
         session_epoch += 1
         request = fetch_request(
@@ -89,7 +88,7 @@ def _session(server: Server, topic: str, consumer: WireClient, seconds: float) -
 
 def _full_fetches(server: Server, topic: str, consumer: WireClient, seconds: float) -> float:
     everything = fetch_request(topic, dict.fromkeys(range(PARTITIONS), 0), session_epoch=NO_SESSION)
-    before_s, began_s = cpu_s(server.pid), time.perf_counter()
+    before_s, began_s = server.cpu_s, time.perf_counter()
     while time.perf_counter() - began_s < seconds:
         consumer.ask(everything, FETCH_VERSION)
     return _percent(server, before_s, began_s)

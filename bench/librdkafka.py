@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -15,16 +16,36 @@ class Lost(Exception):
     """Records were not acknowledged, or not found again."""
 
 
+@dataclass(frozen=True, slots=True)
+class Replication:
+    """How many copies a topic has, and what producers wait for."""
+
+    replicas: int
+    acks: str
+    settings: Mapping[str, str]
+    """Of the topic."""
+
+
+ALONE = Replication(1, "1", {})
+OF_THREE = Replication(3, "all", {"min.insync.replicas": "2"})
+
+
 class Topics:
     """Makes and removes topics of one cluster."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, replication: Replication = ALONE) -> None:
         self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
         self._bootstrap = bootstrap
+        self._replication = replication
 
     def create(self, name: str, partitions: int, settings: Mapping[str, str]) -> None:
         """Make a topic and wait until it is there."""
-        new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(settings))
+        new = NewTopic(
+            name,
+            num_partitions=partitions,
+            replication_factor=self._replication.replicas,
+            config={**self._replication.settings, **settings},
+        )
         self._admin.create_topics([new])[name].result(TIMEOUT_S)
 
     def delete(self, name: str) -> None:

@@ -4,7 +4,8 @@ Pure. The line's schema is `bench/1`:
 
     {"schema": "bench/1", "part": "broker", "case": "produce 1 KiB, acks=all",
      "figures": {"records_per_s": {"min": …, "median": …, "max": …, "runs": 3}, …},
-     "peer": null or {"name": …, "figures": {…}},   # measured in turn with ours, run by run
+     "values": {"gap_s": […], …},                   # single events, where a case has few of them
+     "peer": null or {"name": …, "figures": {…}, "values": {…}},   # in turn with ours, run by run
      "ratio": {"records_per_s": {…}, …},            # ours / peer, pair by pair
      "goals": [{"figure": …, "of": "figures" or "ratio", "at_most" or "at_least": …, "met": …}],
      "machine": {"cores": 2, "python": "3.11.2", "other_load": {…}},   # other load in cores
@@ -17,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from bench.figures import Spread, spread
+from bench.figures import Spread, rounded, spread
 
 SCHEMA = "bench/1"
 NOISY_CORES = 0.3
@@ -54,12 +55,21 @@ class Goal:
         return f"≤ {self.at_most:.3g}" if self.at_most is not None else f"≥ {self.at_least:.3g}"
 
 
+def ratio(figure: str, *, at_most: float | None = None, at_least: float | None = None) -> Goal:
+    """A goal for ours over the peer's."""
+    return Goal(figure, at_most=at_most, at_least=at_least, of="ratio")
+
+
+Values = Mapping[str, Sequence[float]]
+
+
 @dataclass(frozen=True, slots=True)
 class Peer:
     """Somebody else, measured in turn with ours."""
 
     name: str
     runs: Sequence[Run]
+    values: Values = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +83,9 @@ class Measurement:
     goals: Sequence[Goal] = field(default=())
     discarded: int = 0
     """Disturbed rounds that are in none of the figures."""
+
+    values: Values = field(default_factory=dict)
+    """Single events behind the figures, where they are too few for percentiles alone."""
 
     @property
     def figures(self) -> dict[str, Spread]:
@@ -125,12 +138,17 @@ class Measurement:
         """The line."""
         peer = None
         if self.peer is not None:
-            peer = {"name": self.peer.name, "figures": _json(self.peer_figures)}
+            peer = {
+                "name": self.peer.name,
+                "figures": _json(self.peer_figures),
+                "values": _values_json(self.peer.values),
+            }
         return {
             "schema": SCHEMA,
             "part": self.part,
             "case": self.case,
             "figures": _json(self.figures),
+            "values": _values_json(self.values),
             "peer": peer,
             "ratio": _json(self.ratios) if self.peer else None,
             "goals": [_goal_json(goal, is_met) for goal, _, is_met in self.judged()],
@@ -151,6 +169,10 @@ def _spreads(runs: Sequence[Figures]) -> dict[str, Spread]:
 
 def _json(spreads: Mapping[str, Spread]) -> dict[str, dict[str, float]]:
     return {name: one.to_json() for name, one in spreads.items()}
+
+
+def _values_json(values: Values) -> dict[str, list[float]]:
+    return {name: [rounded(one) for one in found] for name, found in values.items()}
 
 
 def _goal_json(goal: Goal, is_met: bool) -> dict[str, Any]:

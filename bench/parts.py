@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from bench import (
     broker,
+    cluster,
     collector,
     collector_encode,
     footprint,
@@ -32,6 +33,7 @@ class Part:
 
 PARTS = {
     "broker": Part("librdkafka and raw clients against one broker", broker.measure),
+    "cluster": Part("three brokers, and leaders that end; if it is named", cluster.measure, True),
     "collector": Part("the collector beside a confluent-kafka loop", collector.measure),
     "startup": Part("how long a broker and the whole mill take to start", footprint.startup),
     "memory": Part("memory of every part, idle and at work", footprint.memory),

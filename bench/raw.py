@@ -44,8 +44,9 @@ class _Connection:
 
     __slots__ = ("_frame", "_head", "_left", "_sent_s", "_total", "_view", "socket")
 
-    def __init__(self, address: tuple[str, int], frame: bytes, total: Replayed) -> None:
-        self.socket = socket.create_connection(address, ANSWER_S_MAX)
+    def __init__(self, address: str, frame: bytes, total: Replayed) -> None:
+        host, port = address.rsplit(":", 1)
+        self.socket = socket.create_connection((host, int(port)), ANSWER_S_MAX)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # A limit kept by the kernel: Python's own would be one more system call for each read.
         self.socket.settimeout(None)
@@ -110,11 +111,13 @@ class _Connection:
         return answered
 
 
-def replay(address: str, frames: Sequence[bytes], *, in_flight: int, seconds: float) -> Replayed:
-    """Replay one frame per connection for some seconds, then wait for the last answers."""
-    host, port = address.rsplit(":", 1)
+def replay(requests: Sequence[tuple[str, bytes]], *, in_flight: int, seconds: float) -> Replayed:
+    """Replay one frame per connection for some seconds, then wait for the last answers.
+
+    `requests`: of each connection the broker's address and the frame.
+    """
     total = Replayed()
-    connections = [_Connection((host, int(port)), frame, total) for frame in frames]
+    connections = [_Connection(address, frame, total) for address, frame in requests]
     try:
         began_s = time.perf_counter()
         for one in connections:

@@ -2,19 +2,21 @@
 
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 
 import pytest
 
-from bench.librdkafka import Topics
+from bench.librdkafka import ALONE, Replication, Topics
+from bench.machine import cpu_s, pss_mib
 from bench.measurement import Figures
 from bench.report import note
 from bench.session import Bench
 from protocol.errors import ErrorCode
 from protocol.messages.cluster import ApiVersionsRequest
-from protocol.messages.topics import CreatableTopic, CreateTopicsRequest
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from tests.harness.kafka import VERSION, KafkaProcess
 from tests.harness.wire import Hung, WireClient, batch_of, produce_request
 
@@ -26,46 +28,77 @@ FLUSH: Mapping[str, Mapping[str, str]] = {
 }
 """The topic settings behind the two words; the first is Kafka's own bargain, and its default."""
 
+PEER = f"kafka {VERSION}"
 KAFKA_HEAP = "1G"
+FIRST_TOPIC = "first"
 POLL_S = 0.005
 ANSWER_S_MAX = 60.0
 
 
 @dataclass(slots=True)
 class Server:
-    """A running broker, ours or the peer."""
+    """A running broker, or several that are one cluster; ours or the peer."""
 
     name: str
     bootstrap: str
-    pid: int
+    pids: Callable[[], Iterable[int]]
+    """Of its brokers, for one that is started again has another."""
+
     topics: Topics
+    replication: Replication
     record_count: int = 0
     """Records it has taken so far, by whatever case."""
 
     topic_count: int = 0
     """Topics made for single runs so far."""
 
+    @property
+    def address(self) -> str:
+        """One broker's."""
+        return self.bootstrap.split(",")[0]
 
-def server(name: str, bootstrap: str, pid: int) -> Server:
-    """A handle on a broker that serves already."""
-    return Server(name, bootstrap, pid, Topics(bootstrap))
+    @property
+    def cpu_s(self) -> float:
+        """User and system seconds of all its brokers so far."""
+        return sum(cpu_s(pid) for pid in self.pids())
+
+    @property
+    def pss_mib(self) -> float:
+        """Proportional memory of all its brokers."""
+        return pss_mib(self.pids())
+
+
+def server(
+    name: str,
+    bootstrap: str,
+    pids: Callable[[], Iterable[int]],
+    replication: Replication = ALONE,
+) -> Server:
+    """A handle on brokers that serve already."""
+    return Server(name, bootstrap, pids, Topics(bootstrap, replication), replication)
 
 
 class BesideKafka:
-    """Apache Kafka for the time of a `with`; `server` is None where there is none."""
+    """Apache Kafka for the time of a `with`; `server` and `process` are None without it."""
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, bench: Bench, replication: Replication = ALONE) -> None:
         self._bench = bench
-        self._process: KafkaProcess | None = None
+        self._replication = replication
+        self.process: KafkaProcess | None = None
         self.server: Server | None = None
 
     def __enter__(self) -> "BesideKafka":
-        self._process = new_kafka(self._bench, "kafka")
-        if self._process is not None:
+        process = new_kafka(self._bench, "kafka", self._replication.replicas)
+        if process is not None:
+            self.process = process
             note(f"starting Apache Kafka {VERSION}")
-            self._process.start()
-            name = f"kafka {VERSION}"
-            self.server = server(name, self._process.bootstrap, self._process.pid())
+            try:
+                process.start()
+            except BaseException:
+                # Whoever is interrupted before the body begins gets no exit to clean up in.
+                process.kill9()
+                raise
+            self.server = server(PEER, process.bootstrap, process.pids, self._replication)
         return self
 
     def __exit__(
@@ -74,58 +107,86 @@ class BesideKafka:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._process is not None:
-            self._process.stop()
-            shutil.rmtree(self._process.folder, ignore_errors=True)
+        if self.process is not None:
+            self.process.stop()
+            shutil.rmtree(self.process.folder, ignore_errors=True)
 
 
-def new_kafka(bench: Bench, name: str) -> KafkaProcess | None:
+def new_kafka(bench: Bench, name: str, nodes: int = 1) -> KafkaProcess | None:
     """A Kafka that was not started yet; None when it was not asked for or cannot be had."""
     if not bench.options.beside_kafka:
         return None
     try:
-        return KafkaProcess(bench.new_folder(name), heap=KAFKA_HEAP)
+        return KafkaProcess(bench.new_folder(name), nodes=nodes, heap=KAFKA_HEAP)
     except Skipped as reason:
         note(f"without Apache Kafka: {reason}")
         return None
 
 
-def until_first_record(bootstrap: str, spawn: Callable[[], object]) -> Figures:
-    """Seconds from the start of a process to its first answer, and to its first durable record."""
+def until_first_record(
+    bootstrap: str, spawn: Callable[[], object], replication: Replication = ALONE
+) -> Figures:
+    """Seconds from the start of processes to the first answer, and to the first durable record."""
     began_s = time.perf_counter()
+    end_s = began_s + ANSWER_S_MAX
     spawn()
-    client = _first_connection(bootstrap, began_s + ANSWER_S_MAX)
-    with client:
+    with _first_connection(bootstrap.split(",")[0], end_s) as client:
         client.ask(ApiVersionsRequest(), 0)
         answer_s = time.perf_counter() - began_s
-        _until_created(client, began_s + ANSWER_S_MAX)
-        _until_produced(client, began_s + ANSWER_S_MAX)
+        _until_created(client, replication, end_s)
+        _until_produced(client, end_s)
         return {"answer_s": answer_s, "record_s": time.perf_counter() - began_s}
 
 
-def _first_connection(bootstrap: str, end_s: float) -> WireClient:
+def leader_addresses(client: WireClient, topic: str) -> dict[int, str]:
+    """By partition, where its leader is; those that have none are left out."""
+    wanted = [MetadataRequestTopic(name=topic)]
+    answer = client.ask(MetadataRequest(topics=wanted, allow_auto_topic_creation=False), 4)
+    by_id = {one.node_id: f"{one.host}:{one.port}" for one in answer.brokers}
+    return {
+        one.partition_index: by_id[one.leader_id]
+        for one in answer.topics[0].partitions
+        if one.leader_id in by_id
+    }
+
+
+def _first_connection(address: str, end_s: float) -> WireClient:
     while True:
         try:
-            return WireClient(bootstrap, "bench")
+            return WireClient(address, "bench")
         except OSError:
             if time.perf_counter() > end_s:
                 raise
             time.sleep(POLL_S)
 
 
-def _until_created(client: WireClient, end_s: float) -> None:
-    topic = CreatableTopic(name="first", num_partitions=1, replication_factor=1)
+def _until_created(client: WireClient, replication: Replication, end_s: float) -> None:
+    topic = CreatableTopic(
+        name=FIRST_TOPIC,
+        num_partitions=1,
+        replication_factor=replication.replicas,
+        configs=[
+            CreatableTopicConfig(name=key, value=value)
+            for key, value in replication.settings.items()
+        ],
+    )
     while True:
-        code = client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=5_000), 7)
-        if code.topics[0].error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+        answer = client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=5_000), 7)
+        code = answer.topics[0].error_code
+        if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             return
-        _still_starting(code.topics[0].error_code, end_s)
+        _still_starting(code, end_s)
 
 
 def _until_produced(client: WireClient, end_s: float) -> None:
+    """All replicas that are in sync have it."""
+    request = produce_request(FIRST_TOPIC, batch_of([b"first"]))
     while True:
-        answer = client.ask(produce_request("first", batch_of([b"first"])), 9)
-        code = answer.responses[0].partition_responses[0].error_code
+        code = int(ErrorCode.LEADER_NOT_AVAILABLE)
+        if (leader := leader_addresses(client, FIRST_TOPIC).get(0)) is not None:
+            with WireClient(leader, "bench") as to_leader:
+                answer = to_leader.ask(request, 9)
+            code = answer.responses[0].partition_responses[0].error_code
         if code == ErrorCode.NONE:
             return
         _still_starting(code, end_s)

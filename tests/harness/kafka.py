@@ -16,9 +16,15 @@ from pathlib import Path
 from types import TracebackType
 
 from protocol.client.cluster import Cluster
+from protocol.messages.voters import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartition,
+    DescribeQuorumRequestTopic,
+)
 from tests.harness.maven import LOG4J_VERSION, maven_jars
 from tests.harness.ports import free_port
 from tests.harness.wait import wait_until
+from tests.harness.wire import WireClient
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -85,8 +91,9 @@ class KafkaProcess:
         """All nodes, for `bootstrap.servers`."""
         return ",".join(f"127.0.0.1:{port}" for port in self._ports.values())
 
-    def pid(self, node_id: int = 1) -> int:
-        return self.processes[node_id].pid
+    def pids(self) -> list[int]:
+        """Of the nodes that run."""
+        return [process.pid for process in self.processes.values()]
 
     def start(self) -> "KafkaProcess":
         """Format what is new, start every node that is not running, wait until all serve."""
@@ -112,13 +119,21 @@ class KafkaProcess:
             if node_id not in self.processes:
                 self._start_node(node_id)
 
-    def stop(self) -> None:
-        """SIGTERM to every node, and wait."""
-        self._end(signal.SIGTERM, self.node_ids)
+    def stop(self, node_id: int | None = None) -> None:
+        """SIGTERM to one node, or to all, and wait."""
+        self._end(signal.SIGTERM, self.node_ids if node_id is None else (node_id,))
 
     def kill9(self, node_id: int | None = None) -> None:
         """SIGKILL to one node, or to all."""
         self._end(signal.SIGKILL, self.node_ids if node_id is None else (node_id,))
+
+    def controller_id(self) -> int:
+        """Who leads the metadata's quorum; in Metadata Kafka names any broker."""
+        partition = DescribeQuorumRequestPartition(partition_index=0)
+        topic = DescribeQuorumRequestTopic(topic_name="__cluster_metadata", partitions=[partition])
+        with WireClient(self.bootstrap.split(",")[0], "harness") as client:
+            answer = client.ask(DescribeQuorumRequest(topics=[topic]), 0)
+        return int(answer.topics[0].partitions[0].leader_id)
 
     def log_text(self) -> str:
         """The end of what the processes have logged."""

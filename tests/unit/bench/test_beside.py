@@ -32,7 +32,7 @@ def test_a_row_shows_both_kinds_of_flushing_and_the_missed_goals() -> None:
         measurement(WORK, "ack", {"cpu_s_per_gb": 1.0, "mb_per_s": 150.0}, peer),
         measurement(ONCE, "interval", {"pss_mib": 20.0}, {"pss_mib": 400.0}),
     ]
-    lines = markdown([WORK, ONCE], found)
+    lines = markdown([WORK, ONCE], found, "one node")
     assert lines[2:] == [
         "| work: CPU-s per GB, MB/s | 2.0; 300.0 | 0.5 (0.25×); 330.0 (1.10×) "
         "| 1.0 (0.50×); 150.0 (0.50×) | CPU-s per GB ≤ 0.333×; **missed:** MB/s ≥ 1.2× |",
@@ -50,12 +50,27 @@ def test_a_ratio_is_that_of_the_rounds_with_its_range() -> None:
         Peer("kafka", [Run(one, 0.0) for one in theirs]),
         WORK.goals_for("interval"),
     )
-    assert "70.0 (1.25×, 0.50–2.00)" in markdown([WORK], [found])[2]
+    assert "70.0 (1.25×, 0.50–2.00)" in markdown([WORK], [found], "one node")[2]
+
+
+def test_a_peer_that_syncs_stands_beside_our_own_syncing() -> None:
+    row = Row("work", {"p50_ms": "p50 ms"}, is_peer_synced=True)
+    figures = {"interval": (1.0, Peer("kafka", [Run({"p50_ms": 4.0}, 0.0)]))}
+    figures["ack"] = (3.0, Peer("kafka, synced", [Run({"p50_ms": 6.0}, 0.0)]))
+    found = [
+        Measurement("cluster", row.case(flush), [Run({"p50_ms": ours}, 0.0)], peer)
+        for flush, (ours, peer) in figures.items()
+    ]
+    assert markdown([row], found, "three nodes") == [
+        "| work, three nodes | kafka | ours, `flush=interval` | ours, `flush=ack` | goal |",
+        "|---|---|---|---|---|",
+        "| work: p50 ms | 4.0; with fsync 6.0 | 1.0 (0.25×) | 3.0 (0.50×) |  |",
+    ]
 
 
 def test_without_a_peer_there_is_no_table() -> None:
     alone = Measurement("broker", "memory", [Run({"pss_mib": 20.0}, 0.0)])
-    assert markdown([ONCE], [alone]) == []
+    assert markdown([ONCE], [alone], "one node") == []
 
 
 @pytest.fixture

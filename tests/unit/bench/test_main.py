@@ -10,15 +10,18 @@ from pathlib import Path
 import pytest
 
 from bench import __main__ as command
+from bench import cluster
 from bench.parts import PARTS
+from bench.servers import FLUSH
 from bench.session import ROOT
 from tests.harness.wait import wait_until
 
 
 def test_all_parts_but_the_longest_are_the_default() -> None:
     names, options = command.parse_arguments([])
-    assert names == [name for name in PARTS if name != "growth"]
+    assert names == [name for name in PARTS if name not in ("cluster", "growth")]
     assert command.parse_arguments(["growth"])[0] == ["growth"]
+    assert command.parse_arguments(["cluster", "--rounds", "2"])[1].runs == 2
     assert (options.quick, options.runs, options.size_bytes) == (False, 3, 10**9)
 
 
@@ -59,6 +62,20 @@ def test_a_part_prints_lines_then_a_table_and_leaves_nothing(tmp_path: Path) -> 
     assert {line["part"] for line in lines} == {"encode"}
     assert all(line["ratio"]["lines_per_cpu_s"]["median"] > 0 for line in lines)
     assert "lines_per_cpu_s" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.live
+def test_three_brokers_are_measured_and_their_leaders_ended(tmp_path: Path) -> None:
+    done = run("cluster", "--quick", "--folder", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(text) for text in done.stdout.splitlines()]
+    assert {line["case"] for line in lines} == {
+        row.case(flush) for row in cluster.ROWS for flush in FLUSH
+    }
+    ends = [line for line in lines if "p99_s" in line["figures"]]
+    assert [len(line["values"]["gap_s"]) for line in ends] == [1, 1]
     assert list(tmp_path.iterdir()) == []
 
 

@@ -30,8 +30,8 @@ def written(measurement: Measurement) -> dict[str, object]:
 def test_a_line_has_the_schema() -> None:
     line = written(COMPARED)
     assert list(line) == [
-        "schema", "part", "case", "figures", "peer", "ratio", "goals", "machine", "noisy",
-        "discarded", "at"
+        "schema", "part", "case", "figures", "values", "peer", "ratio", "goals", "machine",
+        "noisy", "discarded", "at"
     ]  # fmt: skip
     assert line["schema"] == "bench/1"
     assert line["figures"] == {
@@ -41,6 +41,19 @@ def test_a_line_has_the_schema() -> None:
     machine = line["machine"]
     assert isinstance(machine, dict) and set(machine) == {"cores", "python", "other_load"}
     assert machine["other_load"] == {"min": 0.1, "median": 0.3, "max": 0.5, "runs": 4}
+
+
+def test_single_events_stand_beside_the_figures() -> None:
+    peer = Peer("kafka", runs({"p50_s": 11.0}), {"gap_s": [10.98765]})
+    found = Measurement("part", "case", runs({"p50_s": 0.2}), peer, values={"gap_s": [0.1, 0.3]})
+    line = written(found)
+    assert line["values"] == {"gap_s": [0.1, 0.3]}
+    assert line["peer"] == {
+        "name": "kafka",
+        "figures": {"p50_s": {"min": 11.0, "median": 11.0, "max": 11.0, "runs": 1}},
+        "values": {"gap_s": [10.99]},
+    }
+    assert written(COMPARED)["values"] == {}
 
 
 def test_ratios_are_taken_pair_by_pair() -> None:

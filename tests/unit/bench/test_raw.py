@@ -46,7 +46,7 @@ def test_every_answer_is_counted_however_it_is_cut(connections: int) -> None:
             one.sendall(answer[start : start + 1 + number % 13])
 
     with serving(in_pieces, connections) as address:
-        found = replay(address, [FRAME] * connections, in_flight=4, seconds=0.05)
+        found = replay([(address, FRAME)] * connections, in_flight=4, seconds=0.05)
     assert found.requests >= 4 * connections
     assert found.answer_bytes == found.requests * len(answer)
     assert len(found.latencies_s) == found.requests
@@ -54,9 +54,25 @@ def test_every_answer_is_counted_however_it_is_cut(connections: int) -> None:
     assert found.seconds >= 0.05
 
 
+def test_each_connection_has_a_broker_of_its_own() -> None:
+    asked: list[str] = []
+
+    def answers(name: str) -> Callable[[socket.socket, int], None]:
+        def answer(one: socket.socket, _: int) -> None:
+            asked.append(name)
+            one.sendall(struct.pack(">i", 1) + b"a")
+
+        return answer
+
+    with serving(answers("first"), 1) as first, serving(answers("second"), 1) as second:
+        found = replay([(first, FRAME), (second, FRAME)], in_flight=1, seconds=0.05)
+    assert set(asked) == {"first", "second"}
+    assert found.requests == len(asked)
+
+
 def test_a_closed_connection_is_an_error() -> None:
     with (
         serving(lambda one, _: one.shutdown(socket.SHUT_RDWR), 1) as address,
         pytest.raises(OSError),
     ):
-        replay(address, [FRAME], in_flight=1, seconds=5)
+        replay([(address, FRAME)], in_flight=1, seconds=5)

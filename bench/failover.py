@@ -1,0 +1,234 @@
+"""Brokers that are ended under an idempotent librdkafka producer, one after the other.
+
+The producer is never touched: what its own pauses add is part of what its users see. Records are
+written all the time, also while the ended broker comes back; in the end every record must have been
+acknowledged, and be in the topic once.
+"""
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from types import TracebackType
+from typing import Any, Protocol
+
+from confluent_kafka import Message, Producer
+from confluent_kafka.admin import AdminClient
+
+from bench.broker_cases import new_topic
+from bench.librdkafka import TIMEOUT_S, Lost
+from bench.outage import (
+    Delegated,
+    Outage,
+    at_internal_s,
+    delegated,
+    longest_gap,
+    most_led,
+)
+from bench.servers import Server
+from tests.harness.wait import wait_until
+
+PARTITIONS = 6
+PACE_S = 0.002
+RETRY_BACKOFF_MS = 50
+SETTLED_S = 3.0
+"""From the signal on: by then a broker that stops in order has handed over."""
+
+RECONNECTED_S = 12.0
+"""From the moment the broker is back: librdkafka's `reconnect.backoff.max.ms` is 10 s, and until
+that is over it would not reach a broker that has come back, whoever leads what."""
+
+SERVED_DEADLINE_S = 90.0
+IN_SYNC_DEADLINE_S = 120.0
+METADATA_TIMEOUT_S = 10.0
+
+
+class Processes(Protocol):
+    """Brokers that can be ended one by one; harnesses of ours and of the peer's are such."""
+
+    def stop(self, node_id: int, /) -> None:
+        """SIGTERM, and wait until it has ended."""
+        ...
+
+    def kill9(self, node_id: int, /) -> None:
+        """SIGKILL, and wait until it has ended."""
+        ...
+
+    def start(self) -> object:
+        """Start what does not run, and wait until all serve."""
+        ...
+
+    def controller_id(self) -> int | None:
+        """Who leads the metadata's quorum; None while they do not agree."""
+        ...
+
+
+class Load:
+    """A thread that writes one record every 2 ms, over all partitions in turn."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self.acks: list[tuple[float, int]] = []
+        """Moment and partition of each acknowledgement; the caller may clear it."""
+
+        self.delegated: list[Delegated] = []
+        self.acknowledged_sent_s = [0.0] * PARTITIONS
+        """By partition, when the latest acknowledged record was written."""
+
+        self.acknowledged = 0
+        self._topic = topic
+        self._failed: list[str] = []
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="load", daemon=True)
+        logger = logging.Logger("librdkafka")
+        logger.addHandler(_Delegations(self.delegated))
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 1,
+                "retry.backoff.ms": RETRY_BACKOFF_MS,
+                "debug": "topic",
+            },
+            logger=logger,
+        )
+
+    def are_served_since(self, since_s: float) -> bool:
+        """Whether a record written since then has been acknowledged in every partition."""
+        if self._failed:
+            raise Lost(f"refused: {self._failed[0]}")
+        return min(self.acknowledged_sent_s) > since_s
+
+    def finish(self) -> int:
+        """End the thread; the number of records, all of which were acknowledged, or Lost."""
+        self._ends.set()
+        self._thread.join()
+        left = self._producer.flush(TIMEOUT_S)
+        if left or self._failed:
+            raise Lost(f"{left} records unacknowledged, refused: {self._failed[:1]}")
+        return self.acknowledged
+
+    def _run(self) -> None:
+        began_s, number = time.perf_counter(), 0
+        while not self._ends.is_set():
+            now_s = time.perf_counter()
+            while began_s + number * PACE_S <= now_s:
+                self._producer.produce(
+                    self._topic,
+                    b"%d" % number,
+                    partition=number % PARTITIONS,
+                    on_delivery=partial(self._on_delivery, now_s),
+                )
+                number += 1
+            self._producer.poll(max(0.0, began_s + number * PACE_S - time.perf_counter()))
+
+    def _on_delivery(self, sent_s: float, error: object, message: Message) -> None:
+        if error is not None:
+            self._failed.append(str(error))
+            return
+        self.acknowledged += 1
+        index = message.partition()
+        assert index is not None
+        self.acks.append((time.perf_counter(), index))
+        self.acknowledged_sent_s[index] = sent_s
+
+    def __enter__(self) -> "Load":
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._ends.set()
+        self._thread.join()
+
+
+class _Delegations(logging.Handler):
+    """Keeps what librdkafka's log says of partitions at `:0/internal`."""
+
+    def __init__(self, found: list[Delegated]) -> None:
+        super().__init__()
+        self._found = found
+
+    def emit(self, record: logging.LogRecord) -> None:
+        one = delegated(time.perf_counter(), record.getMessage())
+        if one is not None:
+            self._found.append(one)
+
+
+def outages(
+    server: Server, processes: Processes, number: signal.Signals, count: int
+) -> list[Outage]:
+    """End so many leaders, one after the other, each when all is well again."""
+    with _written(server) as (load, topic):
+        cluster = _Watched(server, topic)
+        return [_one(cluster, processes, load, number) for _ in range(count)]
+
+
+@contextmanager
+def _written(server: Server) -> Iterator[tuple[Load, str]]:
+    """A topic that is written to all the time, and in the end holds what was acknowledged."""
+    with new_topic(server, {}, PARTITIONS) as topic:
+        with Load(server.bootstrap, topic) as load:
+            yield load, topic
+            written = load.finish()
+        found = server.topics.record_count(topic, PARTITIONS)
+        if found != written:
+            raise Lost(f"{found} records in the topic, {written} acknowledged")
+
+
+def _one(cluster: "_Watched", processes: Processes, load: Load, number: signal.Signals) -> Outage:
+    wait_until(cluster.is_in_sync, IN_SYNC_DEADLINE_S, "all replicas in sync")
+    node_id = most_led(cluster.leaders())
+    was_controller = node_id == wait_until(
+        processes.controller_id, IN_SYNC_DEADLINE_S, "a controller"
+    )
+    ready_s = time.perf_counter()
+    wait_until(lambda: load.are_served_since(ready_s), SERVED_DEADLINE_S, "all partitions served")
+    load.acks.clear()
+    load.delegated.clear()
+    signal_s = time.perf_counter()
+    end = processes.stop if number is signal.SIGTERM else processes.kill9
+    end(node_id)
+    settled_s = max(time.perf_counter(), signal_s + SETTLED_S)
+    wait_until(
+        lambda: load.are_served_since(settled_s), SERVED_DEADLINE_S, "all partitions served again"
+    )
+    gap = longest_gap(signal_s, list(load.acks), PARTITIONS)
+    found = Outage(gap, at_internal_s(gap, list(load.delegated)), was_controller)
+    processes.start()
+    back_s = time.perf_counter()
+    wait_until(cluster.is_in_sync, IN_SYNC_DEADLINE_S, "all replicas in sync again")
+    wait_until(
+        lambda: time.perf_counter() >= back_s + RECONNECTED_S, RECONNECTED_S * 2, "reconnected"
+    )
+    return found
+
+
+class _Watched:
+    """What the brokers say of the topic."""
+
+    def __init__(self, server: Server, topic: str) -> None:
+        self._server = server
+        self._topic = topic
+        self._admin = AdminClient({"bootstrap.servers": server.bootstrap, "log_level": 0})
+
+    def _found(self) -> Any:
+        return self._admin.list_topics(self._topic, timeout=METADATA_TIMEOUT_S).topics[self._topic]
+
+    def is_in_sync(self) -> bool:
+        """Whether every partition has a leader and all of its replicas in sync."""
+        found = self._found().partitions.values()
+        replicas = self._server.replication.replicas
+        return len(found) == PARTITIONS and all(
+            one.leader >= 0 and len(one.isrs) == replicas for one in found
+        )
+
+    def leaders(self) -> dict[int, int]:
+        """By partition."""
+        return {number: one.leader for number, one in self._found().partitions.items()}

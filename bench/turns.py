@@ -1,0 +1,103 @@
+"""Ours and the peer measured in turn, row by row, for the parts that are shown beside Kafka."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from bench import broker_cases as cases
+from bench import librdkafka
+from bench.beside import Row
+from bench.measurement import Figures, Measurement, Peer, Run
+from bench.report import note
+from bench.servers import FLUSH, Server
+from bench.session import Bench
+
+KEPT_TOPIC = "kept"
+SYNCED = "with an fsync for each append"
+
+Measure = Callable[[], Figures]
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """How a row is measured at the peer."""
+
+    name: str
+    plain: Measure
+    synced: Measure | None = None
+    """With an fsync for each append, for rows that compare our `flush=ack` with that."""
+
+
+class Turns:
+    """The rows of a part, on servers that serve already."""
+
+    def __init__(self, part: str, bench: Bench, ours: Server, peer: Server | None) -> None:
+        self._part = part
+        self._bench = bench
+        self._ours = ours
+        self._peer = peer
+        self._peer_name = None if peer is None else peer.name
+        self.all = [ours] if peer is None else [ours, peer]
+
+    def flushed(self, row: Row, case: cases.Case) -> Iterator[Measurement]:
+        """A row of both kinds of flushing, the peer's runs between them."""
+        measures = {kind: partial(case, self._ours, settings) for kind, settings in FLUSH.items()}
+        beside = None
+        if (peer := self._peer) is not None:
+            synced = partial(case, peer, FLUSH["ack"]) if row.is_peer_synced else None
+            beside = Beside(peer.name, partial(case, peer, {}), synced)
+        return by_flush(self._part, self._bench, row, measures, beside)
+
+    def plain(self, row: Row, case: cases.Case) -> Measurement:
+        """A row that has nothing to do with flushing."""
+        rounds = self._bench.in_rounds(row.work, [partial(case, one, {}) for one in self.all])
+        return self._measurement(row, rounds.runs, rounds.discarded)
+
+    def once(self, row: Row, case: cases.Case) -> Measurement:
+        """A row that cannot be repeated, as what it tells depends on all before it."""
+        note(row.work)
+        return self._measurement(
+            row, [[self._bench.once(partial(case, one, {}))] for one in self.all]
+        )
+
+    def warm_up(self, count: int) -> None:
+        """Let memory, page cache and the peer's compiler settle before anything counts.
+
+        The records stay: a broker that is asked for its memory later has something to look after.
+        """
+        for one in self.all:
+            note(f"warming up {one.name}")
+            one.topics.create(KEPT_TOPIC, cases.PARTITIONS, FLUSH["interval"])
+            acks = one.replication.acks
+            librdkafka.produce(one.bootstrap, KEPT_TOPIC, [bytes(200)], count, acks)
+            one.record_count += count
+            cases.requests(self._bench, 10, 5)(one, FLUSH["interval"])
+            cases.requests(self._bench, 1, 1)(one, FLUSH["interval"])
+            cases.consume(KEPT_TOPIC, count // 10, 200)(one, {})
+
+    def _measurement(
+        self, row: Row, runs: Sequence[Sequence[Run]], discarded: int = 0
+    ) -> Measurement:
+        peer = None if self._peer_name is None else Peer(self._peer_name, runs[1])
+        return Measurement(self._part, row.work, runs[0], peer, row.goals, discarded)
+
+
+def by_flush(
+    part: str, bench: Bench, row: Row, ours: Mapping[str, Measure], beside: Beside | None
+) -> Iterator[Measurement]:
+    """Ours, one for each kind of flushing, with the runs of the peer, if any, between them."""
+    measures = list(ours.values())
+    if beside is not None:
+        measures.insert(1, beside.plain)
+        if beside.synced is not None:
+            measures.append(beside.synced)
+    rounds = bench.in_rounds(row.work, measures)
+    runs = list(rounds.runs)
+    peers: dict[str, Peer] = {}
+    if beside is not None:
+        peers = dict.fromkeys(ours, Peer(beside.name, runs.pop(1)))
+        if beside.synced is not None:
+            peers["ack"] = Peer(f"{beside.name}, {SYNCED}", runs.pop())
+    for kind, found in zip(ours, runs, strict=True):
+        goals = row.goals_for(kind)
+        yield Measurement(part, row.case(kind), found, peers.get(kind), goals, rounds.discarded)
