@@ -101,6 +101,7 @@ class Broker:
         """None for a broker that is alone."""
         self._transacting: Transacting | None = None
         self._is_starting = False
+        self._are_clients_in = False
         self._broker_epoch = NO_BROKER_EPOCH
         self._logs: LogManager | None = None
         self._metadata_log: Log | None = None
@@ -139,7 +140,8 @@ class Broker:
         return report
 
     def start(self, report: OpenReport, ready: Callable[[], None] = lambda: None) -> None:
-        """Join the cluster, register, open all partitions, then the listeners; then call `ready`.
+        """Join the cluster, register, open all partitions, come into service, open the listeners;
+        then call `ready`.
 
         A broker that is configured alone is ready when this returns. Raises what keeps it from
         starting; a broker of several that is refused later ends its process.
@@ -191,6 +193,7 @@ class Broker:
             )
         )
         self._serve(broker_epoch)
+        self._let_clients_in()
         self._ready()
 
     # What becomes of its membership, if it is one of several.
@@ -209,6 +212,7 @@ class Broker:
 
     def unfenced(self) -> None:
         """This broker is in service."""
+        self._let_clients_in()
         ready, self._ready = self._ready, lambda: None
         ready()
 
@@ -233,7 +237,7 @@ class Broker:
         self._world.die(f"{self.config.log_dir}: {text}")
 
     def _serve(self, broker_epoch: int) -> None:
-        """Open all partitions, then the listeners."""
+        """Open all partitions, and be ready for clients."""
         self._broker_epoch = broker_epoch
         report, parts = self._report, self._put_together(broker_epoch)
         reconfigure(self.config, parts.metadata.image, self.settings, self._controller)
@@ -244,9 +248,20 @@ class Broker:
         parts.groups.follow()
         parts.transactions.follow()
         self.short = QuickProduces(parts.produces, self.metrics.times_of(ApiKey.PRODUCE))
-        self.listeners.open_to_clients(client_table(parts), self.short, parts.produces.settle)
         self.alarm.wake_by(self.housekeeping.next_deadline_ms)
         self.is_serving = True
+
+    def _let_clients_in(self) -> None:
+        """Open the listeners, once, unless it stops already.
+
+        A broker of several does so when it is in service, not before. After all have died each is
+        fenced until then, so there would be no broker to name in Metadata; and librdkafka (2.16)
+        forgets all brokers that an answer does not name, and calls nobody ever after.
+        """
+        if self.is_serving and not self._are_clients_in:
+            self._are_clients_in = True
+            parts = self.parts
+            self.listeners.open_to_clients(client_table(parts), self.short, parts.produces.settle)
 
     def _replicate(self, membership: MembershipDriver, broker_epoch: int) -> None:
         """Keep the copies of partitions alike; before any of them is opened."""

@@ -293,6 +293,38 @@ def test_replicas_of_a_dead_broker_are_told_to_be_offline_and_it_is_not_listed()
     assert (sorted(partition.isr_nodes), partition.offline_replicas) == ([1, 2], [3])
 
 
+def test_clients_are_not_let_in_before_there_is_a_broker_to_name() -> None:
+    """After all have died each is fenced until it is back in service. Who hears of no broker at all
+    may forget all those it knew, as librdkafka does, and then asks nobody any more."""
+    cluster = WholeCluster("let in")
+    for node in cluster.nodes:
+        node.start()
+    cluster.run_until(lambda: is_in_service(cluster), 5_000, "all in service")
+    named: list[int] = []
+    hosts = count()
+
+    def asking() -> Any:
+        answer = yield MetadataRequest(topics=[])
+        if answer is not None:
+            named.append(len(answer.brokers))
+
+    def is_back() -> bool:
+        # Somebody new calls each of them at any moment, so that nobody waits to dial again.
+        for node in cluster.nodes:
+            host, address = f"c{next(hosts)}", Address(node.host, HOST_PORT)
+            Client(cluster.network, host, {node.node_id: address}, asking())
+        return is_in_service(cluster)
+
+    for _ in range(5):
+        for node in cluster.nodes:
+            node.kill()
+        for node in cluster.nodes:
+            node.start()
+        cluster.run_until(is_back, 20_000, "all in service")
+    assert named
+    assert min(named) > 0
+
+
 def test_a_topic_is_made_while_a_broker_restarts_and_that_one_joins_and_leads_later() -> None:
     """It is placed on all that are registered; what it should lead comes back to it by itself."""
     cluster = WholeCluster("restarting")
