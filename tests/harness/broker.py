@@ -41,8 +41,13 @@ class BrokerProcess:
         node_id: int = 1,
         environment: Mapping[str, str] | None = None,
         voters: Mapping[int, int] | None = None,
+        broker_port: int | None = None,
     ) -> None:
-        """`voters`: all brokers of a cluster of several, and where each has its BROKER listener."""
+        """`voters`: all brokers of a cluster of several, and where each has its BROKER listener.
+
+        `broker_port`: where this one really listens, if the port that the others are told is that
+        of a proxy.
+        """
         self.folder = folder
         self.node_id = node_id
         self.settings = dict(settings or {})
@@ -56,6 +61,7 @@ class BrokerProcess:
         """How long the last start took until the broker was ready."""
         self._environment = dict(environment or {})
         self._voters = dict(voters or {})
+        self._broker_port = broker_port
 
     @property
     def bootstrap(self) -> str:
@@ -75,8 +81,10 @@ class BrokerProcess:
     def settings_object(self) -> dict[str, Any]:
         """What the process reads from its settings descriptor."""
         ports = {"HOST": self.host_port, "MILL": self.mill_port}
+        told = dict(ports)
         if self._voters:
-            ports["BROKER"] = self._voters[self.node_id]
+            told["BROKER"] = self._voters[self.node_id]
+            ports["BROKER"] = self._broker_port or told["BROKER"]
         return {
             "part": f"broker-{self.node_id}",
             "node_id": self.node_id,
@@ -87,7 +95,7 @@ class BrokerProcess:
                     "host": "127.0.0.1",
                     "port": port,
                     "advertised_host": "127.0.0.1",
-                    "advertised_port": port,
+                    "advertised_port": told[name],
                 }
                 for name, port in ports.items()
             },

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from tests.harness.broker import BrokerProcess
+from tests.harness.links import Links
 from tests.harness.ports import free_port
 from tests.harness.wait import wait_until
 
@@ -18,11 +19,27 @@ class ClusterProcesses:
     """The brokers, started together."""
 
     def __init__(
-        self, folder: Path, settings: Mapping[str, object] | None = None, size: int = 3
+        self,
+        folder: Path,
+        settings: Mapping[str, object] | None = None,
+        size: int = 3,
+        *,
+        folders: Mapping[int, Path] | None = None,
+        with_links: bool = False,
     ) -> None:
+        """`folders`: where a broker lies that does not lie in `folder`, on a disk of its own.
+
+        `with_links`: what the brokers say to each other goes through `links`.
+        """
         ports = {node_id: free_port() for node_id in range(1, size + 1)}
+        self.links = Links(ports) if with_links else None
+        told = ports if self.links is None else self.links.ports
+        places = dict(folders or {})
         self.brokers = {
-            node_id: BrokerProcess(folder, settings, node_id, voters=ports) for node_id in ports
+            node_id: BrokerProcess(
+                places.get(node_id, folder), settings, node_id, voters=told, broker_port=port
+            )
+            for node_id, port in ports.items()
         }
 
     @property
@@ -86,10 +103,12 @@ class ClusterProcesses:
 
     def __enter__(self) -> ClusterProcesses:
         try:
+            if self.links is not None:
+                self.links.start()
             return self.start()
         except BaseException:
             # Whoever is interrupted before the body begins gets no exit to clean up in.
-            self.kill9()
+            self._end()
             raise
 
     def __exit__(
@@ -98,4 +117,9 @@ class ClusterProcesses:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._end()
+
+    def _end(self) -> None:
         self.kill9()
+        if self.links is not None:
+            self.links.close()

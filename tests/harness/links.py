@@ -1,0 +1,207 @@
+"""The links between the brokers of a cluster, led through this process so that they can fail.
+
+    with Links({1: port, 2: port, 3: port}) as links:
+        links.ports            # what the brokers are told of each other
+        links.cut(1, 2)        # nothing that 1 says reaches 2 any more
+        links.heal()           # what was held back arrives, late
+
+A link that is cut is no link that is closed: both ends stand, bytes wait. `reset` closes. Who has
+dialled is read from the client id of the first request; a link on which nothing is said (a probe)
+is led on without a name and cannot be cut.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import threading
+from collections.abc import Coroutine, Iterable, Mapping
+from types import TracebackType
+from typing import Any
+
+from tests.harness.ports import free_port
+
+HEAD_BYTES = 14
+"""Size, key, version, correlation id and the length of the client id (KIP-511's header v1)."""
+
+CHUNK_BYTES = 1 << 16
+CALL_S = 10.0
+
+
+class Links:
+    """One listener for each broker, in front of its own; methods may be called from any thread."""
+
+    def __init__(self, targets: Mapping[int, int]) -> None:
+        """`targets`: by broker, the port on which it really listens."""
+        self.ports = {node_id: free_port() for node_id in targets}
+        self._targets = dict(targets)
+        self._servers: dict[int, asyncio.Server] = {}
+        self._open: dict[tuple[int, int], set[asyncio.StreamWriter]] = {}
+        self._delays_s: dict[tuple[int, int], float] = {}
+        self._passable: dict[tuple[int, int], asyncio.Event] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="links")
+
+    # What a test does to them.
+
+    def cut(self, source: int, target: int) -> None:
+        """From now on nothing that `source` says reaches `target`."""
+        self._call(self._cut(source, target))
+
+    def isolate(self, node_id: int) -> None:
+        """Cut a broker off from all others, both ways."""
+        for other in self._targets.keys() - {node_id}:
+            self.cut(node_id, other)
+            self.cut(other, node_id)
+
+    def delay(self, source: int, target: int, delay_s: float) -> None:
+        """What `source` says reaches `target` so much later."""
+        self._delays_s[source, target] = delay_s
+
+    def reset(self, one: int, other: int) -> None:
+        """Close every link between two brokers, as a host does that knows nothing of them."""
+        self._call(self._reset(one, other))
+
+    def heal(self) -> None:
+        """Let everything pass again, also what was held back."""
+        self._delays_s.clear()
+        self._call(self._heal())
+
+    def shut(self, node_id: int) -> None:
+        """Refuse to be dialled in the name of a broker, for its process has ended."""
+        self._call(self._shut(node_id))
+
+    def serve(self, node_id: int) -> None:
+        """Take links for a broker, whose process is about to listen."""
+        self._call(self._serve(node_id))
+
+    # The loop's side.
+
+    def _call(self, work: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(CALL_S)
+
+    def _gate(self, source: int, target: int) -> asyncio.Event:
+        gate = self._passable.get((source, target))
+        if gate is None:
+            gate = self._passable[source, target] = asyncio.Event()
+            gate.set()
+        return gate
+
+    async def _cut(self, source: int, target: int) -> None:
+        self._gate(source, target).clear()
+
+    async def _heal(self) -> None:
+        for gate in self._passable.values():
+            gate.set()
+
+    async def _reset(self, one: int, other: int) -> None:
+        for pair in ((one, other), (other, one)):
+            for writer in list(self._open.get(pair, ())):
+                _abort(writer)
+
+    async def _shut(self, node_id: int) -> None:
+        server = self._servers.pop(node_id, None)
+        if server is not None:
+            server.close()
+
+    async def _serve(self, node_id: int) -> None:
+        if node_id not in self._servers:
+
+            def arrived(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                task = self._loop.create_task(self._link(node_id, reader, writer))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+            self._servers[node_id] = await asyncio.start_server(
+                arrived, "127.0.0.1", self.ports[node_id]
+            )
+
+    async def _link(
+        self, target: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """One dialled link, from its first request to its end."""
+        onward: asyncio.StreamWriter | None = None
+        try:
+            head = await reader.readexactly(HEAD_BYTES)
+            name = await reader.readexactly(struct.unpack(">h", head[-2:])[0])
+            source = int(name.removeprefix(b"broker-"))
+            await self._gate(source, target).wait()
+            answers, onward = await asyncio.open_connection("127.0.0.1", self._targets[target])
+            onward.write(head + name)
+            mine = self._open.setdefault((source, target), set())
+            mine |= {writer, onward}
+            try:
+                async with asyncio.TaskGroup() as both:
+                    both.create_task(self._pump(source, target, reader, onward))
+                    both.create_task(self._pump(target, source, answers, writer))
+            finally:
+                mine -= {writer, onward}
+        except (OSError, EOFError, ExceptionGroup):
+            pass  # One end has gone: so does the other.
+        finally:
+            for one in (writer, onward):
+                if one is not None:
+                    _abort(one)
+
+    async def _pump(
+        self,
+        source: int,
+        target: int,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        while True:
+            chunk = await reader.read(CHUNK_BYTES)
+            if delay_s := self._delays_s.get((source, target)):
+                await asyncio.sleep(delay_s)
+            await self._gate(source, target).wait()
+            if not chunk:
+                raise EOFError
+            writer.write(chunk)
+            await writer.drain()
+
+    # Its life.
+
+    def start(self) -> Links:
+        """Take links for all."""
+        self._thread.start()
+        for node_id in self._targets:
+            self.serve(node_id)
+        return self
+
+    def close(self) -> None:
+        """End all of it."""
+        if self._thread.is_alive():
+            self._call(self._close(list(self._servers)))
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+        self._loop.close()
+
+    def __enter__(self) -> Links:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def _close(self, node_ids: Iterable[int]) -> None:
+        for node_id in node_ids:
+            await self._shut(node_id)
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _abort(writer: asyncio.StreamWriter) -> None:
+    """Close with a reset: no end of stream, no rest of the bytes."""
+    link = writer.get_extra_info("socket")
+    if link is not None and link.fileno() >= 0:
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
