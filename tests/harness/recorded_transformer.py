@@ -95,6 +95,9 @@ class RecordedTransformer:
                     # Else it forgets the group's coordinator for good when every broker is away at
                     # once, and hangs in send_offsets_to_transaction (librdkafka's issue 5511).
                     "metadata.recovery.strategy": "none",
+                    # A group's coordinator that metadata do not name any more hangs it, too, until
+                    # some connection changes its state (the same issue): those that idle do.
+                    "connections.max.idle.ms": 3_000,
                 }
                 | CLIENT
             )

@@ -1,0 +1,120 @@
+"""Three real brokers whose links are cut, that stand still, die together, or have a full disk.
+
+What was acknowledged is read by everybody, once, in order, and all goes on by itself.
+"""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.harness.chaos import pause
+from tests.harness.cluster import ClusterProcesses
+from tests.harness.faults import CUTS, SETTINGS, Faults
+from tests.harness.mounts import Tmpfs
+from tests.harness.seed import seeded
+
+pytestmark = pytest.mark.live
+
+BROKERS = ("leader", "controller", "follower")
+"""Whom a fault meets; that one of them is two of these is left to chance."""
+
+Cut = tuple[str, str, float]
+"""Whose links, what becomes of them, for how many seconds."""
+Freeze = tuple[str, float]
+End = tuple[str, int, signal.Signals]
+"""Who ends for certain, how many end with it, and how."""
+
+CUTS_SHORT: list[Cut] = [("leader", "both ways", 2), ("controller", "what it says", 2)]
+FREEZES_SHORT: list[Freeze] = [("leader", 1)]
+ENDS_SHORT: list[End] = [("leader", 3, signal.SIGKILL), ("controller", 2, signal.SIGTERM)]
+
+CUTS_LONG: list[Cut] = [
+    (who, how, seconds) for how in CUTS for seconds in (3, 7, 12) for who in BROKERS
+]
+"""Longer than a follower may lag (5 s) and than a session (9 s), and shorter."""
+FREEZES_LONG: list[Freeze] = [(who, seconds) for seconds in (1, 5, 12) for who in BROKERS]
+ENDS_LONG: list[End] = [
+    (who, count, how)
+    for who in BROKERS[:2]
+    for count in (1, 2, 3)
+    for how in (signal.SIGKILL, signal.SIGTERM)
+]
+
+DISK_MIB = 48
+FULL_S = (2, 8, 3, 8)
+"""Shorter and longer than a follower may lag."""
+
+
+def run(
+    folder: Path,
+    name: str,
+    cuts: list[Cut] | None = None,
+    freezes: list[Freeze] | None = None,
+    ends: list[End] | None = None,
+) -> None:
+    """One fault after the other; after each the cluster and its clients come to themselves."""
+    with (
+        ClusterProcesses(folder, SETTINGS, with_links=True) as cluster,
+        Faults(cluster, seeded(name)) as faults,
+    ):
+        faults.wait_until_whole("the start")
+        for who, how, seconds in cuts or ():
+            faults.cut(faults.role(who), how, seconds)
+            faults.wait_until_whole(f"{who} cut off, {how}, for {seconds} s")
+        for who, seconds in freezes or ():
+            faults.freeze(faults.role(who), seconds)
+            faults.wait_until_whole(f"{who} frozen for {seconds} s")
+        for who, count, signal_number in ends or ():
+            faults.end(faults.some(count, faults.role(who)), signal_number)
+            faults.wait_until_whole(f"{who} and {count - 1} others ended by {signal_number.name}")
+        faults.judge(f"three brokers, {name}")
+
+
+def test_nothing_is_lost_or_doubled_over_a_fault_of_each_kind(tmp_path: Path) -> None:
+    run(tmp_path, "faults of each kind", CUTS_SHORT, FREEZES_SHORT, ENDS_SHORT)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1_800)
+def test_nothing_is_lost_or_doubled_while_links_are_cut(tmp_path: Path) -> None:
+    run(tmp_path, "cuts", cuts=CUTS_LONG)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_nothing_is_lost_or_doubled_while_brokers_freeze(tmp_path: Path) -> None:
+    run(tmp_path, "freezes", freezes=FREEZES_LONG)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_nothing_is_lost_or_doubled_while_several_end_at_once(tmp_path: Path) -> None:
+    run(tmp_path, "ends", ends=ENDS_LONG)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_nothing_is_lost_or_doubled_while_one_disk_is_full(tmp_path: Path) -> None:
+    with (
+        Tmpfs(tmp_path / "small", DISK_MIB) as disk,
+        ClusterProcesses(tmp_path, SETTINGS, folders={2: disk.folder}) as cluster,
+        Faults(cluster, seeded("full")) as faults,
+    ):
+        faults.wait_until_whole("the start")
+        for seconds in FULL_S:
+            disk.fill()
+            pause(seconds)
+            problems = [one.code for one in cluster.brokers[2].status().problems]
+            assert "write_refused" in problems, problems
+            disk.free()
+            faults.counts["full disk"] += 1
+            faults.wait_until_whole(f"a disk full for {seconds} s")
+        disk.fill()
+        faults.end([2], signal.SIGKILL)
+        pause(FULL_S[0])
+        disk.free()
+        faults.wait_until_whole("a death on a full disk")
+        faults.judge("three brokers, a full disk")
