@@ -217,6 +217,8 @@ class LivenessDriver:
             # Whoever has come back since is not dead.
             if not liveness.is_live(dead.node_id, now_ms):
                 self._bury(dead)
+        for probe in liveness.probes_due(now_ms):
+            self._start(probe)
         if self._balance_ms <= now_ms:
             self._balance_ms = now_ms + BALANCE_MS
             self._give_back(liveness, now_ms)

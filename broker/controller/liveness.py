@@ -8,7 +8,9 @@ before anything is judged, is the driver's.
 Dying is noticed in three ways. A closed connection alone fences nobody: it asks for a probe of the
 broker's registered address. Refused means that the process is gone: fenced at once. Otherwise the
 same incarnation has `RECONNECT_MS` to come back; a listener that still accepts, or a name that does
-not resolve, is no verdict, and the session decides. A session ends without heartbeats.
+not resolve, is no verdict, and the session decides. Who accepts is probed again until the broker
+has come back, for a kernel may close the connections of a process that was killed before its
+listeners (Linux does, more often than not). A session ends without heartbeats.
 """
 
 from __future__ import annotations
@@ -32,6 +34,10 @@ SESSION_TIMEOUT_MS = 9_000
 
 RECONNECT_MS = 500
 """How long the connection to the controller may be closed, when its end is not explained."""
+
+LOOK_AGAIN_MS = 20
+"""Before an address that accepted is probed again; each time twice as long, up to
+`RECONNECT_MS`."""
 
 
 class Verdict(Enum):
@@ -75,6 +81,9 @@ class Session:
     closed_ms: int | None = None
     """Since when it has no connection; None while it has one."""
     probe: int | None = None
+    look_again_ms: int | None = None
+    """When an address that accepted is probed again, unless the broker has come back by then."""
+    look_after_ms: int = LOOK_AGAIN_MS
     metadata_offset: int = NO_OFFSET
     stop_offset: int | None = None
     """What all others must have replayed before it may stop."""
@@ -101,9 +110,11 @@ class Liveness:
 
     @property
     def next_deadline_ms(self) -> int | None:
-        """When `dead` may have something to say; None without sessions."""
-        ends = [_deadline_ms(one) for one in self._sessions.values()]
-        return min(ends, default=None)
+        """When `dead` or `probes_due` may have something to say; None without sessions."""
+        sessions = self._sessions.values()
+        ends = [_deadline_ms(one) for one in sessions]
+        looks = [one.look_again_ms for one in sessions if one.look_again_ms is not None]
+        return min(ends + looks, default=None)
 
     def took_over(self, image: MetadataImage, predecessor: int | None, now_ms: int) -> list[Probe]:
         """A controller begins: everybody has a full session, and is probed, the predecessor first.
@@ -143,6 +154,7 @@ class Liveness:
                 return
             session.link = link
             session.closed_ms = session.doubted_ms = session.probe = None
+            session.look_again_ms = None
 
     def closed(self, node_id: int, link: int, now_ms: int) -> Probe | None:
         """A connection has ended without a goodbye; None if it was not the session's last one."""
@@ -152,6 +164,7 @@ class Liveness:
         session.link = None
         session.closed_ms = now_ms
         session.doubted_ms = now_ms + RECONNECT_MS
+        session.look_after_ms = LOOK_AGAIN_MS
         return self._probe(node_id)
 
     def probed(self, probe: Probe, verdict: Verdict, now_ms: int) -> Dead | None:
@@ -162,12 +175,24 @@ class Liveness:
         session.probe = None
         if verdict is Verdict.REFUSED:
             return self._dead(probe.node_id)
+        if verdict is Verdict.ACCEPTED:
+            session.look_again_ms = now_ms + session.look_after_ms
+            session.look_after_ms = min(2 * session.look_after_ms, RECONNECT_MS)
         if verdict in (Verdict.ACCEPTED, Verdict.UNRESOLVED):
             session.doubted_ms = None
         elif session.doubted_ms is None:
             # Of a takeover's probe: the broker may not even have heard of this controller yet.
             session.doubted_ms = now_ms + RECONNECT_MS
         return None
+
+    def probes_due(self, now_ms: int) -> list[Probe]:
+        """Whom to probe again, because their addresses accepted and they have not come back."""
+        due = sorted(
+            node_id
+            for node_id, session in self._sessions.items()
+            if session.look_again_ms is not None and now_ms >= session.look_again_ms
+        )
+        return [self._probe(node_id) for node_id in due]
 
     def dead(self, now_ms: int) -> list[Dead]:
         """Whose time is up. Their sessions are gone: the caller fences those `to_be_fenced`."""
@@ -268,6 +293,7 @@ class Liveness:
         self._probes += 1
         session = self._sessions[node_id]
         session.probe = self._probes
+        session.look_again_ms = None
         return Probe(self._probes, node_id, session.broker_epoch)
 
     def _dead(self, node_id: int) -> Dead:

@@ -29,6 +29,9 @@ PING_MS = 500
 """How often both kernels of a link see whether the other is still there (`real/silence`)."""
 TRY_AGAIN_MS = 1_000
 """After that an unanswered SYN is sent again."""
+LISTENS_ON_MS = 8
+"""So long at most the kernel still listens for a process whose links it has thrown away: Linux
+closes the descriptors of who is killed one by one, and listeners tend to be the last."""
 
 
 @dataclass
@@ -61,6 +64,8 @@ class Network:
         self._lives: dict[str, SimWorld] = {}
         self._hosts: dict[SimWorld, str] = {}
         self._links: dict[SimLink, None] = {}
+        self._listen_on: dict[str, tuple[int, set[int]]] = {}
+        """By host whose process was killed: until when its kernel listens on, and on what ports."""
         self.under_way: dict[Way, None] = {}
         """Where something has been sent of which the sender has not heard."""
         self._life_count = 0
@@ -87,7 +92,10 @@ class Network:
         return self._lives[host]
 
     def kill(self, host: str) -> None:
-        """The process ends; its kernel throws away its links."""
+        """The process ends; its kernel throws away its links, and its listeners after them."""
+        ports = {one.address.port for one in self._lives[host].listening.values() if one.is_open}
+        now_ms = self.timeline.clock.monotonic_ms()
+        self._listen_on[host] = (now_ms + self.chance.randint(0, LISTENS_ON_MS), ports)
         for link in self._end_life(host):
             if link.other is not None:
                 link.way.put(End.RESET)
@@ -203,6 +211,12 @@ class Network:
             for one in ([] if world is None else world.listening.values())
             if one.is_open and one.address.port == address.port
         ]
+        if world is None and self._listens_on(address):
+            # Nobody will ever take it: its end comes as soon as the listener's does.
+            link.mute()
+            link.world.later(self.delay_ms(), link.stand)
+            link.world.later(LISTENS_ON_MS, lambda: link.arrived(End.RESET))
+            return
         if world is None or not listening:
             link.fail(End.REFUSED)
             return
@@ -218,6 +232,10 @@ class Network:
         else:
             world.soon(other.stand)
         link.world.later(self.delay_ms(), link.stand)
+
+    def _listens_on(self, address: Address) -> bool:
+        until_ms, ports = self._listen_on.get(address.host, (0, set()))
+        return self.timeline.clock.monotonic_ms() < until_ms and address.port in ports
 
     # The seed.
 

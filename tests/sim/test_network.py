@@ -14,7 +14,7 @@ import pytest
 
 from broker.config import Listener
 from broker.world import Address, End, Link
-from tests.sim.network import WINDOW_BYTES, Mix, Network
+from tests.sim.network import LISTENS_ON_MS, WINDOW_BYTES, Mix, Network
 from tests.sim.world import SimWorld
 
 PORT = 9095
@@ -104,9 +104,21 @@ def test_nobody_listens(port: int) -> None:
     scene = Scene()
     if port == PORT:
         scene.network.kill("b")
+        scene.run(LISTENS_ON_MS)
     end = scene.dial(port=port)
     scene.run()
     assert end.ends == [End.REFUSED]
+
+
+def test_a_kernel_may_listen_on_for_a_process_that_was_killed() -> None:
+    seen = set()
+    for number in range(20):
+        scene = Scene(seed=number)
+        scene.network.kill("b")
+        end = scene.dial()
+        scene.run()
+        seen.add((end.link is not None, *end.ends))
+    assert seen == {(True, End.RESET), (False, End.REFUSED)}
 
 
 def test_a_machine_without_power_is_silent() -> None:

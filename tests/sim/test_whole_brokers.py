@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from broker.cluster.liveness_driver import BALANCE_MS
 from broker.controller.elections import PREFERRED, SETTLED_MS
+from broker.controller.liveness import RECONNECT_MS
 from broker.metadata.records import BROKER_RESOURCE
 from broker.node.broker import Broker
 from broker.world import Address
@@ -24,7 +26,7 @@ from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.harness.seed import seeded
 from tests.sim.clients import Client, batch_of, producer_of, topic_made, written
 from tests.sim.disk import SimDisk
-from tests.sim.whole_brokers import HOST_PORT, WholeCluster
+from tests.sim.whole_brokers import HOST_PORT, WholeBroker, WholeCluster
 from tests.sim.world import Died
 
 
@@ -96,6 +98,29 @@ def test_a_controller_that_dies_is_replaced_before_its_time_out() -> None:
         cluster.run_until(lambda: cluster.active() is not None, 1_000, "another controller")
         leader.start()
         cluster.run_until(lambda: is_whole(cluster), 3_000, "a cluster")
+
+
+def test_a_broker_that_is_killed_is_fenced_at_once_though_its_listener_ends_behind_its_links() -> (
+    None
+):
+    """A probe that still finds the listener is no reason to wait for the session's end."""
+    cluster = WholeCluster("fenced")
+    for node in cluster.nodes:
+        node.start()
+    cluster.run_until(lambda: is_in_service(cluster), 5_000, "all in service")
+    for _ in range(20):
+        leader = cluster.active()
+        assert leader is not None
+        other = next(node for node in cluster.nodes if node is not leader)
+        other.kill()
+        fenced = partial(is_fenced_at, leader, other.node_id)
+        cluster.run_until(fenced, RECONNECT_MS, "the dead broker is fenced")
+        other.start()
+        cluster.run_until(lambda: is_in_service(cluster), 5_000, "all in service")
+
+
+def is_fenced_at(node: WholeBroker, node_id: int) -> bool:
+    return node.metadata.image.brokers[node_id].is_fenced
 
 
 def test_emptied_disks_make_no_second_cluster() -> None:

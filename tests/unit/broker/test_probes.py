@@ -10,7 +10,7 @@ from broker.cluster.probes import VERDICTS, Probes
 from broker.config import Listener
 from broker.controller.liveness import Verdict
 from broker.world import Address, End
-from tests.sim.network import Network
+from tests.sim.network import LISTENS_ON_MS, Network
 
 PORT = 9095
 TWO = Address("two", PORT)
@@ -85,6 +85,7 @@ def test_somebody_listens(scene: Scene) -> None:
 def test_the_process_is_gone(scene: Scene) -> None:
     scene.listen()
     scene.network.kill("two")
+    scene.run(LISTENS_ON_MS)
     scene.probe()
     scene.run()
     assert scene.told == [Verdict.REFUSED]

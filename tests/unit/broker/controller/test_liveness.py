@@ -127,6 +127,31 @@ def test_an_open_listener_and_a_name_unknown_leave_it_to_the_session(verdict: Ve
     assert TWO in scene.dead_at(SESSION_TIMEOUT_MS)
 
 
+def test_an_address_that_accepts_is_probed_again_until_it_refuses() -> None:
+    """Linux may close the connections of a process that is killed before its listeners."""
+    scene = connected_scene()
+    probe, now_ms, waited_ms = scene.closed(TWO), 0, []
+    for _ in range(7):
+        assert scene.liveness.probed(probe, Verdict.ACCEPTED, now_ms) is None
+        due_ms = scene.liveness.next_deadline_ms
+        assert due_ms is not None
+        assert scene.liveness.probes_due(due_ms - 1) == []
+        (again,) = scene.liveness.probes_due(due_ms)
+        assert scene.liveness.probes_due(due_ms) == []
+        assert again.number > probe.number
+        waited_ms.append(due_ms - now_ms)
+        probe, now_ms = again, due_ms
+    assert waited_ms == [20, 40, 80, 160, 320, RECONNECT_MS, RECONNECT_MS]
+    assert scene.liveness.probed(probe, Verdict.REFUSED, now_ms) is not None
+
+
+def test_who_has_come_back_is_not_probed_again() -> None:
+    scene = connected_scene()
+    scene.liveness.probed(scene.closed(TWO), Verdict.ACCEPTED, 0)
+    scene.connected(TWO)
+    assert scene.liveness.probes_due(SESSION_TIMEOUT_MS) == []
+
+
 @pytest.mark.parametrize("comes_back", ["connected", "beats"])
 @pytest.mark.parametrize("verdict", Verdict)
 def test_no_verdict_counts_once_the_broker_is_back(comes_back: str, verdict: Verdict) -> None:
