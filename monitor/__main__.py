@@ -14,6 +14,7 @@ from pathlib import Path
 import uvicorn
 from pydantic import ValidationError
 
+from monitor.browse import Browser
 from monitor.collect import Collector
 from monitor.config import MonitorSettings
 from monitor.counts import Counts
@@ -76,6 +77,7 @@ def main() -> int:
         clock_ms=clock_ms,
         on_failure=stop,
         counts=counts_of(settings),
+        browser=Browser(settings.bootstrap_servers) if settings.section.messages else None,
     )
     config = uvicorn.Config(
         app,

@@ -29,6 +29,7 @@ class MonitorSection(BaseModel):
     )
     refresh: str = Field(default="2s", description="how often brokers and parts are asked")
     retain: str = Field(default="90d", description="how long history is kept")
+    messages: bool = Field(default=True, description="whether records of topics are shown")
 
     @field_validator("listen")
     @classmethod

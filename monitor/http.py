@@ -17,12 +17,14 @@ from sse_starlette.sse import EventSourceResponse
 
 from monitor import render
 from monitor.api import api_router
+from monitor.browse import Reads
 from monitor.config import LOOPBACK_NAMES, MonitorSettings, split_address
 from monitor.counts import Counts
 from monitor.exposition import render_metrics
 from monitor.findings import GLYPHS
 from monitor.lag import CellState
 from monitor.links import group_href
+from monitor.message_pages import message_routes
 from monitor.ranges import span_keys
 from monitor.recorder import Recorder
 from monitor.sampler import Sampler
@@ -62,6 +64,7 @@ def create_app(
     clock_ms: Callable[[], int],
     on_failure: Callable[[BaseException], None],
     counts: Counts | None = None,
+    browser: Reads | None = None,
 ) -> FastAPI:
     """The whole site over one sampler, which is started and stopped with it.
 
@@ -93,7 +96,7 @@ def create_app(
     app.mount("/static", StaticFiles(directory=HERE / "static"), name="static")
     app.include_router(api_router(settings, sampler, counts))
     _guard_requests(app, settings)
-    _add_pages(app, templates, sampler, site)
+    _add_pages(app, templates, sampler, site, browser, clock_ms)
     _add_machine_ends(app, sampler, settings.part, started_at_ms, clock_ms)
     return app
 
@@ -136,7 +139,14 @@ def _guard_requests(app: FastAPI, settings: MonitorSettings) -> None:
         return response
 
 
-def _add_pages(app: FastAPI, templates: Environment, sampler: Sampler, site: Site) -> None:
+def _add_pages(
+    app: FastAPI,
+    templates: Environment,
+    sampler: Sampler,
+    site: Site,
+    browser: Reads | None,
+    clock_ms: Callable[[], int],
+) -> None:
     """The pages. They are made in worker threads, for the history is read from the disk."""
 
     def page(
@@ -204,6 +214,8 @@ def _add_pages(app: FastAPI, templates: Environment, sampler: Sampler, site: Sit
         if sampler.snapshot is not None and sampler.snapshot.topic(name) is None:
             return missing(request, "topic", name)
         return page(request, "topic.html", lambda s: site.topic(s, name, range))
+
+    app.include_router(message_routes(sampler, browser, clock_ms, page, missing))
 
     @route("/brokers")
     def brokers_page(request: Request) -> Response:

@@ -62,6 +62,7 @@ def main(story: str, port: int, folder: Path) -> None:
         clock_ms=clock_ms,
         on_failure=failed,
         counts=Counts(scene.ScriptedCounts, clock_ms),
+        browser=scene.ScriptedMessages(),
     )
     uvicorn.run(app, host="127.0.0.1", port=port, log_config=None)
 

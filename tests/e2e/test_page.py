@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
 
 PAGES = ("/", "/counts", "/stream", "/groups", "/groups/millrace-stream",
          "/groups/team%2Fbilling%20export", "/topics", "/topics/logs.access", "/brokers",
-         "/collector", "/api/docs")  # fmt: skip
+         "/collector", "/topics/logs.access/messages", "/api/docs")  # fmt: skip
 PHONE: dict[str, object] = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
 DESK: dict[str, object] = {"width": 1280, "height": 900, "deviceScaleFactor": 1, "mobile": False}
 PICTURES = ROOT / "docs" / "pictures"
@@ -258,6 +258,7 @@ def test_pictures(tmp_path: Path, chrome: Any) -> None:
         ("group", "/groups/team%2Fbilling%20export", DESK, "light"),
         ("stream", "/stream", DESK, "light"), ("brokers", "/brokers", DESK, "light"),
         ("collector", "/collector", DESK, "light"),
+        ("messages", "/topics/logs.access/messages?partition=1", DESK, "light"),
     ]  # fmt: skip
     with scene("CATCHING_UP", tmp_path / "scene") as site:
         for name, path, device, scheme in shots:

@@ -114,6 +114,7 @@ PURE = {
         "history",
         "lag",
         "levels",
+        "messages",
         "partition_health",
         "plots",
         "progress",

@@ -4,12 +4,14 @@ Nothing here draws or judges: readings go into `assemble` and the recorder as a 
 page shows what it would show of a mill that said the same.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
 
 from monitor.assemble import assemble
 from monitor.config import MetricSettings
+from monitor.messages import Found, Wanted
 from monitor.progress import ProgressMemory
 from monitor.readers import Memory
 from monitor.reading import (
@@ -27,6 +29,7 @@ from monitor.reading import (
 from monitor.recorder import Recorder, open_recorder
 from monitor.snapshot import Snapshot, SourceError
 from protocol.types import TopicPartition
+from protocol.wire.record import Record
 from sinks.read_counts import CountsReader, KeyCount, MetricCounts, WindowSum
 from tests.unit.monitor import three
 from tests.unit.monitor.readings import GROUP, part_answer, part_down, topic_reading
@@ -311,3 +314,26 @@ class StandingStill:
 
     async def close(self) -> None:
         return None
+
+
+class ScriptedMessages:
+    """What the brokers would give of a topic."""
+
+    async def read(self, wanted: Wanted, partitions: Sequence[int]) -> Found:
+        row = TopicPartition(wanted.topic, partitions[0])
+        values = (
+            b'203.0.113.7 - - [24/Nov/2026:21:58:27 +0000] "GET /catalogue/lamps?page=3 HTTP/1.1"'
+            b' 200 5120 "https://shop.example/catalogue" "Mozilla/5.0 (X11; Linux x86_64)"',
+            b'{"level":"warn","timing":{"total":412.50,"database":[101.2,96.0]},"path":"/pay"}',
+            HOSTILE.encode(),
+            b"\x00\x01\xff\xfe binary",
+            None,
+        )
+        records = tuple(
+            (row, Record(90 - n, NOW_MS - n * 40, b"access/edge-2.log", value, HEADERS, -1))
+            for n, value in enumerate(values)
+        )
+        return Found(records, (), len(records), {row: 0}, {row: 100})
+
+
+HEADERS = (("file", b"watched/access/edge-2.log"), ("offset", b"18200"))
