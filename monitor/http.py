@@ -25,6 +25,7 @@ from monitor.findings import GLYPHS
 from monitor.lag import CellState
 from monitor.links import group_href
 from monitor.message_pages import message_routes
+from monitor.notifier import Notifier
 from monitor.ranges import span_keys
 from monitor.recorder import Recorder
 from monitor.sampler import Sampler
@@ -52,6 +53,7 @@ PAGES = {
     "/topics": "topics.html",
     "/brokers": "brokers.html",
     "/collector": "collector.html",
+    "/alerts": "alerts.html",
 }
 READS = ["GET", "HEAD"]
 
@@ -92,7 +94,7 @@ def create_app(
         openapi_url="/api/openapi.json",
     )
     templates = _templates(settings)
-    site = Site(settings, sampler.recorder, counts, started_at_ms)
+    site = Site(settings, sampler.recorder, counts, started_at_ms, sampler.notifier)
     app.mount("/static", StaticFiles(directory=HERE / "static"), name="static")
     app.include_router(api_router(settings, sampler, counts))
     _guard_requests(app, settings)
@@ -225,12 +227,18 @@ def _add_pages(
     def collector_page(request: Request, range: str = "10m") -> Response:
         return page(request, "collector.html", lambda s: site.collector(s, range))
 
+    @route("/alerts")
+    def alerts_page(request: Request) -> Response:
+        return page(request, "alerts.html", site.alerts)
+
     @route("/api/docs")
     def api_docs(request: Request) -> Response:
         return page(request, "api.html", lambda _: {"paths": app.openapi()["paths"]})
 
 
-def problems_of(snapshot: Snapshot | None, recorder: Recorder | None) -> tuple[Problem, ...]:
+def problems_of(
+    snapshot: Snapshot | None, recorder: Recorder | None, notifier: Notifier | None = None
+) -> tuple[Problem, ...]:
     """What the monitor has to report: sources that are away, parts that finish nothing."""
     found = []
     if snapshot is not None:
@@ -244,6 +252,8 @@ def problems_of(snapshot: Snapshot | None, recorder: Recorder | None) -> tuple[P
                 found.append(Problem("part-stuck", text))
     if recorder is not None and recorder.problem is not None:
         found.append(Problem("history", recorder.problem))
+    if notifier is not None and notifier.problem is not None:
+        found.append(Problem("alerts", notifier.problem))
     return tuple(found)
 
 
@@ -258,7 +268,7 @@ def _add_machine_ends(
 
     def status() -> PartStatus:
         snapshot = sampler.snapshot
-        problems = problems_of(snapshot, sampler.recorder)
+        problems = problems_of(snapshot, sampler.recorder, sampler.notifier)
         state = PartState.STARTING
         if snapshot is not None:
             state = PartState.DEGRADED if problems else PartState.RUNNING

@@ -49,7 +49,7 @@ def main(story: str, port: int, folder: Path) -> None:
     def clock_ms() -> int:
         return scene.NOW_MS + round((time.monotonic() - began_s) * 1000)
 
-    sampler = Sampler(settings, Moving(mill), clock_ms, mill.recorder)
+    sampler = Sampler(settings, Moving(mill), clock_ms, mill.recorder, mill.alerts)
     sampler.resume(mill.snapshot, mill.memory, mill.progress)
 
     def failed(error: BaseException) -> None:

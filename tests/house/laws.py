@@ -105,6 +105,11 @@ PURE = {
         "view",
     },
     "monitor": {
+        "alert",
+        "alert_kinds",
+        "alert_message",
+        "alerts",
+        "alerts_view",
         "assemble",
         "brokers_view",
         "charts",
@@ -118,6 +123,7 @@ PURE = {
         "partition_health",
         "plots",
         "progress",
+        "prometheus_rules",
         "ranges",
         "reader_status",
         "readers",
@@ -126,6 +132,7 @@ PURE = {
         "rows",
         "series",
         "snapshot",
+        "watches",
     },
     "stream": {
         "access",
