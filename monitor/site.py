@@ -33,6 +33,9 @@ CELLS_SHOWN_MAX = 500
 GROUPS_SHOWN_MAX = 200
 FILES_SHOWN_MAX = 500
 EVENTS_SHOWN = 12
+DEAD_LETTERS = "millrace.dead-letters"
+"""The collector's topic of what could not be sent as a line."""
+
 EVENTS_READ = 500
 ALERT_EVENTS_SHOWN = 30
 STATION_SERIES = ("collected", "counted", "unread_bytes", "bytes_in")
@@ -256,6 +259,8 @@ class Site:
         return {
             "files": render.file_rows(snapshot.part("collector"))[:FILES_SHOWN_MAX],
             "inputs": self.settings.inputs,
+            "still": snapshot.still_files or (),
+            "dead_letters": snapshot.topic(DEAD_LETTERS) is not None,
             "range": span.key,
             "axis": axis,
             "letters": letters,

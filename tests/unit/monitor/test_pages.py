@@ -332,3 +332,24 @@ def test_a_mill_without_alerts_says_so(sites: Sites) -> None:
     assert "No alert is open." in page
     assert page.count("● well") == 5
     assert "▲ 1 about to open" in page, "an archive is damaged"
+
+
+def test_the_collector_says_what_it_does_not_read_on_and_why(sites: Sites) -> None:
+    page = sites["flowing"].text("/collector")
+    table = page[page.index('aria-label="Files that are not read on"') :]
+    table = table[: table.index("</table>")]
+    assert "damaged after byte 17" in table
+    assert "✕ stands still" in table
+    assert "○ waits for a line end" in table
+    assert "its last 96 bytes have no line end" in table
+    assert "access.log" not in table, "it is at its end"
+    assert "<dt>Dead letters since its start</dt><dd>none</dd>" in page
+
+
+def test_the_collector_tells_of_dead_letters_and_lost_lines(tmp_path: Path) -> None:
+    site = Site(Story(counters={"dead_lettered": 7, "lost_possible": 2}), tmp_path)
+    page = site.text("/collector")
+    assert "<dt>Dead letters since its start</dt><dd>" in page
+    assert "▲ 7" in page
+    assert 'href="/topics/millrace.dead-letters/messages"' in page
+    assert "▲ 2" in page
