@@ -45,6 +45,11 @@ def hook(**keys: Any) -> Iterator[Hook]:
             self.end_headers()
             self.wfile.write(made.text.encode())
 
+        def do_GET(self) -> None:
+            made.paths.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+
         def log_message(self, format: str, *args: object) -> None:
             """Tests are quiet."""
 

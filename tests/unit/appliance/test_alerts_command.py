@@ -121,6 +121,7 @@ def test_the_rules_of_the_file_are_printed_for_prometheus(
     ("text", "words"),
     [
         ("alerts: {webhook: 'ftp://x/s3cret'}", "monitor.alerts.webhook: found a value that is"),
+        ("alerts: {webhook: 5}", "monitor.alerts.webhook: found a value that is not shown"),
         ("alerts: {rules: [{name: a, on: lag}]}", "monitor.alerts.rules[0].above: found nothing"),
         ("alerts: {rules: [{name: a, on: lag, above: [1]}]}",
          "monitor.alerts.rules[0].above: found a list, expected text"),

@@ -13,6 +13,7 @@ from monitor.alert import FORMS, Kind, Observed, Rule, Unit
 from monitor.alert_config import SHIPPED_RULES, RuleSection
 from monitor.alert_kinds import KINDS, expression, limit_text, measured
 from monitor.exposition import render_metrics
+from monitor.lag import Bound, CellState, Lag, LagSum, TimeLag
 from monitor.prometheus_rules import PANELS, alert_name, dashboard, prometheus_rules
 from monitor.snapshot import DiskView, Snapshot
 from monitor.watches import StillFile
@@ -76,11 +77,22 @@ def test_a_time_lag_that_is_at_least_so_long_opens_and_never_closes() -> None:
     assert exact.value is not None and exact.value > 1_000
     # A partition of the export was never committed: that says nothing of the age of the others.
     assert found(snapshot, rule("time_lag", above="1s"))[SLASHED].value is not None
-    young = Mill(STUCK, None)
-    young.run(3)
-    assert young.snapshot is not None
-    bound = found(young.snapshot, rule("time_lag", above="10m"))["nightly"]
-    assert bound.value in (None, 0)
+    old = snapshot.groups[0]
+    cell = replace(old.cells[0], lag=Lag(CellState.OK, 9), time_lag=TimeLag(60_000, Bound.AT_LEAST))
+    group = replace(old, group_id="g", cells=(cell,))
+    bound = replace(snapshot, groups=(group,))
+    assert found(bound, rule("time_lag", above="59s"))["g"].value == 60_000
+    assert found(bound, rule("time_lag", above="10m"))["g"].value is None, "it may be older"
+
+
+def test_a_lag_whose_ends_are_partly_unknown_opens_and_never_closes() -> None:
+    snapshot = Mill(CATCHING_UP, None).run()
+    old = next(one for one in snapshot.groups if one.total.lag)
+    away = replace(old.cells[0], lag=Lag(CellState.END_UNKNOWN))
+    group = replace(old, group_id="g", cells=(away, *old.cells[1:]), total=LagSum(500, 5, 6))
+    part = replace(snapshot, groups=(group,))
+    assert found(part, rule("lag", above=499))["g"].value == 500
+    assert found(part, rule("lag", above=501))["g"].value is None, "it may be more"
 
 
 def test_a_disk_is_measured_as_a_share_or_in_bytes(flowing: Snapshot) -> None:

@@ -69,7 +69,7 @@ def test_only_a_2xx_is_taken_and_nobody_is_followed_elsewhere(status: int) -> No
         other.location = elsewhere.url
         with pytest.raises(WebhookFailed) as found:
             Webhook(other.url).send({})
-    assert elsewhere.posts == []
+    assert elsewhere.paths == []
     text = str(found.value)
     assert "s3cret" not in text, "the address may be the secret"
     assert "\x1b" not in text
