@@ -191,6 +191,8 @@ def monitor_settings(mill: Mill, part: str = "monitor") -> dict[str, Any]:
     """The monitor, which reads everything and writes nothing."""
     config = mill.config
     section = config.monitor.model_dump(mode="json", by_alias=True)
+    for name in ("webhook", "token"):
+        section["alerts"][name] = _revealed(getattr(config.monitor.alerts, name))
     if mill.placement.in_containers:
         section["listen"] = f"{mill.placement.bind_host}:{monitor_port(config)}"
     return {
@@ -205,6 +207,7 @@ def monitor_settings(mill: Mill, part: str = "monitor") -> dict[str, Any]:
         },
         "sinks": sinks_settings(mill, READER, part),
         "supervisor": None if mill.placement.in_containers else str(mill.home.socket),
+        "page": f"http://{config.monitor.listen}",
         "inputs": [
             {"paths": list(one.paths), "topic": one.topic} for one in config.collector.inputs
         ],

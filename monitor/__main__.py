@@ -4,6 +4,7 @@ import argparse
 import json
 import logging
 import os
+import random
 import signal
 import sqlite3
 import sys
@@ -14,12 +15,16 @@ from pathlib import Path
 import uvicorn
 from pydantic import ValidationError
 
+from monitor.alerts import Alerts
+from monitor.browse import Browser
 from monitor.collect import Collector
 from monitor.config import MonitorSettings
 from monitor.counts import Counts
 from monitor.http import create_app
+from monitor.notifier import Notifier
 from monitor.recorder import open_recorder
 from monitor.sampler import Sampler
+from monitor.webhook import Webhook
 from protocol.log import configure, fields
 from sinks.read_counts import CountsReader
 
@@ -35,6 +40,23 @@ def counts_of(settings: MonitorSettings) -> Counts | None:
     """Where the counts are read; None in a mill without MySQL."""
     mysql = settings.sinks.mysql if settings.sinks is not None else None
     return None if mysql is None else Counts(partial(CountsReader, mysql), clock_ms)
+
+
+def notifier_of(settings: MonitorSettings, alerts: Alerts) -> Notifier | None:
+    """Who tells a webhook of the alerts; None where there is none."""
+    section = settings.section.alerts
+    if section.webhook is None:
+        return None
+    token = None if section.token is None else section.token.get_secret_value()
+    webhook = Webhook(section.webhook.get_secret_value(), token)
+    return Notifier(
+        alerts,
+        webhook.send,
+        repeat_ms=section.repeat_ms,
+        page=settings.page or f"http://{settings.section.listen}",
+        where=webhook.host,
+        chance=random.Random(),
+    )
 
 
 def main() -> int:
@@ -53,15 +75,21 @@ def main() -> int:
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     host, port = settings.address
     source = Collector(
-        settings.bootstrap_servers, settings.parts, settings.sinks, settings.supervisor
+        settings.bootstrap_servers,
+        settings.parts,
+        settings.sinks,
+        settings.supervisor,
+        disks={"data": Path(settings.data_dir)},
     )
     try:
         folder = Path(settings.data_dir)
         recorder = open_recorder(folder, settings.section.retain_ms, settings.stream_group)
+        alerts = Alerts(settings.section.alerts.all_rules())
+        alerts.restore(recorder.store.alerts(), clock_ms())
     except (OSError, sqlite3.Error) as error:
         logger.error("the history cannot be opened", extra=fields(folder=folder, why=error))
         return 1
-    sampler = Sampler(settings, source, clock_ms, recorder)
+    sampler = Sampler(settings, source, clock_ms, recorder, alerts, notifier_of(settings, alerts))
     failures: list[BaseException] = []
 
     def stop(error: BaseException) -> None:
@@ -76,6 +104,7 @@ def main() -> int:
         clock_ms=clock_ms,
         on_failure=stop,
         counts=counts_of(settings),
+        browser=Browser(settings.bootstrap_servers) if settings.section.messages else None,
     )
     config = uvicorn.Config(
         app,

@@ -14,6 +14,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 from monitor import render, rows
+from monitor.alerts_view import alert_rows, rule_rows
 from monitor.config import MonitorSettings
 from monitor.counts import SIZES, Counts, count_rows, described
 from monitor.findings import findings_of
@@ -112,6 +113,7 @@ def api_router(
     _add_readers(router, answers)
     _add_cluster(router, answers)
     _add_parts(router, answers, settings)
+    _add_alerts(router, answers)
     _add_history(router, answers, settings, sampler)
     _add_counts(router, answers, settings, counts)
     return router
@@ -202,6 +204,16 @@ def _add_parts(router: APIRouter, answers: Answers, settings: MonitorSettings) -
     async def stream(format: Format = "json") -> Response:
         part = answers.snapshot.part("stream")
         return answers.give("stream/1", [rows.part_row(part)] if part else [], format)
+
+
+def _add_alerts(router: APIRouter, answers: Answers) -> None:
+    @router.get("/alerts", summary="Open alerts, oldest first", response_model=Envelope)
+    async def alerts(format: Format = "json") -> Response:
+        return answers.give("alerts/1", alert_rows(answers.snapshot), format)
+
+    @router.get("/rules", summary="Rules of alerts, and how they stand", response_model=Envelope)
+    async def rules(format: Format = "json") -> Response:
+        return answers.give("rules/1", rule_rows(answers.snapshot), format)
 
 
 def _add_history(

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from monitor import render
 from monitor.lag import Bound, Lag, LagSum, Measured, TimeLag, judge
 from monitor.progress import ProgressMemory, Work, collector_work, stream_work
 from monitor.reader_status import Judged, ReaderStatus
@@ -29,6 +30,7 @@ from monitor.snapshot import (
     Snapshot,
     TopicView,
 )
+from monitor.watches import StillFile
 from protocol.types import TopicPartition
 
 KAFKA_UNANSWERED = "no broker answered"
@@ -65,8 +67,30 @@ def assemble(
         base = _without_kafka(base, previous)
     stuck = {one.part: one for one in progress.judge(_works(base, stream_group), reading.now_ms)}
     return replace(
-        base, parts=tuple(replace(part, stuck=stuck.get(part.name)) for part in base.parts)
+        base,
+        parts=tuple(replace(part, stuck=stuck.get(part.name)) for part in base.parts),
+        disks=reading.disks,
+        unparsed_share=_unparsed_share(base, memory),
+        still_files=_still_files(base, memory),
     )
+
+
+def _unparsed_share(base: Snapshot, memory: Memory) -> float | None:
+    """Of the lines of the last minutes, as MySQL and the stream count them."""
+    mysql, stream = base.part("mysql"), base.part("stream")
+    if mysql is None or stream is None or not (mysql.reachable and stream.reachable):
+        return None
+    counted = [mysql.details.get(key) for key in ("lines_unparsed", "lines_set_aside")]
+    known = [one for one in counted if isinstance(one, int)]
+    unparsed = sum(known) if len(known) == len(counted) else None
+    return memory.share.share(stream.details.get("lines_total"), unparsed, base.taken_at_ms)
+
+
+def _still_files(base: Snapshot, memory: Memory) -> tuple[StillFile, ...] | None:
+    collector = base.part("collector")
+    if collector is None or not collector.reachable:
+        return None
+    return memory.files.still(render.file_rows(collector), base.taken_at_ms)
 
 
 def _with_kafka(

@@ -21,6 +21,7 @@ from monitor.ask_brokers import (
     voter_addresses,
 )
 from monitor.config import split_address
+from monitor.disks import ask_disks
 from monitor.group_answers import group_reading
 from monitor.reading import (
     ConfigValue,
@@ -33,7 +34,7 @@ from monitor.reading import (
     SupervisorAnswer,
     TopicReading,
 )
-from monitor.snapshot import SourceError
+from monitor.snapshot import DiskView, SourceError
 from monitor.supervised import ask_supervisor
 from protocol.client.admin import Admin
 from protocol.client.admin_types import ConfigResource
@@ -85,7 +86,9 @@ class Collector:
         parts: Mapping[str, str],
         sinks: SinksSettings | None = None,
         supervisor: str | None = None,
+        disks: Mapping[str, Path] | None = None,
     ) -> None:
+        self._disks = disks or {}
         self._supervisor = None if supervisor is None else Path(supervisor)
         self._bootstrap_servers = bootstrap_servers
         self._sinks = sinks or SinksSettings()
@@ -105,13 +108,17 @@ class Collector:
 
     async def read(self, now_ms: int) -> Reading:
         """One cycle over all parts and all brokers."""
-        parts, kafka, supervisor = await asyncio.gather(
-            self._read_parts(), self._read_kafka(now_ms), self._read_supervisor()
+        parts, kafka, supervisor, disks = await asyncio.gather(
+            self._read_parts(),
+            self._read_kafka(now_ms),
+            self._read_supervisor(),
+            self._read_disks(),
         )
         errors: tuple[SourceError, ...] = ()
         if isinstance(kafka, str):
             errors = (SourceError("brokers", kafka),)
-        return Reading(now_ms, parts, None if isinstance(kafka, str) else kafka, errors, supervisor)
+        found = None if isinstance(kafka, str) else kafka
+        return Reading(now_ms, parts, found, errors, supervisor, disks)
 
     async def close(self) -> None:
         """Leave the brokers and let the threads end."""
@@ -146,6 +153,10 @@ class Collector:
             return None
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, ask_supervisor, self._supervisor)
+
+    async def _read_disks(self) -> tuple[DiskView, ...]:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, ask_disks, self._disks)
 
     async def _read_kafka(self, now_ms: int) -> KafkaReading | str:
         try:

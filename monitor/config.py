@@ -4,6 +4,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from monitor.alert_config import AlertsSection
 from protocol.units import parse_duration_ms
 from sinks.config import SinksSettings
 
@@ -29,6 +30,8 @@ class MonitorSection(BaseModel):
     )
     refresh: str = Field(default="2s", description="how often brokers and parts are asked")
     retain: str = Field(default="90d", description="how long history is kept")
+    messages: bool = Field(default=True, description="whether records of topics are shown")
+    alerts: AlertsSection = AlertsSection()
 
     @field_validator("listen")
     @classmethod
@@ -89,7 +92,7 @@ class MonitorSettings(BaseModel):
     `supervisor` is the path of the supervisor's socket, null where there is none (containers).
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     part: str = "monitor"
     section: MonitorSection = MonitorSection()
@@ -102,6 +105,8 @@ class MonitorSettings(BaseModel):
     metrics: tuple[MetricSettings, ...] = ()
     stream_group: str = "millrace-stream"
     token: str | None = None
+    page: str | None = None
+    """The page's address as people reach it, where that is not where it listens."""
 
     @field_validator("parts")
     @classmethod

@@ -22,6 +22,7 @@ class SnapshotMetrics(Collector):
         yield from self._topics()
         yield from self._cluster()
         yield from self._parts()
+        yield from self._alerts()
 
     def _groups(self) -> Iterable[Metric]:
         labels = ["group", "topic", "partition"]
@@ -157,6 +158,32 @@ class SnapshotMetrics(Collector):
                 family = GaugeMetricFamily(f"millrace_{key}", text)
                 family.add_metric([], value)
                 yield family
+
+    def _alerts(self) -> Iterable[Metric]:
+        """The alerts, and what their rules are measured by beside the rest."""
+        snapshot = self._snapshot
+        free = GaugeMetricFamily("millrace_disk_free_bytes", "Bytes left", labels=["disk"])
+        size = GaugeMetricFamily("millrace_disk_size_bytes", "Bytes in all", labels=["disk"])
+        for disk in snapshot.disks:
+            free.add_metric([disk.name], disk.free_bytes)
+            size.add_metric([disk.name], disk.size_bytes)
+        share = GaugeMetricFamily(
+            "millrace_unparsed_share", "Share of the last ten minutes' lines that did not parse"
+        )
+        if snapshot.unparsed_share is not None:
+            share.add_metric([], snapshot.unparsed_share)
+        still = GaugeMetricFamily(
+            "millrace_file_stuck_seconds", "How long nothing of a file is read", labels=["path"]
+        )
+        for one in snapshot.still_files or ():
+            if not one.is_unended:
+                still.add_metric([one.path], (snapshot.taken_at_ms - one.since_ms) / 1000)
+        firing = GaugeMetricFamily(
+            "millrace_alert_open", "1 for each open alert", labels=["rule", "subject"]
+        )
+        for alert in snapshot.alerts.open:
+            firing.add_metric([alert.rule, alert.subject], 1)
+        yield from (free, size, share, still, firing)
 
 
 def render_metrics(snapshot: Snapshot) -> bytes:

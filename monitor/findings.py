@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from monitor import render
+from monitor.alert import Kind
 from monitor.links import group_href, part_page
 from monitor.partition_health import health_of
 from monitor.reader_status import BAD, WARN
@@ -48,6 +49,7 @@ def findings_of(
         *_parts(snapshot),
         *_brokers(snapshot),
         *_configuration(snapshot),
+        *_alerts(snapshot),
         *_stream_lag(snapshot, stream_group),
         *_degraded(snapshot),
         *_groups(snapshot, stream_group),
@@ -162,6 +164,19 @@ def _configuration(snapshot: Snapshot) -> Iterator[Finding]:
             "warn", "metrics removed", "Saving the configuration took metrics away",
             ".", snapshot.config_notice, "/counts",
         )  # fmt: skip
+
+
+SAID_ANYWAY = (Kind.PART_DOWN, Kind.PART_STUCK)
+"""Of these kinds the verdict speaks without an alert, and sooner."""
+
+
+def _alerts(snapshot: Snapshot) -> Iterator[Finding]:
+    for one in snapshot.alerts.open:
+        if one.kind not in SAID_ANYWAY:
+            level = "bad" if one.kind is Kind.DISK_FREE else "warn"
+            lead = one.text[:1].upper() + one.text[1:]
+            since = f"The alert {one.rule} is open since {_clock(one.opened_at_ms)}."
+            yield Finding(level, f"alert {one.rule}", lead, ".", since, one.page)
 
 
 def _stream_lag(snapshot: Snapshot, stream_group: str) -> Iterator[Finding]:

@@ -17,12 +17,15 @@ from sse_starlette.sse import EventSourceResponse
 
 from monitor import render
 from monitor.api import api_router
+from monitor.browse import Reads
 from monitor.config import LOOPBACK_NAMES, MonitorSettings, split_address
 from monitor.counts import Counts
 from monitor.exposition import render_metrics
 from monitor.findings import GLYPHS
 from monitor.lag import CellState
 from monitor.links import group_href
+from monitor.message_pages import message_routes
+from monitor.notifier import Notifier
 from monitor.ranges import span_keys
 from monitor.recorder import Recorder
 from monitor.sampler import Sampler
@@ -50,6 +53,7 @@ PAGES = {
     "/topics": "topics.html",
     "/brokers": "brokers.html",
     "/collector": "collector.html",
+    "/alerts": "alerts.html",
 }
 READS = ["GET", "HEAD"]
 
@@ -62,6 +66,7 @@ def create_app(
     clock_ms: Callable[[], int],
     on_failure: Callable[[BaseException], None],
     counts: Counts | None = None,
+    browser: Reads | None = None,
 ) -> FastAPI:
     """The whole site over one sampler, which is started and stopped with it.
 
@@ -89,11 +94,11 @@ def create_app(
         openapi_url="/api/openapi.json",
     )
     templates = _templates(settings)
-    site = Site(settings, sampler.recorder, counts, started_at_ms)
+    site = Site(settings, sampler.recorder, counts, started_at_ms, sampler.notifier)
     app.mount("/static", StaticFiles(directory=HERE / "static"), name="static")
     app.include_router(api_router(settings, sampler, counts))
     _guard_requests(app, settings)
-    _add_pages(app, templates, sampler, site)
+    _add_pages(app, templates, sampler, site, browser, clock_ms)
     _add_machine_ends(app, sampler, settings.part, started_at_ms, clock_ms)
     return app
 
@@ -136,7 +141,14 @@ def _guard_requests(app: FastAPI, settings: MonitorSettings) -> None:
         return response
 
 
-def _add_pages(app: FastAPI, templates: Environment, sampler: Sampler, site: Site) -> None:
+def _add_pages(
+    app: FastAPI,
+    templates: Environment,
+    sampler: Sampler,
+    site: Site,
+    browser: Reads | None,
+    clock_ms: Callable[[], int],
+) -> None:
     """The pages. They are made in worker threads, for the history is read from the disk."""
 
     def page(
@@ -205,6 +217,8 @@ def _add_pages(app: FastAPI, templates: Environment, sampler: Sampler, site: Sit
             return missing(request, "topic", name)
         return page(request, "topic.html", lambda s: site.topic(s, name, range))
 
+    app.include_router(message_routes(sampler, browser, clock_ms, page, missing))
+
     @route("/brokers")
     def brokers_page(request: Request) -> Response:
         return page(request, "brokers.html", site.brokers)
@@ -213,12 +227,18 @@ def _add_pages(app: FastAPI, templates: Environment, sampler: Sampler, site: Sit
     def collector_page(request: Request, range: str = "10m") -> Response:
         return page(request, "collector.html", lambda s: site.collector(s, range))
 
+    @route("/alerts")
+    def alerts_page(request: Request) -> Response:
+        return page(request, "alerts.html", site.alerts)
+
     @route("/api/docs")
     def api_docs(request: Request) -> Response:
         return page(request, "api.html", lambda _: {"paths": app.openapi()["paths"]})
 
 
-def problems_of(snapshot: Snapshot | None, recorder: Recorder | None) -> tuple[Problem, ...]:
+def problems_of(
+    snapshot: Snapshot | None, recorder: Recorder | None, notifier: Notifier | None = None
+) -> tuple[Problem, ...]:
     """What the monitor has to report: sources that are away, parts that finish nothing."""
     found = []
     if snapshot is not None:
@@ -232,6 +252,8 @@ def problems_of(snapshot: Snapshot | None, recorder: Recorder | None) -> tuple[P
                 found.append(Problem("part-stuck", text))
     if recorder is not None and recorder.problem is not None:
         found.append(Problem("history", recorder.problem))
+    if notifier is not None and notifier.problem is not None:
+        found.append(Problem("alerts", notifier.problem))
     return tuple(found)
 
 
@@ -246,7 +268,7 @@ def _add_machine_ends(
 
     def status() -> PartStatus:
         snapshot = sampler.snapshot
-        problems = problems_of(snapshot, sampler.recorder)
+        problems = problems_of(snapshot, sampler.recorder, sampler.notifier)
         state = PartState.STARTING
         if snapshot is not None:
             state = PartState.DEGRADED if problems else PartState.RUNNING

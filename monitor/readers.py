@@ -19,6 +19,7 @@ from monitor.reader_status import (
 )
 from monitor.reading import GroupReading, KafkaReading, MemberReading
 from monitor.snapshot import GroupView, LagCell, MemberView, Snapshot
+from monitor.watches import FileMemory, ShareMemory
 from protocol.types import TopicPartition
 
 RATE_SPAN_MS = 60_000
@@ -36,6 +37,8 @@ class Memory:
     ends: History[TopicPartition] = field(default_factory=History)
     commits: History[tuple[str, TopicPartition]] = field(default_factory=History)
     windows: dict[tuple[str, TopicPartition], Window] = field(default_factory=dict)
+    files: FileMemory = field(default_factory=FileMemory)
+    share: ShareMemory = field(default_factory=ShareMemory)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ Floor: pure data. `monitor/collect.py` fills it, `monitor/assemble.py` makes a s
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from monitor.snapshot import QuorumView, SourceError
+from monitor.snapshot import DiskView, QuorumView, SourceError
 from protocol.status import PartStatus
 from protocol.types import TopicPartition
 
@@ -147,3 +147,4 @@ class Reading:
     kafka: KafkaReading | None
     errors: tuple[SourceError, ...] = ()
     supervisor: SupervisorAnswer | None = None
+    disks: tuple[DiskView, ...] = ()

@@ -6,9 +6,12 @@ cannot be written is a problem that the monitor reports; the pages go on without
 
 import logging
 import sqlite3
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from monitor import render
+from monitor.alert import Alert
 from monitor.levels import LEVELS, Event
 from monitor.series import events_between, samples_of
 from monitor.snapshot import Snapshot
@@ -32,12 +35,14 @@ class Recorder:
         self._bucket_ms = 0
         self._bucket: dict[str, list[float]] = {}
         self._last: Snapshot | None = None
+        self._kept: tuple[Alert, ...] | None = None
         self._purged_at_ms = 0
 
-    def take(self, snapshot: Snapshot) -> None:
-        """Add one snapshot; waits for the disk."""
+    def take(self, snapshot: Snapshot, kept: Sequence[Alert] = ()) -> None:
+        """Add one snapshot, and the alerts that a next process has to know; waits for the disk."""
         try:
             self._take(snapshot)
+            self._keep(kept)
         except sqlite3.Error as error:
             self.problem = f"the history cannot be written: {error}"
             logger.warning("history not written", extra=fields(why=error))
@@ -64,6 +69,13 @@ class Recorder:
         if now_ms - self._purged_at_ms >= PURGE_EVERY_MS:
             self._purged_at_ms = now_ms
             self.store.purge(now_ms)
+
+    def _keep(self, alerts: Sequence[Alert]) -> None:
+        """Write the alerts if one of them has opened, closed or been told of."""
+        states = tuple(replace(one, text="", page="", value=None) for one in alerts)
+        if states != self._kept:
+            self.store.keep_alerts(alerts)
+            self._kept = states
 
     def _start_events(self, now_ms: int) -> list[Event]:
         """A start is an event, and so is the time in which nobody looked."""

@@ -103,6 +103,17 @@ def clock_time(at_ms: object) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%H:%M:%S")
 
 
+def moment(at_ms: int) -> str:
+    """A record's time in UTC, to the millisecond; what no calendar holds as a number."""
+    if at_ms < 0:
+        return "none"
+    try:
+        when = datetime.fromtimestamp(at_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{at_ms} ms"
+    return f"{when:%Y-%m-%d %H:%M:%S}.{at_ms % 1000:03d}"
+
+
 _TITLES = {"mysql": "MySQL", "redis": "Redis", "collector": "The collector", "stream": "The stream"}
 
 

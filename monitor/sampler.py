@@ -3,10 +3,14 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
+from monitor.alert_kinds import measured
+from monitor.alerts import Alerts, changes_between
 from monitor.assemble import assemble
 from monitor.config import MonitorSettings
+from monitor.notifier import Notifier
 from monitor.progress import ProgressMemory
 from monitor.readers import Memory
 from monitor.reading import Reading
@@ -38,8 +42,12 @@ class Sampler:
         source: Source,
         clock_ms: Callable[[], int],
         recorder: Recorder | None = None,
+        alerts: Alerts | None = None,
+        notifier: Notifier | None = None,
     ) -> None:
         self.recorder = recorder
+        self.notifier = notifier
+        self._alerts = alerts or Alerts(())
         self._settings = settings
         self._source = source
         self._clock_ms = clock_ms
@@ -63,6 +71,8 @@ class Sampler:
                 await asyncio.sleep(max(0.0, pause_s))
         finally:
             await self._source.close()
+            if self.notifier is not None:
+                await self.notifier.close()
             if self.recorder is not None:
                 self.recorder.store.close()
 
@@ -71,7 +81,7 @@ class Sampler:
         reading = await self._source.read(self._clock_ms())
         for error in reading.errors:
             logger.debug("source away", extra=fields(source=error.source, reason=error.text))
-        self.snapshot = assemble(
+        snapshot = assemble(
             reading,
             self.snapshot,
             self._memory,
@@ -80,11 +90,27 @@ class Sampler:
             bootstrap_servers=self._settings.bootstrap_servers,
             stream_group=self._settings.stream_group,
         )
+        self.snapshot = snapshot = self._with_alerts(snapshot)
         if self.recorder is not None:
-            await asyncio.to_thread(self.recorder.take, self.snapshot)
+            await asyncio.to_thread(self.recorder.take, snapshot, self._alerts.kept())
         self._next.set()
         self._next = asyncio.Event()
-        return self.snapshot
+        return snapshot
+
+    def _with_alerts(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot with its alerts; what has changed is logged, and told by the webhook."""
+        now_ms, before = snapshot.taken_at_ms, self._alerts.open()
+        standing = self._alerts.look(measured(self._alerts.rules, snapshot), now_ms)
+        opened, closed = changes_between(before, standing.open)
+        for one in opened:
+            logger.warning(
+                "alert opened", extra=fields(rule=one.rule, subject=one.subject, why=one.text)
+            )
+        for one in closed:
+            logger.info("alert closed", extra=fields(rule=one.rule, subject=one.subject))
+        if self.notifier is not None:
+            self.notifier.poke(now_ms, snapshot.cluster_id or self._settings.bootstrap_servers)
+        return replace(snapshot, alerts=standing)
 
     async def wait_next(self) -> Snapshot | None:
         """The snapshot after the present one."""

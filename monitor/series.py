@@ -7,10 +7,12 @@ gap and never a 0. Series of single partitions are kept for the readers that lag
 from collections.abc import Iterator
 
 from monitor import render
+from monitor.alerts import changes_between
 from monitor.lag import Bound
 from monitor.levels import Event
 from monitor.snapshot import GroupView, PartView, Snapshot
 
+ALERT_EVENT = "alert"
 CELLS_KEPT_MAX = 1_000
 GROUPS_KEPT_MAX = 300
 FILES_TOLD_MAX = 5
@@ -121,6 +123,7 @@ def events_between(before: Snapshot | None, now: Snapshot) -> list[Event]:
             *_file_events(before, now),
             *_group_events(before, now),
             *_config_events(before, now),
+            *_alert_events(before, now),
         )
     ]
 
@@ -241,6 +244,14 @@ def _config_events(before: Snapshot, now: Snapshot) -> Iterator[Told]:
         changes += [f"{name} removed" for name in sorted(had - has)]
         if changes:
             yield "configuration", f"metrics: {', '.join(changes)}", True
+
+
+def _alert_events(before: Snapshot, now: Snapshot) -> Iterator[Told]:
+    opened, closed = changes_between(before.alerts.open, now.alerts.open)
+    for one in opened:
+        yield ALERT_EVENT, f"alert {one.rule}: {one.text}", True
+    for one in closed:
+        yield ALERT_EVENT, f"alert {one.rule} is over: {one.subject}", False
 
 
 def _names(part: PartView) -> list[str]:

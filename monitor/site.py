@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 
 from monitor import plots, render
+from monitor.alerts_view import alert_views, rule_views
 from monitor.brokers_view import brokers_view
 from monitor.charts import ChartView, Mark, Plot, Spark, draw, letters_of, spark
 from monitor.config import MonitorSettings
@@ -19,11 +20,12 @@ from monitor.counts import SIZES, Asked, Counts, MetricView, described, metric_v
 from monitor.findings import findings_of
 from monitor.flow import flow_of
 from monitor.lag import add_up
-from monitor.levels import Point
+from monitor.levels import Event, Point
+from monitor.notifier import Notifier
 from monitor.ranges import Axis, Span, axis_of, span_of
 from monitor.reader_status import SEVERITY
 from monitor.recorder import Recorder
-from monitor.series import cell_series, samples_of
+from monitor.series import ALERT_EVENT, cell_series, samples_of
 from monitor.snapshot import GroupView, LagCell, MemberView, PartView, Snapshot
 
 MINIS_MAX = 48
@@ -31,7 +33,11 @@ CELLS_SHOWN_MAX = 500
 GROUPS_SHOWN_MAX = 200
 FILES_SHOWN_MAX = 500
 EVENTS_SHOWN = 12
+DEAD_LETTERS = "millrace.dead-letters"
+"""The collector's topic of what could not be sent as a line."""
+
 EVENTS_READ = 500
+ALERT_EVENTS_SHOWN = 30
 STATION_SERIES = ("collected", "counted", "unread_bytes", "bytes_in")
 CELL_COLUMNS = (
     ("partition", "Partition", False),
@@ -58,6 +64,7 @@ class Site:
     recorder: Recorder | None
     counts: Counts | None
     started_at_ms: int
+    notifier: Notifier | None = None
 
     def common(self, snapshot: Snapshot) -> Values:
         """What every page shows: the snapshot and its findings."""
@@ -90,7 +97,7 @@ class Site:
             "events": events,
             "started_at_ms": self.started_at_ms,
             "own_memory": own,
-            "history_problem": self.recorder.problem if self.recorder else None,
+            "own_problem": self._own_problem(),
             "history_says": self._history_says(),
         }
 
@@ -252,11 +259,37 @@ class Site:
         return {
             "files": render.file_rows(snapshot.part("collector"))[:FILES_SHOWN_MAX],
             "inputs": self.settings.inputs,
+            "still": snapshot.still_files or (),
+            "dead_letters": snapshot.topic(DEAD_LETTERS) is not None,
             "range": span.key,
             "axis": axis,
             "letters": letters,
             "charts": self._charts(snapshot, [plots.LINES, plots.UNREAD], span, axis, letters),
         }
+
+    def alerts(self, snapshot: Snapshot) -> Values:
+        """`/alerts`."""
+        section = self.settings.section.alerts
+        notifier = self.notifier
+        return {
+            "open": alert_views(snapshot, has_webhook=notifier is not None),
+            "unlisted": snapshot.alerts.unlisted,
+            "rules": rule_views(snapshot),
+            "events": self._alert_events(snapshot),
+            "webhook": notifier.where if notifier else None,
+            "told_at_ms": notifier.told_at_ms if notifier else None,
+            "problem": notifier.problem if notifier else None,
+            "repeat": render.duration(section.repeat_ms),
+        }
+
+    def _alert_events(self, snapshot: Snapshot) -> list[Event]:
+        if self.recorder is None:
+            return []
+        try:
+            last = self.recorder.store.events(0, snapshot.taken_at_ms + 1, EVENTS_READ)
+        except sqlite3.Error:
+            return []
+        return [one for one in last if one.kind == ALERT_EVENT][:ALERT_EVENTS_SHOWN]
 
     def _axis(self, snapshot: Snapshot, range_key: str) -> tuple[Span, Axis]:
         span = span_of(range_key, self.settings.section.retain_ms)
@@ -352,6 +385,11 @@ class Site:
             "summary": f"asked at {render.clock_time(asked.at_ms)}" if asked.at_ms else "",
             "empty": f"MySQL does not answer: {asked.error}" if asked.error else "Nothing yet.",
         }
+
+    def _own_problem(self) -> str | None:
+        told = (self.recorder, self.notifier)
+        problems = [one.problem for one in told if one is not None and one.problem is not None]
+        return "; ".join(problems) or None
 
     def _history_says(self) -> str:
         if self.recorder is None:

@@ -7,11 +7,14 @@ Times are epoch milliseconds, sizes bytes, rates offsets a second.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from monitor.alert import Standing
 from monitor.lag import CellState, Lag, LagSum, TimeLag
 from monitor.progress import Stuck
 from monitor.reader_status import Judged, ReaderStatus
+from monitor.watches import StillFile
 
 UNJUDGED = Judged(ReaderStatus.MEASURING)
+NO_RULES = Standing()
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +236,15 @@ class GroupView:
 
 
 @dataclass(frozen=True, slots=True)
+class DiskView:
+    """A disk that holds data of the mill, named by what lies on it."""
+
+    name: str
+    free_bytes: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything the monitor knows at `taken_at_ms`.
 
@@ -255,6 +267,12 @@ class Snapshot:
     config_notice: str | None = None
     quorum: QuorumView | None = None
     quorum_error: str | None = None
+    disks: tuple[DiskView, ...] = ()
+    unparsed_share: float | None = None
+    """Of the lines of the last ten minutes, those that did not parse."""
+    still_files: tuple[StillFile, ...] | None = None
+    """Files that are not read on; None where the collector does not say."""
+    alerts: Standing = NO_RULES
 
     @property
     def partitions(self) -> tuple[PartitionView, ...]:

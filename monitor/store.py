@@ -15,6 +15,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from monitor.alert import Alert, Kind
 from monitor.levels import LEVELS, Event, Level, Point
 
 STORE_BYTES_MAX = 512 * 1024 * 1024
@@ -132,6 +133,26 @@ class Store:
             ).fetchall()
         return [Event(at_ms, kind, text, bool(mark)) for at_ms, kind, text, mark in rows]
 
+    def keep_alerts(self, alerts: Sequence[Alert]) -> None:
+        """Keep these alerts, and none of those kept before."""
+        with self._lock, self._database:
+            self._database.execute("DELETE FROM alerts")
+            self._database.executemany(
+                "INSERT INTO alerts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                [
+                    (one.rule, str(one.kind), one.subject, one.opened_at_ms, one.text, one.page,
+                     one.value, one.closed_at_ms, one.offered_at_ms, one.told_at_ms)
+                    for one in alerts
+                ],
+            )  # fmt: skip
+
+    def alerts(self) -> list[Alert]:
+        """The alerts that were kept last; those of kinds that are no more are left out."""
+        with self._lock:
+            rows = self._database.execute("SELECT * FROM alerts ORDER BY opened_at_ms").fetchall()
+        kinds = set(Kind)
+        return [Alert(row[0], Kind(row[1]), *row[2:]) for row in rows if row[1] in kinds]
+
     def last_ms(self) -> int | None:
         """The beginning of the last bucket stored."""
         with self._lock:
@@ -243,6 +264,11 @@ def _connect(path: Path) -> sqlite3.Connection:
             database.execute(
                 "CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY, at_ms INTEGER,"
                 " kind TEXT, text TEXT, mark INTEGER)"
+            )
+            database.execute(
+                "CREATE TABLE IF NOT EXISTS alerts (rule TEXT, kind TEXT, subject TEXT,"
+                " opened_at_ms INTEGER, text TEXT, page TEXT, value REAL, closed_at_ms INTEGER,"
+                " offered_at_ms INTEGER, told_at_ms INTEGER)"
             )
     except sqlite3.DatabaseError:
         database.close()

@@ -4,6 +4,7 @@ Floor: ground of `protocol`. Pure. Used by every room's settings, so the spellin
 """
 
 import re
+from datetime import UTC, datetime
 
 _NUMBER_AND_UNIT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-zµ]*)\s*\Z")
 
@@ -43,6 +44,26 @@ def parse_duration_ms(text: str) -> int:
 def parse_size_bytes(text: str) -> int:
     """Bytes of "512", "64KiB", "1MiB", "2GB"; a bare number means bytes."""
     return _parse(text, _BYTES, 'a size such as "512", "64KiB" or "1MiB"')
+
+
+def parse_moment_ms(text: str, now_ms: int) -> int:
+    """Unix milliseconds of "1h" (ago), "2026-08-01T10:00Z" (UTC unless it says so) or a number."""
+    if text.isdecimal():
+        return int(text)
+    try:
+        return now_ms - parse_duration_ms(text)
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ValueError(
+            f"found {text!r}, expected a duration ago such as 1h, a time such as"
+            " 2026-08-01T10:00Z, or Unix ms"
+        ) from error
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
 
 
 def format_duration_ms(duration_ms: int) -> str:

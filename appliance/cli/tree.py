@@ -75,6 +75,7 @@ COMMANDS: dict[str, Entry] = {
     "lag": Entry(
         "lag_command", "lag", "How far every reader lags, from the monitor's latest snapshot."
     ),
+    "alerts": Entry("alerts_command", "app", "What the monitor warns of, and whom it tells."),
     "topic": Entry("topic_commands", "app", "Topics of the cluster."),
     "group": Entry("group_commands", "app", "Groups of readers, and how far they are."),
     "produce": Entry(

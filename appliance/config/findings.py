@@ -17,7 +17,7 @@ from appliance.config.faults import Path, did_you_mean, found_text
 _FOUND_EXPECTED = re.compile(r"\s*found (?P<found>.*), expected (?P<expected>.*)\Z", re.DOTALL)
 _KEYED = re.compile(r"(?P<key>[A-Za-z_][\w.]*): found ")
 _TWICE = re.compile(r"metric '(?P<name>[^']*)' twice\Z")
-_SECRET_WORDS = ("password", "secret", "token")
+_SECRET_WORDS = ("password", "secret", "token", "webhook")
 
 _EXPECTED = {
     "string_type": "text",
@@ -42,6 +42,9 @@ _TEXTS = {
     "every": "a duration such as 10m",
     "refresh": "a duration such as 2s",
     "retain": "a duration such as 90d",
+    "repeat": "a duration such as 4h",
+    "for": "a duration such as 1m",
+    "clear": "a duration such as 1m",
     "heap": "a size such as 1GiB",
     "windows": "a window such as 10s, 1m, 1h or all",
     "keep": "a duration such as 30d, or forever",

@@ -28,14 +28,16 @@
     try {
       const headers = etag ? { "If-None-Match": etag } : {};
       const signal = AbortSignal.timeout(GIVE_UP_MS);
-      const answer = await fetch(location.href, { headers, signal, cache: "no-store" });
+      // A page that stays as it is has the head of another one kept fresh above it.
+      const address = main.dataset.still ?? location.href;
+      const answer = await fetch(address, { headers, signal, cache: "no-store" });
       if (answer.status !== 304) {
         const text = await answer.text();
         if (!answer.headers.get("Content-Type")?.startsWith("text/html")) throw new Error();
         etag = answer.headers.get("ETag");
         const fresh = new DOMParser().parseFromString(text, "text/html");
         patch(document.querySelector("header"), fresh.querySelector("header"));
-        patch(main, fresh.getElementById("main"));
+        if (!main.dataset.still) patch(main, fresh.getElementById("main"));
         showPause();
       }
       answeredAt = Date.now();

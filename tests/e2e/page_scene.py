@@ -49,7 +49,7 @@ def main(story: str, port: int, folder: Path) -> None:
     def clock_ms() -> int:
         return scene.NOW_MS + round((time.monotonic() - began_s) * 1000)
 
-    sampler = Sampler(settings, Moving(mill), clock_ms, mill.recorder)
+    sampler = Sampler(settings, Moving(mill), clock_ms, mill.recorder, mill.alerts)
     sampler.resume(mill.snapshot, mill.memory, mill.progress)
 
     def failed(error: BaseException) -> None:
@@ -62,6 +62,7 @@ def main(story: str, port: int, folder: Path) -> None:
         clock_ms=clock_ms,
         on_failure=failed,
         counts=Counts(scene.ScriptedCounts, clock_ms),
+        browser=scene.ScriptedMessages(),
     )
     uvicorn.run(app, host="127.0.0.1", port=port, log_config=None)
 

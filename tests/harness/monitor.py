@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,12 @@ class MonitorProcess:
         sinks: SinksSettings | None = None,
         *,
         refresh: str = "2s",
+        alerts: Mapping[str, object] | None = None,
     ) -> None:
-        """`brokers` are its bootstrap servers, in this order, and its parts."""
+        """`brokers` are its bootstrap servers, in this order, and its parts.
+
+        `alerts`: its `monitor.alerts`; the shipped rules without it.
+        """
         self.port = free_port()
         settings = {
             "bootstrap_servers": ",".join(one.bootstrap for one in brokers),
@@ -36,7 +40,11 @@ class MonitorProcess:
                 f"broker-{one.node_id}": f"http://127.0.0.1:{one.status_port}" for one in brokers
             },
             "sinks": None if sinks is None else sinks.model_dump(mode="json"),
-            "section": {"listen": f"127.0.0.1:{self.port}", "refresh": refresh},
+            "section": {
+                "listen": f"127.0.0.1:{self.port}",
+                "refresh": refresh,
+                "alerts": alerts or {},
+            },
         }
         reading, writing = os.pipe()
         os.write(writing, json.dumps(settings).encode())

@@ -4,12 +4,16 @@ Nothing here draws or judges: readings go into `assemble` and the recorder as a 
 page shows what it would show of a mill that said the same.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
 
+from monitor.alert_kinds import measured
+from monitor.alerts import Alerts
 from monitor.assemble import assemble
-from monitor.config import MetricSettings
+from monitor.config import MetricSettings, MonitorSection
+from monitor.messages import Found, Wanted
 from monitor.progress import ProgressMemory
 from monitor.readers import Memory
 from monitor.reading import (
@@ -23,10 +27,12 @@ from monitor.reading import (
     Reading,
     SupervisedPart,
     SupervisorAnswer,
+    TopicReading,
 )
 from monitor.recorder import Recorder, open_recorder
-from monitor.snapshot import Snapshot, SourceError
+from monitor.snapshot import DiskView, Snapshot, SourceError
 from protocol.types import TopicPartition
+from protocol.wire.record import Record
 from sinks.read_counts import CountsReader, KeyCount, MetricCounts, WindowSum
 from tests.unit.monitor import three
 from tests.unit.monitor.readings import GROUP, part_answer, part_down, topic_reading
@@ -65,6 +71,9 @@ class Story:
     is_three: bool = False
     """Three brokers, of which the second dies at `broker_down_from`."""
     broker_down_from: int = STEPS + 1
+    free_bytes: int = 41 << 30
+    counters: dict[str, int] = field(default_factory=dict)
+    """Of the collector, beside its usual ones; with dead letters there is their topic."""
 
 
 FLOWING = Story()
@@ -76,6 +85,7 @@ NO_BROKER = Story(brokers_away_from=110)
 EMPTY = Story(is_empty=True)
 THREE = Story(is_three=True)
 BROKER_DOWN = Story(is_three=True, broker_down_from=108)
+DISK_FULL = Story(free_bytes=5 << 30)
 FAILED = Story(
     down=frozenset({"stream"}),
     down_from=0,
@@ -90,6 +100,7 @@ class Mill:
         self.story = story
         self.memory = Memory()
         self.progress = ProgressMemory()
+        self.alerts = Alerts(MonitorSection().alerts.all_rules())
         self.snapshot: Snapshot | None = None
         self.recorder: Recorder | None = None
         if folder is not None:
@@ -107,7 +118,7 @@ class Mill:
 
     def take(self, one: Reading) -> None:
         """What the sampler does with a reading."""
-        self.snapshot = assemble(
+        snapshot = assemble(
             one,
             self.snapshot,
             self.memory,
@@ -116,8 +127,10 @@ class Mill:
             bootstrap_servers="127.0.0.1:19092",
             stream_group=GROUP,
         )
+        found = measured(self.alerts.rules, snapshot)
+        self.snapshot = replace(snapshot, alerts=self.alerts.look(found, snapshot.taken_at_ms))
         if self.recorder is not None:
-            self.recorder.take(self.snapshot)
+            self.recorder.take(self.snapshot, self.alerts.kept())
 
     def reading(self, step: int) -> Reading:
         """What the mill says at a step."""
@@ -140,14 +153,17 @@ class Mill:
             kafka = three.three(kafka, is_down)
             others = tuple(one for one in parts if one.name != "broker-1")
             parts = (*three.brokers(kafka, is_down), *others)
-        return Reading(now_ms, parts, kafka, errors, self._supervisor(now_ms))
+        disks = (DiskView("data", self.story.free_bytes, 120 << 30),)
+        return Reading(now_ms, parts, kafka, errors, self._supervisor(now_ms), disks)
 
     def _kafka(self, now_ms: int) -> KafkaReading:
-        topics = (
+        topics: tuple[TopicReading, ...] = (
             topic_reading("logs.access", PARTITIONS),
             topic_reading("logs.json", PARTITIONS),
             replace(topic_reading("__consumer_offsets", 6), internal=True),
         )
+        if "dead_lettered" in self.story.counters:
+            topics = (*topics, topic_reading("millrace.dead-letters", 1))
         rows = [part.topic_partition for topic in topics for part in topic.partitions]
         ends = {row: self._ends // 6 if row.topic.startswith("logs.") else 900 for row in rows}
         lines = [row for row in rows if row.topic.startswith("logs.")]
@@ -213,7 +229,7 @@ class Mill:
             part_answer("collector", now_ms, files=files, files_total=len(files),
                         rate_lines_s=rate, lines_total=self._ends, bytes_total=self._ends * 96,
                         lag_bytes_total=96 if files else 0, inputs=3, instance="a-uuid",
-                        counters={"rotated": 2, "lines_total": 4}),
+                        counters={"rotated": 2, "lines_total": 4, **self.story.counters}),
             part_answer("stream", now_ms, **batch, epoch=-1 if self.story.is_empty else 24,
                         phase="running", sinks_ms=90, trigger_ms=100, lines_total=self._commit,
                         last_batch_at_ms=None if self.story.is_empty else now_ms - 300,
@@ -311,3 +327,26 @@ class StandingStill:
 
     async def close(self) -> None:
         return None
+
+
+class ScriptedMessages:
+    """What the brokers would give of a topic."""
+
+    async def read(self, wanted: Wanted, partitions: Sequence[int]) -> Found:
+        row = TopicPartition(wanted.topic, partitions[0])
+        values = (
+            b'203.0.113.7 - - [24/Nov/2026:21:58:27 +0000] "GET /catalogue/lamps?page=3 HTTP/1.1"'
+            b' 200 5120 "https://shop.example/catalogue" "Mozilla/5.0 (X11; Linux x86_64)"',
+            b'{"level":"warn","timing":{"total":412.50,"database":[101.2,96.0]},"path":"/pay"}',
+            HOSTILE.encode(),
+            b"\x00\x01\xff\xfe binary",
+            None,
+        )
+        records = tuple(
+            (row, Record(90 - n, NOW_MS - n * 40, b"access/edge-2.log", value, HEADERS, -1))
+            for n, value in enumerate(values)
+        )
+        return Found(records, (), len(records), {row: 0}, {row: 100})
+
+
+HEADERS = (("file", b"watched/access/edge-2.log"), ("offset", b"18200"))

@@ -18,6 +18,7 @@ from tests.unit.monitor import scene
 from tests.unit.monitor.scene import (
     BROKER_DOWN,
     CATCHING_UP,
+    DISK_FULL,
     EMPTY,
     FAILED,
     FLOWING,
@@ -43,12 +44,13 @@ STORIES = {
     "no broker": NO_BROKER,
     "empty": EMPTY,
     "failed": FAILED,
+    "disk full": DISK_FULL,
     "broker down": BROKER_DOWN,
 }
 PATHS = [
     "/", "/?range=3h", "/?range=all", "/?range=nonsense", "/counts", "/counts?size=1h",
     "/counts/visitors", "/stream", "/groups", "/groups?sort=lag&q=export", "/topics",
-    "/topics/logs.access", "/brokers", "/collector", "/api/docs",
+    "/topics/logs.access", "/brokers", "/collector", "/alerts", "/api/docs",
 ]  # fmt: skip
 SLASHED_PATH = f"/groups/{quote(SLASHED, safe='')}"
 LOAD_BYTES_MAX = 100_000
@@ -257,7 +259,8 @@ def test_events_are_kept_and_lettered(sites: Sites) -> None:
 @pytest.mark.parametrize(
     "path",
     ["/api/v1/groups", "/api/v1/lag", "/api/v1/topics", "/api/v1/topics/logs.access",
-     "/api/v1/parts", "/api/v1/collector", "/api/v1/counts", "/api/v1/events", "/api/v1/health"],
+     "/api/v1/parts", "/api/v1/collector", "/api/v1/counts", "/api/v1/events", "/api/v1/health",
+     "/api/v1/rules"],
 )  # fmt: skip
 def test_every_table_comes_as_csv_too(sites: Sites, path: str) -> None:
     answer = sites["flowing"].client.get(path, params={"format": "csv"})
@@ -292,3 +295,61 @@ def test_the_stories_say_what_they_are_meant_to(sites: Sites) -> None:
     assert part is not None
     assert part.state == "running", "it says of itself that all is well"
     assert scene.STEPS * scene.STEP_MS == 600_000
+
+
+def test_an_alert_is_in_the_verdict_on_its_page_in_the_rows_and_in_prometheus(
+    sites: Sites,
+) -> None:
+    site = sites["disk full"]
+    verdict = site.text("/")
+    assert "alert disk-full" in verdict[verdict.index('class="verdict"') : verdict.index("</h1>")]
+    page = site.text("/alerts")
+    assert "<b>1 alert is open</b>" in page
+    assert "5.0 GiB of 120.0 GiB are free on the disk of data" in page
+    assert "no webhook" in page
+    (row,) = site.client.get("/api/v1/alerts").json()["data"]
+    assert (row["rule"], row["subject"], row["on"]) == ("disk-full", "data", "disk_free")
+    assert row["value"] == pytest.approx(5 / 120)
+    rules = {row["rule"]: row for row in site.client.get("/api/v1/rules").json()["data"]}
+    assert (rules["disk-full"]["open"], rules["disk-full"]["limit"]) == (1, 0.05)
+    metrics = site.client.get("/metrics").text
+    assert 'millrace_alert_open{rule="disk-full",subject="data"} 1.0' in metrics
+    told = site.client.get("/api/v1/events").json()["data"]
+    assert [one["text"] for one in told if one["kind"] == "alert"] == [
+        "alert disk-full: 5.0 GiB of 120.0 GiB are free on the disk of data"
+    ]
+
+
+def test_a_part_that_is_down_is_said_once_though_an_alert_is_open(sites: Sites) -> None:
+    health = sites["MySQL away"].client.get("/api/v1/health").json()["data"]
+    assert [row["what"] for row in health].count("mysql down") == 1
+    assert not [row for row in health if row["what"] == "alert part-down"]
+    assert 'data-alert="part-down"' in sites["MySQL away"].text("/alerts")
+
+
+def test_a_mill_without_alerts_says_so(sites: Sites) -> None:
+    page = sites["flowing"].text("/alerts")
+    assert "No alert is open." in page
+    assert page.count("● well") == 5
+    assert "▲ 1 about to open" in page, "an archive is damaged"
+
+
+def test_the_collector_says_what_it_does_not_read_on_and_why(sites: Sites) -> None:
+    page = sites["flowing"].text("/collector")
+    table = page[page.index('aria-label="Files that are not read on"') :]
+    table = table[: table.index("</table>")]
+    assert "damaged after byte 17" in table
+    assert "✕ stands still" in table
+    assert "○ waits for a line end" in table
+    assert "its last 96 bytes have no line end" in table
+    assert "access.log" not in table, "it is at its end"
+    assert "<dt>Dead letters since its start</dt><dd>none</dd>" in page
+
+
+def test_the_collector_tells_of_dead_letters_and_lost_lines(tmp_path: Path) -> None:
+    site = Site(Story(counters={"dead_lettered": 7, "lost_possible": 2}), tmp_path)
+    page = site.text("/collector")
+    assert "<dt>Dead letters since its start</dt><dd>" in page
+    assert "▲ 7" in page
+    assert 'href="/topics/millrace.dead-letters/messages"' in page
+    assert "▲ 2" in page

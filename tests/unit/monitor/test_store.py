@@ -1,11 +1,16 @@
 """The history's file: levels, gaps, bounds, and what a restart or damage leaves of it."""
 
+import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from monitor import store as stores
+from monitor.alert import Alert, Kind
 from monitor.levels import DAY_MS, LEVELS, Event
+from monitor.recorder import open_recorder
+from monitor.snapshot import Snapshot
 from monitor.store import Store
 
 FINE, MINUTE, TENTH = LEVELS
@@ -110,3 +115,35 @@ def test_events_come_newest_first(path: Path) -> None:
     store = Store(path, DAY_MS)
     store.note([Event(5, "a", "first"), Event(5, "a", "second", True), Event(9, "b", "third")])
     assert [one.text for one in store.events(0, 100, 2)] == ["third", "second"]
+
+
+ALERT = Alert("lag", Kind.LAG, "g", 5, "7 wait", "/groups/g", 7.0, None, 6, 7)
+
+
+def test_alerts_are_kept_over_a_restart_and_only_the_last_ones(path: Path) -> None:
+    store = Store(path, 90 * DAY_MS)
+    store.keep_alerts([ALERT, replace(ALERT, subject="h", value=None, closed_at_ms=9)])
+    store.close()
+    again = Store(path, 90 * DAY_MS)
+    assert again.alerts() == [ALERT, replace(ALERT, subject="h", value=None, closed_at_ms=9)]
+    again.keep_alerts([])
+    assert again.alerts() == []
+
+
+def test_an_alert_of_a_kind_that_is_no_more_is_left_out(path: Path) -> None:
+    store = Store(path, 90 * DAY_MS)
+    store.keep_alerts([ALERT])
+    with sqlite3.connect(path) as other:
+        other.execute("UPDATE alerts SET kind = 'weather'")
+    assert store.alerts() == []
+
+
+def test_a_recorder_forgets_what_a_process_before_kept(tmp_path: Path) -> None:
+    recorder = open_recorder(tmp_path, 90 * DAY_MS, "g")
+    recorder.store.keep_alerts([ALERT])
+    recorder.take(Snapshot(1, BEGIN_MS, 2_000, "b"), ())
+    assert recorder.store.alerts() == []
+    recorder.take(Snapshot(2, BEGIN_MS + 2_000, 2_000, "b"), (ALERT,))
+    recorder.take(Snapshot(3, BEGIN_MS + 4_000, 2_000, "b"), (replace(ALERT, value=9.0),))
+    assert recorder.store.alerts() == [ALERT], "a value alone is not worth a write"
+    recorder.store.close()

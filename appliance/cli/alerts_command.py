@@ -1,0 +1,102 @@
+"""`millrace alerts`: what stands, whether the webhook hears, and the same rules for Prometheus."""
+
+import json
+import time
+from typing import TYPE_CHECKING
+
+import typer
+
+from appliance.cli import context
+from appliance.cli.lag_command import ask_monitor
+from appliance.cli.output import (
+    CommandError,
+    Exit,
+    duration_text,
+    out,
+    print_json,
+    print_table,
+    say,
+)
+from appliance.cli.rooms import JsonOption
+
+if TYPE_CHECKING:
+    from monitor.alert_config import AlertsSection
+
+app = typer.Typer(no_args_is_help=True, help="What the monitor warns of, and whom it tells.")
+
+
+@app.command("list")
+def list_alerts(as_json: JsonOption = False) -> None:
+    """The open alerts, oldest first; exit code 3 when there are any."""
+    mill, _ = context.load_mill()
+    rows = ask_monitor(mill, "/api/v1/alerts")["data"]
+    if as_json:
+        print_json("alerts/1", rows)
+    elif rows:
+        now_ms = round(time.time() * 1000)
+        print_table(
+            ["RULE", "SUBJECT", "OPEN_FOR", "WHAT"],
+            [
+                [row["rule"], row["subject"], duration_text(now_ms - row["opened_at_ms"]),
+                 row["text"]]
+                for row in rows
+            ],
+        )  # fmt: skip
+    say(f"{len(rows)} alerts are open")
+    if rows:
+        raise typer.Exit(Exit.CONDITION)
+
+
+@app.command()
+def test() -> None:
+    """Post a message to the webhook and say what came of it; no alert opens.
+
+    Exit code 4 where the configuration names no webhook, 1 when it does not take the message.
+    """
+    from monitor.alert_message import trial_body
+    from monitor.webhook import Webhook, WebhookFailed
+
+    mill, _ = context.load_mill()
+    section = mill.config.monitor.alerts
+    rules = [rule.name for rule in section.rules]
+    if section.webhook is None:
+        raise CommandError(
+            "monitor.alerts.webhook is not set: alerts are on the page and in the log only"
+            f" ({len(rules)} rules)",
+            Exit.NOT_FOUND,
+        )
+    token = None if section.token is None else section.token.get_secret_value()
+    webhook = Webhook(section.webhook.get_secret_value(), token)
+    now_ms = round(time.time() * 1000)
+    page = f"http://{mill.config.monitor.listen}"
+    began_s = time.monotonic()
+    try:
+        status = webhook.send(trial_body(now_ms, page, "test", rules))
+    except WebhookFailed as error:
+        raise CommandError(str(error)) from error
+    took_ms = round((time.monotonic() - began_s) * 1000)
+    say(f"{webhook.host} took the message: {status}, after {took_ms} ms")
+
+
+@app.command()
+def prometheus() -> None:
+    """Print the same rules as a rules file for Prometheus."""
+    import yaml
+
+    from monitor.prometheus_rules import prometheus_rules
+
+    found = prometheus_rules(_section().all_rules())
+    out(yaml.safe_dump(found, sort_keys=False, allow_unicode=True, width=100).rstrip())
+
+
+@app.command()
+def grafana() -> None:
+    """Print a dashboard for Grafana over what Prometheus takes from the monitor."""
+    from monitor.prometheus_rules import dashboard
+
+    out(json.dumps(dashboard(), indent=1))
+
+
+def _section() -> "AlertsSection":
+    mill, _ = context.load_mill()
+    return mill.config.monitor.alerts
