@@ -14,7 +14,8 @@ import pytest
 
 from broker.config import Listener
 from broker.world import Address, End, Link
-from tests.sim.network import LISTENS_ON_MS, WINDOW_BYTES, Mix, Network
+from tests.sim.links import WINDOW_BYTES
+from tests.sim.network import LISTENS_ON_MS, Mix, Network
 from tests.sim.world import SimWorld
 
 PORT = 9095

@@ -120,7 +120,7 @@ def test_a_broker_that_is_killed_is_fenced_at_once_though_its_listener_ends_behi
 
 
 def is_fenced_at(node: WholeBroker, node_id: int) -> bool:
-    return node.metadata.image.brokers[node_id].is_fenced
+    return bool(node.metadata.image.brokers[node_id].is_fenced)
 
 
 def test_emptied_disks_make_no_second_cluster() -> None:

@@ -16,7 +16,8 @@ from protocol.messages.api import ApiKey
 from protocol.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
 from protocol.messages.headers import decode_request_header, encode_response
 from protocol.types import Uuid
-from tests.sim.network import Network, Way
+from tests.sim.links import Way
+from tests.sim.network import Network
 from tests.sim.world import SimWorld
 
 PORT = 9095
