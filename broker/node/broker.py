@@ -260,7 +260,7 @@ class Broker:
             self.worker,
             self.metrics.warnings,
             self.write_failed,
-            lambda log, start_offset: self.housekeeping.trim(log, start_offset),
+            lambda log, start_offset, durable: self.housekeeping.trim(log, start_offset, durable),
         )
         self.listeners.serve_brokers(replication.handlers(self.joining.messenger))
 
