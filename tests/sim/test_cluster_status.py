@@ -96,6 +96,7 @@ def test_each_says_what_it_is_and_one_is_the_controller(cluster: WholeCluster) -
         assert (one["is_fenced"], one["is_stopping"]) == (False, False)
         assert [row["node_id"] for row in one["brokers"]] == [1, 2, 3]
         own = one["brokers"][one["node_id"] - 1]
+        assert own["rack"] is None, "nobody has said where it stands"
         assert own["broker_epoch"] == one["broker_epoch"]
         assert own["listeners"]["HOST"] == f"n{one['node_id']}:{HOST_PORT}"
     assert len({row["incarnation_id"] for row in told[0]["brokers"]}) == 3
