@@ -186,6 +186,8 @@ class Joining:
             watcher.role(role)
             membership.role(role)
             leaving.role(role)
+            # In a turn of its own, when the quorum says who leads.
+            self._world.soon(orders.leader_changed)
 
         def image_moved(image: MetadataImage) -> None:
             liveness.moved(image)

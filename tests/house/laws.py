@@ -78,6 +78,7 @@ PURE = {
         "coordinators",
         "cluster/birth",
         "cluster/describe_quorum",
+        "cluster/envelopes",
         "cluster/found",
         "cluster/leader_watch",
         "cluster/membership",
