@@ -16,6 +16,7 @@ from broker.node.cluster_status import (
     partition_details,
     tally_of,
 )
+from broker.node.waiting import waits
 from protocol.status import PartState, PartStatus, Problem
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class BrokerStatus:
     def status(self) -> PartStatus:
         """The state of this moment."""
         broker = self._broker
-        problems = self._problems() if broker.is_serving else ()
+        problems = (*self._waits(), *(self._problems() if broker.is_serving else ()))
         state = self.state
         if state is PartState.RUNNING and problems:
             state = PartState.DEGRADED
@@ -56,9 +57,23 @@ class BrokerStatus:
             details=self._quorum() | (self._details() if broker.is_serving else {}),
         )
 
+    def _waits(self) -> list[Problem]:
+        """For whom it waits, as one of several brokers."""
+        broker = self._broker
+        joining = broker.joining
+        if joining is None or len(broker.config.configured_ids) == 1:
+            return []
+        return waits(
+            joining,
+            broker.joined,
+            broker.config.node_id,
+            broker.clock.monotonic_ms(),
+            is_serving=broker.is_serving,
+        )
+
     def _problems(self) -> tuple[Problem, ...]:
-        replicas, metadata = self._broker.parts.replicas, self._broker.parts.metadata
-        own = metadata.image.brokers.get(self._broker.config.node_id)
+        replicas = self._broker.parts.replicas
+        own = self._broker.metadata.image.brokers.get(self._broker.config.node_id)
         problems = [
             Problem("partition_offline", f"{topic_partition}: {reason}")
             for topic_partition, reason in sorted((replicas.logs.offline | replicas.unmade).items())
