@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from broker.coordinators.txn_state import TxnState
 from broker.node.cluster_status import (
+    copies_details,
     followed_of,
     membership_details,
     partition_details,
@@ -121,6 +122,7 @@ class BrokerStatus:
             "topics": len(image.topics),
             "partitions": len(partitions),
             **asdict(tally_of(image, partitions, followed)),
+            "copies": copies_details(image, broker.settings.config),
             "connections": len(broker.listeners.sessions.open),
             "requests_total": broker.metrics.requests_total,
             "fetch_completed_early": broker.metrics.fetches_completed_early,

@@ -142,7 +142,7 @@ PURE = {
         "quarantine",
         "small_fold",
     },
-    "appliance": {"supervisor/core"},
+    "appliance": {"supervisor/core", "supervisor/turns"},
 }
 IMPURE_MODULES = {
     "asyncio",
