@@ -24,7 +24,7 @@ from appliance.init import InitError
 from appliance.parts import Part
 from appliance.processes import record_of
 from appliance.supervisor import children, control
-from appliance.supervisor.core import PartState, Supervisor
+from appliance.supervisor.core import Supervisor
 from appliance.supervisor.effects import (
     LIVE,
     AllStopped,
@@ -38,6 +38,7 @@ from appliance.supervisor.effects import (
 )
 from appliance.supervisor.following import Following
 from appliance.supervisor.logs import last_words, rotate, tail
+from appliance.supervisor.part_state import PartState
 from appliance.supervisor.probes import probe
 from protocol.log import fields
 from stream.changes import LOOK_EVERY_S
