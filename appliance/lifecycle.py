@@ -144,12 +144,15 @@ def wait_healthy(
         if crashes is None:
             # What crashed before this began says nothing about this start.
             crashes = {entry["part"]: entry["restarts"] for entry in entries}
-        waiting = [entry for entry in entries if entry["state"] != "healthy"]
+        # Whose turn to start anew has not come is healthy all the while.
+        waiting = [one for one in entries if one["state"] != "healthy" or one.get("starts_anew")]
         if on_progress:
-            names = ", ".join(entry["part"] for entry in waiting)
+            names = ", ".join(_waiting_text(entry) for entry in waiting)
             on_progress(Progress(len(entries) - len(waiting), len(entries), names))
         if not waiting:
             return found
+        if (ended := found.get("round_ended")) and any(one["starts_anew"] for one in waiting):
+            raise StartFailed(ended)
         for entry in waiting:
             since = entry["restarts"] - crashes.get(entry["part"], 0)
             if entry["state"] == "failed" or since >= CRASHES_TO_GIVE_UP:
@@ -158,6 +161,12 @@ def wait_healthy(
             reasons = "; ".join(f"{e['part']}: {e['reason'] or e['state']}" for e in waiting)
             raise TimeoutError(f"not healthy within {timeout_s:.0f} s: {reasons}")
         time.sleep(POLL_S)
+
+
+def _waiting_text(entry: dict[str, Any]) -> str:
+    """A part that is waited for, with what it waits for itself while it works."""
+    is_well = entry["state"] == "healthy" and entry["reason"]
+    return f"{entry['part']} ({entry['reason']})" if is_well else str(entry["part"])
 
 
 def _failure_text(home: Home, entry: dict[str, Any]) -> str:

@@ -11,6 +11,9 @@ from enum import StrEnum
 from appliance.config.model import MillConfig
 from monitor.config import split_address
 
+BROKER_PREFIX = "broker-"
+"""What a broker's part is called, before its node id."""
+
 LOOPBACK = "127.0.0.1"
 ANYWHERE = "0.0.0.0"
 
@@ -68,7 +71,7 @@ def broker_names(config: MillConfig) -> tuple[str, ...]:
     """The bundled brokers; none when an existing cluster is used."""
     if config.cluster.bootstrap_servers is not None:
         return ()
-    return tuple(f"broker-{number}" for number in range(1, config.cluster.brokers + 1))
+    return tuple(f"{BROKER_PREFIX}{number}" for number in range(1, config.cluster.brokers + 1))
 
 
 def bundles_redis(config: MillConfig) -> bool:

@@ -143,6 +143,10 @@ class BrokerKeys(LimitKeys):
         low=1,
         why="how often expired transactional ids are looked for",
     )  # fmt: skip
+    transaction_state_log_min_isr: int = setting(
+        "transaction.state.log.min.isr", Kind.INT, 2, "replicas", low=1,
+        why="copies of the state of transactions that must be in sync; no more than there are",
+    )  # fmt: skip
     transaction_state_log_num_partitions: int = setting(
         "transaction.state.log.num.partitions", Kind.INT, 3, "partitions", low=1,
         why="transactional ids are spread over these; fixed once the topic exists",

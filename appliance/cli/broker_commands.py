@@ -21,11 +21,7 @@ from appliance.cli.output import CommandError, Exit, print_json, say
 
 if TYPE_CHECKING:
     from appliance.kafka.standing import Standing
-    from appliance.parts import Part
     from protocol.client.cluster import Cluster
-
-STATUS_TIMEOUT_S = 2.0
-"""For the `/status` of a broker, which may be frozen."""
 
 app = typer.Typer(no_args_is_help=True, help="Brokers of the cluster.")
 
@@ -134,25 +130,14 @@ def _short(row: Row) -> Row:
 
 def _statuses() -> list[dict[str, Any]]:
     """What the mill's own brokers say of themselves, all asked at once; nothing of the silent."""
-    from concurrent.futures import ThreadPoolExecutor
-
+    from appliance.copies import statuses
     from appliance.parts import broker_names
-    from protocol.status import StatusUnavailable, fetch_status
+    from protocol.status import StatusUnavailable
 
     mill, _ = context.load_mill()
     own = set(broker_names(mill.config))
-    parts = [part for part in mill.parts if part.name in own]
-    if not parts:
-        return []
-
-    def ask(part: "Part") -> dict[str, Any] | None:
-        try:
-            return dict(fetch_status(part.host, part.port, STATUS_TIMEOUT_S).details)
-        except StatusUnavailable:
-            return None
-
-    with ThreadPoolExecutor(len(parts)) as threads:
-        return [one for one in threads.map(ask, parts) if one is not None]
+    told = statuses({part.name: (part.host, part.port) for part in mill.parts if part.name in own})
+    return [one for one in told.values() if not isinstance(one, StatusUnavailable)]
 
 
 def _describe_one(

@@ -15,10 +15,12 @@ from appliance.changes import Differences, differences
 from appliance.checks import Level
 from appliance.cli import context
 from appliance.cli.log_command import follow_logs, log_files
+from appliance.cli.needed import refuse_who_is_needed
 from appliance.cli.output import CommandError, Exit, say
 from appliance.config.load import Loaded, load
 from appliance.home import Home
 from appliance.lifecycle import Progress
+from appliance.parts import BROKER_PREFIX
 from appliance.settings import Mill
 from appliance.supervisor import control
 
@@ -29,6 +31,9 @@ DOWN_TIMEOUT_S = 300.0
 LINE_EVERY_S = 5.0
 
 TimeoutOption = Annotated[float, typer.Option("--timeout", help="Seconds to wait.", min=0.1)]
+ForceOption = Annotated[
+    bool, typer.Option("--force", help="Also a broker without which partitions take no writes.")
+]
 PartArgument = Annotated[str, typer.Argument(help="broker-1, collector, stream, …")]
 
 
@@ -118,12 +123,12 @@ def _bring_up_to_date(mill: Mill, loaded: Loaded, apply: bool) -> tuple[Mill, Di
     control.ask(home.socket, {"command": "look"})
     started = Mill(home, load(home.started_config, home.folder).config, mill.placement)
     other = differences(started, mill)
-    if other and apply:
+    if apply and (other or lifecycle.snapshot(home).get("round_ended")):
         _refuse_what_cannot_run(mill, loaded, started)
         answer = control.ask(home.socket, {"command": "apply"})
         if not answer["ok"]:
             raise CommandError(f"nothing was changed: {answer['error']}")
-        say(str(other))
+        say(str(other) if other else "goes on with the brokers that still run as before")
     for entry in lifecycle.snapshot(home)["parts"]:
         if entry["state"] in ("failed", "stopped"):
             control.ask(home.socket, {"command": "restart", "part": entry["part"]})
@@ -175,7 +180,7 @@ def summary(mill: Mill) -> list[str]:
             f"  MySQL            127.0.0.1:{ports.mysql}, database millrace, user reader,"
             f" password in {_below(where, folder)}"
         )
-    brokers = [part for part in mill.parts if part.name.startswith("broker-")]
+    brokers = [part for part in mill.parts if part.name.startswith(BROKER_PREFIX)]
     if brokers:
         addresses = ",".join(f"127.0.0.1:{ports.host + index}" for index in range(len(brokers)))
         lines.append(f"  Kafka clients    bootstrap.servers={addresses}")
@@ -212,6 +217,7 @@ def down(timeout: TimeoutOption = DOWN_TIMEOUT_S) -> None:
 
 def restart(
     part: Annotated[str | None, typer.Argument(help="Only this part.")] = None,
+    force: ForceOption = False,
     timeout: TimeoutOption = UP_TIMEOUT_S,
 ) -> None:
     """Stop and start the mill with the configuration as it is now, or one part as it was."""
@@ -222,6 +228,8 @@ def restart(
         down()
         up(foreground=False, apply=False, timeout=timeout)
         return
+    if not force:
+        refuse_who_is_needed(context.home(), part, "restarted")
     _start_part(part, timeout)
     say(f"{part} was restarted")
 
@@ -244,9 +252,13 @@ def _start_part(part: str, timeout: float) -> None:
     _wait_healthy(home, timeout, f"starting {part}", part)
 
 
-def stop(part: PartArgument, timeout: TimeoutOption = DOWN_TIMEOUT_S) -> None:
+def stop(
+    part: PartArgument, force: ForceOption = False, timeout: TimeoutOption = DOWN_TIMEOUT_S
+) -> None:
     """Stop one part of a running mill; it stays stopped until `start`, `restart` or `up`."""
     home = context.home()
+    if not force:
+        refuse_who_is_needed(home, part, "stopped")
     try:
         lifecycle.stop_part(home, part, timeout)
     except KeyError as error:

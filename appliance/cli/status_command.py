@@ -63,6 +63,8 @@ def part_rows() -> tuple[list[dict[str, Any]], list[str]]:
         for entry in found["parts"]
     ]
     errors = ["the mill is being stopped"] if found["stopping"] else []
+    if ended := found.get("round_ended"):
+        errors.append(ended)
     if problem := found.get("config_problem"):
         errors.append(problem)
     return rows, errors

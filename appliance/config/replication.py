@@ -19,12 +19,14 @@ BROKER_COUNTS = (1, 3)
 BROKERS_MAX = max(BROKER_COUNTS)
 
 DEFAULT_FACTOR = "default.replication.factor"
+TRANSACTIONS_FACTOR = "transaction.state.log.replication.factor"
 FACTORS = (
     DEFAULT_FACTOR,
     "offsets.topic.replication.factor",
-    "transaction.state.log.replication.factor",
+    TRANSACTIONS_FACTOR,
 )
 MIN_ISR = "min.insync.replicas"
+TRANSACTIONS_MIN_ISR = "transaction.state.log.min.isr"
 
 
 def replication_settings(brokers: int) -> dict[str, Scalar]:
@@ -43,10 +45,15 @@ def check_replication(config: MillConfig, document: Document) -> None:
     for key in FACTORS:
         for value in _above(stated, key, brokers, BROKER_ROWS[key][1]):
             document.add(("cluster", "settings", key), value, f"at most {of_all}")
-    factor = _default_factor(config)
-    named = f"{DEFAULT_FACTOR}, which is {factor}" if DEFAULT_FACTOR in stated else of_all
-    for value in _above(stated, MIN_ISR, factor, BROKER_ROWS[MIN_ISR][1]):
-        document.add(("cluster", "settings", MIN_ISR), value, f"at most {named}")
+    factor = _factor(config, DEFAULT_FACTOR)
+    for min_isr, of_what in (
+        (MIN_ISR, DEFAULT_FACTOR),
+        (TRANSACTIONS_MIN_ISR, TRANSACTIONS_FACTOR),
+    ):
+        most = _factor(config, of_what)
+        named = f"{of_what}, which is {most}" if of_what in stated else of_all
+        for value in _above(stated, min_isr, most, BROKER_ROWS[min_isr][1]):
+            document.add(("cluster", "settings", min_isr), value, f"at most {named}")
     for index, topic in enumerate(config.topics):
         replicas = factor if topic.replication is None else topic.replication
         if replicas > brokers:
@@ -62,11 +69,11 @@ def check_replication(config: MillConfig, document: Document) -> None:
             )
 
 
-def _default_factor(config: MillConfig) -> int:
-    """How many replicas a topic has that does not say it."""
+def _factor(config: MillConfig, key: str) -> int:
+    """How many replicas a topic has for which this key says it."""
     brokers = config.cluster.brokers
-    stated = config.cluster.settings.get(DEFAULT_FACTOR)
-    return brokers if stated is None else _number(stated, BROKER_ROWS[DEFAULT_FACTOR][1], brokers)
+    stated = config.cluster.settings.get(key)
+    return brokers if stated is None else _number(stated, BROKER_ROWS[key][1], brokers)
 
 
 def _above(settings: Mapping[str, Scalar], key: str, most: int, row: Setting) -> Iterator[str]:

@@ -14,12 +14,13 @@ alone however long that lasts; one that gives no answer at all for `HANG_MS` is 
 again.
 
 Parts that take turns, the brokers of a cluster, are asked to stop one at a time: the next when the
-one before has ended and, where it starts again by `replace`, is healthy.
+one before has ended and, where it starts again by `replace`, when all of them are healthy and no
+copy of a partition lags behind (`turns`). When everything stops nobody waits for copies: what makes
+work has ended before, and none of the last ones can be in sync.
 """
 
 import random
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 
 from appliance.parts import Part
 from appliance.supervisor.effects import (
@@ -33,6 +34,8 @@ from appliance.supervisor.effects import (
     State,
     Terminate,
 )
+from appliance.supervisor.part_state import PartState
+from appliance.supervisor.turns import IN_SYNC_MS, Turns
 
 PROBE_STARTING_MS = 250
 PROBE_HEALTHY_MS = 2_000
@@ -48,63 +51,23 @@ EXIT_SETTINGS = 2
 EXIT_FENCED = 75
 
 
-@dataclass(slots=True)
-class PartState:
-    """What the supervisor knows about one part."""
-
-    part: Part
-    state: State = State.WAITING
-    pid: int | None = None
-    reason: str = ""
-    restarts: int = 0
-    was_healthy: bool = False
-    started_at_ms: int = 0
-    healthy_since_ms: int = 0
-    last_exit_code: int | None = None
-    failures: int = 0
-    attempts: int = 0
-    probe_at_ms: int | None = None
-    is_asked: bool = False
-    silent_since_ms: int | None = None
-    act_at_ms: int | None = None
-    """When to start again (BACKING_OFF), to give up a start (STARTING), or to kill (STOPPING)."""
-    starts_again: bool = False
-    """A stop that a restart asked for: start at once when the process is gone."""
-    successor: Part | None = None
-    """What the part becomes when its process is gone; None while nobody asked for a change."""
-    is_leaving: bool = False
-    """Nobody asks for the part any more: it is forgotten when its process is gone."""
-
-    @property
-    def is_changing(self) -> bool:
-        """Whether its process must end for another one, or for none."""
-        return self.is_leaving or self.successor is not None
-
-    @property
-    def awaits_its_turn(self) -> bool:
-        """Whether it starts anew where it listens, while others of its kind do its work."""
-        return self.part.takes_turns and self.successor == self.part
-
-
 class Supervisor:
     """Holds all parts; every method returns what the driver must do now."""
 
     def __init__(self, parts: Iterable[Part], chance: random.Random) -> None:
         self.parts = {part.name: PartState(part) for part in parts}
         self.is_stopping = False
+        self.turns = Turns()
         self._chance = chance
         self._is_over = False
 
     @property
     def next_deadline_ms(self) -> int | None:
         """When `tick` must be called at the latest; None when only an input can change anything."""
-        found = [
-            moment
-            for entry in self.parts.values()
-            for moment in (entry.act_at_ms, None if entry.is_asked else entry.probe_at_ms)
-            if moment is not None
-        ]
-        return min(found, default=None)
+        moments: list[int | None] = [self.turns.next_deadline_ms]
+        for entry in self.parts.values():
+            moments += [entry.act_at_ms, None if entry.is_asked else entry.probe_at_ms]
+        return min((one for one in moments if one is not None), default=None)
 
     @property
     def is_healthy(self) -> bool:
@@ -187,6 +150,41 @@ class Supervisor:
         effects.extend(self.tick(now_ms))
         return effects
 
+    def on_copies(
+        self, number: int, not_in_sync: int | None, why: str, now_ms: int
+    ) -> list[Effect]:
+        """A `Look` came back; None with the reason where nobody could tell."""
+        if self.is_stopping:
+            return []
+        effects: list[Effect] = []
+        was_over = self.turns.is_over
+        if self.turns.found(number, not_in_sync, why, now_ms):
+            self._begin_stop(self._awaiting_turns()[0], now_ms, effects)
+        elif self.turns.is_over and not was_over:
+            effects.append(Note(self._awaiting_turns()[0].part.name, self.round_ended, True))
+        effects.extend(self.tick(now_ms))
+        return effects
+
+    @property
+    def round_ended(self) -> str:
+        """Why some parts still run as they were, though their round is over; else nothing."""
+        waiting = [entry.part.name for entry in self._awaiting_turns()]
+        if not self.turns.is_over or not waiting:
+            return ""
+        return (
+            f"{', '.join(waiting)} run as before: {IN_SYNC_MS // 1000} s were not enough for "
+            f"{self.turns.waits_for}. `./millrace broker describe` shows the partitions; when all "
+            "is well, `./millrace up --apply` goes on"
+        )
+
+    def reason_of(self, entry: PartState) -> str:
+        """Why a part is as it is, or still waits for its turn."""
+        if entry.reason or not entry.awaits_its_turn or not self.turns.waits_for:
+            return entry.reason
+        if self.turns.is_over:
+            return "runs as before, for its turn has not come"
+        return f"starts anew in its turn; waits for {self.turns.waits_for}"
+
     def stop(self, now_ms: int) -> list[Effect]:
         """Stop everything, in order. `AllStopped` comes when it is done."""
         self.is_stopping = True
@@ -238,6 +236,7 @@ class Supervisor:
         """
         if self.is_stopping:
             return []
+        self.turns.begin()
         wanted = {part.name: part for part in parts}
         for name, entry in list(self.parts.items()):
             is_changed = name in changed or entry.is_changing
@@ -382,18 +381,32 @@ class Supervisor:
             if not (entry.part.takes_turns and self._is_a_turn_taken()):
                 self._begin_stop(entry, now_ms, effects)
 
+    def _awaiting_turns(self) -> list[PartState]:
+        """Who is to start anew while the others do its work: those that are unwell first, for what
+        they are told next may be what heals them."""
+        waiting = [entry for entry in self.parts.values() if entry.awaits_its_turn]
+        return sorted(waiting, key=lambda one: one.state is State.HEALTHY)
+
     def _take_turns(self, now_ms: int, effects: list[Effect]) -> None:
         """Let the next part start anew that may: one at which nobody is missed, or one while all
-        others of its kind are healthy."""
-        waiting = [entry for entry in self.parts.values() if entry.awaits_its_turn]
-        # Those that are unwell first: what they are told next may be what heals them.
-        for entry in sorted(waiting, key=lambda one: one.state is State.HEALTHY):
-            others = (e for e in self.parts.values() if e.part.takes_turns and e is not entry)
-            may_go = entry.state is not State.HEALTHY or all(
-                other.state is State.HEALTHY for other in others
-            )
-            if may_go and not self._is_a_turn_taken():
-                self._begin_stop(entry, now_ms, effects)
+        others of its kind are healthy and hold everything."""
+        waiting = self._awaiting_turns()
+        if not waiting:
+            self.turns.begin()
+        elif self.turns.is_over:
+            return
+        elif self._is_a_turn_taken():
+            self.turns.hold("")
+        elif waiting[0].state is not State.HEALTHY:
+            self.turns.hold("")
+            self._begin_stop(waiting[0], now_ms, effects)
+        else:
+            kind = [entry for entry in self.parts.values() if entry.part.takes_turns]
+            absent = [entry.part.name for entry in kind if entry.state is not State.HEALTHY]
+            if absent:
+                self.turns.hold(", ".join(absent))
+            else:
+                effects += self.turns.look(tuple(entry.part.name for entry in kind), now_ms)
 
     def _is_a_turn_taken(self) -> bool:
         """Whether one of the parts that take turns is being stopped."""

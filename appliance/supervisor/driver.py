@@ -18,17 +18,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from appliance.config.faults import ConfigFaults
+from appliance.copies import not_in_sync
 from appliance.home import Home
 from appliance.init import InitError
 from appliance.parts import Part
 from appliance.processes import record_of
 from appliance.supervisor import children, control
-from appliance.supervisor.core import PartState, Supervisor
+from appliance.supervisor.core import Supervisor
 from appliance.supervisor.effects import (
     LIVE,
     AllStopped,
     Ask,
     Effect,
+    Look,
     Note,
     Start,
     State,
@@ -36,6 +38,7 @@ from appliance.supervisor.effects import (
 )
 from appliance.supervisor.following import Following
 from appliance.supervisor.logs import last_words, rotate, tail
+from appliance.supervisor.part_state import PartState
 from appliance.supervisor.probes import probe
 from protocol.log import fields
 from stream.changes import LOOK_EVERY_S
@@ -149,6 +152,8 @@ class Driver:
                     await self._start(name)
                 case Ask(name):
                     self._spawn(self._ask(name))
+                case Look(names, number):
+                    self._spawn(self._look(names, number))
                 case Terminate(name, force):
                     self._terminate(name, force)
                 case Note(name, text, is_warning):
@@ -188,6 +193,12 @@ class Driver:
             # The answer is about a process that is gone, or a stranger's on the same port.
             return
         self._enqueue(self.core.on_probe(name, answer, reason, self._now_ms()))
+
+    async def _look(self, names: tuple[str, ...], number: int) -> None:
+        parts = [self.core.parts[name].part for name in names if name in self.core.parts]
+        addresses = {part.name: (part.host, part.port) for part in parts}
+        count, why = await asyncio.to_thread(not_in_sync, addresses)
+        self._enqueue(self.core.on_copies(number, count, why, self._now_ms()))
 
     def _terminate(self, name: str, force: bool) -> None:
         process = self._processes.get(name)
@@ -292,6 +303,7 @@ class Driver:
             "config_notice": self.following.notice,
             "started_at_ms": self.started_at_ms,
             "stopping": self.core.is_stopping,
+            "round_ended": self.core.round_ended,
             "parts": [
                 {
                     "part": entry.part.name,
@@ -301,7 +313,8 @@ class Driver:
                     "restarts": entry.restarts,
                     "uptime_ms": now_ms - entry.started_at_ms if entry.state in LIVE else None,
                     "last_exit_code": entry.last_exit_code,
-                    "reason": entry.reason,
+                    "reason": self.core.reason_of(entry),
+                    "starts_anew": entry.awaits_its_turn,
                     "words": self._words(entry),
                 }
                 for entry in self.core.parts.values()

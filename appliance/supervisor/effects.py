@@ -47,6 +47,15 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
+class Look:
+    """Ask these parts how many partitions are out of sync; the driver answers with `on_copies`, and
+    this number."""
+
+    parts: tuple[str, ...]
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class Terminate:
     """Ask this part's process to stop; `force` ends its whole process group at once."""
 
@@ -68,4 +77,4 @@ class AllStopped:
     """Nothing runs any more and nothing will: the supervisor may end."""
 
 
-Effect = Start | Ask | Terminate | Note | AllStopped
+Effect = Start | Ask | Look | Terminate | Note | AllStopped

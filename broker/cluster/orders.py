@@ -3,8 +3,12 @@
 Floor: cluster. Clients give their orders to any broker. One that is not the controller passes them
 on in an Envelope (KIP-590), with the client's address, for limits count there; what it wants itself
 it asks for in the same words. While nobody decides, or whoever was asked does not, an order waits
-and is tried again. When the link breaks behind it nobody knows whether it was carried out: the
-client is told that the time is up, as Kafka does, and looks or asks again.
+and is tried again.
+
+When its controller is lost behind it, dead or deposed, nobody knows whether it was carried out. The
+next controller has replayed all that was, so that one is asked, as by Kafka's brokers: what had
+been carried out is refused in words that say so (TOPIC_ALREADY_EXISTS). An order that could hit
+what others have made since is not given again: its client is told that the time is up, and looks.
 """
 
 from __future__ import annotations
@@ -12,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from ipaddress import ip_address
 from typing import Any
 
 from broker.cluster.controller_driver import ControllerDriver, Order
+from broker.cluster.envelopes import opened_answer, packed
 from broker.config import InForce
 from broker.controller.active import ORDER_TIMEOUT_MS, Waiter
 from broker.controller.outcome import AllocateProducerIds, CreateOwnTopic
@@ -23,9 +27,8 @@ from broker.controller.topics import own_topic
 from broker.sessions.peers import LinkKind, Peers
 from broker.world import End, World
 from protocol.errors import ApiError, ErrorCode
-from protocol.messages.api import ApiKey, response_class
-from protocol.messages.headers import decode_response_header, encode_request
-from protocol.messages.membership import EnvelopeRequest, EnvelopeResponse
+from protocol.messages.api import ApiKey
+from protocol.messages.membership import EnvelopeResponse, UnregisterBrokerRequest
 from protocol.messages.producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from protocol.messages.topics import (
     CreateTopicsRequest,
@@ -39,14 +42,14 @@ from protocol.wire.schema import Message
 RETRY_MS = 50
 """Before an order is tried again that nobody could decide."""
 
-SIZE_BYTES = 4
-"""Before each frame stands its size, which an envelope says itself."""
-
 NEVER_ASKED = frozenset({End.REFUSED, End.UNREACHABLE, End.UNRESOLVED})
 """Ends of links that have not stood: what was to go over them has gone nowhere."""
 
+ONCE = (DeleteTopicsRequest, UnregisterBrokerRequest)
+"""Orders by a name or an id that may be another's by the time they are given again."""
 
-@dataclass(slots=True)
+
+@dataclass(slots=True, eq=False)
 class _Passed:
     """An order as it is passed on, and who waits for it."""
 
@@ -56,6 +59,10 @@ class _Passed:
     answered: Callable[[Any], None]
     """Takes the answer to `message`."""
     deadline_ms: int
+    try_number: int = 0
+    """Of the newest try: who answers an earlier one is heard no more."""
+    asked_id: int = NO_NODE
+    """Who has been asked, and may still answer."""
 
 
 class Orders:
@@ -75,21 +82,26 @@ class Orders:
         self._peers = peers
         self._world = world
         self._settings = settings
-        self._passed_count = 0
+        self._passed: dict[_Passed, None] = {}
 
     def submit(self, order: Order, waiter: Waiter) -> None:
         """Have an order decided; the waiter is called once, perhaps before this returns."""
-        if self._controller.is_active:
-            self._controller.submit(order, waiter)
-            return
         config = self._settings.config
-        if self._passed_count >= config.max_pending_metadata_orders:
+        if len(self._passed) >= config.max_pending_metadata_orders:
             waiter.refused(ApiError(ErrorCode.REQUEST_TIMED_OUT, "too many orders wait; try again"))
             return
         message, answered = self._worded(order, waiter)
         deadline_ms = self._world.clock.monotonic_ms() + ORDER_TIMEOUT_MS
-        self._passed_count += 1
-        self._try(_Passed(order, waiter, message, answered, deadline_ms))
+        one = _Passed(order, waiter, message, answered, deadline_ms)
+        self._passed[one] = None
+        self._try(one)
+
+    def leader_changed(self) -> None:
+        """Another may lead the quorum: who has been asked before may never answer."""
+        leader_id = self._leader_id()
+        if leader_id != NO_NODE:
+            for one in [one for one in self._passed if one.asked_id not in (NO_NODE, leader_id)]:
+                self._lost(one)
 
     def _worded(self, order: Order, waiter: Waiter) -> tuple[Message, Callable[[Any], None]]:
         """An order as a request, and what takes the answer to it."""
@@ -122,23 +134,32 @@ class Orders:
 
     def _try(self, one: _Passed) -> None:
         leader_id = self._leader_id()
-        if self._controller.is_active:
-            self._passed_count -= 1
-            self._controller.submit(one.order, one.waiter)
-        elif self._world.clock.monotonic_ms() >= one.deadline_ms:
-            self._refuse(one, ErrorCode.REQUEST_TIMED_OUT, "no controller has decided in time")
+        if self._world.clock.monotonic_ms() >= one.deadline_ms:
+            error = ApiError(ErrorCode.REQUEST_TIMED_OUT, "no controller has decided in time")
+            self._refuse(one, error)
+        elif self._controller.is_active:
+            self._decide_here(one)
         elif leader_id in (NO_NODE, self._settings.config.node_id):
             self._try_later(one)
         elif isinstance(one.message, AllocateProducerIdsRequest):
-            self._ask(leader_id, LinkKind.CONTROL, one.message, one, partial(self._answered, one))
+            self._ask(leader_id, LinkKind.CONTROL, one.message, one, self._answered)
         else:
-            self._ask(
-                leader_id,
-                LinkKind.ORDERS,
-                _envelope(one.message, one.waiter.host),
-                one,
-                partial(self._opened, one),
-            )
+            envelope = packed(one.message, one.waiter.host)
+            self._ask(leader_id, LinkKind.ORDERS, envelope, one, self._opened)
+
+    def _decide_here(self, one: _Passed) -> None:
+        def reply(answer: Any) -> None:
+            self._end(one)
+            one.waiter.reply(answer)
+
+        def refused(error: ApiError) -> None:
+            # It was in line when another controller took over.
+            if error.code is ErrorCode.NOT_CONTROLLER:
+                self._lost(one)
+            else:
+                self._refuse(one, error)
+
+        self._controller.submit(one.order, Waiter(reply, refused, one.waiter.host))
 
     def _ask(
         self,
@@ -146,68 +167,69 @@ class Orders:
         kind: LinkKind,
         message: Message,
         one: _Passed,
-        answered: Callable[[Any], None],
+        answered: Callable[[_Passed, Any], None],
     ) -> None:
+        one.asked_id = leader_id
+        number = one.try_number
+
+        def heard(answer: Any) -> None:
+            if number == one.try_number:
+                answered(one, answer)
+
+        def failed(end: End) -> None:
+            if number != one.try_number:
+                return
+            if end in NEVER_ASKED:
+                self._try_later(one)
+            else:
+                self._lost(one)
+
         version = ApiKey(message.api_key).valid_versions[-1]
-        self._peers.ask(
-            leader_id, kind, message, version, one.deadline_ms, answered, partial(self._failed, one)
-        )
+        self._peers.ask(leader_id, kind, message, version, one.deadline_ms, heard, failed)
 
     def _opened(self, one: _Passed, envelope: EnvelopeResponse) -> None:
-        if envelope.error_code or envelope.response_data is None:
+        response = opened_answer(envelope, one.message)
+        if response is None:
             self._not_decided(one, ErrorCode(envelope.error_code))
-            return
-        key = ApiKey(one.message.api_key)
-        version = key.valid_versions[-1]
-        frame = bytes(envelope.response_data)
-        _, position = decode_response_header(frame, key, version)
-        response, _ = response_class(key).decode(frame, version, position)
-        self._passed_count -= 1
-        one.answered(response)
+        else:
+            self._told(one, response)
 
     def _answered(self, one: _Passed, response: AllocateProducerIdsResponse) -> None:
         if response.error_code:
             self._not_decided(one, ErrorCode(response.error_code))
         else:
-            self._passed_count -= 1
-            one.answered(response)
+            self._told(one, response)
+
+    def _told(self, one: _Passed, response: Any) -> None:
+        self._end(one)
+        one.answered(response)
 
     def _not_decided(self, one: _Passed, code: ErrorCode) -> None:
         if code in (ErrorCode.NOT_CONTROLLER, ErrorCode.BROKER_NOT_AVAILABLE):
             self._try_later(one)
+        elif code is ErrorCode.NETWORK_EXCEPTION:
+            self._lost(one)
         else:
-            self._refuse(one, code, "the controller has refused it")
+            self._refuse(one, ApiError(code, "the controller has refused it"))
 
-    def _failed(self, one: _Passed, end: End) -> None:
-        if end in NEVER_ASKED:
-            self._try_later(one)
+    def _lost(self, one: _Passed) -> None:
+        """Whoever was asked will not say whether it is done."""
+        if isinstance(one.message, ONCE):
+            text = "the controller was lost before it answered: it may be done, or not"
+            self._refuse(one, ApiError(ErrorCode.REQUEST_TIMED_OUT, text))
         else:
-            self._refuse(
-                one,
-                ErrorCode.REQUEST_TIMED_OUT,
-                "the controller was lost before it answered: it may be done, or not",
-            )
+            self._try_later(one)
 
     def _try_later(self, one: _Passed) -> None:
+        # An answer that comes before the next try is not waited for.
+        one.try_number += 1
+        one.asked_id = NO_NODE
         self._world.later(RETRY_MS, partial(self._try, one))
 
-    def _refuse(self, one: _Passed, code: ErrorCode, text: str) -> None:
-        self._passed_count -= 1
-        one.waiter.refused(ApiError(code, text))
+    def _refuse(self, one: _Passed, error: ApiError) -> None:
+        self._end(one)
+        one.waiter.refused(error)
 
-
-def _envelope(message: Message, host: str | None) -> EnvelopeRequest:
-    version = ApiKey(message.api_key).valid_versions[-1]
-    frame = encode_request(message, version, 0, None)
-    return EnvelopeRequest(request_data=frame[SIZE_BYTES:], client_host_address=_packed(host))
-
-
-def _packed(host: str | None) -> bytes:
-    """The address of a client, empty for this broker's own wishes."""
-    if host is None:
-        return b""
-    try:
-        return ip_address(host).packed
-    except ValueError:
-        # A name, of a listener on which no IP addresses are seen.
-        return host.encode()
+    def _end(self, one: _Passed) -> None:
+        one.try_number += 1
+        del self._passed[one]

@@ -12,19 +12,13 @@ from typing import Any
 
 from broker.config import BrokerConfig
 from broker.controller.alter_partition import alter_partition
-from broker.controller.brokers import register_broker
 from broker.controller.config_changes import alter_fully, alter_incrementally
 from broker.controller.elections import GiveBack, elect_leaders, give_back
 from broker.controller.features import update_features
 from broker.controller.liveness import Dead, Heartbeat, bury, hear
-from broker.controller.outcome import (
-    AllocateProducerIds,
-    CreateOwnTopic,
-    Outcome,
-    RegisterBroker,
-)
+from broker.controller.outcome import AllocateProducerIds, CreateOwnTopic, Outcome
 from broker.controller.producer_ids import allocate_block, allocate_producer_ids
-from broker.controller.registration import Registration, register, unregister
+from broker.controller.registration import Registration, register, register_alone, unregister
 from broker.controller.topics import (
     create_own_topic,
     create_partitions,
@@ -45,13 +39,7 @@ from protocol.messages.topics import (
 from protocol.types import ZERO_UUID, Uuid, random_uuid
 
 FromBrokers = (
-    Registration
-    | Heartbeat
-    | Dead
-    | AlterPartitionRequest
-    | AllocateProducerIdsRequest
-    | RegisterBroker
-    | GiveBack
+    Registration | Heartbeat | Dead | AlterPartitionRequest | AllocateProducerIdsRequest | GiveBack
 )
 """What brokers cannot do without: no limit on orders holds it up. Each has a few under way."""
 
@@ -108,8 +96,10 @@ class Controller:
 
     def _of_brokers(self, order: FromBrokers, image: MetadataImage) -> Outcome[Any]:
         match order:
-            case Registration():
-                return register(order.request, image, self.config, order.standing)
+            case Registration(request):
+                if order.standing is None:
+                    return register_alone(request, image)
+                return register(request, image, self.config, order.standing)
             case Heartbeat():
                 return hear(order, image, self.config)
             case Dead():
@@ -118,8 +108,6 @@ class Controller:
                 return alter_partition(order, image, self.config)
             case AllocateProducerIdsRequest():
                 return allocate_block(order, image)
-            case RegisterBroker():
-                return register_broker(order, image)
             case GiveBack():
                 return give_back(order, image, self.config)
 

@@ -5,12 +5,11 @@ Floor: controller. Data only. `Input` kinds that are not requests of a client st
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from broker.metadata.records import MetadataRecord
-from protocol.types import Uuid
 
 R = TypeVar("R", covariant=True)
 
@@ -21,16 +20,6 @@ class Outcome(Generic[R]):
 
     records: Sequence[MetadataRecord]
     reply: R
-
-
-@dataclass(frozen=True, slots=True)
-class RegisterBroker:
-    """A broker process begins its life. The reply is its broker epoch."""
-
-    node_id: int
-    incarnation_id: Uuid
-    listeners: Mapping[str, tuple[str, int]]
-    rack: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """Who belongs to the cluster, and what becomes of partitions as brokers come, stall, stop and go.
 
 Floor: controller. Pure. Each function gives one batch: the broker's standing and everything that
-follows from it for partitions are committed together or not at all. A broker is registered fenced,
-out of every in-sync set, and under an epoch of its own; what it led has a leader epoch of its own
-from then on, so that two histories never share one.
+follows from it for partitions are committed together or not at all. A broker of several is
+registered fenced, out of every in-sync set, and under an epoch of its own; what it led has a leader
+epoch of its own from then on, so that two histories never share one.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A BrokerRegistration as it is to be decided."""
+    """A BrokerRegistration as it is to be decided; without a standing of a broker that is alone."""
 
     request: BrokerRegistrationRequest
-    standing: Standing
+    standing: Standing | None = None
 
 
 def register(
@@ -93,7 +93,7 @@ def register(
         )
     # The offset of the batch's first record.
     broker_epoch = image.end_offset
-    record = _record(request, broker_epoch)
+    record = _record(request, broker_epoch, is_fenced=True)
     brokers = {**image.brokers, request.broker_id: _image_of(request, broker_epoch)}
     records: list[MetadataRecord] = [record]
     for topic, number, partition in partitions_of(image):
@@ -103,6 +103,27 @@ def register(
             changed = change(topic.topic_id, number, partition, wanted, brokers, min_isr)
             if differs(partition, changed):
                 records.append(changed)
+    return Outcome(records, BrokerRegistrationResponse(broker_epoch=broker_epoch))
+
+
+def register_alone(
+    request: BrokerRegistrationRequest, image: MetadataImage
+) -> Outcome[BrokerRegistrationResponse]:
+    """A broker that is configured alone begins its life: nobody else could lead, so it is in
+    service at once, and what it leads begins new epochs.
+
+    Without that, a broker that lost its unflushed tail would lead again in the epoch in which it
+    wrote it, and two histories would share one epoch.
+    """
+    broker_epoch = image.end_offset
+    records: list[MetadataRecord] = [_record(request, broker_epoch, is_fenced=False)]
+    records.extend(
+        PartitionChangeRecord(
+            partition_id=number, topic_id=topic.topic_id, leader=request.broker_id
+        )
+        for topic, number, partition in partitions_of(image)
+        if partition.leader == request.broker_id
+    )
     return Outcome(records, BrokerRegistrationResponse(broker_epoch=broker_epoch))
 
 
@@ -246,7 +267,9 @@ def _refuse_directories(
         )
 
 
-def _record(request: BrokerRegistrationRequest, broker_epoch: int) -> RegisterBrokerRecord:
+def _record(
+    request: BrokerRegistrationRequest, broker_epoch: int, *, is_fenced: bool
+) -> RegisterBrokerRecord:
     return RegisterBrokerRecord(
         broker_id=request.broker_id,
         incarnation_id=request.incarnation_id,
@@ -269,7 +292,7 @@ def _record(request: BrokerRegistrationRequest, broker_epoch: int) -> RegisterBr
             for one in request.features
         ],
         rack=request.rack,
-        fenced=True,
+        fenced=is_fenced,
         log_dirs=list(request.log_dirs),
     )
 

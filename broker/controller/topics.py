@@ -191,6 +191,10 @@ def own_topic(name: str, config: BrokerConfig) -> CreatableTopic:
         settings = {
             "cleanup.policy": "compact",
             "compression.type": PRODUCERS_CODEC,
+            # One copy alone is all there is; tools would call it short of the others.
+            "min.insync.replicas": str(
+                min(config.transaction_state_log_min_isr, topic.replication_factor)
+            ),
             "segment.bytes": str(config.transaction_state_log_segment_bytes),
             # Whatever the node's bargain is: a log may survive the power cut that takes its
             # coordinator's memory, and would then hold a transaction open that nobody knows.

@@ -21,6 +21,10 @@ from protocol.errors import ApiError, ErrorCode
 from protocol.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from protocol.wire.records import BatchHeader, Marker
 
+INHERITED_MS_MIN = 10_000
+"""For so long a coordinator that has just begun aborts no transaction that it has found open: when
+it began another node's clock has said."""
+
 
 def refuse_timeout(timeout_ms: int, timeout_ms_max: int) -> None:
     """INVALID_TRANSACTION_TIMEOUT outside of what this broker allows."""
@@ -42,6 +46,9 @@ class TxnShard:
         self._timeout_ms_max = timeout_ms_max
         self._expiration_ms = expiration_ms
         self._id_count_max = id_count_max
+        self._inherited: dict[str, int] = {}
+        """The transactions that were open when this shard was loaded, by when they began."""
+        self._loaded_ms = 0
 
     # What the log says.
 
@@ -59,6 +66,15 @@ class TxnShard:
                 self.transactions[transactional_id] = moved or decode_value(
                     transactional_id, record.value
                 )
+
+    def begin(self, monotonic_ms: int) -> None:
+        """Everything that was decided before is replayed: from now on this node decides."""
+        self._loaded_ms = monotonic_ms
+        self._inherited = {
+            one.transactional_id: one.start_ms
+            for one in self.transactions.values()
+            if one.state is TxnState.ONGOING
+        }
 
     def replay_marker(self, header: BatchHeader, marker: Marker) -> None:
         """Nobody's transaction reaches into this topic."""
@@ -220,13 +236,26 @@ class TxnShard:
         """All markers of a decided transaction are in place."""
         return self._move(self.transactions[transactional_id].completed(now_ms))
 
-    def abort_overdue(self, now_ms: int) -> list[Outcome[Sequence[Transaction]]]:
-        """Abort the transactions that are open for too long, each under a raised epoch."""
+    def abort_overdue(self, now_ms: int, monotonic_ms: int) -> list[Outcome[Sequence[Transaction]]]:
+        """Abort the transactions that are open for too long, each under a raised epoch.
+
+        When a transaction began its coordinator's wall clock said, and clocks of nodes differ. So
+        of one that was found open the clock is believed only after `INHERITED_MS_MIN`, and it is
+        open for too long in any case when this node alone has seen it open for its whole time.
+        """
         return [
             self._move(one.fenced(now_ms))
             for one in list(self.transactions.values())
-            if one.is_overdue(now_ms) and one.transactional_id not in self._pending
+            if one.state is TxnState.ONGOING
+            and self._is_overdue(one, now_ms, monotonic_ms - self._loaded_ms)
+            and one.transactional_id not in self._pending
         ]
+
+    def _is_overdue(self, one: Transaction, now_ms: int, loaded_for_ms: int) -> bool:
+        if self._inherited.get(one.transactional_id) != one.start_ms:
+            return one.is_overdue(now_ms)
+        is_believed = loaded_for_ms >= INHERITED_MS_MIN
+        return loaded_for_ms > one.timeout_ms or (is_believed and one.is_overdue(now_ms))
 
     def expired(self, now_ms: int) -> list[str]:
         """The transactional ids that have been at rest for too long, for `expire`."""

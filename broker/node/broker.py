@@ -17,7 +17,7 @@ from broker.cluster.snapshotter import SNAPSHOT_BYTES
 from broker.commitments import Waits
 from broker.config import BrokerConfig, InForce, LogConfig
 from broker.controller.controller import Controller
-from broker.controller.outcome import RegisterBroker
+from broker.controller.registration import Registration
 from broker.fetch.fetches import Fetches
 from broker.fetch.listing import Listings
 from broker.metadata.image import (
@@ -182,17 +182,8 @@ class Broker:
         if liveness is not None:
             self.listeners.serve_brokers(controller_table(metadata, liveness))
             return
-        broker_epoch = metadata.submit_now(
-            RegisterBroker(
-                self.config.node_id,
-                random_uuid(self._world.chance.randbytes(16)),
-                {
-                    name: (address.advertised_host, address.advertised_port)
-                    for name, address in self.config.listeners.items()
-                },
-            )
-        )
-        self._serve(broker_epoch)
+        registered = metadata.submit_now(Registration(self.joining.registration()))
+        self._serve(registered.broker_epoch)
         self._let_clients_in()
         self._ready()
 
@@ -275,7 +266,7 @@ class Broker:
             self.worker,
             self.metrics.warnings,
             self.write_failed,
-            lambda log, start_offset: self.housekeeping.trim(log, start_offset),
+            lambda log, start_offset, durable: self.housekeeping.trim(log, start_offset, durable),
         )
         self.listeners.serve_brokers(replication.handlers(self.joining.messenger))
 

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from broker.cluster.metadata import Metadata
+from broker.config import BrokerConfig
+from broker.controller.leadership import min_in_sync_replicas
 from broker.metadata.image import BrokerImage, MetadataImage, PartitionImage
 from broker.quorum.standing import ReplicaStanding
 from broker.replicas.replica import Replica
@@ -22,6 +24,9 @@ _ROLES: Mapping[type, str] = {Leader: "leader", Follower: "follower", Offline: "
 FOLLOWED_ROWS_MAX = 200
 """Partitions whose followers are listed one by one, those that are behind first: a broker has
 thousands, is asked every two seconds, and serves nobody while it answers."""
+
+NEEDED_NAMED_MAX = 10
+"""Partitions that are named for each broker that is needed."""
 
 Followed = Mapping[TopicPartition, tuple[FollowerStanding, ...]]
 """Where the followers are of each partition that is led here and has some."""
@@ -64,6 +69,39 @@ def tally_of(image: MetadataImage, replicas: Iterable[Replica], followed: Follow
             (one.lag or 0 for followers in followed.values() for one in followers), default=0
         ),
     )
+
+
+def copies_details(image: MetadataImage, config: BrokerConfig) -> dict[str, object]:
+    """How many partitions of the cluster have a copy that is not in sync, and which brokers are
+    needed: without one of those a partition would take no writes with acks=all, or have no leader.
+
+    A partition that needs all of its replicas names nobody: that is so at any time.
+    """
+    not_in_sync = 0
+    needed: dict[int, list[str]] = {}
+    for topic in image.topics.values():
+        lagging = [
+            (number, one)
+            for number, one in enumerate(topic.partitions)
+            if len(one.in_sync_replicas) < len(one.replicas)
+        ]
+        if not lagging:
+            continue
+        not_in_sync += len(lagging)
+        least = min_in_sync_replicas(topic, image, config)
+        for number, one in lagging:
+            if len(one.replicas) <= least:
+                continue
+            for node_id in one.replicas:
+                if len(set(one.in_sync_replicas) - {node_id}) < least:
+                    needed.setdefault(node_id, []).append(f"{topic.name}-{number}")
+    return {
+        "not_in_sync": not_in_sync,
+        "needed": {
+            str(node_id): {"count": len(names), "partitions": sorted(names)[:NEEDED_NAMED_MAX]}
+            for node_id, names in sorted(needed.items())
+        },
+    }
 
 
 def membership_details(metadata: Metadata, node_id: int) -> dict[str, object]:

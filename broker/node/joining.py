@@ -177,7 +177,7 @@ class Joining:
             self._world,
         )
         membership = self.membership = MembershipDriver(
-            self._registration(), self._told, controller, liveness, self.peers, self._world
+            self.registration(), self._told, controller, liveness, self.peers, self._world
         )
 
         leaving = self.leaving = Leaving(config.node_id, membership, driver, self._world)
@@ -186,6 +186,8 @@ class Joining:
             watcher.role(role)
             membership.role(role)
             leaving.role(role)
+            # In a turn of its own, when the quorum says who leads.
+            self._world.soon(orders.leader_changed)
 
         def image_moved(image: MetadataImage) -> None:
             liveness.moved(image)
@@ -194,7 +196,8 @@ class Joining:
         metadata.role_changed = role_changed
         metadata.image_moved = image_moved
 
-    def _registration(self) -> BrokerRegistrationRequest:
+    def registration(self) -> BrokerRegistrationRequest:
+        """What this process says of itself to the controller, under an incarnation of its own."""
         config = self._config
         level = METADATA_LEVEL
         return BrokerRegistrationRequest(
@@ -205,6 +208,7 @@ class Joining:
                 RegistrationListener(name=name, host=one.advertised_host, port=one.advertised_port)
                 for name, one in config.listeners.items()
             ],
+            rack=None,
             features=[
                 RegistrationFeature(
                     name=METADATA_VERSION, min_supported_version=level, max_supported_version=level

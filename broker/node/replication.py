@@ -39,7 +39,7 @@ class Replication:
         files: Jobs,
         warnings: Warnings,
         write_failed: WriteFailed,
-        trim: Callable[[Log, int], None],
+        trim: Callable[[Log, int, Callable[[], None]], None],
     ) -> None:
         """`me`: this process as it is registered; `files` and `trim` are as in `FollowerPorts`."""
         self._isr = IsrDriver(

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 
 from broker.coordinators.txn_state import TxnState
 from broker.node.cluster_status import (
+    copies_details,
     followed_of,
     membership_details,
     partition_details,
     tally_of,
 )
+from broker.node.waiting import waits
 from protocol.status import PartState, PartStatus, Problem
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ class BrokerStatus:
     def status(self) -> PartStatus:
         """The state of this moment."""
         broker = self._broker
-        problems = self._problems() if broker.is_serving else ()
+        problems = (*self._waits(), *(self._problems() if broker.is_serving else ()))
         state = self.state
         if state is PartState.RUNNING and problems:
             state = PartState.DEGRADED
@@ -56,9 +58,23 @@ class BrokerStatus:
             details=self._quorum() | (self._details() if broker.is_serving else {}),
         )
 
+    def _waits(self) -> list[Problem]:
+        """For whom it waits, as one of several brokers."""
+        broker = self._broker
+        joining = broker.joining
+        if joining is None or len(broker.config.configured_ids) == 1:
+            return []
+        return waits(
+            joining,
+            broker.joined,
+            broker.config.node_id,
+            broker.clock.monotonic_ms(),
+            is_serving=broker.is_serving,
+        )
+
     def _problems(self) -> tuple[Problem, ...]:
-        replicas, metadata = self._broker.parts.replicas, self._broker.parts.metadata
-        own = metadata.image.brokers.get(self._broker.config.node_id)
+        replicas = self._broker.parts.replicas
+        own = self._broker.metadata.image.brokers.get(self._broker.config.node_id)
         problems = [
             Problem("partition_offline", f"{topic_partition}: {reason}")
             for topic_partition, reason in sorted((replicas.logs.offline | replicas.unmade).items())
@@ -106,6 +122,7 @@ class BrokerStatus:
             "topics": len(image.topics),
             "partitions": len(partitions),
             **asdict(tally_of(image, partitions, followed)),
+            "copies": copies_details(image, broker.settings.config),
             "connections": len(broker.listeners.sessions.open),
             "requests_total": broker.metrics.requests_total,
             "fetch_completed_early": broker.metrics.fetches_completed_early,

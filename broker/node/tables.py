@@ -43,7 +43,7 @@ def client_table(parts: Parts) -> Mapping[ApiKey, Handler]:
     groups = OffsetHandlers(parts.groups)
     placement = PlacementHandlers(parts.replicas, parts.settings, parts.metadata)
     quorum = QuorumHandlers(parts.metadata)
-    records = RecordHandlers(parts.replicas, parts.checkpoints)
+    records = RecordHandlers(parts.replicas, parts.checkpoints, parts.waits, parts.clock)
     topic_pages = TopicPageHandlers(parts.metadata)
     transactions = TransactionHandlers(
         parts.producer_ids,

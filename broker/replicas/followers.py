@@ -97,8 +97,8 @@ class FollowerPorts:
     """The thread that writes checkpoints, cleans and deletes."""
     warnings: Warnings
     write_failed: WriteFailed
-    trim: Callable[[Log, int], None]
-    """Drops the files below a log's new start (`housekeeping`)."""
+    trim: Callable[[Log, int, Callable[[], None]], None]
+    """Drops the files below a log's new start; says when that is on the disk (`housekeeping`)."""
 
 
 class Followers(Deaf):
@@ -298,8 +298,13 @@ class Followers(Deaf):
         if start_offset <= log.log_start_offset:
             return
         log.advance_log_start(start_offset)
-        line.fetch.trimmed(action.key, start_offset)
-        self._ports.trim(log, start_offset)
+
+        def durable() -> None:
+            # Only now the leader is told, and by it whoever wanted records deleted. If the log has
+            # been cut meanwhile, it may begin lower.
+            line.fetch.trimmed(action.key, min(start_offset, log.log_start_offset))
+
+        self._ports.trim(log, start_offset, durable)
 
     # Cutting.
 

@@ -109,10 +109,11 @@ class Housekeeping:
         else:
             self._folders.unlink(files)
 
-    def trim(self, log: Log, start_offset: int) -> None:
-        """Drop the files below a log's new start, once that is on the disk."""
+    def trim(self, log: Log, start_offset: int, durable: Callable[[], None] = lambda: None) -> None:
+        """Drop the files below a log's new start, once that is on the disk, as `durable` hears."""
 
         def drop() -> None:
+            durable()
             dropped = log.drop_below(start_offset, self._clock.now_ms())
             if dropped is not None:
                 self.unlink(dropped)

@@ -1,8 +1,9 @@
 """One partition as this broker holds it: its log, its role, and who waits for what of it.
 
 Floor: replicas. The role, the high watermark and the in-sync replicas are `state`'s; here they meet
-the log, and the two lines of those who wait: for what the leader's own disk has (`counted`, acks=1)
-and for what all in-sync replicas have (`committed`: acks=all, coordinators, markers).
+the log, and the lines of those who wait: for what the leader's own disk has (`counted`, acks=1),
+for what all in-sync replicas have (`committed`: acks=all, coordinators, markers), and for what all
+live replicas have deleted (`low_line`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ class Replica:
     """The log and the state of one partition. Made when its folder is there, until that goes."""
 
     __slots__ = (
+        "_low_line",
         "bytes_in",
         "bytes_out",
         "committed",
@@ -58,6 +60,7 @@ class Replica:
         """Of the present role. What is kept by partition is kept by this epoch too."""
         self.counted = Commitments()
         self.committed = Commitments()
+        self._low_line = Commitments()
         self.why_lost = ErrorCode.NOT_LEADER_OR_FOLLOWER
         """What is told to those who have written here in a role that is over."""
         self.bytes_in = 0
@@ -158,13 +161,25 @@ class Replica:
         return self.take_over()
 
     def take_over(self) -> bool:
-        """Bring the log, and who waits, to the high watermark. Whether it has moved."""
+        """Bring the log, and who waits, to the watermarks. Whether the high one has moved."""
         high_watermark = self.state.high_watermark
         has_moved = high_watermark > self.log.high_watermark
         if has_moved:
             self.log.advance_high_watermark(high_watermark)
         self.committed.advanced(high_watermark)
+        if self._low_line:
+            self._low_line.advanced(self.state.low_watermark)
         return has_moved
+
+    def low_line(self) -> Commitments:
+        """Where to wait for the logs of all live replicas to begin at an offset or behind it.
+
+        Its mark is taken anew when nobody stands in it: this watermark falls when a replica comes
+        back that has not heard of a deletion.
+        """
+        if not self._low_line:
+            self._low_line = Commitments(self.state.low_watermark)
+        return self._low_line
 
     @property
     def is_all_counted(self) -> bool:
@@ -190,3 +205,4 @@ class Replica:
         self.why_lost = code
         self.counted.lose(code)
         self.committed.lose(code)
+        self._low_line.lose(code)

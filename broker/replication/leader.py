@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from broker.replication.isr import Isr, IsrProposal
 from broker.replication.progress import NO_BROKER_EPOCH, FollowerStanding, Progress
 from protocol.errors import ErrorCode
+from protocol.types import NO_OFFSET
 
 REPLICA_LAG_TIME_MAX_MS = 5_000
 """`replica.lag.time.max.ms`: every write with acks=all waits for a frozen follower that long."""
@@ -123,7 +124,9 @@ class LeaderLedger:
         low = self.log_start_offset
         for node_id, progress in self.progress.items():
             if node_id in self._brokers:
-                low = min(low, progress.start_offset)
+                # What its process of before has said may not have been on its disk.
+                is_known = self._is_eligible(node_id)
+                low = min(low, progress.start_offset if is_known else NO_OFFSET)
         return low
 
     def followers(self, now_ms: int) -> tuple[FollowerStanding, ...]:

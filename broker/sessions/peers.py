@@ -59,6 +59,15 @@ class _Registration:
     address: Address | None
 
 
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """A node from which nothing is heard, since this monotonic time; `end` is how the last link to
+    it ended, None while the first one is on its way."""
+
+    since_ms: int
+    end: End | None
+
+
 class _Line:
     """One node and kind: its link, if there is one, and when the next may be dialled."""
 
@@ -95,6 +104,9 @@ class Peers:
         self._registrations: dict[int, _Registration] = {}
         self._lines: dict[tuple[int, LinkKind], _Line] = {}
         self._is_closed = False
+        self._began_ms = world.clock.monotonic_ms()
+        self._silent: dict[int, Silence] = {}
+        """By node, since its last link ended on which anything was answered."""
         for address in self._voters.values():
             world.look_up(address.host)
 
@@ -104,6 +116,14 @@ class Peers:
         if known is not None and known.address is not None:
             return known.address
         return self._voters.get(node_id)
+
+    def silence_of(self, node_id: int) -> Silence | None:
+        """Since when nothing is heard of a node, and why; None while a link to it stands on which
+        it has answered. One that nobody has asked is silent too."""
+        for (other_id, _), line in self._lines.items():
+            if other_id == node_id and line.peer is not None and line.peer.has_answered:
+                return None
+        return self._silent.get(node_id) or Silence(self._began_ms, None)
 
     def registered(self, node_id: int, incarnation_id: Uuid, address: Address) -> None:
         """The metadata names a process of a node, and where it listens; it may be the known one.
@@ -175,6 +195,11 @@ class Peers:
 
     def _ended(self, node_id: int, kind: LinkKind, line: _Line, peer: Peer, end: End) -> None:
         line.peer = None
+        if peer.has_answered:
+            since_ms = self._world.clock.monotonic_ms()
+        else:
+            since_ms = self._silent.get(node_id, Silence(self._began_ms, None)).since_ms
+        self._silent[node_id] = Silence(since_ms, end)
         longer_ms = min(max(2 * line.wait_ms, REDIAL_MS_MIN), REDIAL_MS_MAX)
         line.wait_ms = REDIAL_MS_MIN if peer.has_answered else longer_ms
         # Not all at once when a node comes back that many call; never beyond half a second.

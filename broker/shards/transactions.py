@@ -106,6 +106,7 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
 
     def on_loaded(self, loaded: LoadedShard[TxnShard], shard: TxnShard) -> None:
         """Finish what was decided before the last stop: a decision is a promise."""
+        shard.begin(self._ports.clock.monotonic_ms())
         for transaction in shard.preparing():
             self._end(Ending(loaded, shard, transaction))
 
@@ -304,9 +305,9 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
 
     def abort_overdue(self) -> None:
         """Abort the transactions that are open for longer than their producers allowed."""
-        now_ms = self._ports.clock.now_ms()
+        clock = self._ports.clock
         for loaded, shard in self.loaded():
-            for outcome in shard.abort_overdue(now_ms):
+            for outcome in shard.abort_overdue(clock.now_ms(), clock.monotonic_ms()):
                 (one,) = outcome.reply
                 logger.info(
                     "transaction took too long and is aborted",

@@ -119,6 +119,27 @@ def test_changed_settings_reach_one_broker_after_the_other(mill: TempMill) -> No
     assert set().union(*away) == {"broker-2"}
 
 
+def test_a_broker_that_is_needed_is_stopped_by_force_alone(mill: TempMill) -> None:
+    mill.up()
+    admin = AdminClient({"bootstrap.servers": bootstrap(mill)})
+    admin.create_topics([NewTopic("needed", 1, -1)])["needed"].result(30)
+    assert mill.run("stop", "broker-3").code == 0
+    before = mill.status()["broker-2"]["pid"]
+    for verb, done in (("restart", "restarted"), ("stop", "stopped")):
+        refused = mill.run(verb, "broker-2")
+        assert refused.code == 3
+        assert f"broker-2 was not {done}: without it" in refused.err
+        assert "needed-0" in refused.err
+        assert "broker-3 is away: start that first, or go on with --force" in refused.err
+    assert mill.status()["broker-2"]["pid"] == before
+    assert mill.run("restart", "broker-2", "--force").code == 0
+    assert mill.status()["broker-2"]["pid"] != before
+    assert mill.run("start", "broker-3").code == 0
+    # One after the other, as scripts do it: each waits for what the one before has missed.
+    for name in BROKERS:
+        assert mill.run("restart", name).code == 0
+
+
 def test_brokers_are_stopped_one_after_the_other(mill: TempMill) -> None:
     mill.up()
     with watched(mill, "stopping") as stopping:

@@ -78,6 +78,7 @@ PURE = {
         "coordinators",
         "cluster/birth",
         "cluster/describe_quorum",
+        "cluster/envelopes",
         "cluster/found",
         "cluster/leader_watch",
         "cluster/membership",
@@ -149,7 +150,7 @@ PURE = {
         "quarantine",
         "small_fold",
     },
-    "appliance": {"supervisor/core"},
+    "appliance": {"supervisor/core", "supervisor/turns"},
 }
 IMPURE_MODULES = {
     "asyncio",

@@ -24,3 +24,18 @@ class SimClock:
     def set_wall_clock(self, now_ms: int) -> None:
         """Someone sets the machine's clock, forward or back; deadlines do not notice."""
         self._now_ms = now_ms
+
+
+class SkewedClock(SimClock):
+    """A node's own clock, whose wall time is another than that of the others."""
+
+    def __init__(self, clock: SimClock, skew_ms: int) -> None:
+        super().__init__()
+        self._clock = clock
+        self._skew_ms = skew_ms
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms() + self._skew_ms
+
+    def monotonic_ms(self) -> int:
+        return self._clock.monotonic_ms()

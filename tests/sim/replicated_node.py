@@ -255,10 +255,13 @@ class ReplicatedNode:
             self.cluster.broken.append(error)
             raise
 
-    def _trim(self, log: Log, start_offset: int) -> None:
+    def _trim(
+        self, log: Log, start_offset: int, durable: Callable[[], None] = lambda: None
+    ) -> None:
         """What housekeeping does."""
 
         def drop(_: None) -> None:
+            durable()
             dropped = log.drop_below(start_offset, self.world.clock.now_ms())
             if dropped is not None:
                 self.files.run(dropped.perform, lambda _: None, lambda error: None)

@@ -96,6 +96,7 @@ def test_each_says_what_it_is_and_one_is_the_controller(cluster: WholeCluster) -
         assert (one["is_fenced"], one["is_stopping"]) == (False, False)
         assert [row["node_id"] for row in one["brokers"]] == [1, 2, 3]
         own = one["brokers"][one["node_id"] - 1]
+        assert own["rack"] is None, "nobody has said where it stands"
         assert own["broker_epoch"] == one["broker_epoch"]
         assert own["listeners"]["HOST"] == f"n{one['node_id']}:{HOST_PORT}"
     assert len({row["incarnation_id"] for row in told[0]["brokers"]}) == 3
@@ -246,3 +247,32 @@ def test_a_dead_broker_may_be_forgotten_and_comes_back_as_a_new_one(cluster: Who
     killed.start()
     cluster.run_until(lambda: is_in_service(cluster), 60_000, "it has registered anew")
     assert details(asked_of)["brokers"][killed.node_id - 1]["broker_epoch"] > epoch
+
+
+def test_each_says_which_brokers_are_needed_while_one_is_away(
+    cluster: WholeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the supervisor and `millrace restart` go by."""
+    asked(cluster, 1, topic_made("two", 2, replication_factor=3, min_insync_replicas="2"))
+    asked(cluster, 1, topic_made("one", 1, replication_factor=3, min_insync_replicas="1"))
+    cluster.run_for(1_000)
+    for node in cluster.nodes:
+        assert details(node)["copies"] == {"not_in_sync": 0, "needed": {}}
+    killed, left = two_left(cluster)
+    needed = {str(node.node_id): {"count": 2, "partitions": ["two-0", "two-1"]} for node in left}
+    for node in left:
+        # Those that need all three of their copies are in sync with nobody's help.
+        assert details(node)["copies"] == {"not_in_sync": PARTITIONS + 3, "needed": needed}
+    monkeypatch.setattr(cluster_status, "NEEDED_NAMED_MAX", 1)
+    shown = details(left[0])["copies"]["needed"][str(left[0].node_id)]
+    assert shown == {"count": 2, "partitions": ["two-0"]}
+    killed.start()
+    cluster.run_until(lambda: killed.is_ready, 20_000, "it is back")
+    # It is in service, and does not hold everything yet.
+    assert details(killed)["copies"]["not_in_sync"] > 0
+    cluster.run_until(
+        lambda: all(details(node)["copies"]["not_in_sync"] == 0 for node in cluster.nodes),
+        20_000,
+        "all copies are in sync",
+    )
+    assert details(killed)["copies"]["needed"] == {}

@@ -14,6 +14,7 @@ from broker.config import BROKER_LISTENER
 from broker.node.broker import Broker
 from broker.real.process import HAND_OVER_MS_MAX, STOP_MS_MAX
 from broker.storage.errors import DiskError
+from tests.sim.clock import SkewedClock
 from tests.sim.disk import SimDisk
 from tests.sim.network import Mix, Network
 from tests.sim.world import SimWorld
@@ -46,6 +47,8 @@ class WholeBroker:
         self.broker: Broker | None = None
         self.is_ready = False
         self.is_stopping = self.is_frozen = False
+        self.skew_ms = 0
+        """How far its wall clock is ahead of the others'; counts from its next life on."""
         self.configured = {
             str(one): {"host": f"n{one}", "port": BETWEEN_PORT} for one in ids if len(ids) > 1
         }
@@ -56,6 +59,8 @@ class WholeBroker:
         """A new life, on what the disk has."""
         world = self._network.world(self.host)
         world.job_ms = JOB_MS
+        if self.skew_ms:
+            world.clock = SkewedClock(world.clock, self.skew_ms)
         config = broker_config(
             self._settings,
             part=f"broker-{self.node_id}",

@@ -49,6 +49,12 @@ TABLE = [
         "at most default.replication.factor, which is 1",
     ),
     (
+        "cluster: {brokers: 3, settings: {transaction.state.log.replication.factor: 1,"
+        " transaction.state.log.min.isr: 2}}",
+        "mill.yaml:1:110: cluster.settings.transaction.state.log.min.isr: found 2",
+        "at most transaction.state.log.replication.factor, which is 1",
+    ),
+    (
         "cluster: {brokers: 3}\ntopics: [{name: a, replication: 4}]",
         "mill.yaml:2:33: topics[0].replication: found 4",
         "at most the number of brokers, 3",

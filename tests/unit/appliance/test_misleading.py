@@ -211,6 +211,22 @@ def test_up_with_apply_has_it_done(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert any(f"http://127.0.0.1:{port}" in line for line in err)
 
 
+def test_up_with_apply_goes_on_with_a_round_that_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config(tmp_path, EMPTY)
+    asked = running(monkeypatch, tmp_path, {"broker-1": "healthy"})
+    parts = lifecycle.snapshot(find_home({"MILLRACE_HOME": str(tmp_path)}))["parts"]
+    found = {"parts": parts, "round_ended": "broker-1 runs as before: \u2026"}
+    monkeypatch.setattr(lifecycle, "snapshot", lambda home: found)
+    assert run(monkeypatch, tmp_path, "up")[0] == 0
+    assert [one["command"] for one in asked] == ["look"]
+    code, _, err = run(monkeypatch, tmp_path, "up", "--apply")
+    assert code == 0, err
+    assert [one["command"] for one in asked] == ["look", "look", "apply"]
+    assert any("goes on with the brokers that still run as before" in line for line in err)
+
+
 def test_up_starts_what_gave_up_or_was_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

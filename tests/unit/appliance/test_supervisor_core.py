@@ -15,6 +15,7 @@ from appliance.supervisor.effects import (
     Answer,
     Ask,
     Effect,
+    Look,
     Note,
     Start,
     State,
@@ -261,6 +262,8 @@ class World:
                 case Terminate(name, force):
                     if name in self.running:
                         self._terminate(name, force)
+                case Look(_, number):
+                    self.later(self.chance.randrange(1, 2_000), "copies", "", number)
                 case AllStopped():
                     self.ended += 1
                 case Note():
@@ -297,6 +300,11 @@ class World:
         deadline = self.mill.next_deadline_ms
         if self.events and (deadline is None or self.events[0][0] <= deadline):
             self.now_ms, _, kind, name, generation = heapq.heappop(self.events)
+            if kind == "copies":
+                counts = [0] if self.is_calm else [0, 0, 1, 3, None]
+                count = self.chance.choice(counts)
+                self.perform(self.mill.on_copies(generation, count, "brokers", self.now_ms))
+                return
             if self.running.get(name) != generation:
                 return
             self.perform(self._happen(kind, name))

@@ -10,10 +10,13 @@ from appliance.supervisor.effects import (
     Answer,
     Ask,
     Effect,
+    Look,
+    Note,
     Start,
     State,
     Terminate,
 )
+from appliance.supervisor.turns import IN_SYNC_MS, LOOK_EVERY_MS
 from tests.unit.appliance.supervised import bring_up, deeds, part, state_of, supervisor
 
 
@@ -99,6 +102,15 @@ def comes_back(mill: Supervisor, name: str, now_ms: int) -> list[Effect]:
     return deeds(mill.on_probe(name, Answer.OK, "", now_ms))
 
 
+def turn(
+    mill: Supervisor, effects: list[Effect], now_ms: int, count: int | None = 0
+) -> list[Effect]:
+    """The look that these effects ask for finds so many partitions out of sync; what follows."""
+    (look,) = (one for one in effects if isinstance(one, Look))
+    assert look.parts == ("b1", "b2", "b3")
+    return deeds(mill.on_copies(look.number, count, "the status of b3", now_ms))
+
+
 def test_brokers_start_together_and_stop_one_after_the_other() -> None:
     mill = supervisor(*BROKERS, part("mysql", 0, 3), part("collector", 1, 0))
     started = [Start("b1"), Start("b2"), Start("b3"), Start("mysql")]
@@ -123,13 +135,14 @@ def test_a_broker_that_does_not_stop_is_killed_and_the_next_one_follows() -> Non
 def test_changed_brokers_start_anew_one_after_the_other_each_when_all_are_healthy() -> None:
     mill = cluster(part("collector", 1, 0))
     parts = [*BROKERS, part("collector", 1, 0)]
-    assert exchange(mill, parts, {"b1", "b2", "b3"}, 10) == [Terminate("b1", False)]
+    looked = exchange(mill, parts, {"b1", "b2", "b3"}, 10)
+    assert turn(mill, looked, 10) == [Terminate("b1", False)]
     assert deeds(mill.on_exit("b1", 0, 20)) == [Start("b1")]
     mill.on_started("b1", 7, 20)
     assert deeds(mill.on_probe("b1", Answer.NOT_READY, "waits", 30)) == []
-    # At no moment all parts are healthy before the last has had its turn: `up` waits for that.
-    assert deeds(mill.on_probe("b1", Answer.OK, "", 40)) == [Terminate("b2", False)]
-    assert comes_back(mill, "b2", 50) == [Terminate("b3", False)]
+    looked = deeds(mill.on_probe("b1", Answer.OK, "", 40))
+    assert turn(mill, looked, 45) == [Terminate("b2", False)]
+    assert turn(mill, comes_back(mill, "b2", 50), 55) == [Terminate("b3", False)]
     assert comes_back(mill, "b3", 60) == []
     assert mill.is_healthy
     assert deeds(mill.tick(61)) == []
@@ -137,7 +150,7 @@ def test_changed_brokers_start_anew_one_after_the_other_each_when_all_are_health
 
 def test_a_broker_that_does_not_come_back_keeps_the_others_as_they_were() -> None:
     mill = cluster()
-    exchange(mill, BROKERS, {"b1", "b2", "b3"}, 10)
+    turn(mill, exchange(mill, BROKERS, {"b1", "b2", "b3"}, 10), 10)
     mill.on_exit("b1", 0, 20)
     mill.on_exit("b1", core.EXIT_SETTINGS, 30)
     assert state_of(mill, "b1") is State.FAILED
@@ -145,7 +158,8 @@ def test_a_broker_that_does_not_come_back_keeps_the_others_as_they_were() -> Non
     # The next change goes to all of them, to the one that serves nobody first.
     assert exchange(mill, BROKERS, {"b1"}, 1_000_010) == [Start("b1")]
     mill.on_started("b1", 8, 1_000_010)
-    assert deeds(mill.on_probe("b1", Answer.OK, "", 1_000_020)) == [Terminate("b2", False)]
+    looked = deeds(mill.on_probe("b1", Answer.OK, "", 1_000_020))
+    assert turn(mill, looked, 1_000_030) == [Terminate("b2", False)]
 
 
 def test_a_broker_that_is_unwell_has_its_turn_first() -> None:
@@ -153,7 +167,7 @@ def test_a_broker_that_is_unwell_has_its_turn_first() -> None:
     for _ in range(core.FAILURES_TO_UNHEALTHY):
         mill.on_probe("b2", Answer.NOT_READY, "no majority", 5)
     assert exchange(mill, BROKERS, {"b1", "b2", "b3"}, 10) == [Terminate("b2", False)]
-    assert comes_back(mill, "b2", 20) == [Terminate("b1", False)]
+    assert turn(mill, comes_back(mill, "b2", 20), 20) == [Terminate("b1", False)]
     # One that dies by itself starts with what it was to be told, and the others wait for it.
     mill.on_exit("b3", -9, 25)
     assert state_of(mill, "b3") is State.STARTING
@@ -167,9 +181,9 @@ def test_nobody_waits_while_brokers_take_turns() -> None:
     mill = cluster(monitor, part("collector", 1, 0))
     parts = [*BROKERS, moved("monitor"), moved("collector", 1, 0)]
     changed = {"b1", "b2", "b3", "monitor", "collector"}
-    assert exchange(mill, parts, changed, 10) == [
-        Terminate("monitor", False), Terminate("collector", False), Terminate("b1", False)
-    ]  # fmt: skip
+    begun = exchange(mill, parts, changed, 10)
+    assert begun[:2] == [Terminate("monitor", False), Terminate("collector", False)]
+    assert turn(mill, begun, 10) == [Terminate("b1", False)]
     assert deeds(mill.on_exit("b1", 0, 20)) == [Start("b1")]
     assert deeds(mill.on_exit("monitor", 0, 30)) == []
     assert deeds(mill.on_exit("collector", 0, 40)) == [Start("monitor")]
@@ -189,14 +203,15 @@ def test_brokers_that_move_to_other_ports_all_end_before_one_starts() -> None:
 
 def test_a_broker_stopped_by_hand_before_its_turn_stays_stopped() -> None:
     mill = cluster()
-    exchange(mill, BROKERS, {"b1", "b2", "b3"}, 10)
+    turn(mill, exchange(mill, BROKERS, {"b1", "b2", "b3"}, 10), 10)
     assert deeds(mill.stop_part("b2", 11)) == [Terminate("b2", False)]
     assert deeds(mill.on_exit("b2", 0, 20)) == []
     assert state_of(mill, "b2") is State.STOPPED
     assert comes_back(mill, "b1", 30) == []
     assert deeds(mill.restart("b2", 40)) == [Start("b2")]
     mill.on_started("b2", 9, 40)
-    assert deeds(mill.on_probe("b2", Answer.OK, "", 50)) == [Terminate("b3", False)]
+    looked = deeds(mill.on_probe("b2", Answer.OK, "", 50))
+    assert turn(mill, looked, 50) == [Terminate("b3", False)]
 
 
 def test_a_change_that_waits_for_another_part_is_not_forgotten_over_the_next() -> None:
@@ -209,3 +224,114 @@ def test_a_change_that_waits_for_another_part_is_not_forgotten_over_the_next() -
     assert deeds(mill.on_exit("o", 0, 25)) == [Terminate("b", False)]
     mill.on_exit("b", 0, 30)
     assert mill.parts["b"].part.port == 2
+
+
+def notes(effects: list[Effect]) -> list[str]:
+    return [one.text for one in effects if isinstance(one, Note) and one.is_warning]
+
+
+def test_the_next_broker_waits_until_every_copy_is_in_sync_again() -> None:
+    """A broker that has come back is healthy before it holds everything that it missed."""
+    mill = cluster()
+    turn(mill, exchange(mill, BROKERS, {"b1", "b2", "b3"}, 10), 10)
+    looked = comes_back(mill, "b1", 20)
+    assert turn(mill, looked, 30, 3) == []
+    assert not mill.parts["b1"].awaits_its_turn
+    assert mill.reason_of(mill.parts["b1"]) == ""
+    assert mill.reason_of(mill.parts["b2"]) == (
+        "starts anew in its turn; waits for 3 partitions that are not in sync"
+    )
+    # Nobody is asked again at once, nor is the moment missed.
+    assert deeds(mill.tick(31)) == []
+    assert mill.next_deadline_ms == 30 + LOOK_EVERY_MS
+    looked = deeds(mill.tick(30 + LOOK_EVERY_MS))
+    assert deeds(mill.tick(31 + LOOK_EVERY_MS)) == [], "the answer is on its way"
+    assert turn(mill, looked, 40 + LOOK_EVERY_MS, 1) == []
+    assert "waits for 1 partition that is not in sync" in mill.reason_of(mill.parts["b3"])
+    looked = deeds(mill.tick(40 + 2 * LOOK_EVERY_MS))
+    assert turn(mill, looked, 50 + 2 * LOOK_EVERY_MS) == [Terminate("b2", False)]
+    assert mill.reason_of(mill.parts["b3"]) == ""
+
+
+def test_whoever_gives_no_status_is_waited_for_too() -> None:
+    mill = cluster()
+    assert turn(mill, exchange(mill, BROKERS, {"b1", "b2", "b3"}, 10), 10, None) == []
+    assert mill.reason_of(mill.parts["b1"]) == (
+        "starts anew in its turn; waits for the status of b3"
+    )
+
+
+def test_what_was_seen_before_a_broker_died_begins_no_turn() -> None:
+    mill = cluster()
+    (look,) = exchange(mill, BROKERS, {"b1", "b2"}, 10)
+    assert isinstance(look, Look)
+    mill.on_exit("b3", -9, 20)
+    assert deeds(mill.on_copies(look.number, 0, "", 30)) == []
+    assert mill.reason_of(mill.parts["b1"]) == "starts anew in its turn; waits for b3"
+    (restarted,) = [one for one in mill.tick(20 + core.BACK_OFF_MS_MAX) if isinstance(one, Start)]
+    assert restarted == Start("b3")
+    mill.on_started("b3", 9, 40_000)
+    looked = deeds(mill.on_probe("b3", Answer.OK, "", 40_001))
+    assert turn(mill, looked, 40_002) == [Terminate("b1", False)]
+
+
+def waiting_in_vain(mill: Supervisor) -> tuple[list[Effect], int]:
+    """Three brokers are to start anew, and two partitions never come in sync; the last answer's
+    effects, and when it came."""
+    effects, now_ms = mill.replace(BROKERS, {"b1", "b2", "b3"}, 0), 0
+    while not mill.turns.is_over:
+        (look,) = (one for one in effects if isinstance(one, Look))
+        effects = mill.on_copies(look.number, 2, "", now_ms)
+        assert not [one for one in effects if isinstance(one, Terminate)]
+        if not mill.turns.is_over:
+            now_ms += LOOK_EVERY_MS
+            effects = mill.tick(now_ms)
+    return effects, now_ms
+
+
+def test_a_round_that_waits_in_vain_ends_and_the_brokers_run_as_they_were() -> None:
+    mill = cluster()
+    effects, now_ms = waiting_in_vain(mill)
+    assert now_ms == IN_SYNC_MS
+    assert notes(effects) == [mill.round_ended]
+    assert mill.round_ended.startswith(
+        "b1, b2, b3 run as before: 300 s were not enough for 2 partitions that are not in sync."
+    )
+    assert mill.is_healthy
+    assert mill.reason_of(mill.parts["b1"]) == "runs as before, for its turn has not come"
+    # It goes on by itself only if somebody wants it, and nothing is asked meanwhile.
+    asked = [one for one in mill.tick(now_ms + 10 * IN_SYNC_MS) if not isinstance(one, Ask)]
+    assert asked == []
+    looked = exchange(mill, BROKERS, set(), now_ms + 11 * IN_SYNC_MS)
+    assert mill.round_ended == ""
+    assert turn(mill, looked, now_ms + 11 * IN_SYNC_MS) == [Terminate("b1", False)]
+
+
+def test_whoever_is_started_anew_by_hand_after_that_gets_what_it_was_to_be_told() -> None:
+    mill = cluster()
+    _, now_ms = waiting_in_vain(mill)
+    for name in ("b1", "b2", "b3"):
+        assert name in mill.round_ended
+        assert deeds(mill.restart(name, now_ms)) == [Terminate(name, False)]
+        assert comes_back(mill, name, now_ms) == []
+        assert not mill.parts[name].awaits_its_turn
+    assert mill.round_ended == ""
+
+
+def test_a_round_does_not_end_while_partitions_come_in_sync() -> None:
+    mill = cluster()
+    effects, now_ms = exchange(mill, BROKERS, {"b1", "b2", "b3"}, 0), 0
+    for count in range(20, 0, -1):
+        assert turn(mill, effects, now_ms, count) == []
+        now_ms += IN_SYNC_MS - 1
+        effects = [one for one in mill.tick(now_ms) if isinstance(one, Look)]
+    assert turn(mill, effects, now_ms) == [Terminate("b1", False)]
+
+
+def test_a_stop_of_everything_waits_for_no_copies() -> None:
+    mill = cluster()
+    (look,) = exchange(mill, BROKERS, {"b1", "b2", "b3"}, 10)
+    assert isinstance(look, Look)
+    assert deeds(mill.stop(20)) == [Terminate("b1", False)]
+    assert mill.on_copies(look.number, 0, "", 30) == []
+    assert deeds(mill.on_exit("b1", 0, 40)) == [Terminate("b2", False)]

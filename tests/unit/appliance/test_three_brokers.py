@@ -77,6 +77,7 @@ def test_three_brokers_keep_three_copies_of_which_two_are_in_sync(tmp_path: Path
         assert config.default_replication_factor == 3
         assert config.offsets_topic_replication_factor == 3
         assert config.transaction_state_log_replication_factor == 3
+        assert config.transaction_state_log_min_isr == 2
         assert config.log_config().min_insync_replicas == 2
 
 

@@ -5,9 +5,11 @@ from typing import Any
 
 from broker.config import BrokerConfig
 from broker.controller.controller import Controller, ControllerInput
-from broker.controller.outcome import Outcome, RegisterBroker
+from broker.controller.outcome import Outcome
+from broker.controller.registration import Registration
 from broker.metadata.image import MetadataDelta, MetadataImage
 from broker.metadata.records import MetadataRecord, decode_record, encode_record
+from protocol.messages.membership import BrokerRegistrationRequest, RegistrationListener
 from protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol.types import Uuid
 
@@ -33,6 +35,19 @@ def broker_config(**settings: object) -> BrokerConfig:
     )
 
 
+def registration(
+    node_id: int, listener: str = "HOST", host: str = "h", port: int = 9092, *, incarnation: int = 0
+) -> Registration:
+    """A broker begins its life, in service at once."""
+    return Registration(
+        BrokerRegistrationRequest(
+            broker_id=node_id,
+            incarnation_id=Uuid(int=incarnation or node_id),
+            listeners=[RegistrationListener(name=listener, host=host, port=port)],
+        )
+    )
+
+
 class Cluster:
     """Keeps the image as a metadata log would give it: every record goes through its encoding."""
 
@@ -41,7 +56,7 @@ class Cluster:
         self.controller = Controller(self.config, Random(1))
         self.image = MetadataImage()
         for node_id in brokers:
-            self.submit(RegisterBroker(node_id, Uuid(int=node_id), {"HOST": ("h", 9092)}))
+            self.submit(registration(node_id))
 
     def decide(self, order: ControllerInput) -> Outcome[Any]:
         """What the controller says, without any effect."""

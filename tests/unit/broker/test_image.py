@@ -2,7 +2,6 @@
 
 import pytest
 
-from broker.controller.outcome import RegisterBroker
 from broker.metadata.image import ImpossibleRecord, MetadataDelta, MetadataImage
 from broker.metadata.records import (
     TOPIC_RESOURCE,
@@ -18,7 +17,7 @@ from broker.metadata.records import (
     encode_record,
 )
 from protocol.types import Uuid
-from tests.unit.broker.cluster import Cluster
+from tests.unit.broker.cluster import Cluster, registration
 
 TOPIC_ID = Uuid("00000000-0000-4000-8000-00000000000a")
 
@@ -150,8 +149,7 @@ def test_pitfall_40_a_restarted_broker_leads_in_a_new_epoch() -> None:
     cluster = Cluster()
     cluster.create("logs", 2)
     before = cluster.image.end_offset
-    broker_epoch = cluster.submit(RegisterBroker(1, Uuid(int=7), {"HOST": ("h", 9092)}))
-    assert broker_epoch == before
+    assert cluster.submit(registration(1, incarnation=7)).broker_epoch == before
     assert [one.leader_epoch for one in cluster.image.topics["logs"].partitions] == [1, 1]
     assert cluster.image.brokers[1].incarnation_id == Uuid(int=7)
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from broker.controller.outcome import RegisterBroker
 from broker.metadata.records import MetadataRecord, PartitionChangeRecord
 from protocol.errors import ErrorCode
 from protocol.messages.elections import ElectLeadersRequest, TopicPartitions
@@ -22,7 +21,8 @@ from protocol.messages.topics import (
     CreatableTopic,
     CreateTopicsRequest,
 )
-from protocol.types import NO_NODE, Uuid
+from protocol.types import NO_NODE
+from tests.unit.broker.cluster import registration
 from tests.unit.broker.rig import Rig
 
 OK = (ErrorCode.NONE, 1)
@@ -49,7 +49,7 @@ def take_leader(rig: Rig, index: int) -> None:
 
 def place_on_another(rig: Rig, listener: str) -> None:
     """A topic on a second broker, which has this listener alone."""
-    order = RegisterBroker(2, Uuid(int=2), {listener: ("far", 9)})
+    order = registration(2, listener, "far", 9)
     rig.broker.parts.metadata.submit(order, lambda _: None, print)
     rig.flusher.sync()
     rig.turn()

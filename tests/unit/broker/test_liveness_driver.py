@@ -271,7 +271,7 @@ def test_a_registration_is_judged_by_who_lives_and_counts_as_connected_once_it_i
     connection = Connected()
     scene.driver.register(registration(TWO), connection, scene.waiter)
     order, waiter = scene.decisions.orders[-1]
-    assert isinstance(order, Registration)
+    assert isinstance(order, Registration) and order.standing is not None
     assert (order.standing.is_live, order.standing.voter_directory) == (True, disk(TWO))
     scene.connections[TWO].end()
     scene.world.run_for(RECONNECT_MS)

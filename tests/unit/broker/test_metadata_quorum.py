@@ -16,7 +16,7 @@ from broker.cluster.snapshotter import SnapshotLimits, Snapshotter
 from broker.config import LogConfig
 from broker.controller.active import Limits
 from broker.controller.controller import Controller
-from broker.controller.outcome import AllocateProducerIds, RegisterBroker
+from broker.controller.outcome import AllocateProducerIds
 from broker.metadata.features import METADATA_LEVEL, METADATA_VERSION
 from broker.metadata.image import METADATA_PARTITION, METADATA_TOPIC_ID, MetadataDelta
 from broker.metadata.records import (
@@ -39,6 +39,7 @@ from protocol.wire.record import NewRecord
 from protocol.wire.records import build_batch
 from tests.sim.disk import SimDisk
 from tests.sim.world import SimWorld
+from tests.unit.broker.cluster import registration
 from tests.unit.storage.kit import DIRECTORY_ID, NOW, broker_config
 
 LOG_CONFIG = LogConfig(segment_bytes=1_000, segment_ms=LONG_MAX)
@@ -92,7 +93,8 @@ def started(
     metadata = Metadata(own, driver, Loader(own), controller, snapshotter)
     metadata.start(state.snapshot)
     epochs: list[int] = []
-    metadata.submit(RegisterBroker(1, Uuid(int=5), {}), epochs.append, lambda error: None)
+    order = registration(1, incarnation=5)
+    metadata.submit(order, lambda one: epochs.append(one.broker_epoch), lambda error: None)
     metadata.serve(Quiet(), Hands(world.jobs("metadata"), world.jobs("files")))
     return metadata, epochs[0]
 

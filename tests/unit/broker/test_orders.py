@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from broker.cluster.envelopes import PASSED_ON
 from broker.cluster.orders import RETRY_MS, Orders
 from broker.config import InForce
 from broker.controller.active import ORDER_TIMEOUT_MS, Waiter
 from broker.controller.outcome import AllocateProducerIds, CreateOwnTopic
-from broker.interbroker.envelope import PASSED_ON
 from broker.metadata.image import OFFSETS_TOPIC
 from broker.sessions.peers import LinkKind
 from broker.world import End
@@ -21,7 +21,9 @@ from protocol.messages.headers import decode_request_header, encode_response
 from protocol.messages.membership import EnvelopeResponse
 from protocol.messages.producer_ids import AllocateProducerIdsResponse
 from protocol.messages.topics import (
+    CreatableTopic,
     CreatableTopicResult,
+    CreateTopicsRequest,
     CreateTopicsResponse,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
@@ -32,6 +34,8 @@ from tests.sim.world import SimWorld
 from tests.unit.storage.kit import broker_config
 
 ORDER = DeleteTopicsRequest(topic_names=["t"])
+MAKING = CreateTopicsRequest(topics=[CreatableTopic(name="t", configs=[])])
+MADE = CreateTopicsResponse(topics=[CreatableTopicResult(name="t", configs=[])])
 
 
 class Scene:
@@ -41,6 +45,8 @@ class Scene:
         self.world = SimWorld(1)
         self.leader_id = 2
         self.is_active = False
+        self.is_deposed = False
+        """Whether it will have lost its office before the order is committed."""
         self.decided: list[Any] = []
         self.asked: list[SimpleNamespace] = []
         self.told: list[Any] = []
@@ -52,7 +58,11 @@ class Scene:
     def submit(self, order: Any, waiter: Waiter) -> None:
         """The controller of this broker, once it is active."""
         self.decided.append(order)
-        waiter.reply("decided here")
+        if self.is_deposed:
+            self.is_active = False
+            waiter.refused(ApiError(ErrorCode.NOT_CONTROLLER))
+        else:
+            waiter.reply("decided here")
 
     def _ask(self, node_id: int, kind: LinkKind, message: Any, *rest: Any) -> None:
         answered, failed = rest[-2:]
@@ -139,7 +149,61 @@ def test_what_has_gone_nowhere_is_passed_on_again(end: End) -> None:
 
 
 @pytest.mark.parametrize("end", [End.RESET, End.EOF, End.TIMED_OUT, End.CLOSED])
-def test_what_may_have_been_done_is_not_passed_on_again(end: End) -> None:
+def test_what_may_have_been_done_is_given_to_the_next_controller(end: End) -> None:
+    """As by Kafka's brokers: who leads next has replayed what was done, and says so."""
+    scene = Scene()
+    scene.give(MAKING)
+    scene.asked.pop().failed(end)
+    scene.leader_id = 3
+    scene.world.run_for(RETRY_MS)
+    assert ([asked.node_id for asked in scene.asked], scene.told) == ([3], [])
+    scene.answer(MADE, ApiKey.CREATE_TOPICS)
+    assert scene.told == [MADE]
+
+
+def test_an_order_in_line_when_its_controller_is_replaced_is_given_to_the_next() -> None:
+    scene = Scene()
+    scene.give(MAKING)
+    scene.asked.pop().answered(EnvelopeResponse(error_code=ErrorCode.NETWORK_EXCEPTION))
+    scene.world.run_for(RETRY_MS)
+    assert (len(scene.asked), scene.told) == (1, [])
+
+
+def test_a_controller_that_answers_no_more_is_not_waited_for_once_another_leads() -> None:
+    scene = Scene()
+    scene.give(MAKING)
+    frozen = scene.asked.pop()
+    scene.leader_id = NO_NODE
+    scene.orders.leader_changed()
+    scene.world.run_for(RETRY_MS)
+    assert not scene.asked, "it may answer yet"
+    scene.leader_id = 3
+    scene.orders.leader_changed()
+    scene.world.run_for(RETRY_MS)
+    assert [asked.node_id for asked in scene.asked] == [3]
+    # What it says when it wakes is of no interest, nor that its link ends.
+    frozen.answered(EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST))
+    frozen.failed(End.RESET)
+    scene.answer(MADE, ApiKey.CREATE_TOPICS)
+    scene.orders.leader_changed()
+    scene.world.run_for(ORDER_TIMEOUT_MS)
+    assert (scene.asked, scene.told) == ([], [MADE])
+
+
+def test_an_order_in_line_here_when_another_takes_over_is_given_to_that_one() -> None:
+    scene = Scene()
+    scene.is_active = scene.is_deposed = True
+    scene.give(MAKING)
+    assert (scene.decided, scene.told) == ([MAKING], [])
+    scene.leader_id = 3
+    scene.world.run_for(RETRY_MS)
+    assert [asked.node_id for asked in scene.asked] == [3]
+    scene.answer(MADE, ApiKey.CREATE_TOPICS)
+    assert scene.told == [MADE]
+
+
+@pytest.mark.parametrize("end", [End.RESET, End.EOF, End.TIMED_OUT, End.CLOSED])
+def test_what_could_hit_a_namesake_is_not_given_again(end: End) -> None:
     scene = Scene()
     scene.give(ORDER)
     scene.asked.pop().failed(end)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from broker.controller.outcome import RegisterBroker
 from broker.node.broker import Broker
 from broker.storage.errors import CorruptionError, DiskError
 from broker.storage.log import Log
@@ -27,11 +26,11 @@ from protocol.messages.topics import (
     CreatableTopic,
     CreateTopicsRequest,
 )
-from protocol.types import Uuid
 from protocol.wire.records import NewRecord, build_batch
 from tests.harness.wire import batch_of, produce_request
 from tests.sim.disk import SimDisk
 from tests.sim.world import SimWorld
+from tests.unit.broker.cluster import registration
 from tests.unit.broker.rig import Rig
 from tests.unit.storage.kit import NOW, broker_config
 
@@ -84,7 +83,7 @@ def offset_at(rig: Rig, time: int, topic: str = "logs", *, version: int = 7, **o
 
 def register(rig: Rig, node_id: int, host: str, port: int) -> None:
     """A broker of the cluster, as it is known on the clients' listener."""
-    order = RegisterBroker(node_id, Uuid(int=node_id), {"HOST": (host, port)})
+    order = registration(node_id, "HOST", host, port)
     rig.broker.parts.metadata.submit(order, lambda _: None, print)
     rig.flusher.sync()
     rig.turn()

@@ -220,4 +220,4 @@ def test_the_words_of_a_refusal_come_back_through_the_envelope_where_an_answer_h
 def test_an_order_that_was_lost_with_its_controller_may_be_carried_out_yet() -> None:
     order = UnregisterBrokerRequest(broker_id=2)
     lost = passed_on(order, ApiKey.UNREGISTER_BROKER, ApiError(ErrorCode.NOT_CONTROLLER))
-    assert (lost.error_code, lost.response_data) == (ErrorCode.REQUEST_TIMED_OUT, None)
+    assert (lost.error_code, lost.response_data) == (ErrorCode.NETWORK_EXCEPTION, None)

@@ -8,7 +8,7 @@ from broker.controller import topics
 from broker.controller.outcome import AllocateProducerIds, CreateOwnTopic
 from broker.controller.placement import place
 from broker.controller.topics import SUGGESTION_COUNT_MAX
-from broker.metadata.image import OFFSETS_TOPIC
+from broker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from broker.metadata.names import check_topic_name
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.topics import (
@@ -443,6 +443,28 @@ def test_own_topics_are_made_once_and_the_offsets_topic_is_compacted() -> None:
     assert len(topic.partitions) == 4
     assert cluster.image.settings(2, OFFSETS_TOPIC)["cleanup.policy"] == "compact"
     assert cluster.submit(CreateOwnTopic("no good")) is ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_the_state_of_transactions_has_a_minimum_in_sync_of_its_own() -> None:
+    """As Kafka's; one copy alone is not called short of others."""
+    cases = {
+        (3, None): "2",
+        (3, 3): "3",
+        (3, 1): "1",
+        (1, None): "1",
+    }
+    for (copies, wanted), found in cases.items():
+        stated = {} if wanted is None else {"transaction_state_log_min_isr": wanted}
+        stated["transaction_state_log_replication_factor"] = copies
+        cluster = Cluster((1, 2, 3), **stated)
+        assert cluster.submit(CreateOwnTopic(TRANSACTIONS_TOPIC)) is ErrorCode.NONE
+        assert cluster.image.settings(2, TRANSACTIONS_TOPIC)["min.insync.replicas"] == found
+
+
+def test_the_offsets_have_the_minimum_of_any_topic() -> None:
+    cluster = Cluster()
+    assert cluster.submit(CreateOwnTopic(OFFSETS_TOPIC)) is ErrorCode.NONE
+    assert "min.insync.replicas" not in cluster.image.settings(2, OFFSETS_TOPIC)
 
 
 def test_producer_ids_come_in_blocks_that_never_overlap() -> None:

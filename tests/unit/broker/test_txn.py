@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from broker.coordinators.txn import INHERITED_MS_MIN, TxnShard
 from broker.coordinators.txn_state import (
     IllegalTransition,
     Transaction,
@@ -108,7 +109,7 @@ def test_while_a_move_is_being_written_nothing_else_may_move_it(operation: str) 
     assert refused(lambda: ask(one)) is concurrent
     assert refused(lambda: ledger.begin()) is concurrent
     ledger.now_ms += TIMEOUT_MS * 2
-    assert not ledger.shard.abort_overdue(ledger.now_ms)
+    assert not ledger.shard.abort_overdue(ledger.now_ms, ledger.now_ms)
 
 
 def test_a_move_that_could_not_be_written_has_not_happened() -> None:
@@ -272,8 +273,8 @@ def test_an_overdue_transaction_is_aborted_under_a_raised_epoch() -> None:
     ledger = Ledger()
     zombie = ledger.in_state(TxnState.ONGOING)
     end_ms = zombie.start_ms + TIMEOUT_MS
-    assert not ledger.shard.abort_overdue(end_ms)
-    (outcome,) = ledger.shard.abort_overdue(end_ms + 1)
+    assert not ledger.shard.abort_overdue(end_ms, 0)
+    (outcome,) = ledger.shard.abort_overdue(end_ms + 1, 0)
     ledger.write(outcome)
     assert ledger[ID].state is TxnState.PREPARE_ABORT
     assert ledger[ID].producer_epoch == zombie.producer_epoch + 1
@@ -286,11 +287,58 @@ def test_an_overdue_transaction_is_aborted_under_a_raised_epoch() -> None:
     )
 
 
+LOADED_MS = 7_000
+"""When a coordinator has loaded the shard, by its monotonic clock."""
+
+
+def moved(ledger: Ledger) -> TxnShard:
+    """The shard, when another node has it."""
+    ledger.reload()
+    ledger.shard.begin(LOADED_MS)
+    return ledger.shard
+
+
+def test_a_clock_that_is_ahead_aborts_no_transaction_at_once() -> None:
+    """The coordinator has moved to a node whose clock is an hour ahead."""
+    ledger = Ledger()
+    young = ledger.in_state(TxnState.ONGOING)
+    shard = moved(ledger)
+    ahead_ms = young.start_ms + 3_600_000
+    assert not shard.abort_overdue(ahead_ms, LOADED_MS + INHERITED_MS_MIN - 1)
+    # The next one began by the clock of this node.
+    ledger.end(young)
+    ledger.complete()
+    ledger.now_ms = ahead_ms
+    ledger.add(young, A)
+    assert not shard.abort_overdue(ahead_ms + TIMEOUT_MS, LOADED_MS + INHERITED_MS_MIN)
+    assert shard.abort_overdue(ahead_ms + TIMEOUT_MS + 1, LOADED_MS + INHERITED_MS_MIN)
+
+
+def test_an_overdue_transaction_that_was_found_open_is_aborted_a_little_later() -> None:
+    ledger = Ledger()
+    zombie = ledger.in_state(TxnState.ONGOING)
+    shard = moved(ledger)
+    end_ms = zombie.start_ms + TIMEOUT_MS + 1
+    assert not shard.abort_overdue(end_ms, LOADED_MS)
+    (outcome,) = shard.abort_overdue(end_ms, LOADED_MS + INHERITED_MS_MIN)
+    ledger.write(outcome)
+    assert ledger[ID].state is TxnState.PREPARE_ABORT
+
+
+def test_a_clock_that_is_behind_keeps_no_transaction_open_for_ever() -> None:
+    ledger = Ledger()
+    zombie = ledger.in_state(TxnState.ONGOING)
+    shard = moved(ledger)
+    behind_ms = zombie.start_ms - 3_600_000
+    assert not shard.abort_overdue(behind_ms, LOADED_MS + TIMEOUT_MS)
+    assert shard.abort_overdue(behind_ms, LOADED_MS + TIMEOUT_MS + 1)
+
+
 @pytest.mark.parametrize("state", [state for state in ALIVE if state is not TxnState.ONGOING])
 def test_only_an_open_transaction_can_be_overdue(state: TxnState) -> None:
     ledger = Ledger()
     ledger.in_state(state)
-    assert not ledger.shard.abort_overdue(10**12)
+    assert not ledger.shard.abort_overdue(10**12, 10**12)
 
 
 @pytest.mark.parametrize("state", [TxnState.EMPTY, *COMPLETE])

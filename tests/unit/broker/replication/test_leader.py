@@ -373,6 +373,20 @@ def test_the_low_watermark_is_that_of_all_live_replicas() -> None:
     assert scene.state.low_watermark == 30
 
 
+def test_where_the_log_of_a_new_process_begins_it_must_say_itself() -> None:
+    """What its predecessor said may not have been on its disk."""
+    scene = Scene(log=ends(50))
+    scene.state.trimmed(30)
+    for node_id in (ONE, TWO):
+        scene.fetched(node_id, 50, start=30)
+    assert scene.state.low_watermark == 30
+    later = BROKER_EPOCHS[TWO] + 100
+    scene.state.eligible({**BROKER_EPOCHS, TWO: later})
+    assert scene.state.low_watermark == NO_OFFSET
+    scene.state.fetched(TWO, later, 50, 10, scene.now_ms)
+    assert scene.state.low_watermark == 10
+
+
 def test_who_is_no_replica_any_more_holds_nothing_back() -> None:
     scene = Scene()
     committed(scene, 10)

@@ -1,0 +1,63 @@
+"""Refuses to stop a broker without which partitions would take no writes, while others are away."""
+
+import time
+
+from appliance import lifecycle
+from appliance.cli.output import CommandError, Exit, say
+from appliance.copies import Copies, copies
+from appliance.home import Home
+from appliance.parts import BROKER_PREFIX
+from appliance.supervisor.effects import State
+from appliance.supervisor.turns import not_in_sync_text
+
+IN_SYNC_WAIT_S = 30.0
+"""How long brokers that are all up may take to hold everything again."""
+
+LOOK_EVERY_S = 0.5
+
+
+def refuse_who_is_needed(home: Home, part: str, verb: str) -> None:
+    """Raise CommandError where partitions would be left without enough copies in sync.
+
+    Where all brokers are up they are on their way there, and that is waited for. One that does not
+    work is missed by nobody, whatever is done to it. Raises NoSupervisor.
+    """
+    deadline = time.monotonic() + IN_SYNC_WAIT_S
+    has_said = False
+    while True:
+        states = {
+            entry["part"]: entry
+            for entry in lifecycle.snapshot(home)["parts"]
+            if entry["part"].startswith(BROKER_PREFIX)
+        }
+        if part not in states or states[part]["state"] != State.HEALTHY or len(states) == 1:
+            return
+        healthy = [name for name, one in states.items() if one["state"] == State.HEALTHY]
+        found = copies({name: _address(states[name]["address"]) for name in healthy})
+        if found is None or part not in found.needed:
+            return
+        away = [name for name in states if name not in healthy]
+        if away or time.monotonic() >= deadline:
+            raise CommandError(_refusal(part, verb, found, away), Exit.CONDITION)
+        if not has_said:
+            say(f"waits for {not_in_sync_text(found.not_in_sync)}")
+            has_said = True
+        time.sleep(LOOK_EVERY_S)
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    return host, int(port)
+
+
+def _refusal(part: str, verb: str, found: Copies, away: list[str]) -> str:
+    needed = found.needed[part]
+    what = "1 partition has" if needed.count == 1 else f"{needed.count} partitions have"
+    if away:
+        why = f"{' and '.join(away)} {'is' if len(away) == 1 else 'are'} away: start that first"
+    else:
+        why = "the other copies are not in sync yet: `./millrace broker describe` shows them"
+    return (
+        f"{part} was not {verb}: without it {what} too few copies in sync for writes "
+        f"({needed}), for {why}, or go on with --force"
+    )

@@ -1,0 +1,91 @@
+"""What the bundled brokers say of the copies of partitions: how many lag, and who is needed.
+
+Every broker knows it of the whole cluster, as of the metadata it has; the newest metadata count.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from appliance.parts import BROKER_PREFIX
+from protocol.status import StatusUnavailable, fetch_status
+
+STATUS_TIMEOUT_S = 2.0
+"""For the `/status` of a broker, which may be frozen."""
+
+Addresses = Mapping[str, tuple[str, int]]
+"""By part, where its `/status` is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """What would take no writes, or be led by nobody, if a broker were stopped."""
+
+    count: int
+    partitions: tuple[str, ...]
+    """Some of them."""
+
+    def __str__(self) -> str:
+        more = self.count - len(self.partitions)
+        return ", ".join(self.partitions) + (f" and {more} more" if more else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """The copies of all partitions at one moment."""
+
+    not_in_sync: int
+    """Partitions of which not all replicas are in sync."""
+    needed: Mapping[str, Needed]
+    """By part; none where it may be stopped."""
+
+
+def statuses(addresses: Addresses) -> dict[str, dict[str, Any] | StatusUnavailable]:
+    """Ask all at once; waits for the slowest, at most some seconds."""
+    # Most commands ask nobody.
+    from concurrent.futures import ThreadPoolExecutor
+
+    def ask(address: tuple[str, int]) -> dict[str, Any] | StatusUnavailable:
+        try:
+            return dict(fetch_status(*address, STATUS_TIMEOUT_S).details)
+        except StatusUnavailable as error:
+            return error
+
+    if not addresses:
+        return {}
+    with ThreadPoolExecutor(len(addresses)) as threads:
+        return dict(zip(addresses, threads.map(ask, addresses.values()), strict=True))
+
+
+def copies_by(told: Iterable[Mapping[str, Any]]) -> Copies | None:
+    """The newest of what brokers have told; None where none of them serves."""
+    known = [one for one in told if "copies" in one]
+    if not known:
+        return None
+    newest = max(known, key=lambda one: int(one["metadata_offset"]))["copies"]
+    return Copies(
+        newest["not_in_sync"],
+        {
+            f"{BROKER_PREFIX}{node_id}": Needed(one["count"], tuple(one["partitions"]))
+            for node_id, one in newest["needed"].items()
+        },
+    )
+
+
+def not_in_sync(addresses: Addresses) -> tuple[int | None, str]:
+    """How many partitions are out of sync; None and the reason unless all of these brokers have
+    told, for who is silent may know better."""
+    told = statuses(addresses)
+    for part, one in told.items():
+        if isinstance(one, StatusUnavailable):
+            return None, f"the status of {part} ({one})"
+        if "copies" not in one:
+            return None, f"{part}, which does not serve"
+    found = copies_by(one for one in told.values() if not isinstance(one, StatusUnavailable))
+    return (None, "brokers") if found is None else (found.not_in_sync, "")
+
+
+def copies(addresses: Addresses) -> Copies | None:
+    """What those of them say that answer; None where nobody does."""
+    told = statuses(addresses).values()
+    return copies_by(one for one in told if not isinstance(one, StatusUnavailable))

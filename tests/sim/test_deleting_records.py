@@ -1,0 +1,153 @@
+"""DeleteRecords among three brokers: answered when all live replicas begin where it was asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.world import Address
+from protocol.errors import ErrorCode
+from protocol.messages.topics import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from protocol.types import NO_OFFSET, TopicPartition
+from tests.sim.clients import Client, Script, batch_of, producer_of, topic_made, written
+from tests.sim.test_leaving import client_of, in_service, leaders
+from tests.sim.whole_brokers import HOST_PORT, WholeBroker
+
+TOPIC = "t"
+RECORDS = 10
+FIRST_KEPT = 5
+FOLLOWED_MS = 1_200
+"""A follower hears of a start by the end of the fetch under way, and tells its own by the next."""
+
+
+class Scene:
+    """A cluster with ten records in one partition, which all three brokers hold."""
+
+    def __init__(self, name: str) -> None:
+        self.cluster = in_service(f"deleting {name}")
+        self.answers: list[Any] = []
+        writing = client_of(self.cluster, "w", self._filled(), 0)
+        self.cluster.run_until(lambda: writing.is_done, 20_000, "ten records")
+        self._asked_count = 0
+
+    def _filled(self) -> Script:
+        yield from topic_made(TOPIC, 1, replication_factor=3)
+        producer = yield from producer_of(None)
+        for sequence in range(RECORDS):
+            batch = batch_of(b"%d" % sequence, (*producer, sequence))
+            yield from written(TOPIC, 0, batch, None)
+
+    @property
+    def leader(self) -> WholeBroker:
+        (leader_id,) = leaders(self.cluster)
+        return self.cluster.nodes[leader_id - 1]
+
+    @property
+    def follower(self) -> WholeBroker:
+        """One that has no controller, so that others can decide without it."""
+        active = self.cluster.active()
+        return next(one for one in self.cluster.nodes if one not in (self.leader, active))
+
+    def delete(self, offset: int, timeout_ms: int) -> None:
+        """Ask the leader to delete everything below an offset."""
+        self._asked_count += 1
+        leader = self.leader
+        where = {leader.node_id: Address(leader.host, HOST_PORT)}
+        Client(self.cluster.network, f"d{self._asked_count}", where, self._asks(offset, timeout_ms))
+
+    def _asks(self, offset: int, timeout_ms: int) -> Script:
+        partition = DeleteRecordsPartition(partition_index=0, offset=offset)
+        topic = DeleteRecordsTopic(name=TOPIC, partitions=[partition])
+        answer = yield DeleteRecordsRequest(topics=[topic], timeout_ms=timeout_ms)
+        assert answer is not None, "it was answered, and the link stands"
+        one = answer.topics[0].partitions[0]
+        self.answers.append((ErrorCode(one.error_code), one.low_watermark, self.starts()))
+
+    def starts(self) -> dict[int, int]:
+        """By running broker, where its log begins."""
+        return {node.node_id: start_of(node) for node in self.cluster.running}
+
+    def answered(self, limit_ms: int) -> Any:
+        """The next answer: code, low watermark, and where the logs began when it came."""
+        self.cluster.run_until(lambda: self.answers, limit_ms, "an answer")
+        return self.answers.pop()
+
+
+def start_of(node: WholeBroker) -> int:
+    assert node.broker is not None
+    replicas = {one.topic_partition: one for one in node.broker.parts.replicas}
+    return replicas[TopicPartition(TOPIC, 0)].log.log_start_offset
+
+
+def test_records_are_called_deleted_when_all_replicas_have_deleted_them() -> None:
+    scene = Scene("all")
+    scene.delete(FIRST_KEPT, 2_000)
+    code, low_watermark, starts = scene.answered(FOLLOWED_MS)
+    assert (code, low_watermark) == (ErrorCode.NONE, FIRST_KEPT)
+    assert set(starts.values()) == {FIRST_KEPT}
+    # What is below already is answered with where all of them begin.
+    scene.delete(2, 2_000)
+    code, low_watermark, _ = scene.answered(100)
+    assert (code, low_watermark) == (ErrorCode.NONE, FIRST_KEPT)
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_no_power_cut_brings_back_what_was_called_deleted(number: int) -> None:
+    scene = Scene(f"power {number}")
+    cluster = scene.cluster
+    scene.delete(FIRST_KEPT, 2_000)
+    scene.answered(FOLLOWED_MS)
+    for node in cluster.nodes:
+        node.cut_power(cluster.chance)
+    for node in cluster.nodes:
+        node.start()
+    cluster.run_until(lambda: all(node.is_ready for node in cluster.nodes), 20_000, "all are back")
+    assert all(start >= FIRST_KEPT for start in scene.starts().values()), scene.starts()
+
+
+def test_a_follower_that_stands_still_is_waited_for_as_long_as_the_request_allows() -> None:
+    scene = Scene("frozen")
+    follower = scene.follower
+    follower.freeze()
+    scene.delete(FIRST_KEPT, 1_500)
+    scene.cluster.run_for(1_400)
+    assert not scene.answers
+    code, low_watermark, starts = scene.answered(200)
+    assert (code, low_watermark) == (ErrorCode.REQUEST_TIMED_OUT, NO_OFFSET)
+    assert starts[follower.node_id] == 0
+    follower.thaw()
+    scene.cluster.run_for(FOLLOWED_MS)
+    scene.delete(FIRST_KEPT, 2_000)
+    assert scene.answered(FOLLOWED_MS)[:2] == (ErrorCode.NONE, FIRST_KEPT)
+
+
+def test_a_follower_that_dies_holds_nothing_back_and_deletes_when_it_is_back() -> None:
+    scene = Scene("dead")
+    cluster, follower = scene.cluster, scene.follower
+    follower.freeze()
+    scene.delete(FIRST_KEPT, 2_000)
+    cluster.run_for(700)
+    assert not scene.answers
+    # Its process is gone, so it is out of service within a moment.
+    follower.kill()
+    assert scene.answered(500)[:2] == (ErrorCode.NONE, FIRST_KEPT)
+    follower.start()
+    cluster.run_until(lambda: follower.is_ready, 20_000, "it is back")
+    cluster.run_until(lambda: start_of(follower) == FIRST_KEPT, 5_000, "it has deleted too")
+
+
+def test_a_leader_that_is_replaced_says_so_to_who_waits() -> None:
+    scene = Scene("replaced")
+    cluster, leader = scene.cluster, scene.leader
+    scene.follower.freeze()
+    scene.delete(FIRST_KEPT, 2_000)
+    cluster.run_for(700)
+    assert not scene.answers
+    leader.stop()
+    code, low_watermark, _ = scene.answered(500)
+    assert (code, low_watermark) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, NO_OFFSET)

@@ -1,0 +1,96 @@
+"""For whom a broker says it waits, in `/healthz` and `/status`."""
+
+from __future__ import annotations
+
+from broker.node.status import BrokerStatus
+from protocol.status import PartState, PartStatus
+from tests.sim.test_whole_brokers import is_in_service, is_whole
+from tests.sim.whole_brokers import BETWEEN_PORT, WholeBroker, WholeCluster
+
+
+def status(node: WholeBroker) -> PartStatus:
+    """What it says before it has ever been in service, or after."""
+    assert node.broker is not None
+    told = BrokerStatus(node.broker, 0)
+    if node.is_ready:
+        told.state = PartState.RUNNING
+    return told.status()
+
+
+def born(name: str) -> WholeCluster:
+    cluster = WholeCluster(name)
+    for node in cluster.nodes:
+        node.start()
+    cluster.run_until(lambda: is_in_service(cluster), 5_000, "all in service")
+    return cluster
+
+
+def test_who_is_not_born_names_the_missing_and_what_is_heard_of_them() -> None:
+    cluster = WholeCluster("unborn")
+    one, two, three = cluster.nodes
+    one.start()
+    two.start()
+    cluster.run_for(5_000)
+    told = status(one)
+    assert not told.ready
+    assert [problem.code for problem in told.problems] == ["waits_for_brokers"]
+    # This is what `/healthz` answers, and so what the supervisor shows.
+    assert told.reason_not_ready() == (
+        "waits_for_brokers: a new cluster begins when all of its brokers are up; waits for "
+        f"3 at n3:{BETWEEN_PORT} refuses, for 5 s"
+    )
+    # The second one waits for the first, which answers.
+    assert f"waits for 1 at n1:{BETWEEN_PORT}" in status(two).reason_not_ready()
+    assert "refuses" not in status(two).reason_not_ready()
+    three.start()
+    cluster.run_until(lambda: is_in_service(cluster), 5_000, "all in service")
+    assert [status(node).problems for node in cluster.nodes] == [(), (), ()]
+
+
+def test_who_comes_back_alone_names_the_voters_that_a_quorum_lacks() -> None:
+    cluster = born("alone")
+    one, two, three = cluster.nodes
+    for node in cluster.nodes:
+        node.kill()
+    two.start()
+    cluster.run_for(7_000)
+    told = status(two)
+    assert not told.ready
+    assert told.reason_not_ready() == (
+        "no_quorum: no controller: waits for 2 of the voters 1, 2, 3: "
+        f"1 at n1:{BETWEEN_PORT} refuses, for 7 s, 3 at n3:{BETWEEN_PORT} refuses, for 7 s"
+    )
+    three.start()
+    cluster.run_until(lambda: two.is_ready and three.is_ready, 20_000, "two are enough")
+    assert status(two).problems == status(three).problems == ()
+    one.start()
+    cluster.run_until(lambda: is_whole(cluster), 20_000, "all are back")
+
+
+def test_the_last_one_says_so_while_it_serves() -> None:
+    cluster = born("last")
+    one, two, three = cluster.nodes
+    two.kill()
+    three.kill()
+    cluster.run_for(8_000)
+    told = status(one)
+    assert (told.ready, told.state) == (True, PartState.DEGRADED)
+    text = next(problem.text for problem in told.problems if problem.code == "no_quorum")
+    assert text.startswith("no controller: waits for 2 of the voters 1, 2, 3: 2 at n2:")
+    two.start()
+    cluster.run_until(lambda: two.is_ready, 20_000, "two are enough")
+    cluster.run_for(1_000)
+    assert "no_quorum" not in [problem.code for problem in status(one).problems]
+
+
+def test_an_election_is_no_trouble_to_those_who_serve() -> None:
+    cluster = born("election")
+    controller = cluster.active()
+    assert controller is not None
+    controller.kill()
+    # Looked at all through it, for it is over within a moment.
+    for _ in range(200):
+        cluster.run_for(5)
+        for node in cluster.running:
+            assert "no_quorum" not in [one.code for one in status(node).problems]
+    assert cluster.active() is not None

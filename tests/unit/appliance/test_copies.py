@@ -1,0 +1,132 @@
+"""Who may be stopped: what brokers say of their copies, and what `stop` and `restart` do then."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from appliance import copies as asked
+from appliance import lifecycle
+from appliance.cli import needed
+from appliance.cli.needed import refuse_who_is_needed
+from appliance.cli.output import CommandError, Exit
+from appliance.copies import Copies, Needed, copies_by, not_in_sync
+from appliance.home import Home, find_home
+from protocol.status import StatusUnavailable
+
+THREE = ("broker-1", "broker-2", "broker-3")
+ADDRESSES = {name: ("127.0.0.1", port) for port, name in enumerate(THREE, 8093)}
+ALL_IN_SYNC = Copies(0, {})
+TWO_NEEDED = Copies(3, {name: Needed(12, ("logs.access-0", "logs.access-1")) for name in THREE[:2]})
+
+
+def told(offset: int, count: int, **needs: int) -> dict[str, Any]:
+    """A broker's details, with so many partitions out of sync."""
+    return {
+        "metadata_offset": offset,
+        "copies": {
+            "not_in_sync": count,
+            "needed": {
+                node_id.removeprefix("n"): {"count": one, "partitions": ["t-0"]}
+                for node_id, one in needs.items()
+            },
+        },
+    }
+
+
+def test_the_newest_metadata_count() -> None:
+    found = copies_by([told(7, 0), told(9, 2, n2=4), {"cluster_waits_for": [1]}])
+    assert found == Copies(2, {"broker-2": Needed(4, ("t-0",))})
+    assert str(Needed(4, ("t-0",))) == "t-0 and 3 more"
+    assert str(Needed(1, ("t-0",))) == "t-0"
+    assert copies_by([{"cluster_waits_for": [1]}]) is None
+
+
+def test_a_turn_waits_for_the_word_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: dict[str, Any] = dict.fromkeys(THREE, told(7, 0))
+    monkeypatch.setattr(asked, "statuses", lambda addresses: answers)
+    assert not_in_sync(ADDRESSES) == (0, "")
+    answers["broker-3"] = told(9, 5)
+    assert not_in_sync(ADDRESSES) == (5, "")
+    answers["broker-1"] = {"cluster_waits_for": [3]}
+    assert not_in_sync(ADDRESSES) == (None, "broker-1, which does not serve")
+    answers["broker-1"] = StatusUnavailable("no answer within 2 s")
+    assert not_in_sync(ADDRESSES) == (None, "the status of broker-1 (no answer within 2 s)")
+
+
+class Mill:
+    """What the supervisor and the brokers say, one look after the other."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **states: str) -> None:
+        self.parts = [
+            {
+                "part": name,
+                "state": states.get(name.replace("-", ""), "healthy"),
+                "address": f"127.0.0.1:{port}",
+            }
+            for name, (_, port) in ADDRESSES.items()
+        ]
+        self.looks: list[Copies | None] = []
+        self.asked: list[list[str]] = []
+        monkeypatch.setattr(lifecycle, "snapshot", lambda home: {"parts": self.parts})
+        monkeypatch.setattr(needed, "copies", self._look)
+        monkeypatch.setattr(needed, "LOOK_EVERY_S", 0.0)
+
+    def _look(self, addresses: dict[str, tuple[str, int]]) -> Copies | None:
+        assert all(ADDRESSES[name] == where for name, where in addresses.items())
+        self.asked.append(list(addresses))
+        return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return find_home({"MILLRACE_HOME": str(tmp_path)})
+
+
+def test_a_broker_without_which_nothing_is_written_is_not_stopped(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mill = Mill(monkeypatch, broker3="backing off")
+    mill.looks = [TWO_NEEDED]
+    with pytest.raises(CommandError) as refused:
+        refuse_who_is_needed(home, "broker-2", "restarted")
+    assert refused.value.code is Exit.CONDITION
+    assert str(refused.value) == (
+        "broker-2 was not restarted: without it 12 partitions have too few copies in sync for "
+        "writes (logs.access-0, logs.access-1 and 10 more), for broker-3 is away: start that "
+        "first, or go on with --force"
+    )
+    # The one that is away is not asked, and may be restarted.
+    assert mill.asked == [["broker-1", "broker-2"]]
+    refuse_who_is_needed(home, "broker-3", "restarted")
+    refuse_who_is_needed(home, "stream", "stopped")
+    assert len(mill.asked) == 1
+
+
+def test_brokers_that_catch_up_are_waited_for(
+    home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mill = Mill(monkeypatch)
+    mill.looks = [TWO_NEEDED, TWO_NEEDED, ALL_IN_SYNC]
+    refuse_who_is_needed(home, "broker-2", "restarted")
+    assert len(mill.asked) == 3
+    assert capsys.readouterr().err == "waits for 3 partitions that are not in sync\n"
+
+
+def test_they_are_not_waited_for_for_ever(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    mill = Mill(monkeypatch)
+    mill.looks = [TWO_NEEDED]
+    monkeypatch.setattr(needed, "IN_SYNC_WAIT_S", 0.0)
+    with pytest.raises(CommandError, match="the other copies are not in sync yet"):
+        refuse_who_is_needed(home, "broker-1", "stopped")
+    refuse_who_is_needed(home, "broker-3", "stopped")
+
+
+def test_a_broker_of_which_nobody_knows_anything_is_stopped(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mill = Mill(monkeypatch)
+    mill.looks = [None]
+    refuse_who_is_needed(home, "broker-1", "stopped")
