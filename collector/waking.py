@@ -9,8 +9,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
 
-from collector.archive import MAGIC, Archive
+from collector.archive import Archive
+from collector.archive_names import COMPRESSED_ENDINGS
 from collector.config import BLOCK_BYTES, PREFIX_BYTES
+from collector.decompressors import HEAD_BYTES_MAX, compression_of, may_be_archive
 from collector.encoding_names import UTF_16, OnInvalid
 from collector.encodings import UTF_16_MARK_BYTES, Encoding, byte_order
 from collector.evidence import evidence_at, evidence_at_end
@@ -22,8 +24,6 @@ from collector.recognition import Compared, Recognition
 from collector.registry import Registry
 from collector.sightings import Held
 from collector.tailer import Tailer
-
-ARCHIVE_SUFFIX = ".gz"
 
 LineLimit = Callable[[Generation], int]
 """The longest line, without its line end, that a generation's topic takes in one record."""
@@ -48,13 +48,15 @@ class Waker:
 
     def wake(self, generation: Generation, handle: Handle, held: Held, now_ms: int) -> Waking:
         """Give a sleeping generation its tailer, once it is known what kind of file it is."""
-        if generation.archive is None and generation.is_archive:
-            generation.archive = Archive()
-        elif generation.archive is None and generation.position == 0:
-            head = handle.read(0, len(MAGIC))
-            if head == MAGIC:
-                generation.archive = Archive()
-            elif len(head) < len(MAGIC) and generation.path.endswith(ARCHIVE_SUFFIX):
+        if generation.archive is None and (generation.is_archive or generation.position == 0):
+            head = handle.read(0, HEAD_BYTES_MAX)
+            compression = compression_of(head)
+            if compression is not None:
+                generation.archive = Archive(compression)
+            elif generation.is_archive:
+                generation.stamp = None
+                return Waking.CHANGED
+            elif generation.path.endswith(COMPRESSED_ENDINGS) and may_be_archive(head):
                 return Waking.WAITING
         if generation.archive is not None:
             waking = self._wake_archive(generation, generation.archive, handle, held, now_ms)
