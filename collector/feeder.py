@@ -212,10 +212,10 @@ class Feeder:
             return generation.partition, Piece(key, block, UNFINISHED_HEADERS)
         if not block.is_dead_letter:
             return generation.partition, Piece(key, block)
-        key = file_key(generation)
+        place_key = file_key(generation)
         limit = self.outbox.batch_limit(DEAD_LETTERS_TOPIC)
-        partition = self._partition_of(DEAD_LETTERS_TOPIC, key)
-        return partition, dead_letter(generation, block, key, limit)
+        partition = self._partition_of(DEAD_LETTERS_TOPIC, place_key)
+        return partition, dead_letter(generation, block, place_key, key, limit)
 
     def _count(self, generation: Generation, block: Block) -> None:
         if block.kind is Kind.UNFINISHED:
