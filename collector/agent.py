@@ -9,12 +9,13 @@ open handles kept, unless a rival does so as well.
 import asyncio
 import logging
 import socket
-import time
 import uuid
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 from collector.claims import Claim
+from collector.clock import Clock
 from collector.committer import Committer, commit_bytes
 from collector.config import (
     CLAIM_WAIT_MS,
@@ -23,8 +24,9 @@ from collector.config import (
     RETRY_MS,
     STOP_DEADLINE_MS,
     CollectorSettings,
+    Wish,
 )
-from collector.discovery import plan
+from collector.discovery import is_matched, plan
 from collector.encode import record_overhead_max
 from collector.feeder import Feeder, file_key
 from collector.files import Handles, Scan, Walker
@@ -36,6 +38,7 @@ from collector.producer import Brokers
 from collector.rate import Rate
 from collector.reader import Reader
 from collector.registry import Registry
+from collector.reloading import Reloading
 from collector.rhythm import Rhythm
 from collector.schedule import Backoff
 from collector.watch import Watch
@@ -53,17 +56,6 @@ GENERATION_DIGITS = 16  # of 4 bits each: plenty among one instance's files
 HEADER_BYTES = 61
 
 logger = logging.getLogger(__name__)
-
-
-class Clock:
-    """Milliseconds since the epoch at the start, going on monotonously whatever the wall does."""
-
-    def __init__(self) -> None:
-        self._base_ns = time.time_ns() - time.monotonic_ns()
-
-    def __call__(self) -> int:
-        """The time in milliseconds."""
-        return (self._base_ns + time.monotonic_ns()) // 1_000_000
 
 
 class Agent:
@@ -97,9 +89,17 @@ class Agent:
         self._stopping = False
         self._problems: dict[str, str] = {}
         self._watch: Watch | None = None
+        self._wished: CollectorSettings | None = None
         self._refreshing: asyncio.Task[None] | None = None
         self._due = {"scan": 0, "rate": 0, "hot": 0}
         self._last_scan_ms = 0
+        self.reloading: Reloading | None = None
+        if settings.reload is not None:
+            self.reloading = Reloading(
+                settings.reload,
+                Wish(section=section, topics=settings.topics),
+                self.take_inputs,
+            )
         self._prepare_to_send()
 
     # --- for the process ----------------------------------------------------------------------
@@ -124,14 +124,32 @@ class Agent:
         )
         return True
 
+    async def take_inputs(self, wish: Wish) -> None:
+        """Have other inputs read from the next round on. Raises ClientError or ApiError."""
+        update = {"section": wish.section, "topics": wish.topics}
+        settings = self.settings.model_copy(update=update)
+        await self.brokers.change_topics(settings)
+        self._wished = settings
+        self._wake.set()
+
     async def run(self) -> None:
         """Read and send until `stop` is called."""
-        while not self._stopping:
-            await self.step()
-            if self.feeder.is_busy:
-                await asyncio.sleep(0)
-            else:
-                await self._sleep()
+        following = None
+        if self.reloading is not None:
+            following = asyncio.create_task(self.reloading.run())
+        try:
+            while not self._stopping:
+                await self.step()
+                if following is not None and following.done():
+                    following.result()
+                if self.feeder.is_busy:
+                    await asyncio.sleep(0)
+                else:
+                    await self._sleep()
+        finally:
+            if following is not None:
+                following.cancel()
+                await asyncio.gather(following, return_exceptions=True)
 
     async def step(self, *, flush: bool = False) -> None:
         """One round: whatever is due at this moment. `flush`: what was read is committed now."""
@@ -139,6 +157,8 @@ class Agent:
             await self._start_over(self.committer.lost)
             return
         now_ms = self.clock()
+        if self._wished is not None:
+            self._change_inputs(self._wished, now_ms)
         if now_ms >= self._due["scan"] and not self._stopping:
             await self._scan()
         if self._is_watch_short and now_ms >= self._due["hot"]:
@@ -195,6 +215,8 @@ class Agent:
             found["broker"] = f"no acknowledgement for {waited_s} s; lines wait in their files"
         found.update(self.committer.problems)
         found.update(self.positions.problems)
+        if self.reloading is not None and self.reloading.problem is not None:
+            found["config"] = self.reloading.problem
         for path, text in list(self.ingested.problems.items())[:10]:
             found[f"ingested {path}"] = f"{path}: {text}"
         for place in self.scan.problems[:10]:
@@ -311,7 +333,7 @@ class Agent:
         return limit - HEADER_BYTES - record_overhead_max(key) - HEADER_BYTES
 
     def _key_of(self, generation: Generation) -> bytes | None:
-        kind = self.registry.inputs[generation.input_index].key
+        kind = generation.section.key
         if kind == "none":
             return None
         return self._host if kind == "host" else file_key(generation)
@@ -338,6 +360,17 @@ class Agent:
             if (generation := self.registry.generations.get(name)) is not None
             and generation.read_at_ms + HOT_MS > now_ms
         ]
+
+    def _change_inputs(self, settings: CollectorSettings, now_ms: int) -> None:
+        self.settings, self._wished = settings, None
+        inputs = settings.section.inputs
+        patterns = plan(inputs, settings.home)
+        self._walker = Walker(patterns)
+        left = self.registry.change_inputs(inputs, partial(is_matched, patterns), now_ms)
+        for generation in left:
+            self.reader.close(generation)
+        self._due["scan"] = 0
+        logger.info("inputs changed", extra=fields(inputs=len(inputs), files_left=len(left)))
 
     async def _scan(self) -> None:
         started_ms = self.clock()

@@ -7,6 +7,7 @@ beside file, line and key.
 """
 
 import re
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
@@ -251,6 +252,26 @@ class StatusAddress(_Model):
     port: int = Field(default=8091, ge=0, le=65535)
 
 
+class Wish(_Model):
+    """What a configuration asks of a collector that runs."""
+
+    section: CollectorSection
+    topics: tuple[TopicSettings, ...] = ()
+
+
+class ReloadSettings(_Model):
+    """A file that is looked at for changes, and the command that prints a Wish out of it.
+
+    `sha256` is that of the content which the settings were made of, in hexadecimal. `settled_ms`:
+    so long the file must have been at rest; 0 where it is only ever replaced as a whole.
+    """
+
+    file: Path
+    command: tuple[str, ...]
+    sha256: str | None = None
+    settled_ms: int = Field(default=500, ge=0)
+
+
 class CollectorSettings(_Model):
     """Everything one collector process needs; `home` is what relative globs start from."""
 
@@ -261,6 +282,7 @@ class CollectorSettings(_Model):
     data_dir: str
     topics: tuple[TopicSettings, ...] = ()
     status: StatusAddress = Field(default_factory=StatusAddress)
+    reload: ReloadSettings | None = None
 
     @model_validator(mode="before")
     @classmethod

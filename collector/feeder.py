@@ -227,7 +227,7 @@ class Feeder:
         if block.shortened is not None:
             self.counters["events_cut"] += len(block.shortened)
         if block.altered is not None and len(block.altered):
-            section = self.registry.inputs[generation.input_index]
+            section = generation.section
             self.counters[f"invalid_{section.on_invalid}"] += len(block.altered)
 
     def _named(self, names: Iterable[str]) -> list[Generation]:

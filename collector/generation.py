@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from collector.archive import Archive
 from collector.checkpoints import Checkpoint
-from collector.config import BACKFILL_BYTES, RETRY_MS
+from collector.config import BACKFILL_BYTES, RETRY_MS, InputSection
 from collector.delivery import Delivery
 from collector.fingerprint import (
     Evidence,
@@ -31,7 +31,7 @@ class Generation:
     """What is known of one generation. `size` and `position` count content, decompressed."""
 
     name: str
-    input_index: int
+    section: InputSection
     topic: str
     record_key: str
     path: str
@@ -50,6 +50,8 @@ class Generation:
     delivery: Delivery | None = None
     archive: Archive | None = None
     partition: TopicPartition | None = None
+    ruled_by: InputSection | None = None
+    """The input whose rules its tailer has."""
     starts_at_end: bool = False
     """What the file held when it was first seen is not wanted."""
     begins_at_end: bool = False
@@ -171,8 +173,13 @@ class Generation:
 
     def wake(self, tailer: Tailer) -> None:
         """Begin or resume reading at the tailer's evidence."""
-        self.tailer = tailer
+        self.follow(tailer)
         self.delivery = Delivery(tailer.evidence, self.lines)
+
+    def follow(self, tailer: Tailer) -> None:
+        """Read by the rules of this tailer, which are those of the section."""
+        self.tailer = tailer
+        self.ruled_by = self.section
 
     def touch(self) -> None:
         """Something changed that its position record should say."""
@@ -241,7 +248,7 @@ def begun_again(known: Generation) -> Generation:
     """A generation of which nothing is stored, as if it had just been seen for the first time."""
     return Generation(
         known.name,
-        known.input_index,
+        known.section,
         known.topic,
         known.record_key,
         known.path,
@@ -257,13 +264,16 @@ def begun_again(known: Generation) -> Generation:
     )
 
 
-def restored(checkpoint: Checkpoint, input_index: int, topic: str) -> Generation:
-    """A generation as its position record tells it, asleep."""
+def restored(checkpoint: Checkpoint, section: InputSection) -> Generation:
+    """A generation as its position record tells it, asleep.
+
+    Which input it belongs to is known once its file is seen.
+    """
     c = checkpoint
     return Generation(
         c.generation,
-        input_index,
-        topic,
+        section,
+        c.topic,
         c.record_key,
         c.path,
         c.first_path,

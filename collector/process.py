@@ -17,8 +17,9 @@ from enum import Enum
 import uvloop
 from pydantic import ValidationError
 
-from collector.agent import Agent, Clock
+from collector.agent import Agent
 from collector.check import check
+from collector.clock import Clock
 from collector.config import CollectorSettings
 from collector.files import DataFolder, InUse
 from collector.once import OneShot

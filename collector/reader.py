@@ -236,6 +236,10 @@ class Reader:
                 self.wants_scan = True
             if waking is not Waking.AWAKE:
                 return Turn(has_more=waking is Waking.AGAIN)
+        elif generation.ruled_by is not generation.section and not self._open_events.is_carried(
+            generation
+        ):
+            self._waker.renew(generation, handle)
         tailer = generation.tailer
         assert tailer is not None
         if generation.archive is not None:

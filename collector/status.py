@@ -77,6 +77,7 @@ def details(agent: Agent) -> dict[str, object]:
         "bytes_total": counters["bytes_total"],
         "rate_lines_s": round(agent.rate.per_second(), 1),
         "inputs": len(agent.registry.inputs),
+        "config_sha256": None if agent.reloading is None else agent.reloading.sha256,
         "counters": dict(sorted(counters.items())),
     }
 

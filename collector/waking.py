@@ -69,12 +69,19 @@ class Waker:
         evidence = self._evidence(generation, handle, held, encoding)
         if isinstance(evidence, Waking):
             return evidence
-        generation.wake(Tailer(self._rules(generation, encoding), evidence, BLOCK_BYTES))
+        generation.wake(self._tailer(generation, encoding, evidence))
         return Waking.AWAKE
+
+    def renew(self, generation: Generation, handle: Handle) -> None:
+        """Go on by the rules of another input, or of one that was changed, at the same place."""
+        encoding = self.encoding(generation, handle)
+        if encoding is not None and generation.tailer is not None:
+            evidence = generation.tailer.evidence
+            generation.follow(self._tailer(generation, encoding, evidence))
 
     def encoding(self, generation: Generation, handle: Handle) -> Encoding | None:
         """The file's encoding; None while it is too short to show which one, or not read so far."""
-        section = self._registry.inputs[generation.input_index]
+        section = generation.section
         name = section.encoding
         if name == UTF_16:
             head = content_of(generation, handle, 0, UTF_16_MARK_BYTES)
@@ -94,8 +101,11 @@ class Waker:
         generation.size = archive.content_size or 0
         return progressed
 
+    def _tailer(self, generation: Generation, encoding: Encoding, evidence: Evidence) -> Tailer:
+        return Tailer(self._rules(generation, encoding), evidence, BLOCK_BYTES)
+
     def _rules(self, generation: Generation, encoding: Encoding) -> LineRules:
-        section = self._registry.inputs[generation.input_index]
+        section = generation.section
         limit = min(section.max_line_bytes, self._line_limit(generation) // encoding.growth_max)
         limit -= limit % encoding.unit_bytes
         events = None if section.multiline is None else section.multiline.rules()
