@@ -61,7 +61,13 @@ logger = logging.getLogger(__name__)
 class Agent:
     """One collector between its files and its cluster."""
 
-    def __init__(self, settings: CollectorSettings, instance: str, clock: Clock):
+    def __init__(
+        self,
+        settings: CollectorSettings,
+        instance: str,
+        clock: Clock,
+        patience_ms: int | None = None,
+    ):
         section = settings.section
         self.settings = settings
         self.instance = instance
@@ -79,6 +85,9 @@ class Agent:
         self.positions = Positions(self.registry, instance, section.forget_after)
         self._walker = Walker(plan(section.inputs, settings.home))
         self.rate = Rate()
+        self.patience_ms = patience_ms
+        """How long the brokers may be away; None: for ever."""
+        self.gave_up: str | None = None
         self.is_fenced = False
         """Another collector of the instance is at work: this one is to end."""
         self._claim = Claim(uuid.uuid4().hex, 0)
@@ -189,17 +198,31 @@ class Agent:
         await self.brokers.close(max(1, deadline_ms - self.clock()))
         self.handles.close_all()
 
+    def lose_patience(self, since_ms: int | None) -> None:
+        """Stop, if the brokers have been away since then for longer than one waits for them."""
+        if self.patience_ms is None or since_ms is None:
+            return
+        away_ms = self.clock() - since_ms
+        if away_ms >= self.patience_ms:
+            self.gave_up = f"no answer from the brokers for {away_ms // 1000} s"
+            self.stop()
+
     @property
     def is_stopping(self) -> bool:
         """Somebody asked it to stop."""
         return self._stopping
 
     async def drain(self, deadline_ms: int | None) -> bool:
-        """Commit all that was read; False when that took too long, or was taken away."""
+        """Commit all that was read; False when that took too long, or was taken away.
+
+        Without a deadline, for as long as nobody asks for a stop.
+        """
         while not self.committer.is_idle:
             if self.committer.lost is not None:
                 return False
-            if deadline_ms is not None and self.clock() >= deadline_ms:
+            self.lose_patience(self.committer.waiting_since_ms)
+            is_over = self._stopping if deadline_ms is None else self.clock() >= deadline_ms
+            if is_over:
                 return False
             await self.committer.step(self.clock(), flush=True)
             await self._pause(20)
@@ -251,6 +274,7 @@ class Agent:
     async def _take_over(self) -> bool:
         """Become the instance's only collector; False when stopped."""
         backoff = Backoff(*RETRY_MS)
+        since_ms = self.clock()
         while not self._stopping:
             try:
                 await self._stoppable(self._connect())
@@ -258,6 +282,7 @@ class Agent:
             except (ClientError, ApiError) as error:
                 self._problems["broker"] = f"{self.settings.bootstrap_servers}: {error}"
                 logger.warning("cluster not reached", extra=fields(reason=str(error)))
+                self.lose_patience(since_ms)
                 await self._pause(backoff.next_ms())
         self._problems.pop("broker", None)
         return not self._stopping

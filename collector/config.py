@@ -48,6 +48,7 @@ POSITIONS_INTERVAL_MS = 1_000  # a position record that changed without lines wa
 POSITIONS_BATCH_BYTES = 512 << 10  # position records in one batch, not compressed
 STOP_DEADLINE_MS = 10_000  # how long a stop waits for what is in flight
 STATUS_FILES_MAX = 1_000  # files listed in the status; the totals count all
+STATUS_LOST_MAX = 100  # files named of which lines may be lost; the counter counts all
 
 
 def _size(value: object) -> object:
@@ -283,6 +284,8 @@ class CollectorSettings(_Model):
     topics: tuple[TopicSettings, ...] = ()
     status: StatusAddress = Field(default_factory=StatusAddress)
     reload: ReloadSettings | None = None
+    patience_ms: int = Field(default=60_000, ge=100)
+    """How long a one-shot run waits for brokers that are away."""
 
     @model_validator(mode="before")
     @classmethod

@@ -66,6 +66,8 @@ class Generation:
     is_stored: bool = False
     lost_possible: bool = False
     """It ended, and what a look may not have read of it could be lost."""
+    counts_again: bool = False
+    """It is read from its start whatever it may be a copy of: somebody asked for that."""
     is_recognised: bool = False
     """An archive that was held against what is known, and is read as what it was found to be."""
     order: int = 0
@@ -241,6 +243,8 @@ class Generation:
             self.raw_print(),
             now_ms,
             self.ended_ms,
+            self.lost_possible,
+            self.counts_again and not safe.position,
         )
 
 
@@ -288,5 +292,7 @@ def restored(checkpoint: Checkpoint, section: InputSection) -> Generation:
         c.size,
         ended_ms=c.ended_ms,
         is_stored=True,
+        lost_possible=c.lost_possible,
+        counts_again=c.counts_again,
         last_mark=Mark(c.fingerprint.position, c.fingerprint.marker),
     )

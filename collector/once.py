@@ -46,6 +46,7 @@ class OneShot:
         agent = self._agent
         while not agent.is_stopping:
             await agent.step(flush=not agent.feeder.is_busy)
+            agent.lose_patience(agent.committer.waiting_since_ms)
             if not agent.feeder.is_busy and agent.committer.is_idle:
                 return
             self._report()
@@ -58,7 +59,7 @@ class OneShot:
             if file_error(generation) is not None
         ]
         if self._agent.is_stopping:
-            found.append("stopped before the end")
+            found.append(self._agent.gave_up or "stopped before the end")
         return [*found, *self._agent.scan.problems]
 
     def _alive(self) -> list[Generation]:

@@ -59,6 +59,7 @@ class Registry:
             self._add(generation)
             if generation.state is not State.DONE:
                 self._by_path[generation.path] = generation
+            self.counters["lost_possible"] += generation.lost_possible
             self._not_looked_at = ()
 
     def start_over(self, checkpoints: Iterable[Checkpoint]) -> None:
@@ -73,6 +74,7 @@ class Registry:
             for known in self.generations.values()
             if not known.is_stored and known.copy_of is None
         ]
+        self.counters["lost_possible"] -= sum(one.lost_possible for one in self.generations.values())
         self.generations.clear()
         self._by_path.clear()
         self._by_key.clear()
@@ -175,6 +177,7 @@ class Registry:
         """What was feared to be lost of a generation was found in a copy of its file."""
         if known.lost_possible:
             known.lost_possible = False
+            known.touch()
             self.counters["lost_possible"] -= 1
 
     def drop(self, generation: Generation) -> None:

@@ -127,7 +127,8 @@ class Waker:
         if archive.content_size is None:
             generation.stamp = held.stamp
             return Waking.WAITING
-        if generation.position or generation.is_recognised or archive.damage is not None:
+        is_known = generation.is_recognised or generation.counts_again
+        if generation.position or is_known or archive.damage is not None:
             return Waking.AWAKE
         compared = self._recognition.go_on(generation, handle.read, now_ms)
         if compared is Compared.WAITING:
