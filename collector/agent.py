@@ -26,6 +26,7 @@ from collector.config import (
     CollectorSettings,
     Wish,
 )
+from collector.descriptors import room_for
 from collector.discovery import is_matched, plan
 from collector.encode import record_overhead_max
 from collector.feeder import Feeder, file_key
@@ -78,7 +79,7 @@ class Agent:
         self.registry = Registry(
             section.inputs, settings.home, lambda: uuid.uuid4().hex[:GENERATION_DIGITS]
         )
-        self.handles = Handles(section.open_files)
+        self.handles = Handles(room_for(section.open_files))
         self.reader = Reader(self.registry, self.handles, self._line_limit)
         self.ingested = Ingested(self.registry, self.handles, settings.home)
         self.scan = Scan((), (), True)

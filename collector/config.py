@@ -147,6 +147,7 @@ class InputSection(_Model):
     on_overlong: Literal["split", "cut", "dead_letter"] = "split"
     after_ingest: Literal["keep", "move", "delete"] = "keep"
     move_to: str = "ingested"
+    max_bytes_per_second: SizeBytes | None = Field(default=None, ge=64 << 10)
 
     @field_validator("paths")
     @classmethod

@@ -47,7 +47,8 @@ class OneShot:
         while not agent.is_stopping:
             await agent.step(flush=not agent.feeder.is_busy)
             agent.lose_patience(agent.committer.waiting_since_ms)
-            if not agent.feeder.is_busy and agent.committer.is_idle:
+            is_read = not agent.feeder.is_busy and not agent.feeder.is_paced
+            if is_read and agent.committer.is_idle:
                 return
             self._report()
             await asyncio.sleep(0 if agent.feeder.is_busy else 0.01)
