@@ -14,12 +14,9 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
-from collector.claims import Claim
 from collector.clock import Clock
 from collector.committer import Committer, commit_bytes
 from collector.config import (
-    CLAIM_WAIT_MS,
-    FENCED_AGAIN_MS,
     RESCAN_GAP_MS,
     RETRY_MS,
     STOP_DEADLINE_MS,
@@ -42,6 +39,7 @@ from collector.registry import Registry
 from collector.reloading import Reloading
 from collector.rhythm import Rhythm
 from collector.schedule import Backoff
+from collector.tenure import Tenure
 from collector.watch import Watch
 from protocol.client.errors import ClientError
 from protocol.errors import ApiError, ErrorCode
@@ -91,10 +89,8 @@ class Agent:
         self.gave_up: str | None = None
         self.is_fenced = False
         """Another collector of the instance is at work: this one is to end."""
-        self._claim = Claim(uuid.uuid4().hex, 0)
-        self._held_claim: Claim | None = None
-        self._rival_at_ms: int | None = None
-        self._host = socket.gethostname().encode()
+        self._host = socket.gethostname()
+        self._tenure = Tenure(self.brokers, instance, self._host, clock)
         self._wake = asyncio.Event()
         self._stopping = False
         self._problems: dict[str, str] = {}
@@ -168,7 +164,7 @@ class Agent:
             return
         now_ms = self.clock()
         if self._wished is not None:
-            self._change_inputs(self._wished, now_ms)
+            self._change_inputs(self._wished)
         if now_ms >= self._due["scan"] and not self._stopping:
             await self._scan()
         if self._is_watch_short and now_ms >= self._due["hot"]:
@@ -191,7 +187,7 @@ class Agent:
         if self._watch is not None:
             self._watch.stop()
         deadline_ms = self.clock() + STOP_DEADLINE_MS
-        if self._held_claim is not None and not self.is_fenced:
+        if self._tenure.is_held and not self.is_fenced:
             await self.drain(deadline_ms)
         if self._refreshing is not None:
             self._refreshing.cancel()
@@ -289,29 +285,29 @@ class Agent:
         return not self._stopping
 
     async def _connect(self) -> None:
-        await self.brokers.reach()
-        await self.brokers.prepare()
-        self._claim = self._claim._replace(number=self._claim.number + 1)
-        stored = await self.brokers.take_over(
-            self.instance, self._claim, self._host.decode(), self._held_claim
-        )
-        self._held_claim = self._claim
-        if stored.rival is not None:
-            self._rival_at_ms = self.clock()
+        stored = await self._tenure.take_over()
         self.registry.start_over(self.positions.decoded(stored.values))
+        self._leave_unmatched()
         self.handles.keep(self.registry.generations)
+
+    def _leave_unmatched(self) -> int:
+        """Let go of files that no input reads; returns how many."""
+        is_read = partial(is_matched, plan(self.registry.inputs, self.settings.home))
+        left = self.registry.leave_unmatched(is_read, self.clock())
+        for generation in left:
+            self.reader.close(generation)
+        return len(left)
 
     async def _start_over(self, reason: Exception) -> None:
         """The transaction was taken away: ask for what is stored, and go on from there.
 
-        That fences whoever did it. So it is done against a rival once: the second time in a short
-        while the rival stays. Who only slept for too long meets no claim but his own.
+        That fences whoever did it, which is done once against a rival.
         """
         logger.warning("transaction taken away, starting over", extra=fields(reason=str(reason)))
         self.registry.counters["started_over"] += 1
         self.is_ready = False
         await self.committer.stop(STOP_DEADLINE_MS)
-        if await self._has_rival():
+        if await self._tenure.has_rival(self._pause, lambda: self._stopping):
             logger.error(
                 "another collector uses this instance, and this one ends",
                 extra=fields(instance=self.instance),
@@ -322,23 +318,6 @@ class Agent:
             self._prepare_to_send()
             await self._scan()
             self.is_ready = True
-
-    async def _has_rival(self) -> bool:
-        """Whether the rival of a moment ago has claimed the instance again, or is about to."""
-        rival_at_ms = self._rival_at_ms
-        if rival_at_ms is None or self.clock() - rival_at_ms >= FENCED_AGAIN_MS:
-            return False
-        deadline_ms = self.clock() + CLAIM_WAIT_MS
-        while not self._stopping and self.clock() < deadline_ms:
-            try:
-                stored = await self.brokers.read_positions(self.instance, self._held_claim)
-            except (ClientError, ApiError) as error:
-                logger.warning("positions not read", extra=fields(reason=str(error)))
-            else:
-                if stored.rival is not None:
-                    return True
-            await self._pause(RETRY_MS[0])
-        return False
 
     async def _stoppable(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something that may take long, unless the agent is asked to stop."""
@@ -362,7 +341,7 @@ class Agent:
         kind = generation.section.key
         if kind == "none":
             return None
-        return self._host if kind == "host" else file_key(generation)
+        return self._host.encode() if kind == "host" else file_key(generation)
 
     # --- waking up ----------------------------------------------------------------------------
 
@@ -387,16 +366,14 @@ class Agent:
             and generation.read_at_ms + HOT_MS > now_ms
         ]
 
-    def _change_inputs(self, settings: CollectorSettings, now_ms: int) -> None:
+    def _change_inputs(self, settings: CollectorSettings) -> None:
         self.settings, self._wished = settings, None
         inputs = settings.section.inputs
-        patterns = plan(inputs, settings.home)
-        self._walker = Walker(patterns)
-        left = self.registry.change_inputs(inputs, partial(is_matched, patterns), now_ms)
-        for generation in left:
-            self.reader.close(generation)
+        self.registry.change_inputs(inputs)
+        self._walker = Walker(plan(self.registry.inputs, settings.home))
         self._due["scan"] = 0
-        logger.info("inputs changed", extra=fields(inputs=len(inputs), files_left=len(left)))
+        left = self._leave_unmatched()
+        logger.info("inputs changed", extra=fields(inputs=len(inputs), files_left=left))
 
     async def _scan(self) -> None:
         started_ms = self.clock()

@@ -66,9 +66,7 @@ def chosen(
     return found
 
 
-def amended(
-    instance: str, found: Iterable[Amended], what: Amendment, now_ms: int
-) -> Records:
+def amended(instance: str, found: Iterable[Amended], what: Amendment, now_ms: int) -> Records:
     """The records to be written."""
     records: Records = {}
     for one in found:
@@ -97,7 +95,9 @@ async def _amend(
     *,
     execute: bool,
 ) -> dict[str, object]:
-    brokers = Brokers(settings, f"millrace-collector-{instance}" if execute else "millrace-collector")
+    brokers = Brokers(
+        settings, f"millrace-collector-{instance}" if execute else "millrace-collector"
+    )
     try:
         await brokers.reach()
         if execute:

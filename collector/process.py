@@ -1,8 +1,8 @@
 """The process around a collector: from settings to the exit code.
 
 Floor: top. Exit codes: 0 after a clean stop or a complete one-shot run, 1 when the data folder is
-in use or a one-shot run is not complete, 2 for wrong settings, 5 when a one-shot run gave up waiting
-for the brokers, 75 when another collector of the same instance has taken over.
+in use or a one-shot run is not complete, 2 for wrong settings, 5 when a one-shot run waited for the
+brokers in vain, 75 when another collector of the same instance has taken over.
 """
 
 import asyncio

@@ -74,7 +74,9 @@ class Registry:
             for known in self.generations.values()
             if not known.is_stored and known.copy_of is None
         ]
-        self.counters["lost_possible"] -= sum(one.lost_possible for one in self.generations.values())
+        self.counters["lost_possible"] -= sum(
+            one.lost_possible for one in self.generations.values()
+        )
         self.generations.clear()
         self._by_path.clear()
         self._by_key.clear()
@@ -116,21 +118,21 @@ class Registry:
             and not known.error
         )
 
-    def change_inputs(
-        self, inputs: Sequence[InputSection], is_matched: Callable[[str], bool], now_ms: int
-    ) -> list[Generation]:
-        """Other inputs: the next look finds which of them each file belongs to.
-
-        A file that none of them reads (`is_matched` says so of its name) is read no further. What
-        is known of it stays for as long as if it had been moved away, so that an input that comes
-        back goes on where it stood. Returns these files.
-        """
+    def change_inputs(self, inputs: Sequence[InputSection]) -> None:
+        """Other inputs: the next look finds which of them each file belongs to."""
         globs = {glob for section in self.inputs for glob in section.paths}
         before = self.inputs
         # An input that is as it was is the same object: its files need not be looked at anew.
         self.inputs = tuple(next((old for old in before if old == one), one) for one in inputs)
         fresh = [one for one in self.inputs if not globs.intersection(one.paths)]
         self._not_looked_at = (*self._not_looked_at, *fresh)
+
+    def leave_unmatched(self, is_matched: Callable[[str], bool], now_ms: int) -> list[Generation]:
+        """Read no further what no input reads (`is_matched` says so of its name).
+
+        What is known of such a file stays for as long as if it had been moved away, so that an
+        input that comes back goes on where it stood. Returns these files.
+        """
         left = [
             known
             for known in self.generations.values()

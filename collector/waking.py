@@ -90,9 +90,7 @@ class Waker:
             name = byte_order(head)
         return Encoding(name, OnInvalid(section.on_invalid))
 
-    def examine(
-        self, generation: Generation, archive: Archive, handle: Handle, held: Held
-    ) -> bool:
+    def examine(self, generation: Generation, archive: Archive, handle: Handle, held: Held) -> bool:
         """Look at what an archive holds that was not looked at yet; False when there is nothing."""
         was_sound = archive.damage is None
         progressed = archive.examine(handle.read, held.size)

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import subprocess
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 

@@ -94,9 +94,8 @@ class World:
         patterns = plan(self.inputs, str(self.folder))
         self.walker = Walker(patterns)
         reader = self.feeder.reader
-        for left in self.registry.change_inputs(
-            self.inputs, partial(is_matched, patterns), self.now_ms
-        ):
+        self.registry.change_inputs(self.inputs)
+        for left in self.registry.leave_unmatched(partial(is_matched, patterns), self.now_ms):
             reader.close(left)
 
     def _new_feeder(self, reader: Reader) -> None:
