@@ -7,6 +7,7 @@ in the middle. Damage is found when the decompressor meets it; what came before 
 
 from collections.abc import Callable
 
+from collector.config import PREFIX_BYTES
 from collector.decompressors import FAILURES, HEAD_BYTES_MAX, Compression, Decompressor
 from collector.fingerprint import Evidence
 
@@ -126,6 +127,8 @@ class Archive:
         self._exam = Inflater(compression)
         self._fine_from: int | None = None
         self._last_fed = 0
+        # Whoever resumes asks for it again and again on the way to where reading stood.
+        self._head = b""
         self._reader = Inflater(compression)
         self._window = b""
         self._window_start = 0
@@ -138,7 +141,9 @@ class Archive:
             is_starved = exam.wants_input and exam.raw_position >= raw_size
             if is_starved or (exam.wants_input and not self._feed(exam, read_raw, raw_size)):
                 break
-            exam.inflate()
+            out = exam.inflate()
+            if len(self._head) < PREFIX_BYTES:
+                self._head += out[: PREFIX_BYTES - len(self._head)]
             if exam.damage is not None:
                 self._note_damage(exam)
                 return True
@@ -152,6 +157,8 @@ class Archive:
         Cheap when offsets rise; going back starts over. Nothing beyond `content_size` is given.
         """
         end = min(offset + length, self.content_size or 0)
+        if end <= len(self._head):
+            return self._head[offset:end]
         if offset < self._window_start:
             self._restart_reading()
         self._forget_before(offset)
@@ -199,6 +206,7 @@ class Archive:
         if self._fine_from is None:
             self._fine_from = self._last_fed
             self._exam = Inflater(self._compression, self._fine_from)
+            self._head = b""
             self._restart_reading()
         else:
             self.damage = exam.damage

@@ -138,6 +138,27 @@ def test_read_half_way_it_goes_on_there(world: World, ending: str) -> None:
 
 
 @ENDINGS
+def test_its_head_may_be_asked_for_on_the_way_to_a_place_far_inside(ending: str) -> None:
+    """As for every archive that is resumed: else it would begin anew each time, for ever."""
+    content = b"".join(b"%099d\n" % number for number in range(120_000))
+    packed = PACK[ending](content)
+    archive = Archive(compression_of(packed) or COMPRESSIONS[0])
+
+    def read_raw(offset: int, length: int) -> bytes:
+        return packed[offset : offset + length]
+
+    while archive.examine(read_raw, len(packed)):
+        pass
+    found = None
+    for _ in range(1000):
+        assert archive.read(read_raw, 0, 4096) == content[:4096]
+        found = archive.read(read_raw, len(content) - 1024, 1024)
+        if found is not None:
+            break
+    assert found == content[-1024:]
+
+
+@ENDINGS
 def test_members_and_the_padding_behind_them(ending: str) -> None:
     packed = PACK[ending](b"one\n") + PACK[ending](b"") + PACK[ending](b"two\n") + b"\0" * 100
     found, archive = read_all(packed)
