@@ -75,7 +75,12 @@ def _told(mill: Mill, name: str) -> dict[str, Any]:
         live = {StreamSection.model_fields[key].alias or key for key in LIVE_KEYS}
         section = {key: value for key, value in settings["section"].items() if key not in live}
         settings = {**settings, "section": section, "reload": None, "topics": None}
+    if name == "collector":
+        section = {key: value for key, value in settings["section"].items() if key != "inputs"}
+        settings = {**settings, "section": section, "reload": None, "topics": None}
     if name == "monitor":
-        # The page describes metrics by the file of its start, and takes their numbers from MySQL.
-        settings = {key: value for key, value in settings.items() if key != "metrics"}
+        # The page describes metrics and inputs by the file of its start, and takes their numbers
+        # from MySQL and the collector.
+        left = ("metrics", "inputs")
+        settings = {key: value for key, value in settings.items() if key not in left}
     return settings

@@ -35,6 +35,7 @@ from stream.jars import jar_paths
 DATABASE = "millrace"
 SINK_USER = "mill"
 READER = "reader"
+WISH = (sys.executable, "-m", "appliance", "--config")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +120,30 @@ def _listener(bind: str, port: int, advertised_host: str) -> dict[str, Any]:
 def collector_settings(mill: Mill, part: str = "collector") -> dict[str, Any]:
     """The collector; globs start from the mill's folder."""
     config = mill.config
+    file = mill.home.config_file
     return {
+        **collector_wish(mill),
         "part": part,
-        "section": config.collector.model_dump(mode="json", by_alias=True),
         "bootstrap_servers": bootstrap_servers(config, mill.placement),
         "home": str(mill.home.folder),
         "data_dir": str(mill.home.part_data(part)),
-        "topics": topics_for(config, config.collector.topics),
         "status": {"host": mill.placement.bind_host, "port": config.ports.collector},
+        "reload": {
+            "file": str(file),
+            "command": [*WISH, str(file), "wish", "--collector"],
+            "sha256": _sha256(file),
+            # The copy of a file that was edited is only ever replaced as a whole.
+            **({"settled_ms": 0} if file == mill.home.started_config else {}),
+        },
+    }
+
+
+def collector_wish(mill: Mill) -> dict[str, Any]:
+    """What the file asks of the collector: of its settings what may change while it runs."""
+    config = mill.config
+    return {
+        "section": config.collector.model_dump(mode="json", by_alias=True),
+        "topics": topics_for(config, config.collector.topics),
     }
 
 
@@ -147,7 +164,7 @@ def stream_settings(mill: Mill, part: str = "stream") -> dict[str, Any]:
         "status": {"host": mill.placement.bind_host, "port": config.ports.stream},
         "reload": {
             "file": file,
-            "command": [sys.executable, "-m", "appliance", "--config", file, "wish"],
+            "command": [*WISH, file, "wish"],
             "sha256": _sha256(mill.home.config_file),
         },
     }

@@ -9,22 +9,22 @@ open handles kept, unless a rival does so as well.
 import asyncio
 import logging
 import socket
-import time
 import uuid
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
-from collector.claims import Claim
+from collector.clock import Clock
 from collector.committer import Committer, commit_bytes
 from collector.config import (
-    CLAIM_WAIT_MS,
-    FENCED_AGAIN_MS,
     RESCAN_GAP_MS,
     RETRY_MS,
     STOP_DEADLINE_MS,
     CollectorSettings,
+    Wish,
 )
-from collector.discovery import plan
+from collector.descriptors import room_for
+from collector.discovery import is_matched, plan
 from collector.encode import record_overhead_max
 from collector.feeder import Feeder, file_key
 from collector.files import Handles, Scan, Walker
@@ -36,8 +36,10 @@ from collector.producer import Brokers
 from collector.rate import Rate
 from collector.reader import Reader
 from collector.registry import Registry
+from collector.reloading import Reloading
 from collector.rhythm import Rhythm
 from collector.schedule import Backoff
+from collector.tenure import Tenure
 from collector.watch import Watch
 from protocol.client.errors import ClientError
 from protocol.errors import ApiError, ErrorCode
@@ -55,21 +57,16 @@ HEADER_BYTES = 61
 logger = logging.getLogger(__name__)
 
 
-class Clock:
-    """Milliseconds since the epoch at the start, going on monotonously whatever the wall does."""
-
-    def __init__(self) -> None:
-        self._base_ns = time.time_ns() - time.monotonic_ns()
-
-    def __call__(self) -> int:
-        """The time in milliseconds."""
-        return (self._base_ns + time.monotonic_ns()) // 1_000_000
-
-
 class Agent:
     """One collector between its files and its cluster."""
 
-    def __init__(self, settings: CollectorSettings, instance: str, clock: Clock):
+    def __init__(
+        self,
+        settings: CollectorSettings,
+        instance: str,
+        clock: Clock,
+        patience_ms: int | None = None,
+    ):
         section = settings.section
         self.settings = settings
         self.instance = instance
@@ -80,26 +77,35 @@ class Agent:
         self.registry = Registry(
             section.inputs, settings.home, lambda: uuid.uuid4().hex[:GENERATION_DIGITS]
         )
-        self.handles = Handles(section.open_files)
+        self.handles = Handles(room_for(section.open_files))
         self.reader = Reader(self.registry, self.handles, self._line_limit)
         self.ingested = Ingested(self.registry, self.handles, settings.home)
         self.scan = Scan((), (), True)
         self.positions = Positions(self.registry, instance, section.forget_after)
         self._walker = Walker(plan(section.inputs, settings.home))
         self.rate = Rate()
+        self.patience_ms = patience_ms
+        """How long the brokers may be away; None: for ever."""
+        self.gave_up: str | None = None
         self.is_fenced = False
         """Another collector of the instance is at work: this one is to end."""
-        self._claim = Claim(uuid.uuid4().hex, 0)
-        self._held_claim: Claim | None = None
-        self._rival_at_ms: int | None = None
-        self._host = socket.gethostname().encode()
+        self._host = socket.gethostname()
+        self._tenure = Tenure(self.brokers, instance, self._host, clock)
         self._wake = asyncio.Event()
         self._stopping = False
         self._problems: dict[str, str] = {}
         self._watch: Watch | None = None
+        self._wished: CollectorSettings | None = None
         self._refreshing: asyncio.Task[None] | None = None
         self._due = {"scan": 0, "rate": 0, "hot": 0}
         self._last_scan_ms = 0
+        self.reloading: Reloading | None = None
+        if settings.reload is not None:
+            self.reloading = Reloading(
+                settings.reload,
+                Wish(section=section, topics=settings.topics),
+                self.take_inputs,
+            )
         self._prepare_to_send()
 
     # --- for the process ----------------------------------------------------------------------
@@ -124,14 +130,32 @@ class Agent:
         )
         return True
 
+    async def take_inputs(self, wish: Wish) -> None:
+        """Have other inputs read from the next round on. Raises ClientError or ApiError."""
+        update = {"section": wish.section, "topics": wish.topics}
+        settings = self.settings.model_copy(update=update)
+        await self.brokers.change_topics(settings)
+        self._wished = settings
+        self._wake.set()
+
     async def run(self) -> None:
         """Read and send until `stop` is called."""
-        while not self._stopping:
-            await self.step()
-            if self.feeder.is_busy:
-                await asyncio.sleep(0)
-            else:
-                await self._sleep()
+        following = None
+        if self.reloading is not None:
+            following = asyncio.create_task(self.reloading.run())
+        try:
+            while not self._stopping:
+                await self.step()
+                if following is not None and following.done():
+                    following.result()
+                if self.feeder.is_busy:
+                    await asyncio.sleep(0)
+                else:
+                    await self._sleep()
+        finally:
+            if following is not None:
+                following.cancel()
+                await asyncio.gather(following, return_exceptions=True)
 
     async def step(self, *, flush: bool = False) -> None:
         """One round: whatever is due at this moment. `flush`: what was read is committed now."""
@@ -139,6 +163,8 @@ class Agent:
             await self._start_over(self.committer.lost)
             return
         now_ms = self.clock()
+        if self._wished is not None:
+            self._change_inputs(self._wished)
         if now_ms >= self._due["scan"] and not self._stopping:
             await self._scan()
         if self._is_watch_short and now_ms >= self._due["hot"]:
@@ -161,7 +187,7 @@ class Agent:
         if self._watch is not None:
             self._watch.stop()
         deadline_ms = self.clock() + STOP_DEADLINE_MS
-        if self._held_claim is not None and not self.is_fenced:
+        if self._tenure.is_held and not self.is_fenced:
             await self.drain(deadline_ms)
         if self._refreshing is not None:
             self._refreshing.cancel()
@@ -169,17 +195,31 @@ class Agent:
         await self.brokers.close(max(1, deadline_ms - self.clock()))
         self.handles.close_all()
 
+    def lose_patience(self, since_ms: int | None) -> None:
+        """Stop, if the brokers have been away since then for longer than one waits for them."""
+        if self.patience_ms is None or since_ms is None:
+            return
+        away_ms = self.clock() - since_ms
+        if away_ms >= self.patience_ms:
+            self.gave_up = f"no answer from the brokers for {away_ms // 1000} s"
+            self.stop()
+
     @property
     def is_stopping(self) -> bool:
         """Somebody asked it to stop."""
         return self._stopping
 
     async def drain(self, deadline_ms: int | None) -> bool:
-        """Commit all that was read; False when that took too long, or was taken away."""
+        """Commit all that was read; False when that took too long, or was taken away.
+
+        Without a deadline, for as long as nobody asks for a stop.
+        """
         while not self.committer.is_idle:
             if self.committer.lost is not None:
                 return False
-            if deadline_ms is not None and self.clock() >= deadline_ms:
+            self.lose_patience(self.committer.waiting_since_ms)
+            is_over = self._stopping if deadline_ms is None else self.clock() >= deadline_ms
+            if is_over:
                 return False
             await self.committer.step(self.clock(), flush=True)
             await self._pause(20)
@@ -195,6 +235,8 @@ class Agent:
             found["broker"] = f"no acknowledgement for {waited_s} s; lines wait in their files"
         found.update(self.committer.problems)
         found.update(self.positions.problems)
+        if self.reloading is not None and self.reloading.problem is not None:
+            found["config"] = self.reloading.problem
         for path, text in list(self.ingested.problems.items())[:10]:
             found[f"ingested {path}"] = f"{path}: {text}"
         for place in self.scan.problems[:10]:
@@ -229,6 +271,7 @@ class Agent:
     async def _take_over(self) -> bool:
         """Become the instance's only collector; False when stopped."""
         backoff = Backoff(*RETRY_MS)
+        since_ms = self.clock()
         while not self._stopping:
             try:
                 await self._stoppable(self._connect())
@@ -236,34 +279,35 @@ class Agent:
             except (ClientError, ApiError) as error:
                 self._problems["broker"] = f"{self.settings.bootstrap_servers}: {error}"
                 logger.warning("cluster not reached", extra=fields(reason=str(error)))
+                self.lose_patience(since_ms)
                 await self._pause(backoff.next_ms())
         self._problems.pop("broker", None)
         return not self._stopping
 
     async def _connect(self) -> None:
-        await self.brokers.reach()
-        await self.brokers.prepare()
-        self._claim = self._claim._replace(number=self._claim.number + 1)
-        stored = await self.brokers.take_over(
-            self.instance, self._claim, self._host.decode(), self._held_claim
-        )
-        self._held_claim = self._claim
-        if stored.rival is not None:
-            self._rival_at_ms = self.clock()
+        stored = await self._tenure.take_over()
         self.registry.start_over(self.positions.decoded(stored.values))
+        self._leave_unmatched()
         self.handles.keep(self.registry.generations)
+
+    def _leave_unmatched(self) -> int:
+        """Let go of files that no input reads; returns how many."""
+        is_read = partial(is_matched, plan(self.registry.inputs, self.settings.home))
+        left = self.registry.leave_unmatched(is_read, self.clock())
+        for generation in left:
+            self.reader.close(generation)
+        return len(left)
 
     async def _start_over(self, reason: Exception) -> None:
         """The transaction was taken away: ask for what is stored, and go on from there.
 
-        That fences whoever did it. So it is done against a rival once: the second time in a short
-        while the rival stays. Who only slept for too long meets no claim but his own.
+        That fences whoever did it, which is done once against a rival.
         """
         logger.warning("transaction taken away, starting over", extra=fields(reason=str(reason)))
         self.registry.counters["started_over"] += 1
         self.is_ready = False
         await self.committer.stop(STOP_DEADLINE_MS)
-        if await self._has_rival():
+        if await self._tenure.has_rival(self._pause, lambda: self._stopping):
             logger.error(
                 "another collector uses this instance, and this one ends",
                 extra=fields(instance=self.instance),
@@ -274,23 +318,6 @@ class Agent:
             self._prepare_to_send()
             await self._scan()
             self.is_ready = True
-
-    async def _has_rival(self) -> bool:
-        """Whether the rival of a moment ago has claimed the instance again, or is about to."""
-        rival_at_ms = self._rival_at_ms
-        if rival_at_ms is None or self.clock() - rival_at_ms >= FENCED_AGAIN_MS:
-            return False
-        deadline_ms = self.clock() + CLAIM_WAIT_MS
-        while not self._stopping and self.clock() < deadline_ms:
-            try:
-                stored = await self.brokers.read_positions(self.instance, self._held_claim)
-            except (ClientError, ApiError) as error:
-                logger.warning("positions not read", extra=fields(reason=str(error)))
-            else:
-                if stored.rival is not None:
-                    return True
-            await self._pause(RETRY_MS[0])
-        return False
 
     async def _stoppable(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something that may take long, unless the agent is asked to stop."""
@@ -311,10 +338,10 @@ class Agent:
         return limit - HEADER_BYTES - record_overhead_max(key) - HEADER_BYTES
 
     def _key_of(self, generation: Generation) -> bytes | None:
-        kind = self.registry.inputs[generation.input_index].key
+        kind = generation.section.key
         if kind == "none":
             return None
-        return self._host if kind == "host" else file_key(generation)
+        return self._host.encode() if kind == "host" else file_key(generation)
 
     # --- waking up ----------------------------------------------------------------------------
 
@@ -338,6 +365,15 @@ class Agent:
             if (generation := self.registry.generations.get(name)) is not None
             and generation.read_at_ms + HOT_MS > now_ms
         ]
+
+    def _change_inputs(self, settings: CollectorSettings) -> None:
+        self.settings, self._wished = settings, None
+        inputs = settings.section.inputs
+        self.registry.change_inputs(inputs)
+        self._walker = Walker(plan(self.registry.inputs, settings.home))
+        self._due["scan"] = 0
+        left = self._leave_unmatched()
+        logger.info("inputs changed", extra=fields(inputs=len(inputs), files_left=left))
 
     async def _scan(self) -> None:
         started_ms = self.clock()

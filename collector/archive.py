@@ -1,22 +1,23 @@
-"""Gzip as a stream of bytes in and bytes out, and the question whether an archive is whole.
+"""An archive as a stream of bytes in and bytes out, and the question whether it is whole.
 
-Floor: ground of the room. Pure. An archive is one or more gzip members, zero padding allowed
-behind the last. It is whole when its bytes end where a member ends; a growing one ends in the
-middle. Damage is found when the decompressor meets it; what came before is good.
+Floor: above `decompressors`. Pure. An archive is one or more members of one compression, zero
+padding allowed behind each. It is whole when its bytes end where a member ends; a growing one ends
+in the middle. Damage is found when the decompressor meets it; what came before is good.
 """
 
 from collections.abc import Callable
 
-from isal import igzip_lib, isal_zlib
-
+from collector.config import PREFIX_BYTES
+from collector.decompressors import FAILURES, HEAD_BYTES_MAX, Compression, Decompressor
 from collector.fingerprint import Evidence
 
-MAGIC = b"\x1f\x8b"
 CHUNK_BYTES = 64 << 10
 # Around a damage bytes are fed in small steps, since what one step gave is lost with its error.
 FINE_CHUNK_BYTES = 32
 OUT_BYTES = 256 << 10
-WORK_BYTES = 8 << 20  # most bytes decompressed in one turn
+# What steps that give little cost all the same, in bytes of content.
+STEP_WORK_BYTES = 32
+MEMBER_WORK_BYTES = 4 << 10
 
 ReadRaw = Callable[[int, int], bytes]
 """Reads so many compressed bytes at an offset; fewer only at the end of the file."""
@@ -25,27 +26,41 @@ ReadRaw = Callable[[int, int], bytes]
 class Inflater:
     """Decompresses from the start of an archive; `feed` while `wants_input`, then `inflate`.
 
-    `raw_position` counts compressed bytes taken in, `position` decompressed bytes given out. From
-    `fine_from` on (compressed bytes) input is taken in small steps.
+    `raw_position` counts compressed bytes taken in, `position` decompressed bytes given out, `work`
+    what all that cost, in bytes of content. From `fine_from` on (compressed bytes) input is taken
+    in small steps.
     """
 
-    def __init__(self, fine_from: int | None = None):
+    def __init__(self, compression: Compression, fine_from: int | None = None):
         self.raw_position = 0
         self.position = 0
+        self.work = 0
         self.damage: str | None = None
+        self._compression = compression
         self._fine_from = fine_from
         self._pending = b""
-        self._member: isal_zlib.Decompress | None = None
+        self._is_any_member_read = False
+        self._member: Decompressor | None = None
 
     @property
     def wants_input(self) -> bool:
         """Everything fed has been used."""
-        return not self._pending and self.damage is None
+        is_used = not self._pending and (self._member is None or self._member.needs_input)
+        return self.damage is None and (is_used or self._is_head_short)
 
     @property
     def is_between_members(self) -> bool:
         """The bytes fed so far are whole members, at least one."""
-        return self._member is None and not self._pending and self.raw_position > 0
+        return self._member is None and not self._pending and self._is_any_member_read
+
+    @property
+    def _is_head_short(self) -> bool:
+        """What is there is too little to tell if a member begins with it."""
+        return (
+            self._member is None
+            and len(self._pending) < HEAD_BYTES_MAX
+            and self._compression.begins(self._pending) is None
+        )
 
     def wanted_bytes(self) -> int:
         """How many compressed bytes to feed next."""
@@ -59,36 +74,40 @@ class Inflater:
         """Take in the compressed bytes at `raw_position`."""
         self._pending += raw
         self.raw_position += len(raw)
+        self.work += len(raw)
 
     def inflate(self) -> bytes:
         """Some decompressed bytes; empty when input is wanted or a damage was met."""
-        if not self._pending or self.damage is not None:
+        if self.damage is not None:
             return b""
+        self.work += STEP_WORK_BYTES
         if self._member is None and not self._begin_member():
             return b""
         assert self._member is not None
+        raw, self._pending = self._pending, b""
         try:
-            out: bytes = self._member.decompress(self._pending, OUT_BYTES)
-        except igzip_lib.IsalError as error:  # type: ignore[misc]  # an instance to its stub
+            out = self._member.decompress(raw, OUT_BYTES)
+        except FAILURES as error:
             self.damage = str(error)
             return b""
         if self._member.eof:
             self._pending = self._member.unused_data
             self._member = None
-        else:
-            self._pending = self._member.unconsumed_tail
+            self._is_any_member_read = True
         self.position += len(out)
+        self.work += len(out)
         return out
 
     def _begin_member(self) -> bool:
-        self._pending = self._pending.lstrip(b"\0") if self.position else self._pending
-        head = self._pending[: len(MAGIC)]
-        if not MAGIC.startswith(head):
+        if self._is_any_member_read:
+            self._pending = self._pending.lstrip(b"\0")
+        begins = self._compression.begins(self._pending)
+        if begins is False:
             self.damage = "other bytes follow the archive"
+        if not begins:
             return False
-        if len(head) < len(MAGIC):
-            return False
-        self._member = isal_zlib.decompressobj(wbits=31)
+        self.work += MEMBER_WORK_BYTES
+        self._member = self._compression.begin()
         return True
 
 
@@ -100,32 +119,37 @@ class Archive:
     until the archive was whole once; up to the damage when there is one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, compression: Compression) -> None:
         self.raw = Evidence()
         self.content_size: int | None = None
         self.damage: str | None = None
-        self._exam = Inflater()
+        self._compression = compression
+        self._exam = Inflater(compression)
         self._fine_from: int | None = None
         self._last_fed = 0
-        self._reader = Inflater()
+        # Whoever resumes asks for it again and again on the way to where reading stood.
+        self._head = b""
+        self._reader = Inflater(compression)
         self._window = b""
         self._window_start = 0
 
     def examine(self, read_raw: ReadRaw, raw_size: int) -> bool:
         """Look at compressed bytes not seen yet; False when there are none (at the moment)."""
-        work = 0
         exam = self._exam
-        while work < WORK_BYTES and self.damage is None:
+        begun = exam.work
+        while exam.work - begun < self._compression.turn_bytes and self.damage is None:
             is_starved = exam.wants_input and exam.raw_position >= raw_size
             if is_starved or (exam.wants_input and not self._feed(exam, read_raw, raw_size)):
                 break
-            work += len(exam.inflate()) + FINE_CHUNK_BYTES
+            out = exam.inflate()
+            if len(self._head) < PREFIX_BYTES:
+                self._head += out[: PREFIX_BYTES - len(self._head)]
             if exam.damage is not None:
                 self._note_damage(exam)
                 return True
         if exam.is_between_members and exam.raw_position == raw_size:
             self.content_size = exam.position
-        return work > 0
+        return exam.work > begun
 
     def read(self, read_raw: ReadRaw, offset: int, length: int) -> bytes | None:
         """Decompressed bytes at `offset`; None when it takes another call to get there.
@@ -133,17 +157,18 @@ class Archive:
         Cheap when offsets rise; going back starts over. Nothing beyond `content_size` is given.
         """
         end = min(offset + length, self.content_size or 0)
+        if end <= len(self._head):
+            return self._head[offset:end]
         if offset < self._window_start:
-            self._reader = Inflater(self._fine_from)
-            self._window, self._window_start = b"", 0
+            self._restart_reading()
         self._forget_before(offset)
-        work, parts, reached = 0, [self._window], self._window_start + len(self._window)
+        parts, reached = [self._window], self._window_start + len(self._window)
         reader = self._reader
-        while reached < end and work < WORK_BYTES:
+        begun = reader.work
+        while reached < end and reader.work - begun < self._compression.turn_bytes:
             if reader.wants_input and not self._feed(reader, read_raw, self.raw.position):
                 break
             out = reader.inflate()
-            work += len(out) + FINE_CHUNK_BYTES
             reached += len(out)
             if reached <= offset:
                 parts, self._window_start = [], reached
@@ -151,9 +176,13 @@ class Archive:
                 parts.append(out)
         self._window = b"".join(parts)
         self._forget_before(offset)
-        if reached < end and work >= WORK_BYTES:
+        if reached < end and reader.work - begun >= self._compression.turn_bytes:
             return None
         return self._window[: max(0, end - offset)]
+
+    def _restart_reading(self) -> None:
+        self._reader = Inflater(self._compression, self._fine_from)
+        self._window, self._window_start = b"", 0
 
     def _forget_before(self, offset: int) -> None:
         skip = min(max(0, offset - self._window_start), len(self._window))
@@ -176,9 +205,9 @@ class Archive:
         """Go over it again in small steps; the second time the damage's place is known."""
         if self._fine_from is None:
             self._fine_from = self._last_fed
-            self._exam = Inflater(self._fine_from)
-            self._reader = Inflater(self._fine_from)
-            self._window, self._window_start = b"", 0
+            self._exam = Inflater(self._compression, self._fine_from)
+            self._head = b""
+            self._restart_reading()
         else:
             self.damage = exam.damage
             self.content_size = exam.position

@@ -14,6 +14,7 @@ from collector.generation import Generation
 from collector.producer import Brokers
 from collector.reader import Reader
 from collector.registry import Registry
+from collector.status import evidence_of, shown
 from protocol.client.errors import ClientError
 from protocol.errors import ApiError
 
@@ -70,9 +71,9 @@ def _living(registry: Registry) -> list[Generation]:
 
 def _row(generation: Generation, is_stored: bool) -> dict[str, object]:
     return {
-        "path": generation.path.encode(errors="surrogateescape").decode(errors="replace"),
+        "path": shown(generation.path),
         "topic": generation.topic,
-        "key": generation.record_key.encode(errors="surrogateescape").decode(errors="replace"),
+        "key": shown(generation.record_key),
         "device": generation.file.device,
         "inode": generation.file.inode,
         "generation": generation.name if is_stored else None,
@@ -82,4 +83,6 @@ def _row(generation: Generation, is_stored: bool) -> dict[str, object]:
         "position": generation.position,
         "lag_bytes": generation.lag_bytes,
         "lines": generation.lines,
+        "evidence": evidence_of(generation),
+        "lost_possible": generation.lost_possible,
     }

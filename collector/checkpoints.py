@@ -15,6 +15,7 @@ base64, so that a person can read it with any Kafka client:
     size         last seen size                       state  see sightings.State
     archive      null, or {size, heads, marker, crc} of the compressed bytes
     at_ms        when this was written                ended_ms  since when it has ended, or null
+    lost         there if lines of it may be lost     again     there if it is to be counted again
 
 A null value forgets the generation. A value of a later format, or one that cannot be read, is
 reported, never guessed at.
@@ -54,6 +55,9 @@ class Checkpoint:
     archive: Fingerprint | None
     at_ms: int
     ended_ms: int | None = None
+    lost_possible: bool = False
+    counts_again: bool = False
+    """Whatever else it may be a copy of: somebody asked for that."""
 
     def stored(self) -> Stored:
         """The generation as it is judged; an archive is known by its compressed bytes."""
@@ -113,6 +117,8 @@ def encode(checkpoint: Checkpoint) -> bytes:
         "at_ms": c.at_ms,
         "ended_ms": c.ended_ms,
     }
+    value |= {"lost": True} if c.lost_possible else {}
+    value |= {"again": True} if c.counts_again else {}
     # Names that are not UTF-8 keep their bytes as lone surrogates, which JSON escapes.
     return json.dumps(value, separators=(",", ":")).encode()
 
@@ -147,6 +153,8 @@ def _decode(generation: str, fields: dict[str, Any]) -> Checkpoint:
         None if archive is None else _fingerprint(int(archive["size"]), archive),
         int(fields["at_ms"]),
         None if ended_ms is None else int(ended_ms),
+        bool(fields.get("lost")),
+        bool(fields.get("again")),
     )
 
 

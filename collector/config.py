@@ -7,6 +7,7 @@ beside file, line and key.
 """
 
 import re
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
@@ -47,6 +48,7 @@ POSITIONS_INTERVAL_MS = 1_000  # a position record that changed without lines wa
 POSITIONS_BATCH_BYTES = 512 << 10  # position records in one batch, not compressed
 STOP_DEADLINE_MS = 10_000  # how long a stop waits for what is in flight
 STATUS_FILES_MAX = 1_000  # files listed in the status; the totals count all
+STATUS_LOST_MAX = 100  # files named of which lines may be lost; the counter counts all
 
 
 def _size(value: object) -> object:
@@ -145,6 +147,7 @@ class InputSection(_Model):
     on_overlong: Literal["split", "cut", "dead_letter"] = "split"
     after_ingest: Literal["keep", "move", "delete"] = "keep"
     move_to: str = "ingested"
+    max_bytes_per_second: SizeBytes | None = Field(default=None, ge=64 << 10)
 
     @field_validator("paths")
     @classmethod
@@ -251,6 +254,26 @@ class StatusAddress(_Model):
     port: int = Field(default=8091, ge=0, le=65535)
 
 
+class Wish(_Model):
+    """What a configuration asks of a collector that runs."""
+
+    section: CollectorSection
+    topics: tuple[TopicSettings, ...] = ()
+
+
+class ReloadSettings(_Model):
+    """A file that is looked at for changes, and the command that prints a Wish out of it.
+
+    `sha256` is that of the content which the settings were made of, in hexadecimal. `settled_ms`:
+    so long the file must have been at rest; 0 where it is only ever replaced as a whole.
+    """
+
+    file: Path
+    command: tuple[str, ...]
+    sha256: str | None = None
+    settled_ms: int = Field(default=500, ge=0)
+
+
 class CollectorSettings(_Model):
     """Everything one collector process needs; `home` is what relative globs start from."""
 
@@ -261,6 +284,9 @@ class CollectorSettings(_Model):
     data_dir: str
     topics: tuple[TopicSettings, ...] = ()
     status: StatusAddress = Field(default_factory=StatusAddress)
+    reload: ReloadSettings | None = None
+    patience_ms: int = Field(default=60_000, ge=100)
+    """How long a one-shot run waits for brokers that are away."""
 
     @model_validator(mode="before")
     @classmethod

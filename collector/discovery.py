@@ -63,6 +63,22 @@ def plan(inputs: Sequence[InputSection], home: str) -> tuple[Pattern, ...]:
     )
 
 
+def is_matched(patterns: Sequence[Pattern], path: str) -> bool:
+    """Whether a walk by these patterns would find a file under this name."""
+    for pattern in patterns:
+        if not pattern.segments:
+            if path == pattern.root:
+                return True
+            continue
+        folder = f"{pattern.root.rstrip('/')}/"
+        below = path.removeprefix(folder)
+        if below == path or not pattern.matches(below):
+            continue
+        if not any(pattern.excludes(name) for name in below.split("/")):
+            return True
+    return False
+
+
 def record_key(path: str, home: str) -> str:
     """The path as records are keyed by it: below home without the leading `watched/`."""
     if not path.startswith(f"{home}/"):

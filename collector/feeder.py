@@ -7,13 +7,14 @@ outbox, the committer sends what it holds. A test can do the same in memory.
 import heapq
 from collections.abc import Callable, Iterable
 
-from collector.config import COMMIT_MS, DEAD_LETTERS_TOPIC
+from collector.config import COMMIT_MS, DEAD_LETTERS_TOPIC, InputSection
 from collector.dead_letters import dead_letter
 from collector.encode import Header, Piece
 from collector.files import Unreadable
 from collector.generation import Generation
 from collector.lines import Block, Kind
 from collector.outbox import Batch, Entry, Outbox
+from collector.pace import Pace
 from collector.reader import Reader
 from collector.rhythm import Rhythm
 from collector.schedule import Lane, Schedule
@@ -60,6 +61,8 @@ class Feeder:
         self._partition_of = partition_of
         self._key_of = key_of
         self._schedule: Schedule[str, TopicPartition] = Schedule()
+        self._paces: dict[int, tuple[InputSection, Pace]] = {}
+        self._paced: set[str] = set()
         self._alarms: list[tuple[int, str]] = []
         self._alarm_of: dict[str, int] = {}
 
@@ -70,7 +73,9 @@ class Feeder:
 
     def step(self, now_ms: int) -> None:
         """Live files take a turn each, and one backfill file; the outbox has what they gave."""
-        self.wake(self._named(self._schedule.expire(now_ms)))
+        expired = self._schedule.expire(now_ms)
+        self._paced.difference_update(expired)
+        self.wake(self._named(expired))
         while self._alarms and self._alarms[0][0] <= now_ms:
             at_ms, due = heapq.heappop(self._alarms)
             if self._alarm_of.get(due) == at_ms:
@@ -89,6 +94,11 @@ class Feeder:
     def is_busy(self) -> bool:
         """Some file is ready for a turn."""
         return any(self._schedule.waiting(lane) for lane in Lane)
+
+    @property
+    def is_paced(self) -> bool:
+        """Some file waits for the pace of its input."""
+        return bool(self._paced)
 
     @property
     def deadline_ms(self) -> int | None:
@@ -133,6 +143,7 @@ class Feeder:
 
     def _turn(self, name: str, lane: Lane, now_ms: int) -> None:
         generation = self.registry.generations.get(name)
+        self._paced.discard(name)
         if generation is None:
             return
         if generation.partition is None or generation.partition.topic != generation.topic:
@@ -142,6 +153,10 @@ class Feeder:
                 return
             key = self._key_of(generation) or file_key(generation)
             generation.partition = self._partition_of(generation.topic, key)
+        if (until_ms := self._wait_until_ms(generation, now_ms)) is not None:
+            self._paced.add(name)
+            self._schedule.delay(name, until_ms)
+            return
         if not self.outbox.has_room(generation.partition, lane):
             self._schedule.park(name, generation.partition)
             return
@@ -151,6 +166,9 @@ class Feeder:
             generation.error = str(problem)
             self._schedule.delay(name, now_ms + generation.backoff.next_ms())
             return
+        pace = self._pace_of(generation)
+        if pace is not None:
+            pace.took(sum(block.end - block.start for block in turn.blocks), now_ms)
         if not self._give(generation, turn, lane, now_ms):
             return
         self.wake(turn.others)
@@ -159,6 +177,20 @@ class Feeder:
             heapq.heappush(self._alarms, (turn.wake_at_ms, name))
         if turn.has_more:
             self._schedule.ready(name, generation.lane)
+
+    def _pace_of(self, generation: Generation) -> Pace | None:
+        """The pace that all files of its input share."""
+        section = generation.section
+        if section.max_bytes_per_second is None:
+            return None
+        known = self._paces.get(id(section))
+        if known is None or known[0] is not section:
+            known = self._paces[id(section)] = section, Pace(section.max_bytes_per_second)
+        return known[1]
+
+    def _wait_until_ms(self, generation: Generation, now_ms: int) -> int | None:
+        pace = self._pace_of(generation)
+        return None if pace is None else pace.wait_until_ms(now_ms)
 
     def _give(self, generation: Generation, turn: Turn, lane: Lane, now_ms: int) -> bool:
         """Put a turn's blocks into batches; False when there was no room for all of them."""
@@ -212,10 +244,10 @@ class Feeder:
             return generation.partition, Piece(key, block, UNFINISHED_HEADERS)
         if not block.is_dead_letter:
             return generation.partition, Piece(key, block)
-        key = file_key(generation)
+        place_key = file_key(generation)
         limit = self.outbox.batch_limit(DEAD_LETTERS_TOPIC)
-        partition = self._partition_of(DEAD_LETTERS_TOPIC, key)
-        return partition, dead_letter(generation, block, key, limit)
+        partition = self._partition_of(DEAD_LETTERS_TOPIC, place_key)
+        return partition, dead_letter(generation, block, place_key, key, limit)
 
     def _count(self, generation: Generation, block: Block) -> None:
         if block.kind is Kind.UNFINISHED:
@@ -227,7 +259,7 @@ class Feeder:
         if block.shortened is not None:
             self.counters["events_cut"] += len(block.shortened)
         if block.altered is not None and len(block.altered):
-            section = self.registry.inputs[generation.input_index]
+            section = generation.section
             self.counters[f"invalid_{section.on_invalid}"] += len(block.altered)
 
     def _named(self, names: Iterable[str]) -> list[Generation]:

@@ -112,10 +112,11 @@ class Handles:
         handle = open_file(path, file)
         self.close(name)
         self._open[name] = handle
-        for other in [key for key in self._open if key not in self._pinned and key != name]:
-            if len(self._open) <= self._capacity:
-                break
-            self._open.pop(other).close()
+        excess = len(self._open) - self._capacity
+        if excess > 0:
+            free = (key for key in self._open if key not in self._pinned and key != name)
+            for other in list(itertools.islice(free, excess)):
+                self._open.pop(other).close()
         return handle
 
     def pin(self, name: str) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from collector.archive import Archive
 from collector.checkpoints import Checkpoint
-from collector.config import BACKFILL_BYTES, RETRY_MS
+from collector.config import BACKFILL_BYTES, RETRY_MS, InputSection
 from collector.delivery import Delivery
 from collector.fingerprint import (
     Evidence,
@@ -31,7 +31,7 @@ class Generation:
     """What is known of one generation. `size` and `position` count content, decompressed."""
 
     name: str
-    input_index: int
+    section: InputSection
     topic: str
     record_key: str
     path: str
@@ -50,6 +50,8 @@ class Generation:
     delivery: Delivery | None = None
     archive: Archive | None = None
     partition: TopicPartition | None = None
+    ruled_by: InputSection | None = None
+    """The input whose rules its tailer has."""
     starts_at_end: bool = False
     """What the file held when it was first seen is not wanted."""
     begins_at_end: bool = False
@@ -64,6 +66,8 @@ class Generation:
     is_stored: bool = False
     lost_possible: bool = False
     """It ended, and what a look may not have read of it could be lost."""
+    counts_again: bool = False
+    """It is read from its start whatever it may be a copy of: somebody asked for that."""
     is_recognised: bool = False
     """An archive that was held against what is known, and is read as what it was found to be."""
     order: int = 0
@@ -171,8 +175,13 @@ class Generation:
 
     def wake(self, tailer: Tailer) -> None:
         """Begin or resume reading at the tailer's evidence."""
-        self.tailer = tailer
+        self.follow(tailer)
         self.delivery = Delivery(tailer.evidence, self.lines)
+
+    def follow(self, tailer: Tailer) -> None:
+        """Read by the rules of this tailer, which are those of the section."""
+        self.tailer = tailer
+        self.ruled_by = self.section
 
     def touch(self) -> None:
         """Something changed that its position record should say."""
@@ -234,6 +243,8 @@ class Generation:
             self.raw_print(),
             now_ms,
             self.ended_ms,
+            self.lost_possible,
+            self.counts_again and not safe.position,
         )
 
 
@@ -241,7 +252,7 @@ def begun_again(known: Generation) -> Generation:
     """A generation of which nothing is stored, as if it had just been seen for the first time."""
     return Generation(
         known.name,
-        known.input_index,
+        known.section,
         known.topic,
         known.record_key,
         known.path,
@@ -257,13 +268,16 @@ def begun_again(known: Generation) -> Generation:
     )
 
 
-def restored(checkpoint: Checkpoint, input_index: int, topic: str) -> Generation:
-    """A generation as its position record tells it, asleep."""
+def restored(checkpoint: Checkpoint, section: InputSection) -> Generation:
+    """A generation as its position record tells it, asleep.
+
+    Which input it belongs to is known once its file is seen.
+    """
     c = checkpoint
     return Generation(
         c.generation,
-        input_index,
-        topic,
+        section,
+        c.topic,
         c.record_key,
         c.path,
         c.first_path,
@@ -278,5 +292,7 @@ def restored(checkpoint: Checkpoint, input_index: int, topic: str) -> Generation
         c.size,
         ended_ms=c.ended_ms,
         is_stored=True,
+        lost_possible=c.lost_possible,
+        counts_again=c.counts_again,
         last_mark=Mark(c.fingerprint.position, c.fingerprint.marker),
     )

@@ -31,13 +31,12 @@ class Ingested:
 
     def step(self, now_ms: int) -> bool:
         """Do what is due; True when a name is gone, so that a scan is due."""
-        sections = self._registry.inputs
-        if all(section.after_ingest == "keep" for section in sections):
+        if all(section.after_ingest == "keep" for section in self._registry.inputs):
             return False
         has_gone = False
         self.problems.clear()
         for generation in list(self._registry.generations.values()):
-            section = sections[generation.input_index]
+            section = generation.section
             if section.after_ingest != "keep" and self._is_done(generation, now_ms):
                 has_gone |= self._put_away(generation, section, now_ms)
         return has_gone

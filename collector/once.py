@@ -46,7 +46,9 @@ class OneShot:
         agent = self._agent
         while not agent.is_stopping:
             await agent.step(flush=not agent.feeder.is_busy)
-            if not agent.feeder.is_busy and agent.committer.is_idle:
+            agent.lose_patience(agent.committer.waiting_since_ms)
+            is_read = not agent.feeder.is_busy and not agent.feeder.is_paced
+            if is_read and agent.committer.is_idle:
                 return
             self._report()
             await asyncio.sleep(0 if agent.feeder.is_busy else 0.01)
@@ -58,7 +60,7 @@ class OneShot:
             if file_error(generation) is not None
         ]
         if self._agent.is_stopping:
-            found.append("stopped before the end")
+            found.append(self._agent.gave_up or "stopped before the end")
         return [*found, *self._agent.scan.problems]
 
     def _alive(self) -> list[Generation]:

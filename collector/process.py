@@ -1,8 +1,8 @@
 """The process around a collector: from settings to the exit code.
 
 Floor: top. Exit codes: 0 after a clean stop or a complete one-shot run, 1 when the data folder is
-in use or a one-shot run is not complete, 2 for wrong settings, 75 when another collector of the
-same instance has taken over.
+in use or a one-shot run is not complete, 2 for wrong settings, 5 when a one-shot run waited for the
+brokers in vain, 75 when another collector of the same instance has taken over.
 """
 
 import asyncio
@@ -12,13 +12,16 @@ import os
 import signal
 import sys
 import time
+from dataclasses import dataclass
 from enum import Enum
 
 import uvloop
 from pydantic import ValidationError
 
-from collector.agent import Agent, Clock
+from collector.agent import Agent
+from collector.amending import Amendment, amend
 from collector.check import check
+from collector.clock import Clock
 from collector.config import CollectorSettings
 from collector.files import DataFolder, InUse
 from collector.once import OneShot
@@ -30,6 +33,7 @@ from protocol.status_http import StatusServer
 EXIT_CLEAN = 0
 EXIT_FAILED = 1
 EXIT_SETTINGS = 2
+EXIT_UNREACHABLE = 5
 EXIT_FENCED = 75
 
 logger = logging.getLogger(__name__)
@@ -41,9 +45,22 @@ class Mode(Enum):
     RUN = "run"
     ONCE = "once"
     CHECK = "check"
+    AMEND = "amend"
 
 
-def main(descriptor: int, mode: Mode) -> int:
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """What a process is started for; `wanted` are the files of an amendment, which is only shown
+    without `execute`.
+    """
+
+    mode: Mode
+    amendment: Amendment = Amendment.FORGET
+    wanted: str = ""
+    execute: bool = False
+
+
+def main(descriptor: int, errand: Errand) -> int:
     """Read the settings, do the work, return the exit code."""
     try:
         with os.fdopen(descriptor, "rb") as source:
@@ -53,11 +70,14 @@ def main(descriptor: int, mode: Mode) -> int:
         logger.error("settings are wrong: %s", error)
         return EXIT_SETTINGS
     configure(settings.part)
-    if mode is Mode.CHECK:
-        report = asyncio.run(check(settings, time.time_ns() // 1_000_000))
-        sys.stdout.write(json.dumps(report, indent=2) + "\n")
+    if errand.mode is Mode.CHECK:
+        _print(asyncio.run(check(settings, time.time_ns() // 1_000_000)))
         return EXIT_CLEAN
     folder = DataFolder(settings.data_dir)
+    if errand.mode is Mode.AMEND and not errand.execute:
+        # Only to be shown: that disturbs nobody.
+        instance = settings.section.instance or folder.stored_instance() or ""
+        return _amend(settings, instance, errand)
     try:
         folder.lock()
     except InUse as error:
@@ -65,15 +85,29 @@ def main(descriptor: int, mode: Mode) -> int:
         return EXIT_FAILED
     try:
         instance = settings.section.instance or folder.instance()
+        if errand.mode is Mode.AMEND:
+            return _amend(settings, instance, errand)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_serve(settings, instance, mode))
+            return runner.run(_serve(settings, instance, errand.mode))
     finally:
         folder.unlock()
 
 
+def _amend(settings: CollectorSettings, instance: str, errand: Errand) -> int:
+    now_ms = time.time_ns() // 1_000_000
+    what, wanted = errand.amendment, errand.wanted
+    _print(asyncio.run(amend(settings, instance, wanted, what, now_ms, execute=errand.execute)))
+    return EXIT_CLEAN
+
+
+def _print(report: dict[str, object]) -> None:
+    sys.stdout.write(json.dumps(report, indent=2) + "\n")
+
+
 async def _serve(settings: CollectorSettings, instance: str, mode: Mode) -> int:
     """Run until told to stop, or to the end of the files."""
-    agent = Agent(settings, instance, Clock())
+    patience_ms = settings.patience_ms if mode is Mode.ONCE else None
+    agent = Agent(settings, instance, Clock(), patience_ms)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, agent.stop)
@@ -108,10 +142,15 @@ async def _serve(settings: CollectorSettings, instance: str, mode: Mode) -> int:
                 code = EXIT_FAILED if incomplete else EXIT_CLEAN
             else:
                 await agent.run()
+        elif mode is Mode.ONCE:
+            code = EXIT_FAILED
     finally:
         await agent.finish()
         await server.close()
     logger.info("collector stopped")
     if agent.is_fenced:
         return EXIT_FENCED
+    if agent.gave_up is not None:
+        logger.error("gave up: %s", agent.gave_up)
+        return EXIT_UNREACHABLE
     return EXIT_FAILED if failures else code

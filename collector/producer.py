@@ -94,6 +94,15 @@ class Brokers:
         """Find the cluster; raises ClientError when none of its brokers answers in time."""
         await self._cluster.start(timeout_ms)
 
+    async def change_topics(self, settings: CollectorSettings) -> None:
+        """Make sure of the topics of other settings; those of before stay if that raises."""
+        before, self._settings = self._settings, settings
+        try:
+            await self.prepare()
+        except BaseException:
+            self._settings = before
+            raise
+
     async def prepare(self) -> None:
         """Make sure of the topics and learn their limits.
 

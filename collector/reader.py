@@ -7,41 +7,24 @@ and the next scan decides.
 """
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
-from enum import Enum
 
-from collector.archive import MAGIC, Archive
 from collector.archive_names import originals
-from collector.config import BLOCK_BYTES, DRAIN_QUIET_MS, PREFIX_BYTES
+from collector.config import DRAIN_QUIET_MS
 from collector.decide import decide
-from collector.encoding_names import UTF_16, OnInvalid
-from collector.encodings import UTF_16_MARK_BYTES, Encoding, byte_order
-from collector.evidence import evidence_at, evidence_at_end, line_start_before, whole_evidence
+from collector.encodings import Encoding
+from collector.evidence import line_start_before, whole_evidence
 from collector.files import Handle, Handles, Scan, Unreadable, Vanished, open_file
-from collector.fingerprint import Evidence, FileId, digest_of, resume
+from collector.fingerprint import FileId
 from collector.generation import Generation
-from collector.lines import Kind, LineRules, Overlong
+from collector.lines import Kind
 from collector.open_events import OpenEvents
 from collector.probing import Prober
-from collector.recognition import Compared, Recognition
 from collector.registry import Registry
 from collector.sightings import Held, Probe, Seen, Stamp, State, Verdict, WholeProbe
-from collector.tailer import Request, Tailer
+from collector.tailer import Request
 from collector.turn import Turn
-
-ARCHIVE_SUFFIX = ".gz"
-
-LineLimit = Callable[[Generation], int]
-"""The longest line, without its line end, that a generation's topic takes in one record."""
-
-
-class _Waking(Enum):
-    """What came of waking a generation."""
-
-    AWAKE = "awake"
-    AGAIN = "again"  # another turn goes on with it
-    WAITING = "waiting"  # until the file changes
+from collector.waking import LineLimit, Waker, Waking, content_of, content_size
 
 
 class Reader:
@@ -57,10 +40,9 @@ class Reader:
         self.registry = registry
         self.handles = handles
         self.wants_scan = False
-        self._line_limit = line_limit
         self._drain_quiet_ms = drain_quiet_ms
         self._prober = Prober(handles)
-        self._recognition = Recognition(registry)
+        self._waker = Waker(registry, line_limit)
         self._open_events = OpenEvents(registry)
         self._still: dict[FileId, tuple[Stamp, int]] = {}
 
@@ -154,10 +136,10 @@ class Reader:
         data: bytes | None = b""
         size = generation.size
         if handle is not None:
-            size = self._content_size(generation, handle.look())
+            size = content_size(generation, handle.look())
             request = generation.tailer.final_request(size)
             if request is not None:
-                data = self._content(generation, handle, request.offset, request.length)
+                data = content_of(generation, handle, request.offset, request.length)
         blocks = generation.tailer.take_final(memoryview(data or b""), size)
         if data and generation.archive is not None and generation.archive.damage is not None:
             # What precedes the damage is no line, and never will be one.
@@ -217,7 +199,7 @@ class Reader:
             self.wants_scan = True
             return
         handle = self._handle(generation)
-        encoding = self._encoding(generation, handle) or Encoding()
+        encoding = self._waker.encoding(generation, handle) or Encoding()
         end = line_start_before(handle, handle.look().size, encoding)
         if end >= generation.position and generation.tailer is not None:
             # Only of an open event was there more.
@@ -249,18 +231,24 @@ class Reader:
 
     def _read(self, generation: Generation, handle: Handle, held: Held, now_ms: int) -> Turn:
         if generation.tailer is None:
-            waking = self._wake(generation, handle, held, now_ms)
-            if waking is not _Waking.AWAKE:
-                return Turn(has_more=waking is _Waking.AGAIN)
+            waking = self._waker.wake(generation, handle, held, now_ms)
+            if waking is Waking.CHANGED:
+                self.wants_scan = True
+            if waking is not Waking.AWAKE:
+                return Turn(has_more=waking is Waking.AGAIN)
+        elif generation.ruled_by is not generation.section and not self._open_events.is_carried(
+            generation
+        ):
+            self._waker.renew(generation, handle)
         tailer = generation.tailer
         assert tailer is not None
         if generation.archive is not None:
             if held.size < generation.archive.raw.position:
                 self.wants_scan = True
                 return Turn()
-            if self._examine(generation, generation.archive, handle, held):
+            if self._waker.examine(generation, generation.archive, handle, held):
                 return Turn(has_more=True)
-        size = self._content_size(generation, held)
+        size = content_size(generation, held)
         if size < tailer.position:
             self.wants_scan = True
             return Turn()
@@ -320,127 +308,3 @@ class Reader:
             generation.end(State.DONE, now_ms)
         self.handles.close(generation.name)
         return Turn()
-
-    def _content_size(self, generation: Generation, held: Held) -> int:
-        if generation.archive is not None:
-            return generation.archive.content_size or 0
-        return held.size
-
-    def _content(
-        self, generation: Generation, handle: Handle, offset: int, length: int
-    ) -> bytes | None:
-        if generation.archive is not None:
-            return generation.archive.read(handle.read, offset, length)
-        return handle.read(offset, length)
-
-    # --- waking -------------------------------------------------------------------------------
-
-    def _wake(self, generation: Generation, handle: Handle, held: Held, now_ms: int) -> "_Waking":
-        """Give a sleeping generation its tailer, once it is known what kind of file it is."""
-        if generation.archive is None and generation.is_archive:
-            generation.archive = Archive()
-        elif generation.archive is None and generation.position == 0:
-            head = handle.read(0, len(MAGIC))
-            if head == MAGIC:
-                generation.archive = Archive()
-            elif len(head) < len(MAGIC) and generation.path.endswith(ARCHIVE_SUFFIX):
-                return _Waking.WAITING
-        if generation.archive is not None:
-            waking = self._wake_archive(generation, generation.archive, handle, held, now_ms)
-            if waking is not _Waking.AWAKE:
-                return waking
-        encoding = self._encoding(generation, handle)
-        if encoding is None:
-            is_short = self._content_size(generation, held) < UTF_16_MARK_BYTES
-            return _Waking.WAITING if is_short else _Waking.AGAIN
-        evidence = self._evidence(generation, handle, held, encoding)
-        if evidence is None:
-            return _Waking.WAITING if self.wants_scan else _Waking.AGAIN
-        generation.wake(Tailer(self._rules(generation, encoding), evidence, BLOCK_BYTES))
-        return _Waking.AWAKE
-
-    def _rules(self, generation: Generation, encoding: Encoding) -> LineRules:
-        section = self.registry.inputs[generation.input_index]
-        limit = min(section.max_line_bytes, self._line_limit(generation) // encoding.growth_max)
-        limit -= limit % encoding.unit_bytes
-        events = None if section.multiline is None else section.multiline.rules()
-        if events is not None:
-            events = replace(events, max_bytes=min(events.max_bytes, limit))
-        return LineRules(
-            limit, section.line_end == "cut", Overlong(section.on_overlong), encoding, events
-        )
-
-    def _encoding(self, generation: Generation, handle: Handle) -> Encoding | None:
-        """The file's encoding; None while it is too short to show which one, or not read so far."""
-        section = self.registry.inputs[generation.input_index]
-        name = section.encoding
-        if name == UTF_16:
-            head = self._content(generation, handle, 0, UTF_16_MARK_BYTES)
-            if head is None or len(head) < UTF_16_MARK_BYTES:
-                return None
-            name = byte_order(head)
-        return Encoding(name, OnInvalid(section.on_invalid))
-
-    def _wake_archive(
-        self, generation: Generation, archive: Archive, handle: Handle, held: Held, now_ms: int
-    ) -> "_Waking":
-        """An archive is read from the moment on that it was whole once."""
-        if generation.begins_at_end:
-            self._skip_archive(generation, handle, held)
-            return _Waking.WAITING
-        if self._examine(generation, archive, handle, held):
-            return _Waking.AGAIN
-        if archive.content_size is None:
-            generation.stamp = held.stamp
-            return _Waking.WAITING
-        if generation.position or generation.is_recognised or archive.damage is not None:
-            return _Waking.AWAKE
-        compared = self._recognition.go_on(generation, handle.read, now_ms)
-        if compared is Compared.WAITING:
-            # Only a look tells what became of the file it may be a copy of.
-            generation.stamp = None
-            return _Waking.WAITING
-        return _Waking.AGAIN
-
-    def _examine(
-        self, generation: Generation, archive: Archive, handle: Handle, held: Held
-    ) -> bool:
-        was_sound = archive.damage is None
-        progressed = archive.examine(handle.read, held.size)
-        if was_sound and archive.damage is not None:
-            self.registry.counters["files_damaged"] += 1
-        generation.size = archive.content_size or 0
-        return progressed
-
-    def _evidence(
-        self, generation: Generation, handle: Handle, held: Held, encoding: Encoding
-    ) -> Evidence | None:
-        """Where reading begins, its bytes confirmed; None when they differ or take another turn."""
-        if generation.begins_at_end:
-            generation.begins_at_end = False
-            generation.touch()
-            return evidence_at_end(handle, held.size, encoding)
-        print_ = generation.fingerprint
-        if print_.position == 0:
-            return Evidence()
-        head = self._content(generation, handle, 0, min(print_.position, PREFIX_BYTES))
-        if head is None:
-            return None
-        length = print_.marker_length
-        tail = self._content(generation, handle, print_.position - length, length)
-        if tail is None:
-            return None
-        if digest_of(head) != print_.heads[-1].digest or digest_of(tail) != print_.marker:
-            generation.stamp = None
-            self.wants_scan = True
-            return None
-        return resume(print_, head, tail)
-
-    def _skip_archive(self, generation: Generation, handle: Handle, held: Held) -> None:
-        """An archive that was there before the first start, where only new lines are wanted."""
-        generation.begins_at_end = False
-        generation.archive = None
-        generation.archive_print = evidence_at(handle, held.size).fingerprint()
-        generation.size = 0
-        generation.stamp = held.stamp
-        generation.touch()

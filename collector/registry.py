@@ -36,7 +36,7 @@ class Registry:
     """Generations by name and by path. `new_name` gives each generation a name of its own."""
 
     def __init__(self, inputs: Sequence[InputSection], home: str, new_name: Callable[[], str]):
-        self.inputs = inputs
+        self.inputs = tuple(inputs)
         self.generations: dict[str, Generation] = {}
         self.counters: Counter[str] = Counter()
         self.changed: set[str] = set()
@@ -48,18 +48,19 @@ class Registry:
         self._begun = 0
         self._links: set[str] = set()
         self._held_copies: set[FileId] = set()
-        # Until the first scan of a collector that has no positions, `start: end` holds.
-        self._is_first_look = True
+        # Of a collector that has no positions, `start: end` holds until the first scan of an input.
+        self._not_looked_at = self.inputs
 
     def restore(self, checkpoints: Iterable[Checkpoint]) -> None:
         """Take over what the topic of positions holds; once, before the first scan."""
         for checkpoint in checkpoints:
-            generation = restored(checkpoint, 0, checkpoint.topic)
+            generation = restored(checkpoint, self.inputs[0])
             generation.changed = self.changed
             self._add(generation)
             if generation.state is not State.DONE:
                 self._by_path[generation.path] = generation
-            self._is_first_look = False
+            self.counters["lost_possible"] += generation.lost_possible
+            self._not_looked_at = ()
 
     def start_over(self, checkpoints: Iterable[Checkpoint]) -> None:
         """Take over what is stored in place of what was believed; only names and files stay.
@@ -73,6 +74,9 @@ class Registry:
             for known in self.generations.values()
             if not known.is_stored and known.copy_of is None
         ]
+        self.counters["lost_possible"] -= sum(
+            one.lost_possible for one in self.generations.values()
+        )
         self.generations.clear()
         self._by_path.clear()
         self._by_key.clear()
@@ -110,12 +114,37 @@ class Registry:
             and known.birth_ns == seen.birth_ns
             and known.state in (State.LIVE, State.ROTATED)
             and known.size <= known.position
+            and known.section is self.inputs[seen.input_index]
             and not known.error
         )
 
+    def change_inputs(self, inputs: Sequence[InputSection]) -> None:
+        """Other inputs: the next look finds which of them each file belongs to."""
+        globs = {glob for section in self.inputs for glob in section.paths}
+        before = self.inputs
+        # An input that is as it was is the same object: its files need not be looked at anew.
+        self.inputs = tuple(next((old for old in before if old == one), one) for one in inputs)
+        fresh = [one for one in self.inputs if not globs.intersection(one.paths)]
+        self._not_looked_at = (*self._not_looked_at, *fresh)
+
+    def leave_unmatched(self, is_matched: Callable[[str], bool], now_ms: int) -> list[Generation]:
+        """Read no further what no input reads (`is_matched` says so of its name).
+
+        What is known of such a file stays for as long as if it had been moved away, so that an
+        input that comes back goes on where it stood. Returns these files.
+        """
+        left = [
+            known
+            for known in self.generations.values()
+            if known.state in (State.LIVE, State.ROTATED) and not is_matched(known.path)
+        ]
+        for known in left:
+            known.end(State.MOVED_OUT, now_ms)
+        return left
+
     def first_look_done(self) -> None:
         """A complete scan was applied: files that turn up later are read from their start."""
-        self._is_first_look = False
+        self._not_looked_at = ()
 
     def apply(self, judgement: Judgement, is_held: bool, now_ms: int) -> list[Generation]:
         """Carry out one verdict; returns the generations it touched, those that ended included.
@@ -150,6 +179,7 @@ class Registry:
         """What was feared to be lost of a generation was found in a copy of its file."""
         if known.lost_possible:
             known.lost_possible = False
+            known.touch()
             self.counters["lost_possible"] -= 1
 
     def drop(self, generation: Generation) -> None:
@@ -241,8 +271,8 @@ class Registry:
             known.birth_ns = seen.birth_ns
             known.touch()
         known.birth_ns = seen.birth_ns if known.birth_ns is None else known.birth_ns
-        known.input_index = seen.input_index
-        known.topic = self.inputs[seen.input_index].topic
+        known.section = self.inputs[seen.input_index]
+        known.topic = known.section.topic
         known.stamp = seen.stamp
         if not known.is_archive:
             known.size = max(seen.size, known.position)
@@ -251,11 +281,12 @@ class Registry:
 
     def _begin(self, seen: Seen, verdict: Verdict) -> Generation:
         section = self.inputs[seen.input_index]
-        starts_at_end = self._is_first_look and section.start == "end"
+        is_first_look = any(section is one for one in self._not_looked_at)
+        starts_at_end = is_first_look and section.start == "end"
         self._begun += 1
         generation = Generation(
             self._new_name(),
-            seen.input_index,
+            section,
             section.topic,
             record_key(seen.path, self._home),
             seen.path,
@@ -280,7 +311,7 @@ class Registry:
         """
         generation = Generation(
             self._new_name(),
-            copy.input_index,
+            self.inputs[copy.input_index],
             self.inputs[copy.input_index].topic,
             known.record_key,
             copy.path,

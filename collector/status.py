@@ -12,10 +12,15 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from collector.agent import Agent
-from collector.config import STATUS_FILES_MAX
+from collector.config import STATUS_FILES_MAX, STATUS_LOST_MAX
 from collector.generation import Generation
 from collector.sightings import State
 from protocol.status import PartState, PartStatus, Problem
+
+
+def shown(path: str) -> str:
+    """A path as text, whatever bytes it is made of."""
+    return path.encode(errors="surrogateescape").decode(errors="replace")
 
 
 def file_state(generation: Generation) -> str:
@@ -42,10 +47,23 @@ def file_error(generation: Generation) -> str | None:
     return generation.error or None
 
 
+def evidence_of(generation: Generation) -> dict[str, object]:
+    """By what a file is known again: where it lies, and how many of its bytes were hashed."""
+    print_ = generation.raw_print() or generation.read_print()
+    return {
+        "device": generation.file.device,
+        "inode": generation.file.inode,
+        "birth_ns": generation.birth_ns,
+        "head_bytes": print_.heads[-1].length if print_.heads else 0,
+        "marker_bytes": print_.marker_length,
+        "checksum": print_.crc is not None,
+    }
+
+
 def file_row(generation: Generation) -> dict[str, object]:
     """One file as the status shows it."""
     return {
-        "path": generation.path.encode(errors="surrogateescape").decode(errors="replace"),
+        "path": shown(generation.path),
         "topic": generation.topic,
         "size_bytes": generation.size,
         "position": generation.safe_position,
@@ -53,6 +71,7 @@ def file_row(generation: Generation) -> dict[str, object]:
         "lines": generation.committed_lines,
         "state": file_state(generation),
         "verdict": None if generation.verdict is None else str(generation.verdict),
+        "evidence": evidence_of(generation),
         "error": file_error(generation),
     }
 
@@ -63,20 +82,33 @@ def living(agent: Agent) -> list[Generation]:
     return [generation for generation in found if not generation.state.has_ended]
 
 
+def lost_row(generation: Generation) -> dict[str, object]:
+    """A file of which lines may be lost."""
+    return {
+        "path": shown(generation.path),
+        "verdict": None if generation.verdict is None else str(generation.verdict),
+        "position": generation.safe_position,
+        "size_bytes": generation.size,
+    }
+
+
 def details(agent: Agent) -> dict[str, object]:
     """The collector's part of its status."""
     alive = living(agent)
     shown = heapq.nlargest(STATUS_FILES_MAX, alive, key=lambda generation: generation.lag_bytes)
     counters = agent.registry.counters
+    lost = [known for known in agent.registry.generations.values() if known.lost_possible]
     return {
         "instance": agent.instance,
         "files": [file_row(generation) for generation in shown],
         "files_total": len(alive),
+        "lost_possible": [lost_row(known) for known in lost[:STATUS_LOST_MAX]],
         "lag_bytes_total": sum(generation.lag_bytes for generation in alive),
         "lines_total": counters["lines_total"],
         "bytes_total": counters["bytes_total"],
         "rate_lines_s": round(agent.rate.per_second(), 1),
         "inputs": len(agent.registry.inputs),
+        "config_sha256": None if agent.reloading is None else agent.reloading.sha256,
         "counters": dict(sorted(counters.items())),
     }
 

@@ -19,13 +19,10 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from protocol.log import fields
+from protocol.settling import LOOK_EVERY_S, Settling, Signature, signature_of
 from stream.config import ReloadSettings, StreamSection, Wish
 from stream.threads import Keeper
 
-LOOK_EVERY_S = 0.25
-
-# A file that was written just now may be written on: editors and copies write in pieces.
-SETTLED_S = 0.5
 COMMAND_S = 60.0
 LINES_TOLD = 5
 
@@ -36,32 +33,12 @@ _VERSION = 1
 
 logger = logging.getLogger(__name__)
 
-Signature = tuple[int, int, int]
-
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
     """The file is not a configuration; `why` tells its faults."""
 
     why: str
-
-
-class Settling:
-    """When to read a file that others write: once it is other than before, and has come to rest."""
-
-    def __init__(self, known: Signature | None) -> None:
-        self._known = known
-        self._seen = known
-        self._since_s = 0.0
-
-    def look(self, signature: Signature | None, now_s: float) -> bool:
-        """What the file is now, None where there is none; True when it is to be read."""
-        if signature != self._seen:
-            self._seen, self._since_s = signature, now_s
-        if signature is None or signature == self._known or now_s - self._since_s < SETTLED_S:
-            return False
-        self._known = signature
-        return True
 
 
 class Watch:
@@ -94,15 +71,6 @@ class Watch:
                 found = ask(self._settings.command)
                 with self._lock:
                     self._found = found
-
-
-def signature_of(path: Path) -> Signature | None:
-    """What changes with every writing of a file; None where there is none."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def known_signature(settings: ReloadSettings) -> Signature | None:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import subprocess
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -24,7 +24,6 @@ ALTERED = {
     "events_cut": "events ended by a limit",
     "invalid_keep": "lines with bytes that are no text, kept",
     "invalid_replace": "lines with bytes that are no text, replaced",
-    "lost_possible": "files of which lines may be lost",
     "nul_bytes_skipped": "NUL bytes skipped",
     "overlong_cut": "overlong lines cut",
     "overlong_piece": "pieces of overlong lines",
@@ -37,21 +36,47 @@ app.command("dead-letters")(dead_letters)
 
 @app.command()
 def status(as_json: JsonOption = False) -> None:
-    """Every watched file: size, position, lag."""
+    """Every watched file: what it is and by what it is known, size, position, lag."""
     found = status_of("collector")
     files: Any = found.details.get("files", [])
     if as_json:
         print_json("collector/1", dict(found.details))
         return
-    heads = ["path", "topic", "size_bytes", "position", "lag_bytes", "lines", "state", "error"]
-    rows = [[cell_or_dash(entry.get(head)) for head in heads] for entry in files]
+    heads = [
+        "path", "topic", "verdict", "known_by", "size_bytes", "position", "lag_bytes", "lines",
+        "state", "error",
+    ]  # fmt: skip
+    rows = [[cell_or_dash(_cell(entry, head)) for head in heads] for entry in files]
     if rows:
-        print_table([head.upper() for head in heads], rows, right=frozenset({2, 3, 4, 5}))
+        print_table([head.upper() for head in heads], rows, right=frozenset({4, 5, 6, 7}))
     say(f"{len(rows)} files, {found.details.get('lines_total', 'unknown')} lines read")
+    lost: Any = found.details.get("lost_possible", [])
+    for entry in lost:
+        say(
+            f"lines may be lost of {entry['path']}: {entry['verdict']}, read to byte"
+            f" {entry['position']} of {entry['size_bytes']} that were seen"
+        )
     counters: Any = found.details.get("counters", {})
     for name, count in counters.items():
         if name in ALTERED and count:
             say(f"{count} {ALTERED[name]}")
+
+
+def _cell(entry: dict[str, Any], head: str) -> object:
+    return known_by(entry.get("evidence")) if head == "known_by" else entry.get(head)
+
+
+def known_by(evidence: dict[str, Any] | None) -> str | None:
+    """By what a file is known again, in a few words."""
+    if evidence is None:
+        return None
+    words = [f"inode {evidence['inode']}"]
+    if evidence["head_bytes"]:
+        words.append(f"head {evidence['head_bytes']} B")
+        words.append(f"marker {evidence['marker_bytes']} B")
+    if evidence["head_bytes"] and evidence["checksum"]:
+        words.append("checksum")
+    return ", ".join(words)
 
 
 @app.command()
@@ -96,10 +121,10 @@ def _instance(mill: Mill) -> str | None:
 
 
 def _print_check(found: dict[str, Any]) -> None:
-    heads = ["key", "topic", "inode", "verdict", "state", "size_bytes", "position", "lag_bytes"]
-    rows = [[cell_or_dash(entry.get(head)) for head in heads] for entry in found["files"]]
+    heads = ["key", "topic", "verdict", "known_by", "state", "size_bytes", "position", "lag_bytes"]
+    rows = [[cell_or_dash(_cell(entry, head)) for head in heads] for entry in found["files"]]
     if rows:
-        print_table([head.upper() for head in heads], rows, right=frozenset({2, 5, 6, 7}))
+        print_table([head.upper() for head in heads], rows, right=frozenset({5, 6, 7}))
     broker = found["broker"]
     if not broker["reached"]:
         say(f"positions unknown: {broker['address']} gives no answer: {broker['reason']}")
@@ -115,7 +140,7 @@ def once() -> None:
     For a mill whose collector does not run; it goes on from what this one has read.
     """
     mill, _ = context.load_mill()
-    _refuse_beside_a_collector(mill)
+    _refuse_beside_a_collector(mill, "to read them once")
     _refuse_without_brokers(mill)
     with room_process(mill, "collector", ["--once"], collector_settings(mill)) as process:
         try:
@@ -133,14 +158,14 @@ def once() -> None:
         )
 
 
-def _refuse_beside_a_collector(mill: Mill) -> None:
+def _refuse_beside_a_collector(mill: Mill, purpose: str) -> None:
     try:
         parts = lifecycle.snapshot(mill.home)["parts"]
     except NoSupervisor:
         return
     if any(entry["part"] == "collector" and entry["pid"] is not None for entry in parts):
         raise CommandError(
-            "the mill's collector runs and reads these files already; to read them once:"
+            f"the mill's collector runs and reads these files already; {purpose}:"
             " `./millrace stop collector`, this command, `./millrace start collector`",
             Exit.CONDITION,
         )
@@ -167,3 +192,66 @@ def _refuse_without_brokers(mill: Mill) -> None:
             " `./millrace stop collector` then makes way for this command",
             Exit.UNREACHABLE,
         ) from error
+
+
+FileArgument = Annotated[str, typer.Argument(help="Its path, the end of it, or a glob.")]
+ExecuteOption = Annotated[bool, typer.Option("--execute", help="Do it; else it is shown.")]
+
+
+@app.command()
+def forget(file: FileArgument, execute: ExecuteOption = False, as_json: JsonOption = False) -> None:
+    """Forget what is known of files that are gone; shown only, unless --execute is given.
+
+    A later archive of one of them is read as a file of its own.
+    """
+    _amend("forget", file, execute, as_json)
+
+
+@app.command()
+def again(file: FileArgument, execute: ExecuteOption = False, as_json: JsonOption = False) -> None:
+    """Read files from their start once more; shown only, unless --execute is given.
+
+    All lines of theirs that were counted are counted a second time.
+    """
+    _amend("again", file, execute, as_json)
+
+
+def _amend(what: str, file: str, execute: bool, as_json: bool) -> None:
+    mill, _ = context.load_mill()
+    if context.in_containers():
+        raise CommandError("this works on a collector that runs on this machine", Exit.CONDITION)
+    if execute:
+        _refuse_beside_a_collector(mill, "to change what it knows")
+    arguments = [f"--{what}", file, *(["--execute"] if execute else [])]
+    settings = collector_settings(mill)
+    with room_process(mill, "collector", arguments, settings, stdout=subprocess.PIPE) as process:
+        said, _ = process.communicate()
+    try:
+        found = json.loads(said)
+    except ValueError as error:
+        raise CommandError("the collector could not look; see above") from error
+    if found["reason"] is not None:
+        raise CommandError(f"nothing was changed: {found['reason']}", Exit.UNREACHABLE)
+    files = found["files"]
+    if not files:
+        raise CommandError(f"nothing is known of a file {file!r}", Exit.NOT_FOUND)
+    if as_json:
+        print_json(f"collector-{what}/1", found)
+    else:
+        heads = ["path", "state", "topic", "position", "lines", "refusal"]
+        rows = [[cell_or_dash(entry[head]) for head in heads] for entry in files]
+        print_table([head.upper() for head in heads], rows, right=frozenset({3, 4}))
+    meant = [entry for entry in files if entry["refusal"] is None]
+    lines = sum(entry["lines"] for entry in meant)
+    tense = "are" if execute else "would be"
+    if what == "forget":
+        say(f"{len(meant)} of {len(files)} {tense} forgotten")
+    else:
+        say(
+            f"{len(meant)} of {len(files)} {tense} read from their start: {lines} lines that were"
+            f" counted {tense} counted a second time"
+        )
+    if meant and not execute:
+        say("nothing was changed: --execute does it")
+    if not meant:
+        raise typer.Exit(Exit.CONDITION)

@@ -18,9 +18,11 @@ from appliance.cli.cluster import (
     with_cluster,
 )
 from appliance.cli.output import CommandError, Exit, out, print_json, say
+from appliance.cli.reload_command import reload
 from appliance.config.faults import Path, key_text
 
 app = typer.Typer(no_args_is_help=True, help="The configuration file, and the cluster's settings.")
+app.command()(reload)
 
 HIDDEN = "(not shown)"
 

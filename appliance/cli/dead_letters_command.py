@@ -1,21 +1,19 @@
 """`millrace collector dead-letters`: what could not be sent as a line, where it stands, and why."""
 
 import base64
-from fnmatch import fnmatch
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from appliance.cli.cluster import BootstrapOption, servers
-from appliance.cli.output import print_json, print_table, say, utc_text
+from appliance.cli.output import CommandError, Exit, print_json, print_table, say, utc_text
 from appliance.cli.rooms import JsonOption, cell_or_dash
-from collector.config import DEAD_LETTERS_TOPIC
+from collector.replaying import Letter, first_bytes
 
 if TYPE_CHECKING:
-    from appliance.kafka.consume import ReadRecord
+    from appliance.kafka.replay import Shelf
 
-CONNECT_TIMEOUT_MS = 10_000
-SHOWN_BYTES = 60
+REASONS = ("overlong", "invalid_bytes", "damaged_archive")
 
 
 def dead_letters(
@@ -27,38 +25,77 @@ def dead_letters(
         str | None,
         typer.Option("--since", help="Only from then on: 1h (ago), or 2026-08-01T10:00Z."),
     ] = None,
+    reason: Annotated[
+        str | None, typer.Option("--reason", help=f"Only these: {', '.join(REASONS)}.")
+    ] = None,
+    replay: Annotated[
+        bool, typer.Option("--replay", help="Put them back as lines; shown only, see --execute.")
+    ] = False,
+    execute: Annotated[
+        bool, typer.Option("--execute", help="With --replay: do it; else it is shown.")
+    ] = False,
+    decode: Annotated[
+        str | None,
+        typer.Option("--decode", help="With --replay: read them in this encoding, like latin-1."),
+    ] = None,
+    cut: Annotated[
+        bool,
+        typer.Option("--cut", help="With --replay: also those of which only the start was kept."),
+    ] = False,
+    stdin: Annotated[
+        bool,
+        typer.Option(
+            "--stdin",
+            help="With --replay: only those given there, as --json prints them; a `line` in one"
+            " of them goes in its place.",
+        ),
+    ] = False,
     as_json: JsonOption = False,
     bootstrap: BootstrapOption = None,
 ) -> None:
-    """What could not be sent as a line: the reason, the file, the place in it, the first bytes."""
-    from appliance.kafka.consume import Begin, Beginning, Wanted, read
+    """What could not be sent as a line: the reason, the file, the place in it, the first bytes.
+
+    With --replay they are put back where they would have gone, each once.
+    """
+    from appliance.kafka.consume import Begin, Beginning
     from appliance.kafka.moments import moment_ms
+    from appliance.kafka.replay import look
     from appliance.kafka.session import open_cluster, run
+    from collector.naming import is_meant
 
-    start = Beginning(Begin.START)
-    wanted = Wanted(
-        topics=(DEAD_LETTERS_TOPIC,),
-        beginning=start if since is None else Beginning(Begin.TIME, moment_ms(since)),
-        isolation_level=1,
-        ends=True,
-    )
-    found: list[dict[str, Any]] = []
+    if reason is not None and reason not in REASONS:
+        raise CommandError(f"found {reason!r}, expected one of {', '.join(REASONS)}", Exit.USAGE)
+    if not replay and (execute or decode is not None or cut or stdin):
+        raise CommandError("--execute, --decode, --cut and --stdin go with --replay", Exit.USAGE)
+    beginning = Beginning(Begin.START)
+    if since is not None:
+        beginning = Beginning(Begin.TIME, moment_ms(since))
 
-    def take(one: "ReadRecord") -> None:
-        row = row_of(one)
-        if file is None or is_of(row["file"], file):
-            found.append(row)
+    def chooses(letter: Letter) -> bool:
+        return (file is None or is_meant(letter.file, file)) and reason in (None, letter.reason)
 
-    async def work() -> None:
-        async with open_cluster(servers(bootstrap), timeout_ms=CONNECT_TIMEOUT_MS) as cluster:
-            await read(cluster, wanted, take)
+    if replay:
+        from appliance.cli.replay_command import put_back, repair_of
 
-    run(work())
-    found.sort(key=lambda row: (row["timestamp_ms"], row["partition"], row["record_offset"]))
+        put_back(
+            servers(bootstrap), beginning, chooses, repair_of(decode, cut, stdin), execute, as_json
+        )
+        return
+
+    async def work() -> "Shelf":
+        async with open_cluster(servers(bootstrap)) as cluster:
+            return await look(cluster, beginning, chooses)
+
+    _show(run(work()), as_json)
+
+
+def _show(shelf: "Shelf", as_json: bool) -> None:
+    letters = sorted(shelf.letters.values(), key=lambda one: (one.timestamp_ms, one.place))
+    found = [row_of(letter, shelf.replayed_ms.get(letter.place)) for letter in letters]
     if as_json:
         print_json("collector-dead-letters/1", found)
         return
-    heads = ["timestamp", "reason", "file", "offset", "length", "topic", "first_bytes"]
+    heads = ["timestamp", "reason", "file", "offset", "length", "topic", "replayed", "first_bytes"]
     if found:
         print_table(
             [head.upper() for head in heads],
@@ -68,36 +105,19 @@ def dead_letters(
     say(f"{len(found)} dead letters")
 
 
-def row_of(one: "ReadRecord") -> dict[str, Any]:
+def row_of(letter: Letter, replayed_ms: int | None) -> dict[str, Any]:
     """A dead letter as a row; its value in base64, since it may be no text."""
-    record = one.record
-    headers = {name: value or b"" for name, value in record.headers}
-    value = record.value or b""
     return {
-        "timestamp": utc_text(record.timestamp_ms),
-        "timestamp_ms": record.timestamp_ms,
-        "reason": _text(headers.get("reason")),
-        "topic": _text(headers.get("topic")),
-        "file": _text(headers.get("file")),
-        "offset": _number(headers.get("offset")),
-        "length": _number(headers.get("length")),
-        "partition": record.partition,
-        "record_offset": record.offset,
-        "first_bytes": value[:SHOWN_BYTES].decode(errors="backslashreplace"),
-        "value_base64": base64.b64encode(value).decode(),
+        "timestamp": utc_text(letter.timestamp_ms),
+        "timestamp_ms": letter.timestamp_ms,
+        "reason": letter.reason,
+        "topic": letter.topic,
+        "file": letter.file,
+        "offset": letter.offset,
+        "length": letter.length,
+        "partition": letter.place.partition,
+        "record_offset": letter.place.offset,
+        "replayed": None if replayed_ms is None else utc_text(replayed_ms),
+        "first_bytes": first_bytes(letter.value),
+        "value_base64": base64.b64encode(letter.value).decode(),
     }
-
-
-def is_of(path: str | None, wanted: str) -> bool:
-    """Whether a file is meant by a path, the end of one, or a glob."""
-    if path is None:
-        return False
-    return path == wanted or path.endswith(f"/{wanted}") or fnmatch(path, wanted)
-
-
-def _text(value: bytes | None) -> str | None:
-    return None if value is None else value.decode(errors="backslashreplace")
-
-
-def _number(value: bytes | None) -> int | None:
-    return int(value) if value is not None and value.isdigit() else None

@@ -22,6 +22,7 @@ from appliance.cli import context
 from appliance.cli.output import Exit, print_json, print_table
 from appliance.cli.status_command import part_rows
 from appliance.config.faults import ConfigFaults
+from appliance.file_systems import mounts_of_this_process, watched_folders
 from appliance.home import Home
 from appliance.servers import find_program
 from appliance.settings import Mill
@@ -71,6 +72,7 @@ def _configuration(home: Home) -> Iterator[Check]:
         yield from _mill_state(mill)
         if lifecycle.is_running(home):
             yield from growth.rows(mill)
+    yield from watched_folders(mill, mounts_of_this_process())
     yield from _published(mill)
 
 

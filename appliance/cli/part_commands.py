@@ -12,7 +12,7 @@ from appliance.cli.output import CommandError, Exit, out, say
 from appliance.init import give, initialise
 from appliance.parts import broker_names
 from appliance.servers import write_container_files
-from appliance.settings import encode_settings, stream_wish
+from appliance.settings import collector_wish, encode_settings, stream_wish
 
 
 def run(part: Annotated[str, typer.Argument(help="broker-1, collector, stream, â€¦")]) -> None:
@@ -26,10 +26,13 @@ def run(part: Annotated[str, typer.Argument(help="broker-1, collector, stream, â
         raise CommandError(str(error), Exit.USAGE) from error
 
 
-def wish() -> None:
-    """Print what the configuration asks of the stream; a running stream asks when it changes."""
+def wish(
+    collector: Annotated[bool, typer.Option("--collector", help="Of the collector.")] = False,
+) -> None:
+    """Print what the configuration asks of the stream; a running part asks when it changes."""
     mill, _ = context.load_mill()
-    out(encode_settings(stream_wish(mill)).decode())
+    found = collector_wish(mill) if collector else stream_wish(mill)
+    out(encode_settings(found).decode())
 
 
 def supervise(

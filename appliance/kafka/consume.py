@@ -12,6 +12,7 @@ from appliance.kafka.topics import Matcher
 from protocol.client.cluster import Cluster
 from protocol.client.consumer import Consumer
 from protocol.client.consumer_settings import ConsumerRecord, ConsumerSettings, OffsetReset
+from protocol.client.errors import raise_for
 from protocol.client.fetch_core import BatchOrigin, FetchedBatch
 from protocol.client.offsets_by_time import list_offsets
 from protocol.client.topic_details import list_topics
@@ -57,6 +58,7 @@ class Wanted:
     count_max: end after so many records; None: never for their number.
     idle_ms: end when nothing came for so long; None: never for that.
     ends: end at the end that the partitions have when they are first read.
+    past_open: that end is the log's own, and what open transactions hold back is waited for.
     """
 
     topics: tuple[str, ...] = ()
@@ -69,6 +71,7 @@ class Wanted:
     count_max: int | None = None
     idle_ms: int | None = None
     ends: bool = False
+    past_open: bool = False
 
 
 class ReadRecord(NamedTuple):
@@ -199,11 +202,19 @@ class _Reading:
         """Whether everything is read that was there when its partition was first assigned."""
         tps = self.consumer.assignment
         if new := [tp for tp in tps if tp not in self._ends]:
-            self._ends.update(await self.consumer.end_offsets(*new))
+            self._ends.update(await self._ends_of(new))
         for tp in tps:
             if await self.consumer.position(tp) < self._ends[tp]:
                 return False
         return bool(tps) or self._wanted.group_id is None
+
+    async def _ends_of(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        if not self._wanted.past_open:
+            return await self.consumer.end_offsets(*tps)
+        found = await list_offsets(self._cluster, dict.fromkeys(tps, LATEST_TIMESTAMP))
+        for at in found.values():
+            raise_for(at.error)
+        return {tp: at.offset for tp, at in found.items()}
 
 
 async def beginnings(

@@ -41,7 +41,7 @@ from appliance.supervisor.logs import last_words, rotate, tail
 from appliance.supervisor.part_state import PartState
 from appliance.supervisor.probes import probe
 from protocol.log import fields
-from stream.changes import LOOK_EVERY_S
+from protocol.settling import LOOK_EVERY_S
 
 EXIT_CANNOT_START = 126
 ROTATE_EVERY_S = 10.0

@@ -19,15 +19,10 @@ from appliance.home import Home
 from appliance.init import initialise
 from appliance.parts import Part, Placement, broker_names
 from appliance.settings import Mill
+from collector.reloading import later_keys as later_collector_keys
 from protocol.log import fields
-from stream.changes import (
-    LIVE_KEYS,
-    Settling,
-    Signature,
-    changed_section,
-    later_keys,
-    signature_of,
-)
+from protocol.settling import Settling, Signature, signature_of
+from stream.changes import LIVE_KEYS, changed_section, later_keys
 
 REMOVAL_TOLD_S = 3_600
 """For so long after it, a saved file that takes metrics away is said."""
@@ -163,8 +158,9 @@ def keys_for_a_restart(started: MillConfig, wanted: MillConfig) -> list[str]:
     keys = [
         key
         for key in MillConfig.model_fields
-        if key != "stream" and getattr(started, key) != getattr(wanted, key)
+        if key not in ("stream", "collector") and getattr(started, key) != getattr(wanted, key)
     ]
+    keys += later_collector_keys(started.collector, wanted.collector)
     keys += later_keys(started.stream, wanted.stream)
     if bool(started.stream.metrics) != bool(wanted.stream.metrics):
         # There is a stream only where there are metrics.

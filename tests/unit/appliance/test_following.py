@@ -8,7 +8,7 @@ import pytest
 from appliance.config.load import load
 from appliance.home import CODE, Home
 from appliance.supervisor.following import REMOVAL_TOLD_S, Following, keys_for_a_restart
-from stream.changes import SETTLED_S
+from protocol.settling import SETTLED_S
 
 SHIPPED = (CODE / "configs" / "millrace.yaml").read_text()
 METRIC = "    - {name: by_agent, from: access, key: user_agent, measure: count}\n"

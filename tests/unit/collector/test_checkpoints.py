@@ -44,6 +44,8 @@ def checkpoint(**changes: object) -> Checkpoint:
         {"birth_ns": None, "ended_ms": 4, "state": State.DONE},
         {"archive": Evidence().advance(b"gz" * 40).fingerprint()},
         {"fingerprint": Evidence().fingerprint(), "trail": ()},
+        {"lost_possible": True},
+        {"fingerprint": Evidence().fingerprint(), "counts_again": True},
     ],
 )
 def test_what_was_written_is_read_back(changes: dict[str, object]) -> None:

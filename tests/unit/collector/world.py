@@ -3,11 +3,12 @@
 import itertools
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from collector.checkpoints import decode, decode_key
 from collector.config import DRAIN_QUIET_MS, InputSection
-from collector.discovery import plan
+from collector.discovery import is_matched, plan
 from collector.feeder import Feeder, file_key
 from collector.files import Handles, Walker
 from collector.outbox import Batch, Outbox
@@ -86,6 +87,16 @@ class World:
         self._new_feeder(reader)
         self.positions = Positions(self.registry, INSTANCE, FORGET_AFTER_MS)
         self.walker = Walker(plan(self.inputs, str(self.folder)))
+
+    def change(self, *sections: dict[str, object]) -> None:
+        """Other inputs, for the collector that runs."""
+        self.inputs = [InputSection.model_validate(section) for section in sections]
+        patterns = plan(self.inputs, str(self.folder))
+        self.walker = Walker(patterns)
+        reader = self.feeder.reader
+        self.registry.change_inputs(self.inputs)
+        for left in self.registry.leave_unmatched(partial(is_matched, patterns), self.now_ms):
+            reader.close(left)
 
     def _new_feeder(self, reader: Reader) -> None:
         self.feeder = Feeder(

@@ -8,17 +8,15 @@ from typing import Any
 
 import pytest
 
+from protocol.settling import SETTLED_S, Settling, signature_of
 from stream.changes import (
-    SETTLED_S,
     Refused,
-    Settling,
     Unreadable,
     Watch,
     ask,
     changed_section,
     known_signature,
     later_keys,
-    signature_of,
 )
 from stream.config import ReloadSettings, StreamSection, Wish
 from stream.state import StreamState

@@ -1,0 +1,81 @@
+"""`millrace config reload`: a saved file taken over at once, and what that changes."""
+
+import hashlib
+import time
+from typing import TYPE_CHECKING
+
+from appliance.cli import context
+from appliance.cli.output import CommandError, Exit, say
+from protocol import control
+from protocol.status import StatusUnavailable, fetch_status
+
+if TYPE_CHECKING:
+    from appliance.settings import Mill
+
+TAKEN_OVER_S = 20.0
+LOOK_EVERY_S = 0.1
+STATUS_TIMEOUT_S = 2.0
+
+
+def reload() -> None:
+    """Have the saved file taken over now, and say what changed.
+
+    A mill that runs looks at the file by itself, a second after it was saved. Exit code 2 for a
+    file with faults, 3 for one that only `up --apply` applies.
+    """
+    from appliance.changed import changed_words
+    from appliance.config.load import load
+
+    mill, loaded = context.load_mill()
+    home = mill.home
+    if mill.placement.in_containers:
+        raise CommandError(
+            "parts in containers look at the file by themselves: `docker compose ps` and the page"
+            " say what they could not take over",
+            Exit.CONDITION,
+        )
+    try:
+        control.ask(home.socket, {"command": "status"})
+        started = load(home.started_config, home.folder).config
+        answer = control.ask(home.socket, {"command": "look"})
+    except control.NoSupervisor as error:
+        raise CommandError(
+            f"{home.config_file} has no faults; the mill does not run: `./millrace up` starts it"
+            " with this file",
+            Exit.CONDITION,
+        ) from error
+    if answer["config_problem"]:
+        raise CommandError(str(answer["config_problem"]), Exit.CONDITION)
+    words = changed_words(started, loaded.config)
+    for line in words:
+        say(line)
+    if started.collector != loaded.config.collector:
+        _wait_for_the_collector(mill)
+    say("taken over" if words else "nothing has changed since it was taken over")
+
+
+def _wait_for_the_collector(mill: "Mill") -> None:
+    """Until it says that it reads by this file. Raises CommandError."""
+    part = mill.part("collector")
+    if part is None:
+        return
+    wanted = hashlib.sha256(mill.home.config_file.read_bytes()).hexdigest()
+    deadline_s = time.monotonic() + TAKEN_OVER_S
+    why = "it gives no answer"
+    while time.monotonic() < deadline_s:
+        try:
+            status = fetch_status(part.host, part.port, STATUS_TIMEOUT_S)
+        except StatusUnavailable as error:
+            why = str(error)
+        else:
+            if status.details.get("config_sha256") == wanted:
+                return
+            problems = [problem.text for problem in status.problems if problem.code == "config"]
+            if problems:
+                raise CommandError(problems[0], Exit.CONDITION)
+            why = "it reads by the configuration from before"
+        time.sleep(LOOK_EVERY_S)
+    raise CommandError(
+        f"the collector has not taken the inputs over within {TAKEN_OVER_S:.0f} s: {why}",
+        Exit.CONDITION,
+    )

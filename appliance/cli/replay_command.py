@@ -1,0 +1,161 @@
+"""`millrace collector dead-letters --replay`: what would be put back as lines, and doing it."""
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from appliance.cli.output import CommandError, Exit, print_json, print_table, say
+from appliance.cli.rooms import cell_or_dash
+from appliance.kafka.consume import Beginning
+from appliance.kafka.replay import Chooses, Line, Replay, Shelf, look, missing_topics
+from appliance.kafka.session import open_cluster, run
+from collector.replaying import Place, Repair, Unrepairable, first_bytes, repaired
+
+if TYPE_CHECKING:
+    from protocol.client.cluster import Cluster
+
+EDITS_BYTES_MAX = 512 << 20
+WOULD_BE = "put back"
+DONE = "replayed"
+BEFORE = "replayed before"
+
+
+def repair_of(decode: str | None, cut: bool, stdin: bool) -> Repair:
+    """What the options ask for. Raises CommandError."""
+    if decode is not None:
+        try:
+            "x".encode(decode)
+        except LookupError as error:
+            raise CommandError(
+                f"found {decode!r}, expected an encoding of text", Exit.USAGE
+            ) from error
+    return Repair(decode, cut, edits_of(sys.stdin.read(EDITS_BYTES_MAX)) if stdin else None)
+
+
+def edits_of(text: str) -> dict[Place, bytes | None]:
+    """Which letters are given, and what is to stand for them: the envelope of `--json`, or rows.
+
+    Raises CommandError for what is neither.
+    """
+    try:
+        rows = _rows(text)
+        return {
+            Place(_number(row, "partition"), _number(row, "record_offset")): (
+                None if row.get("line") is None else str(row["line"]).encode()
+            )
+            for row in rows
+        }
+    except (ValueError, KeyError, TypeError) as error:
+        raise CommandError(
+            "standard input: expected what `collector dead-letters --json` prints, or a row of it"
+            f" a line, each with partition and record_offset: {error!r}",
+            Exit.USAGE,
+        ) from error
+
+
+def _rows(text: str) -> list[Mapping[str, Any]]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = [json.loads(line) for line in text.splitlines() if line.strip()]
+    if isinstance(found, dict):
+        found = found.get("data", [found])
+    rows: list[Mapping[str, Any]] = list(found)
+    return rows
+
+
+def _number(row: Mapping[str, Any], name: str) -> int:
+    value = row[name]
+    if not isinstance(value, int) or value < 0:
+        raise ValueError(f"{name} is {value!r}")
+    return value
+
+
+def put_back(
+    bootstrap_servers: str,
+    beginning: Beginning,
+    chooses: Chooses,
+    repair: Repair,
+    execute: bool,
+    as_json: bool,
+) -> None:
+    """Show, or do, what comes of the letters that are chosen."""
+
+    async def work() -> tuple[Shelf, dict[Place, str], list[Line]]:
+        async with open_cluster(bootstrap_servers) as cluster:
+            if not execute:
+                shelf = await look(cluster, beginning, chooses)
+                return shelf, *await judge(cluster, shelf, repair)
+            async with Replay(cluster) as replay:
+                shelf = await look(cluster, beginning, chooses, past_open=True)
+                fates, lines = await judge(cluster, shelf, repair)
+                return shelf, fates | await replay.put_back(lines), lines
+
+    shelf, fates, lines = run(work())
+    _show(shelf, fates, lines, execute, as_json)
+
+
+async def judge(
+    cluster: "Cluster", shelf: Shelf, repair: Repair
+) -> tuple[dict[Place, str], list[Line]]:
+    """Why letters are left out, and what is put back for the others."""
+    fates: dict[Place, str] = {}
+    lines: list[Line] = []
+    for place, letter in sorted(shelf.letters.items()):
+        if repair.edits is not None and place not in repair.edits:
+            continue
+        if place in shelf.replayed_ms:
+            fates[place] = BEFORE
+            continue
+        try:
+            value = repaired(letter, repair)
+        except Unrepairable as error:
+            fates[place] = str(error)
+            continue
+        assert letter.topic is not None
+        lines.append(Line(letter, letter.topic, value))
+    for unknown in sorted((repair.edits or {}).keys() - shelf.letters.keys()):
+        fates[unknown] = "no such dead letter, or not one that was asked for"
+    missing = await missing_topics(cluster, sorted({line.topic for line in lines}))
+    for line in lines:
+        if line.topic in missing:
+            fates[line.letter.place] = f"topic {line.topic!r} does not exist"
+    return fates, [line for line in lines if line.topic not in missing]
+
+
+def _show(
+    shelf: Shelf, fates: Mapping[Place, str], lines: list[Line], execute: bool, as_json: bool
+) -> None:
+    made = {line.letter.place: line for line in lines if line.letter.place not in fates}
+    rows = []
+    for place in sorted(fates.keys() | made.keys()):
+        letter, line = shelf.letters.get(place), made.get(place)
+        rows.append(
+            {
+                "partition": place.partition,
+                "record_offset": place.offset,
+                "file": None if letter is None else letter.file,
+                "offset": None if letter is None else letter.offset,
+                "topic": None if letter is None else letter.topic,
+                "fate": fates.get(place, DONE if execute else WOULD_BE),
+                "line": None if line is None else first_bytes(line.value),
+            }
+        )
+    if as_json:
+        print_json("collector-replay/1", {"executed": execute, "letters": rows})
+    elif rows:
+        heads = ["partition", "record_offset", "file", "offset", "topic", "fate", "line"]
+        print_table(
+            [head.upper() for head in heads],
+            [[cell_or_dash(row[head]) for head in heads] for row in rows],
+            right=frozenset({0, 1, 3}),
+        )
+    before = sum(fate == BEFORE for fate in fates.values())
+    left_out = len(fates) - before
+    done = "put back" if execute else "would be put back"
+    say(f"{len(made)} {done}, {before} were before, {left_out} cannot be")
+    if made and not execute:
+        say("nothing was changed: --execute does it")
+    if execute and left_out:
+        raise CommandError(f"{left_out} dead letters were not put back", Exit.CONDITION)

@@ -1,0 +1,188 @@
+"""Dead letters read, and put back as lines: each at most once, whatever ends the command.
+
+A line and its letter's note are committed in one transaction. The transactional id is the same for
+all who do this to a cluster: who begins fences whoever was at it, and only then reads what was put
+back before, up to the end of the topic, whatever stands open in it.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from appliance.cli.output import CommandError
+from appliance.kafka.consume import Beginning, ReadRecord, Wanted, read
+from collector.config import DEAD_LETTERS_TOPIC
+from collector.replaying import Letter, Place, letter_of, note_headers, note_of
+from protocol.client.cluster import Cluster
+from protocol.client.errors import ProducerFenced, RecordTooLarge, TransactionFailed, is_transient
+from protocol.client.partitioner import partition_for_key
+from protocol.client.producer import Producer, RecordMetadata
+from protocol.errors import ApiError
+
+TRANSACTIONAL_ID = "millrace-dead-letters"
+TRANSACTION_TIMEOUT_MS = 30_000
+TRANSACTION_LETTERS_MAX = 500
+TRANSACTION_BYTES_MAX = 4 << 20
+LETTERS_BYTES_MAX = 256 << 20
+"""Of letters held in memory at once; beyond it fewer must be asked for."""
+
+Chooses = Callable[[Letter], bool]
+
+
+@dataclass(slots=True)
+class Shelf:
+    """Dead letters by their place, and when each of those was put back that was."""
+
+    letters: dict[Place, Letter] = field(default_factory=dict)
+    replayed_ms: dict[Place, int] = field(default_factory=dict)
+    size_bytes: int = 0
+
+    def take(self, one: ReadRecord, chooses: Chooses) -> None:
+        """Take a record of the topic of dead letters. Raises CommandError beyond the limit."""
+        record = one.record
+        noted = note_of(record.headers)
+        if noted is not None:
+            self.replayed_ms[noted] = record.timestamp_ms
+            return
+        place = Place(record.partition, record.offset)
+        letter = letter_of(place, record.timestamp_ms, record.key, record.value, record.headers)
+        if chooses(letter):
+            self.letters[place] = letter
+            self.size_bytes += len(letter.value)
+            if self.size_bytes > LETTERS_BYTES_MAX:
+                raise CommandError(
+                    f"these are more than {LETTERS_BYTES_MAX >> 20} MiB of dead letters: ask for"
+                    " fewer at once, by --file, --since or --reason"
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What is to be put back for a letter."""
+
+    letter: Letter
+    topic: str
+    value: bytes
+
+
+async def look(
+    cluster: Cluster, beginning: Beginning, chooses: Chooses, *, past_open: bool = False
+) -> Shelf:
+    """Read the dead letters that are chosen. `past_open`: wait for transactions left open."""
+    shelf = Shelf()
+    wanted = Wanted(
+        topics=(DEAD_LETTERS_TOPIC,),
+        beginning=beginning,
+        isolation_level=1,
+        ends=True,
+        past_open=past_open,
+    )
+    await read(cluster, wanted, lambda one: shelf.take(one, chooses))
+    return shelf
+
+
+class Replay:
+    """One run of putting back: entered, it is the only one of its cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._producer = Producer(
+            cluster,
+            transactional_id=TRANSACTIONAL_ID,
+            transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+        )
+
+    async def __aenter__(self) -> "Replay":
+        await self._producer.start()
+        try:
+            await self._producer.init_transactions()
+        except BaseException:
+            await self._producer.close(1)
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._producer.close(TRANSACTION_TIMEOUT_MS)
+
+    async def put_back(self, lines: Sequence[Line]) -> dict[Place, str]:
+        """Put lines back; returns those that the brokers refuse, each with the reason.
+
+        Raises CommandError when another one does the same, and ApiError or ClientError when the
+        brokers are away: what was put back by then is noted, and the next run leaves it out.
+        """
+        refused: dict[Place, str] = {}
+        try:
+            for portion in portions(lines):
+                left = list(portion)
+                while left and (found := await self._put_back_together(left)):
+                    refused |= found
+                    left = [line for line in left if line.letter.place not in found]
+        except ProducerFenced as error:
+            raise CommandError("somebody else began to put dead letters back meanwhile") from error
+        return refused
+
+    async def _put_back_together(self, lines: Sequence[Line]) -> dict[Place, str]:
+        """One transaction; empty when it is committed, else which lines stood in its way."""
+        refused: dict[Place, str] = {}
+        futures: dict[Place, asyncio.Future[RecordMetadata]] = {}
+        self._producer.begin_transaction()
+        try:
+            for line in lines:
+                futures[line.letter.place] = await self._send(line)
+            await self._producer.commit_transaction()
+        except RecordTooLarge as error:
+            refused[line.letter.place] = str(error)
+        except TransactionFailed as error:
+            for place, future in futures.items():
+                reason = future.exception() if future.done() else None
+                if isinstance(reason, ApiError) and not is_transient(reason):
+                    refused[place] = str(reason)
+            if not refused:
+                raise error.__cause__ if isinstance(error.__cause__, ApiError) else error from None
+        else:
+            return {}
+        await self._producer.abort_transaction()
+        for future in futures.values():
+            future.exception()
+        return refused
+
+    async def _send(self, line: Line) -> "asyncio.Future[RecordMetadata]":
+        """Hand over a line and its note; the future is the line's."""
+        letter = line.letter
+        partition = None
+        if letter.key is not None:
+            metadata = await self._cluster.metadata([line.topic])
+            partition = partition_for_key(letter.key, len(metadata.topics[line.topic].partitions))
+        sent = await self._producer.send(
+            line.topic, line.value, key=letter.line_key, partition=partition
+        )
+        noted = await self._producer.send(
+            DEAD_LETTERS_TOPIC,
+            b"",
+            key=letter.key,
+            partition=letter.place.partition,
+            headers=note_headers(letter.place),
+        )
+        noted.add_done_callback(lambda future: future.cancelled() or future.exception())
+        return sent
+
+
+def portions(lines: Sequence[Line]) -> Iterator[list[Line]]:
+    """The lines in transactions of bounded size."""
+    portion: list[Line] = []
+    size = 0
+    for line in lines:
+        is_full = len(portion) >= TRANSACTION_LETTERS_MAX
+        if portion and (is_full or size + len(line.value) > TRANSACTION_BYTES_MAX):
+            yield portion
+            portion, size = [], 0
+        portion.append(line)
+        size += len(line.value)
+    if portion:
+        yield portion
+
+
+async def missing_topics(cluster: Cluster, names: Sequence[str]) -> set[str]:
+    """Which of these topics do not exist."""
+    metadata = await cluster.metadata(names, refresh=True)
+    return {name for name in names if not metadata.topics[name].partitions}

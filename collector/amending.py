@@ -1,0 +1,159 @@
+"""What is known of files, changed by hand: forgotten, or taken back to the start.
+
+Floor: beside `agent`, for a collector that does not run. It takes the instance over as a collector
+does, so nobody else writes positions meanwhile, and commits the changed records in one transaction.
+"""
+
+import asyncio
+import socket
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from collector.checkpoints import Checkpoint, UnreadableCheckpoint, decode, encode, encode_key
+from collector.claims import Claim
+from collector.config import CollectorSettings
+from collector.discovery import plan
+from collector.files import Walker
+from collector.fingerprint import FileId
+from collector.generation import EMPTY
+from collector.naming import is_meant
+from collector.positions import Records
+from collector.producer import START_TIMEOUT_MS, Brokers
+from collector.sightings import State
+from collector.status import shown
+from protocol.client.errors import ClientError
+from protocol.errors import ApiError
+
+
+class Amendment(StrEnum):
+    """What is done to a file's record."""
+
+    FORGET = "forget"
+    AGAIN = "again"
+
+
+@dataclass(frozen=True, slots=True)
+class Amended:
+    """One generation that is meant: `refusal` says why nothing is done to it."""
+
+    checkpoint: Checkpoint
+    refusal: str | None
+
+
+def chosen(
+    stored: Iterable[Checkpoint], present: Mapping[str, FileId], wanted: str, what: Amendment
+) -> list[Amended]:
+    """The generations that are meant, and what stands against changing them.
+
+    `present` are the names that inputs match at this moment. A file that is there is not forgotten:
+    it would be read from its start. One that is not there cannot be read again.
+    """
+    found = []
+    for one in sorted(stored, key=lambda one: (one.path, one.at_ms)):
+        if not is_meant(one.path, wanted) and not is_meant(one.first_path, wanted):
+            continue
+        is_there = present.get(one.path) == one.file and one.state is not State.DONE
+        refusal = None
+        if is_there and what is Amendment.FORGET:
+            refusal = "it is there and would be counted again: that is `collector again`"
+        elif not is_there and what is Amendment.AGAIN:
+            refusal = "there is nothing to be read: it is gone, or no input matches it"
+        elif what is Amendment.AGAIN and not one.fingerprint.position:
+            refusal = "nothing of it has been counted yet"
+        found.append(Amended(one, refusal))
+    return found
+
+
+def amended(instance: str, found: Iterable[Amended], what: Amendment, now_ms: int) -> Records:
+    """The records to be written."""
+    records: Records = {}
+    for one in found:
+        if one.refusal is None:
+            key = encode_key(instance, one.checkpoint.generation)
+            again = replace(
+                one.checkpoint,
+                fingerprint=EMPTY,
+                lines=0,
+                trail=(),
+                archive=None,
+                at_ms=now_ms,
+                lost_possible=False,
+                counts_again=True,
+            )
+            records[key] = None if what is Amendment.FORGET else encode(again)
+    return records
+
+
+async def _amend(
+    settings: CollectorSettings,
+    instance: str,
+    wanted: str,
+    what: Amendment,
+    now_ms: int,
+    *,
+    execute: bool,
+) -> dict[str, object]:
+    brokers = Brokers(
+        settings, f"millrace-collector-{instance}" if execute else "millrace-collector"
+    )
+    try:
+        await brokers.reach()
+        if execute:
+            claim = Claim(uuid.uuid4().hex, 1)
+            stored = await brokers.take_over(instance, claim, socket.gethostname(), None)
+        else:
+            stored = await brokers.read_positions(instance)
+        scan = await asyncio.to_thread(Walker(plan(settings.section.inputs, settings.home)).scan)
+        present = {seen.path: seen.file for seen in scan.seen}
+        found = chosen(_decoded(stored.values), present, wanted, what)
+        records = amended(instance, found, what, now_ms)
+        if execute and records:
+            brokers.begin()
+            await brokers.send_positions(records)
+            await brokers.commit(START_TIMEOUT_MS)
+    finally:
+        await brokers.close(START_TIMEOUT_MS)
+    return {"executed": execute, "files": [_row(one) for one in found], "reason": None}
+
+
+async def amend(
+    settings: CollectorSettings,
+    instance: str,
+    wanted: str,
+    what: Amendment,
+    now_ms: int,
+    *,
+    execute: bool,
+) -> dict[str, object]:
+    """Do it, or show it. The report is made of plain JSON values; `reason` says why nothing came of
+    it, when the cluster is away or refuses."""
+    try:
+        return await _amend(settings, instance, wanted, what, now_ms, execute=execute)
+    except (ClientError, ApiError) as error:
+        return {"executed": False, "files": [], "reason": f"{settings.bootstrap_servers}: {error}"}
+
+
+def _decoded(values: Mapping[str, bytes]) -> list[Checkpoint]:
+    found = []
+    for generation, value in values.items():
+        try:
+            found.append(decode(generation, value))
+        except UnreadableCheckpoint:
+            # `collector check` names it; nothing can be known of it here.
+            continue
+    return found
+
+
+def _row(one: Amended) -> dict[str, object]:
+    known = one.checkpoint
+    return {
+        "path": shown(known.path),
+        "generation": known.generation,
+        "state": str(known.state),
+        "topic": known.topic,
+        "position": known.fingerprint.position,
+        "lines": known.lines,
+        "refusal": one.refusal,
+    }

@@ -1,0 +1,134 @@
+"""Dead letters put back as lines: which ones, as what, and the note that it was done.
+
+Floor: beside `dead_letters`. Pure. A letter is named by its place in the topic of dead letters. Its
+note is a record of the same partition, committed with the line that was put back: whoever reads the
+letters up to the end of their topic, with nothing left open before it, knows of every one whether
+it was. A note has one header, `replayed`, with the letter's place as `partition:offset`.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+REPLAYED = "replayed"
+SHOWN_BYTES = 60
+LINE_END_BYTES_MAX = 4
+"""CR LF in UTF-16: a letter's length counts its line end, its value does not have it."""
+
+Headers = Iterable[tuple[str, bytes | None]]
+
+
+class Unrepairable(Exception):
+    """A letter cannot be put back; the text says why."""
+
+
+class Place(NamedTuple):
+    """Where in its topic a letter stands."""
+
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A dead letter. `offset` and `length` are those in the file, in bytes, where they are known.
+
+    `line_key` is the key that the line would have had.
+    """
+
+    place: Place
+    timestamp_ms: int
+    reason: str | None
+    topic: str | None
+    file: str | None
+    offset: int | None
+    length: int | None
+    key: bytes | None
+    line_key: bytes | None
+    value: bytes
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the line is in it."""
+        return self.length is None or self.length <= len(self.value) + LINE_END_BYTES_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What is made of letters: decoded, as they are, or replaced by hand.
+
+    `with_cut`: also those are put back of which only the beginning was kept. `edits`: only these
+    letters, each with the line that is to stand for it; None leaves the letter's own.
+    """
+
+    decode: str | None = None
+    with_cut: bool = False
+    edits: Mapping[Place, bytes | None] | None = None
+
+
+def note_of(headers: Headers) -> Place | None:
+    """The letter of which a record says that it was put back; None for any other record."""
+    for name, value in headers:
+        if name == REPLAYED and value is not None:
+            partition, _, offset = value.decode(errors="replace").partition(":")
+            if partition.isdigit() and offset.isdigit():
+                return Place(int(partition), int(offset))
+    return None
+
+
+def note_headers(place: Place) -> tuple[tuple[str, bytes], ...]:
+    """The headers of a letter's note."""
+    return ((REPLAYED, f"{place.partition}:{place.offset}".encode()),)
+
+
+def letter_of(
+    place: Place, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers
+) -> Letter:
+    """The letter that a record is. What its headers do not say is not known."""
+    found = {name: content or b"" for name, content in headers}
+    line_key = found.get("key", key)
+    return Letter(
+        place,
+        timestamp_ms,
+        _text(found.get("reason")),
+        _text(found.get("topic")),
+        _text(found.get("file")),
+        _number(found.get("offset")),
+        _number(found.get("length")),
+        key,
+        line_key or None,
+        value or b"",
+    )
+
+
+def repaired(letter: Letter, repair: Repair) -> bytes:
+    """The line to put back. Raises Unrepairable."""
+    if letter.topic is None:
+        raise Unrepairable("it does not say to which topic its line belongs")
+    edited = None if repair.edits is None else repair.edits.get(letter.place)
+    if edited is not None:
+        return edited
+    if not letter.is_whole and not repair.with_cut:
+        raise Unrepairable(
+            f"only {len(letter.value)} of its {letter.length} bytes were kept: --cut puts these"
+            " back, --stdin a line of your own"
+        )
+    if repair.decode is None:
+        return letter.value
+    try:
+        return letter.value.decode(repair.decode).encode()
+    except UnicodeError as error:
+        raise Unrepairable(f"it is not {repair.decode}: {error}") from error
+
+
+def first_bytes(value: bytes) -> str:
+    """The beginning of a value as text, for a table."""
+    return value[:SHOWN_BYTES].decode(errors="backslashreplace")
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode(errors="backslashreplace")
+
+
+def _number(value: bytes | None) -> int | None:
+    return int(value) if value is not None and value.isdigit() else None
