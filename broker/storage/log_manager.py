@@ -1,8 +1,9 @@
 """All logs of a node: one folder, one lock, one identity, one set of checkpoints.
 
 Floor: storage. Synchronous, over the `Disk` passed in. A partition's folder is `topic-partition`;
-one that is being deleted is renamed to `topic-partition.<number>-delete` first. What is
-known of the logs beside their own files stands in the checkpoints (`node_checkpoints`).
+one that is being deleted is renamed to `topic-partition.<number>-delete` first, and one that is
+damaged, of which others have a copy, to `topic-partition.<number>-damaged`. What is known of the
+logs beside their own files stands in the checkpoints (`node_checkpoints`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from broker.storage.truncation import Cut, Truncation
 from protocol.types import NO_BROKER_EPOCH, TopicPartition, Uuid
 
 DELETE_SUFFIX = "-delete"
+DAMAGED_SUFFIX = "-damaged"
+"""Ends the name of a folder that was put aside: nothing here ever reads or removes it again."""
 LOCK_FILE = ".lock"
 DELETE_STEM_MAX = 200
 """Characters of a folder's name that its new name keeps, so that it stays below 255 bytes."""
@@ -289,7 +292,7 @@ class LogManager:
         if log is None and topic_partition not in self.offline:
             return None
         name = folder_name(topic_partition)
-        target = self._name_of_deleted(name)
+        target = self._free_name(name, DELETE_SUFFIX)
         if self._disk.exists(f"{self._folder}/{name}"):
             self._disk.rename(f"{self._folder}/{name}", target)
         self.logs = {tp: one for tp, one in self.logs.items() if tp != topic_partition}
@@ -299,10 +302,28 @@ class LogManager:
         held = log.let_go() if log is not None else []
         return DroppedFiles(self._disk, folders=[target], held=held)
 
-    def _name_of_deleted(self, name: str) -> str:
-        """A path that no other deletion of a namesake has taken."""
+    def put_aside(self, topic_partition: TopicPartition) -> str | None:
+        """Rename the folder of an offline partition, durably, so that its log can be made anew.
+
+        Returns where it is kept; None if there was no folder any more. For a partition whose
+        records others hold: `create_all` has the checkpoints forget what was here. A crash in
+        between leaves a partition that is missing, and so offline again.
+        """
+        name = folder_name(topic_partition)
+        path = f"{self._folder}/{name}"
+        target = None
+        if self._disk.exists(path):
+            target = self._free_name(name, DAMAGED_SUFFIX)
+            self._disk.rename(path, target)
+            self._disk.sync_folder(self._folder)
+        self.offline = {tp: why for tp, why in self.offline.items() if tp != topic_partition}
+        self._checkpoints.forget_folder(path)
+        return target
+
+    def _free_name(self, name: str, suffix: str) -> str:
+        """A path that nothing of a namesake has taken."""
         stem = f"{self._folder}/{name[:DELETE_STEM_MAX]}"
-        paths = (f"{stem}.{number:08d}{DELETE_SUFFIX}" for number in count(1))
+        paths = (f"{stem}.{number:08d}{suffix}" for number in count(1))
         return next(path for path in paths if not self._disk.exists(path))
 
     def checkpoint(self, *, frees_room: bool = False) -> Checkpoint:

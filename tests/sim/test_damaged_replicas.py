@@ -1,0 +1,136 @@
+"""A replica that is damaged below what was vouched for: others bring it back, or nobody does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.node.status import BrokerStatus
+from tests.sim.clients import topic_made
+from tests.sim.test_whole_brokers import Writing, is_in_service
+from tests.sim.whole_brokers import WholeBroker, WholeCluster
+from tests.unit.storage.kit import FOLDER
+
+SETTINGS = {"log.flush.offset.checkpoint.interval.ms": 300}
+VOUCHED_MS = 1_000
+"""After which a checkpoint vouches for what was written."""
+RECORDS = 5
+LOG = f"{FOLDER}/t-0/{0:020d}.log"
+ASIDE = f"{FOLDER}/t-0.00000001-damaged"
+
+
+def cluster_with(replicas: int, **configs: str) -> tuple[WholeCluster, Writing]:
+    """Three brokers, and a topic `t` with one partition that holds some records."""
+    cluster = WholeCluster(f"damaged {replicas} {configs}", settings=SETTINGS)
+    for node in cluster.nodes:
+        node.start()
+    cluster.run_until(lambda: is_in_service(cluster), 5_000, "all in service")
+    writing = Writing(cluster, "t")
+    made = writing.client(1, topic_made("t", 1, replication_factor=replicas, **configs))
+    cluster.run_until(lambda: made.is_done, 5_000, "the topic is made")
+    cluster.run_for(500)
+    write(cluster, writing)
+    cluster.run_for(VOUCHED_MS)
+    return cluster, writing
+
+
+def write(cluster: WholeCluster, writing: Writing) -> None:
+    for _ in range(RECORDS):
+        written = writing.write(0, writing.leaders()[0])
+        cluster.run_until(lambda written=written: written.is_done, 5_000, "it is written")
+
+
+def partition(cluster: WholeCluster) -> Any:
+    return cluster.running[0].metadata.image.topics["t"].partitions[0]
+
+
+def damage(node: WholeBroker) -> bytes:
+    """Flip a bit of the first record; returns what the file is now."""
+    content = node.disk.contents(LOG)
+    content[70] ^= 1
+    return bytes(content)
+
+
+def problems(node: WholeBroker) -> list[str]:
+    assert node.broker is not None
+    return [one.text for one in BrokerStatus(node.broker, 0).status().problems]
+
+
+def is_settled(cluster: WholeCluster) -> bool:
+    return len(partition(cluster).in_sync_replicas) == len(partition(cluster).replicas)
+
+
+@pytest.mark.parametrize("is_leader", [True, False])
+def test_a_damaged_replica_is_put_aside_and_fetched_again(is_leader: bool) -> None:
+    cluster, _ = cluster_with(3)
+    hurt = next(
+        one for one in cluster.nodes if (one.node_id == partition(cluster).leader) == is_leader
+    )
+    hurt.kill()
+    broken = damage(hurt)
+    hurt.start()
+    cluster.run_until(lambda: is_in_service(cluster), 15_000, "all in service")
+    cluster.run_until(lambda: is_settled(cluster), 10_000, "it is in sync again")
+    first, *others = (bytes(one.disk.contents(LOG)).rstrip(b"\0") for one in cluster.nodes)
+    assert first
+    assert others == [first, first]
+    assert bytes(hurt.disk.contents(f"{ASIDE}/{0:020d}.log")) == broken
+    assert problems(hurt) == []
+    # What is put aside is nobody's partition, and nothing is told to be missing.
+    hurt.kill()
+    hurt.start()
+    cluster.run_until(lambda: is_in_service(cluster), 15_000, "all in service")
+    assert problems(hurt) == []
+    assert hurt.disk.exists(ASIDE)
+
+
+def test_a_replica_whose_folder_is_gone_is_fetched_again() -> None:
+    cluster, _ = cluster_with(3)
+    hurt = cluster.nodes[0]
+    hurt.kill()
+    hurt.disk.remove_folder(f"{FOLDER}/t-0")
+    hurt.start()
+    cluster.run_until(lambda: is_in_service(cluster), 15_000, "all in service")
+    cluster.run_until(lambda: is_settled(cluster), 10_000, "it is in sync again")
+    first, *others = (bytes(one.disk.contents(LOG)).rstrip(b"\0") for one in cluster.nodes)
+    assert others == [first, first]
+
+
+def test_the_only_copy_is_kept_and_nobody_leads_it() -> None:
+    cluster, _ = cluster_with(1)
+    hurt = next(one for one in cluster.nodes if one.node_id == partition(cluster).leader)
+    hurt.kill()
+    broken = damage(hurt)
+    hurt.start()
+    cluster.run_until(lambda: is_in_service(cluster), 15_000, "all in service")
+    cluster.run_for(5_000)
+    assert bytes(hurt.disk.contents(LOG)) == broken
+    assert not hurt.disk.exists(ASIDE)
+    one = partition(cluster)
+    assert (one.leader, one.in_sync_replicas, one.eligible_leader_replicas) == (-1, (), ())
+    assert one.last_known_elr == (hurt.node_id,)
+    (problem,) = problems(hurt)
+    assert LOG in problem
+    assert "no other broker leads a copy" in problem
+
+
+def test_it_is_kept_until_somebody_leads_who_has_everything() -> None:
+    """The other two have less, or are away: what is damaged is all there is for a time."""
+    cluster, writing = cluster_with(2, min_insync_replicas="2")
+    first, second = (cluster.nodes[one - 1] for one in partition(cluster).replicas)
+    for one in (second, first):
+        one.kill()
+        cluster.run_for(2_000)
+    broken = damage(first)
+    first.start()
+    cluster.run_for(10_000)
+    assert bytes(first.disk.contents(LOG)) == broken
+    assert partition(cluster).leader == -1
+    assert partition(cluster).eligible_leader_replicas == (second.node_id,)
+    second.start()
+    cluster.run_until(lambda: is_in_service(cluster), 15_000, "all in service")
+    cluster.run_until(lambda: is_settled(cluster), 10_000, "it is in sync again")
+    assert bytes(first.disk.contents(f"{ASIDE}/{0:020d}.log")) == broken
+    write(cluster, writing)
+    assert writing.offsets[0] == list(range(2 * RECORDS))
