@@ -65,7 +65,8 @@ class LogManager:
         """Never changed in place, for the loop reads it while the file thread adds and removes."""
         self.offline: dict[TopicPartition, str] = {}
         self.previous_broker_epoch = NO_BROKER_EPOCH
-        """Under which the process before was registered, if its stop was clean."""
+        """Under which the process was registered of whose writes nothing is lost: its stop was
+        clean, or the kernel that has them in its page cache still runs."""
         self._disk = disk
         self._config = config
         self._folder = config.log_dir.rstrip("/") or "/"
@@ -86,6 +87,8 @@ class LogManager:
         CorruptionError, for without them damage cannot be told from a torn tail.
         """
         report = OpenReport(self._take_clean_marker())
+        if not report.was_clean:
+            self._look_for_the_same_boot()
         found = self._checkpoints.read()
         points, starts = found[checkpoint.RECOVERY_POINTS], found[checkpoint.LOG_START_OFFSETS]
         high_watermarks = found[checkpoint.HIGH_WATERMARKS]
@@ -416,6 +419,29 @@ class LogManager:
         self._disk.unlink(path)
         self._disk.sync_folder(self._folder)
         return True
+
+    def mark_running(self, broker_epoch: int) -> None:
+        """Say, before anybody counts on it, who writes here under this run of the kernel.
+
+        Not synced: what it vouches for is lost whenever it is.
+        """
+        text = checkpoint.encode_running(broker_epoch, self._disk.boot_id())
+        self._disk.replace(f"{self._folder}/{checkpoint.RUNNING}", text, is_durable=False)
+
+    def distrust_cache(self) -> None:
+        """A sync has failed: the kernel may drop what it took, and say that it is on the disk."""
+        with suppress(DiskError):
+            self._disk.unlink(f"{self._folder}/{checkpoint.RUNNING}")
+
+    def _look_for_the_same_boot(self) -> None:
+        """A process that was killed has lost nothing that the kernel took, if that still runs."""
+        path = f"{self._folder}/{checkpoint.RUNNING}"
+        if not self._disk.exists(path):
+            return
+        with suppress(ValueError):
+            broker_epoch, boot_id = checkpoint.decode_running(self._disk.read_all(path))
+            if boot_id and boot_id == self._disk.boot_id():
+                self.previous_broker_epoch = broker_epoch
 
     def _read_topic_id(self, path: str) -> UUID | None:
         """The topic's id; None for a folder whose making was interrupted before it held data."""

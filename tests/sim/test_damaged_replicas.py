@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from broker.node.status import BrokerStatus
 from tests.sim.clients import topic_made
 from tests.sim.test_whole_brokers import Writing, is_in_service
 from tests.sim.whole_brokers import WholeBroker, WholeCluster
+from tests.sim.world import Died
 from tests.unit.storage.kit import FOLDER
 
 SETTINGS = {"log.flush.offset.checkpoint.interval.ms": 300}
@@ -134,3 +136,43 @@ def test_it_is_kept_until_somebody_leads_who_has_everything() -> None:
     assert bytes(first.disk.contents(f"{ASIDE}/{0:020d}.log")) == broken
     write(cluster, writing)
     assert writing.offsets[0] == list(range(2 * RECORDS))
+
+
+def restarted_alone(cluster: WholeCluster, node: WholeBroker) -> tuple[int, Any]:
+    """Who leads the only copy of a partition, and who is only known to have been eligible."""
+    node.start()
+    cluster.run_until(lambda: is_in_service(cluster), 15_000, "all in service")
+    cluster.run_for(1_000)
+    return partition(cluster).leader, partition(cluster).last_known_elr
+
+
+def with_one_unsynced_copy() -> tuple[WholeCluster, Writing, WholeBroker]:
+    cluster, writing = cluster_with(1, flush_messages="1000")
+    leader = partition(cluster).leader
+    return cluster, writing, next(one for one in cluster.nodes if one.node_id == leader)
+
+
+def test_who_is_killed_is_believed_what_the_kernel_has_and_who_loses_power_is_not() -> None:
+    cluster, writing, node = with_one_unsynced_copy()
+    for _ in range(2):
+        node.kill()
+        assert restarted_alone(cluster, node) == (node.node_id, ())
+    write(cluster, writing)
+    assert writing.offsets[0] == list(range(2 * RECORDS))
+    node.cut_power(cluster.chance)
+    assert restarted_alone(cluster, node) == (-1, (node.node_id,))
+
+
+def test_who_ends_because_a_sync_has_failed_is_not_believed() -> None:
+    """The kernel may have dropped what it could not write: it is the same, its cache is not."""
+    cluster, writing, node = with_one_unsynced_copy()
+    write(cluster, writing)
+    node.disk.refuses = lambda path, operation: "t-0" in path and operation == "fdatasync"
+    node.disk.refusal = errno.EIO
+    assert node.broker is not None
+    with pytest.raises(Died, match="sync failed"):
+        node.broker.replicas.flush_all()
+        cluster.run_for(2_000)
+    node.disk.refuses = None
+    node.kill()
+    assert restarted_alone(cluster, node) == (-1, (node.node_id,))
