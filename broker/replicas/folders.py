@@ -16,7 +16,7 @@ from broker.metadata.records import TOPIC_RESOURCE
 from broker.storage.dropped import DroppedFiles
 from broker.storage.errors import DiskError
 from broker.storage.log import Log
-from broker.storage.log_manager import LogManager
+from broker.storage.log_manager import DAMAGED_SUFFIX, STRAY_SUFFIX, LogManager
 from broker.world import Clock, Jobs
 from protocol.log import fields
 from protocol.types import NO_NODE, TopicPartition, Uuid
@@ -73,7 +73,8 @@ class Folders:
         """At start, before the thread has anything to do; returns what may be unlinked.
 
         A folder of a topic that the metadata log has removed is a deletion cut short and is
-        finished. A folder the metadata log has never heard of is left alone, and named.
+        finished. One whose topic the image does not know is put aside as stray: the broker has
+        replayed its own registration, so all that was committed when the folder was made.
         """
         for topic_partition, log in self._logs.logs.items():
             topic = image.topics.get(topic_partition.topic)
@@ -84,8 +85,12 @@ class Folders:
                 self._unforgotten.extend([files] if files is not None else [])
             elif topic_partition.topic != METADATA_TOPIC:
                 logger.warning(
-                    "folder belongs to no topic; it is left alone",
-                    extra=fields(folder=log.folder, topic_id=log.topic_id),
+                    "folder belongs to no topic; it is put aside",
+                    extra=fields(
+                        folder=log.folder,
+                        topic_id=log.topic_id,
+                        kept_in=self._logs.put_aside(topic_partition, STRAY_SUFFIX),
+                    ),
                 )
         return self._forget()
 
@@ -187,7 +192,7 @@ class Folders:
         topic_partition = TopicPartition(topic.name, index)
         reason = self._logs.offline[topic_partition]
         try:
-            kept_in = self._logs.put_aside(topic_partition)
+            kept_in = self._logs.put_aside(topic_partition, DAMAGED_SUFFIX)
         except DiskError as error:
             if error.is_final:
                 raise

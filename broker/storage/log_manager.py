@@ -2,8 +2,8 @@
 
 Floor: storage. Synchronous, over the `Disk` passed in. A partition's folder is `topic-partition`;
 one that is being deleted is renamed to `topic-partition.<number>-delete` first, and one that is
-damaged, of which others have a copy, to `topic-partition.<number>-damaged`. What is known of the
-logs beside their own files stands in the checkpoints (`node_checkpoints`).
+put aside to `topic-partition.<number>-damaged` or `-stray`. What is known of the logs beside their
+own files stands in the checkpoints (`node_checkpoints`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from protocol.types import NO_BROKER_EPOCH, TopicPartition, Uuid
 
 DELETE_SUFFIX = "-delete"
 DAMAGED_SUFFIX = "-damaged"
-"""Ends the name of a folder that was put aside: nothing here ever reads or removes it again."""
+STRAY_SUFFIX = "-stray"
+"""End the names of folders that were put aside: nothing here ever reads or removes them again."""
 LOCK_FILE = ".lock"
 DELETE_STEM_MAX = 200
 """Characters of a folder's name that its new name keeps, so that it stays below 255 bytes."""
@@ -94,10 +95,14 @@ class LogManager:
         high_watermarks = found[checkpoint.HIGH_WATERMARKS]
         cleaned = found[checkpoint.CLEANED_OFFSETS]
         dropped: list[str] = []
+        strays: list[str] = []
         for name in self._disk.list_folder(self._folder):
             path = f"{self._folder}/{name}"
             if name.endswith(DELETE_SUFFIX):
                 dropped.append(path)
+                continue
+            if name.endswith(STRAY_SUFFIX):
+                strays.append(path)
                 continue
             topic_partition = parse_folder_name(name)
             if topic_partition is None or not self._disk.is_folder(path):
@@ -138,7 +143,7 @@ class LogManager:
             if loaded.truncated_reason:
                 cut = (topic_partition, loaded.truncated_bytes, loaded.truncated_reason)
                 report.truncated.append(cut)
-        self._miss_folders(points, dropped)
+        self._miss_folders(points, [*dropped, *strays])
         report.offline = dict(self.offline)
         if dropped:
             report.dropped = DroppedFiles(self._disk, folders=dropped)
@@ -155,12 +160,12 @@ class LogManager:
             if not error.is_full:
                 raise
 
-    def _miss_folders(self, points: Offsets, deleted: Sequence[str]) -> None:
+    def _miss_folders(self, points: Offsets, renamed: Sequence[str]) -> None:
         """Take partitions offline that had data on the disk and now have no folder.
 
         A deletion leaves its renamed folder until the checkpoint has forgotten the partition.
         """
-        stems = {path.rpartition("/")[2].rpartition(".")[0] for path in deleted}
+        stems = {path.rpartition("/")[2].rpartition(".")[0] for path in renamed}
         for topic_partition, point in points.items():
             if point <= 0 or topic_partition in self.logs or topic_partition in self.offline:
                 continue
@@ -305,20 +310,23 @@ class LogManager:
         held = log.let_go() if log is not None else []
         return DroppedFiles(self._disk, folders=[target], held=held)
 
-    def put_aside(self, topic_partition: TopicPartition) -> str | None:
-        """Rename the folder of an offline partition, durably, so that its log can be made anew.
+    def put_aside(self, topic_partition: TopicPartition, suffix: str) -> str | None:
+        """Rename a partition's folder, durably, so that its log can be made anew.
 
-        Returns where it is kept; None if there was no folder any more. For a partition whose
-        records others hold: `create_all` has the checkpoints forget what was here. A crash in
-        between leaves a partition that is missing, and so offline again.
+        Returns where it is kept; None if there was no folder any more. A damaged one, whose
+        records others hold, is missing if a crash comes before `create_all` has the checkpoints
+        forget what was here, and so it is offline again. No flush of it may be under way.
         """
         name = folder_name(topic_partition)
         path = f"{self._folder}/{name}"
         target = None
         if self._disk.exists(path):
-            target = self._free_name(name, DAMAGED_SUFFIX)
+            target = self._free_name(name, suffix)
             self._disk.rename(path, target)
             self._disk.sync_folder(self._folder)
+        if (log := self.logs.get(topic_partition)) is not None:
+            log.let_go()
+        self.logs = {tp: one for tp, one in self.logs.items() if tp != topic_partition}
         self.offline = {tp: why for tp, why in self.offline.items() if tp != topic_partition}
         self._checkpoints.forget_folder(path)
         return target

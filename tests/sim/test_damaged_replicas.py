@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from broker.node.status import BrokerStatus
+from protocol.types import TopicPartition
 from tests.sim.clients import topic_made
 from tests.sim.test_whole_brokers import Writing, is_in_service
 from tests.sim.whole_brokers import WholeBroker, WholeCluster
@@ -176,3 +177,27 @@ def test_who_ends_because_a_sync_has_failed_is_not_believed() -> None:
     node.disk.refuses = None
     node.kill()
     assert restarted_alone(cluster, node) == (-1, (node.node_id,))
+
+
+def test_a_folder_of_no_topic_is_put_aside_and_stands_in_nobodys_way() -> None:
+    cluster, writing = cluster_with(3)
+    node = cluster.nodes[0]
+    node.kill()
+    node.disk.rename(f"{FOLDER}/t-0", f"{FOLDER}/other-0")
+    stray = bytes(node.disk.contents(f"{FOLDER}/other-0/{0:020d}.log"))
+    for _ in range(2):
+        node.start()
+        cluster.run_until(lambda: is_in_service(cluster), 15_000, "all in service")
+        cluster.run_for(VOUCHED_MS)
+        kept = bytes(node.disk.contents(f"{FOLDER}/other-0.00000001-stray/{0:020d}.log"))
+        assert kept.rstrip(b"\0") == stray.rstrip(b"\0")
+        assert problems(node) == []
+        node.kill()
+    node.start()
+    cluster.run_until(lambda: is_in_service(cluster), 15_000, "all in service")
+    made = writing.client(1, topic_made("other", 1, replication_factor=3))
+    cluster.run_until(lambda: made.is_done, 5_000, "the topic is made")
+    cluster.run_for(VOUCHED_MS)
+    assert problems(node) == []
+    assert node.broker is not None
+    assert TopicPartition("other", 0) in node.broker.replicas.logs.logs
