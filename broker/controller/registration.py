@@ -95,10 +95,14 @@ def register(
     broker_epoch = image.end_offset
     record = _record(request, broker_epoch, is_fenced=True)
     brokers = {**image.brokers, request.broker_id: _image_of(request, broker_epoch)}
+    damaged = {(one.name, number) for one in request.damaged for number in one.partitions}
     records: list[MetadataRecord] = [record]
     for topic, number, partition in partitions_of(image):
         if request.broker_id in partition.replicas:
             wanted = _after_restart(request, known, partition, _is_flushed(topic, image, config))
+            if (topic.name, number) in damaged:
+                distrusted = wanted.distrusted | {request.broker_id}
+                wanted = replace(wanted, distrusted=distrusted)
             min_isr = min_in_sync_replicas(topic, image, config)
             changed = change(topic.topic_id, number, partition, wanted, brokers, min_isr)
             if differs(partition, changed):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import NoReturn
 
 from broker.alarm import Alarm
 from broker.cluster.membership_driver import MembershipDriver
@@ -52,7 +53,7 @@ from broker.shards.groups import GroupCoordinator
 from broker.shards.producer_ids import ProducerIds
 from broker.shards.shard_driver import ShardPorts
 from broker.storage.disk import Disk
-from broker.storage.errors import FolderError
+from broker.storage.errors import DiskError, FolderError
 from broker.storage.log import Log
 from broker.storage.log_manager import LogManager, OpenReport
 from broker.world import World
@@ -89,11 +90,11 @@ class Broker:
         self.flusher = Flusher(
             world,
             self.on_flushed,
-            lambda error: world.die(f"sync failed: {error}"),
+            lambda error: self._disk_died(f"sync failed: {error}"),
             self.metrics.flushes.add,
         )
         self.alarm = Alarm(world, self.on_time, self.metrics.loop_lateness.add)
-        self.write_failed = note_refusals(self.metrics, world.die)
+        self.write_failed = note_refusals(self.metrics, self._disk_died)
         self.is_serving = False
         self.joining: Joining | None = None
         self._metadata: Metadata | None = None
@@ -197,7 +198,13 @@ class Broker:
     def _serve_as_member(self, broker_epoch: int) -> None:
         assert self.joining is not None and self.joining.membership is not None
         self._serve(broker_epoch)
-        assert self._replication is not None
+        assert self._replication is not None and self._logs is not None
+        try:
+            self._logs.mark_running(broker_epoch)
+        except DiskError as error:
+            # Without it the next start is believed less, nothing else.
+            if error.is_final:
+                self.disk_failed(error)
         self._replication.start()
         self.joining.membership.ready()
 
@@ -375,7 +382,12 @@ class Broker:
 
     def disk_failed(self, error: Exception) -> None:
         """A sync has failed, or the disk takes no more writes: no answer may follow."""
-        self._world.die(f"the disk has failed: {error}")
+        self._disk_died(f"the disk has failed: {error}")
+
+    def _disk_died(self, reason: str) -> NoReturn:
+        if self._logs is not None:
+            self._logs.distrust_cache()
+        self._world.die(reason)
 
     def on_flushed(self, log: Log) -> None:
         """A log's recovery point has moved."""
@@ -460,7 +472,7 @@ class Broker:
         )
         if not is_synced:
             # Their reports cannot be heard any more, and the marker would vouch for all data.
-            self._world.die("a sync has failed, or did not end, while the broker stopped")
+            self._disk_died("a sync has failed, or did not end, while the broker stopped")
         if self._logs is not None:
             self._logs.close_clean(self._broker_epoch)
             logger.info("stopped cleanly", extra=fields(log_dir=self.config.log_dir))

@@ -19,6 +19,7 @@ from broker.node.cluster_status import (
 )
 from broker.node.waiting import waits
 from protocol.status import PartState, PartStatus, Problem
+from protocol.types import NO_NODE, TopicPartition
 
 if TYPE_CHECKING:
     from broker.node.broker import Broker
@@ -77,7 +78,7 @@ class BrokerStatus:
         own = self._broker.metadata.image.brokers.get(self._broker.config.node_id)
         problems = [
             Problem("partition_offline", f"{topic_partition}: {reason}")
-            for topic_partition, reason in sorted((replicas.logs.offline | replicas.unmade).items())
+            for topic_partition, reason in sorted((self._damaged() | replicas.unmade).items())
         ]
         if own is None or own.is_fenced:
             problems.append(Problem("fenced", "out of service: others lead what it led"))
@@ -87,6 +88,21 @@ class BrokerStatus:
                 Problem("write_refused", f"{refused[1]}; producers retry until there is room")
             )
         return tuple(problems)
+
+    def _damaged(self) -> dict[TopicPartition, str]:
+        """Partitions whose log cannot be opened: why, and what brings them back."""
+        parts, me = self._broker.parts, self._broker.config.node_id
+        image, offline = parts.metadata.image, dict(parts.replicas.logs.offline)
+        for topic, index in offline if len(image.brokers) > 1 else ():
+            known = image.topics.get(topic)
+            if known is None or index >= len(known.partitions):
+                continue
+            if known.partitions[index].leader in (NO_NODE, me):
+                offline[TopicPartition(topic, index)] += (
+                    "; it is kept as it is, for no other broker leads a copy: start those that "
+                    "have one, or put an undamaged copy of the folder in its place and restart"
+                )
+        return offline
 
     def _quorum(self) -> dict[str, object]:
         """What this broker knows of its cluster, or for whom it waits to be one."""

@@ -11,15 +11,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from broker.config import InForce
-from broker.metadata.image import METADATA_TOPIC, MetadataImage, TopicImage
+from broker.metadata.image import METADATA_TOPIC, MetadataImage, PartitionImage, TopicImage
 from broker.metadata.records import TOPIC_RESOURCE
 from broker.storage.dropped import DroppedFiles
 from broker.storage.errors import DiskError
 from broker.storage.log import Log
-from broker.storage.log_manager import LogManager
+from broker.storage.log_manager import DAMAGED_SUFFIX, STRAY_SUFFIX, LogManager
 from broker.world import Clock, Jobs
 from protocol.log import fields
-from protocol.types import TopicPartition, Uuid
+from protocol.types import NO_NODE, TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
 
@@ -53,11 +53,28 @@ class Folders:
             if node_id in partition.replicas
         ]
 
+    def is_missing(self, topic: TopicImage, index: int) -> bool:
+        """Whether a log that is not there should be made: one that is damaged only where its
+        records are to be had from another broker."""
+        is_offline = TopicPartition(topic.name, index) in self._logs.offline
+        return not is_offline or self._is_led_elsewhere(topic.partitions[index])
+
+    def _is_led_elsewhere(self, partition: PartitionImage) -> bool:
+        """Whether another broker leads it, and this one does not count as having all of it.
+
+        Whoever leads was in sync or eligible, so it holds all that was ever acknowledged, or was
+        chosen by a person who knew that it may not.
+        """
+        me = self._settings.config.node_id
+        counts = me in (*partition.in_sync_replicas, *partition.eligible_leader_replicas)
+        return partition.leader not in (NO_NODE, me) and not counts
+
     def finish_removals(self, image: MetadataImage, removed_ids: set[Uuid]) -> list[DroppedFiles]:
         """At start, before the thread has anything to do; returns what may be unlinked.
 
         A folder of a topic that the metadata log has removed is a deletion cut short and is
-        finished. A folder the metadata log has never heard of is left alone, and named.
+        finished. One whose topic the image does not know is put aside as stray: the broker has
+        replayed its own registration, so all that was committed when the folder was made.
         """
         for topic_partition, log in self._logs.logs.items():
             topic = image.topics.get(topic_partition.topic)
@@ -68,8 +85,12 @@ class Folders:
                 self._unforgotten.extend([files] if files is not None else [])
             elif topic_partition.topic != METADATA_TOPIC:
                 logger.warning(
-                    "folder belongs to no topic; it is left alone",
-                    extra=fields(folder=log.folder, topic_id=log.topic_id),
+                    "folder belongs to no topic; it is put aside",
+                    extra=fields(
+                        folder=log.folder,
+                        topic_id=log.topic_id,
+                        kept_in=self._logs.put_aside(topic_partition, STRAY_SUFFIX),
+                    ),
                 )
         return self._forget()
 
@@ -151,7 +172,7 @@ class Folders:
         for index in self.own_indexes(topic):
             topic_partition = TopicPartition(topic.name, index)
             log = self._logs.get(topic_partition)
-            if topic_partition in self._logs.offline:
+            if topic_partition in self._logs.offline and not self._put_aside(topic, index, made):
                 continue
             if log is not None and log.topic_id == topic.topic_id:
                 made.logs[index] = log
@@ -163,6 +184,30 @@ class Folders:
             made.logs.update({one.partition: log for one, log in new.items()})
             made.refused.update({one: str(error) for one, error in refused.items()})
         return made
+
+    def _put_aside(self, topic: TopicImage, index: int, made: Made) -> bool:
+        """Keep a damaged log out of the way, if its records are to be had; whether it is gone."""
+        if not self.is_missing(topic, index):
+            return False
+        topic_partition = TopicPartition(topic.name, index)
+        reason = self._logs.offline[topic_partition]
+        try:
+            kept_in = self._logs.put_aside(topic_partition, DAMAGED_SUFFIX)
+        except DiskError as error:
+            if error.is_final:
+                raise
+            made.refused[topic_partition] = str(error)
+            return False
+        logger.error(
+            "damaged log put aside; it is fetched again from its leader",
+            extra=fields(
+                partition=topic_partition,
+                reason=reason,
+                kept_in=kept_in or "nowhere, its folder is missing",
+                leader=topic.partitions[index].leader,
+            ),
+        )
+        return True
 
 
 def _never(error: Exception) -> None:

@@ -317,7 +317,7 @@ class Replicas:
     def _is_missing_any(self, topic: TopicImage) -> bool:
         held = self._held.get(topic.name, NOTHING_HELD)
         return any(
-            index not in held and TopicPartition(topic.name, index) not in self.logs.offline
+            index not in held and self._folders.is_missing(topic, index)
             for index in self._folders.own_indexes(topic)
         )
 

@@ -22,6 +22,8 @@ LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+RUNNING = ".running"
+"""Ours: which process last wrote here, and under which run of the kernel."""
 
 _VERSION = "0"
 
@@ -38,6 +40,20 @@ def decode_clean_stop(data: bytes) -> int:
     if not isinstance(broker_epoch, int):
         raise ValueError(f"no marker of a clean stop: {data!r}")
     return broker_epoch
+
+
+def encode_running(broker_epoch: int, boot_id: str) -> bytes:
+    """What a process says of itself once it is registered."""
+    return json.dumps({"version": 0, "brokerEpoch": broker_epoch, "bootId": boot_id}).encode()
+
+
+def decode_running(data: bytes) -> tuple[int, str]:
+    """Broker epoch and boot id; ValueError for what a power cut has left of it."""
+    said = json.loads(data)
+    match said:
+        case {"version": 0, "brokerEpoch": int(broker_epoch), "bootId": str(boot_id)}:
+            return broker_epoch, boot_id
+    raise ValueError(f"no marker of a running broker: {data!r}")
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:

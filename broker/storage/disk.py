@@ -98,6 +98,9 @@ class Disk(Protocol):
     def lock(self, path: str) -> FolderLock:
         """Take the lock file; FolderError when another process has it."""
 
+    def boot_id(self) -> str:
+        """The run of the kernel whose page cache holds what is not synced; empty: not known."""
+
 
 class FileRegion:
     """A stretch of a file that holds whole batches: what a fetch answer sends.
@@ -327,6 +330,12 @@ class OsDisk:
         except OSError as error:
             raise _disk_error(path, "lock", error) from error
         return OsLock(file)
+
+    def boot_id(self) -> str:
+        try:
+            return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        except OSError:
+            return ""
 
     def _stat(self, path: str) -> os.stat_result:
         try:

@@ -1,8 +1,9 @@
 """All logs of a node: one folder, one lock, one identity, one set of checkpoints.
 
 Floor: storage. Synchronous, over the `Disk` passed in. A partition's folder is `topic-partition`;
-one that is being deleted is renamed to `topic-partition.<number>-delete` first. What is
-known of the logs beside their own files stands in the checkpoints (`node_checkpoints`).
+one that is being deleted is renamed to `topic-partition.<number>-delete` first, and one that is
+put aside to `topic-partition.<number>-damaged` or `-stray`. What is known of the logs beside their
+own files stands in the checkpoints (`node_checkpoints`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ from broker.storage.truncation import Cut, Truncation
 from protocol.types import NO_BROKER_EPOCH, TopicPartition, Uuid
 
 DELETE_SUFFIX = "-delete"
+DAMAGED_SUFFIX = "-damaged"
+STRAY_SUFFIX = "-stray"
+"""End the names of folders that were put aside: nothing here ever reads or removes them again."""
 LOCK_FILE = ".lock"
 DELETE_STEM_MAX = 200
 """Characters of a folder's name that its new name keeps, so that it stays below 255 bytes."""
@@ -62,7 +66,8 @@ class LogManager:
         """Never changed in place, for the loop reads it while the file thread adds and removes."""
         self.offline: dict[TopicPartition, str] = {}
         self.previous_broker_epoch = NO_BROKER_EPOCH
-        """Under which the process before was registered, if its stop was clean."""
+        """Under which the process was registered of whose writes nothing is lost: its stop was
+        clean, or the kernel that has them in its page cache still runs."""
         self._disk = disk
         self._config = config
         self._folder = config.log_dir.rstrip("/") or "/"
@@ -83,15 +88,21 @@ class LogManager:
         CorruptionError, for without them damage cannot be told from a torn tail.
         """
         report = OpenReport(self._take_clean_marker())
+        if not report.was_clean:
+            self._look_for_the_same_boot()
         found = self._checkpoints.read()
         points, starts = found[checkpoint.RECOVERY_POINTS], found[checkpoint.LOG_START_OFFSETS]
         high_watermarks = found[checkpoint.HIGH_WATERMARKS]
         cleaned = found[checkpoint.CLEANED_OFFSETS]
         dropped: list[str] = []
+        strays: list[str] = []
         for name in self._disk.list_folder(self._folder):
             path = f"{self._folder}/{name}"
             if name.endswith(DELETE_SUFFIX):
                 dropped.append(path)
+                continue
+            if name.endswith(STRAY_SUFFIX):
+                strays.append(path)
                 continue
             topic_partition = parse_folder_name(name)
             if topic_partition is None or not self._disk.is_folder(path):
@@ -132,7 +143,7 @@ class LogManager:
             if loaded.truncated_reason:
                 cut = (topic_partition, loaded.truncated_bytes, loaded.truncated_reason)
                 report.truncated.append(cut)
-        self._miss_folders(points, dropped)
+        self._miss_folders(points, [*dropped, *strays])
         report.offline = dict(self.offline)
         if dropped:
             report.dropped = DroppedFiles(self._disk, folders=dropped)
@@ -149,12 +160,12 @@ class LogManager:
             if not error.is_full:
                 raise
 
-    def _miss_folders(self, points: Offsets, deleted: Sequence[str]) -> None:
+    def _miss_folders(self, points: Offsets, renamed: Sequence[str]) -> None:
         """Take partitions offline that had data on the disk and now have no folder.
 
         A deletion leaves its renamed folder until the checkpoint has forgotten the partition.
         """
-        stems = {path.rpartition("/")[2].rpartition(".")[0] for path in deleted}
+        stems = {path.rpartition("/")[2].rpartition(".")[0] for path in renamed}
         for topic_partition, point in points.items():
             if point <= 0 or topic_partition in self.logs or topic_partition in self.offline:
                 continue
@@ -289,7 +300,7 @@ class LogManager:
         if log is None and topic_partition not in self.offline:
             return None
         name = folder_name(topic_partition)
-        target = self._name_of_deleted(name)
+        target = self._free_name(name, DELETE_SUFFIX)
         if self._disk.exists(f"{self._folder}/{name}"):
             self._disk.rename(f"{self._folder}/{name}", target)
         self.logs = {tp: one for tp, one in self.logs.items() if tp != topic_partition}
@@ -299,10 +310,31 @@ class LogManager:
         held = log.let_go() if log is not None else []
         return DroppedFiles(self._disk, folders=[target], held=held)
 
-    def _name_of_deleted(self, name: str) -> str:
-        """A path that no other deletion of a namesake has taken."""
+    def put_aside(self, topic_partition: TopicPartition, suffix: str) -> str | None:
+        """Rename a partition's folder, durably, so that its log can be made anew.
+
+        Returns where it is kept; None if there was no folder any more. A damaged one, whose
+        records others hold, is missing if a crash comes before `create_all` has the checkpoints
+        forget what was here, and so it is offline again. No flush of it may be under way.
+        """
+        name = folder_name(topic_partition)
+        path = f"{self._folder}/{name}"
+        target = None
+        if self._disk.exists(path):
+            target = self._free_name(name, suffix)
+            self._disk.rename(path, target)
+            self._disk.sync_folder(self._folder)
+        if (log := self.logs.get(topic_partition)) is not None:
+            log.let_go()
+        self.logs = {tp: one for tp, one in self.logs.items() if tp != topic_partition}
+        self.offline = {tp: why for tp, why in self.offline.items() if tp != topic_partition}
+        self._checkpoints.forget_folder(path)
+        return target
+
+    def _free_name(self, name: str, suffix: str) -> str:
+        """A path that nothing of a namesake has taken."""
         stem = f"{self._folder}/{name[:DELETE_STEM_MAX]}"
-        paths = (f"{stem}.{number:08d}{DELETE_SUFFIX}" for number in count(1))
+        paths = (f"{stem}.{number:08d}{suffix}" for number in count(1))
         return next(path for path in paths if not self._disk.exists(path))
 
     def checkpoint(self, *, frees_room: bool = False) -> Checkpoint:
@@ -395,6 +427,29 @@ class LogManager:
         self._disk.unlink(path)
         self._disk.sync_folder(self._folder)
         return True
+
+    def mark_running(self, broker_epoch: int) -> None:
+        """Say, before anybody counts on it, who writes here under this run of the kernel.
+
+        Not synced: what it vouches for is lost whenever it is.
+        """
+        text = checkpoint.encode_running(broker_epoch, self._disk.boot_id())
+        self._disk.replace(f"{self._folder}/{checkpoint.RUNNING}", text, is_durable=False)
+
+    def distrust_cache(self) -> None:
+        """A sync has failed: the kernel may drop what it took, and say that it is on the disk."""
+        with suppress(DiskError):
+            self._disk.unlink(f"{self._folder}/{checkpoint.RUNNING}")
+
+    def _look_for_the_same_boot(self) -> None:
+        """A process that was killed has lost nothing that the kernel took, if that still runs."""
+        path = f"{self._folder}/{checkpoint.RUNNING}"
+        if not self._disk.exists(path):
+            return
+        with suppress(ValueError):
+            broker_epoch, boot_id = checkpoint.decode_running(self._disk.read_all(path))
+            if boot_id and boot_id == self._disk.boot_id():
+                self.previous_broker_epoch = broker_epoch
 
     def _read_topic_id(self, path: str) -> UUID | None:
         """The topic's id; None for a folder whose making was interrupted before it held data."""

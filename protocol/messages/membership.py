@@ -43,13 +43,21 @@ class RegistrationFeature(Struct):
     max_supported_version: int = int16()
 
 
+class DamagedTopic(Struct):
+    """Partitions of one topic whose logs are damaged or gone; ours."""
+
+    name: str = string()
+    partitions: list[int] = array(int32)
+
+
 class BrokerRegistrationRequest(
     Message, api_key=ApiKey.BROKER_REGISTRATION, versions=(4, 4), flexible=0
 ):
     """A broker that has started asks for its broker epoch.
 
     The same `incarnation_id` again gets the same epoch. `log_dirs` are the ids of its directories;
-    `previous_broker_epoch` is that of a stop that was clean, else -1.
+    `previous_broker_epoch` is that of a process after which nothing written is lost, else -1;
+    `damaged` names what is lost all the same (decision 0068).
     """
 
     broker_id: int = int32()
@@ -61,6 +69,7 @@ class BrokerRegistrationRequest(
     is_migrating_zk_broker: bool = boolean()
     log_dirs: list[Uuid] = array(uuid_)
     previous_broker_epoch: int = int64(default=-1)
+    damaged: list[DamagedTopic] = array(DamagedTopic, tag=OUR_TAGS)
 
 
 class BrokerRegistrationResponse(

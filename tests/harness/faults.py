@@ -26,6 +26,7 @@ from broker.metadata.image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from tests.harness.chaos import pause
 from tests.harness.checker import check
 from tests.harness.cluster import ClusterProcesses
+from tests.harness.mounts import Ext4Image
 from tests.harness.recorded import (
     Recorded,
     RecordedCommitter,
@@ -152,6 +153,23 @@ class Faults:
             one.spawn()
             pause(self.chance.uniform(0, 0.5))
         self.counts[f"{len(node_ids)} {number.name}"] += 1
+
+    def cut_power(self, disk: Ext4Image) -> None:
+        """All brokers lose the power of the disk that they share, and come back with it."""
+        ended = self.cluster.running
+        # What a sync says while the file system is shut down is not to be believed, so nobody may
+        # hear it.
+        for one in ended:
+            one.freeze()
+        disk.cut_power()
+        for one in ended:
+            one.kill9()
+        disk.return_power()
+        self.chance.shuffle(ended)
+        for one in ended:
+            one.spawn()
+            pause(self.chance.uniform(0, 0.5))
+        self.counts["power cuts"] += 1
 
     def freeze(self, node_id: int, duration_s: float) -> None:
         """Let a broker stand still."""

@@ -168,6 +168,8 @@ class SimDisk:
     def __init__(self, *, capacity_bytes: int | None = None) -> None:
         self.now_ms = 0
         """What files are stamped with when they are written."""
+        self.boots = 1
+        """How often the machine has been started."""
         self.calls = 0
         self.fail_at: int | None = None
         """The call that fails, counted from 1."""
@@ -187,6 +189,7 @@ class SimDisk:
         """The power goes: what was not synced survives in part, if at all."""
         self._root.crash(chance)
         self.locked.clear()
+        self.boots += 1
 
     def step(self, path: str, operation: str) -> None:
         self.calls += 1
@@ -307,6 +310,9 @@ class SimDisk:
             raise FolderError(folder, "another broker is running on this data folder")
         self.locked.add(path)
         return SimLock(self, path)
+
+    def boot_id(self) -> str:
+        return f"boot {self.boots}"
 
     def _parent(self, path: str, operation: str) -> tuple[Folder, str]:
         above, _, name = path.rstrip("/").rpartition("/")

@@ -53,3 +53,10 @@ def test_properties_are_read_as_java_writes_them() -> None:
     assert checkpoint.encode_properties({"b": "2", "a": "1"}) == b"a=1\nb=2\n"
     data = b"#\n#Sat Nov 21 04:00:00 UTC 2026\ncluster.id=abc\nversion=1\n"
     assert checkpoint.decode_properties(data) == {"cluster.id": "abc", "version": "1"}
+
+
+@pytest.mark.parametrize("data", [b"", b"\0\0", b"[]", b'{"version":0,"brokerEpoch":7}'])
+def test_what_a_power_cut_leaves_of_the_running_marker_is_none(data: bytes) -> None:
+    assert checkpoint.decode_running(checkpoint.encode_running(7, "b")) == (7, "b")
+    with pytest.raises(ValueError):
+        checkpoint.decode_running(data)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from broker.metadata.image import BrokerImage, MetadataDelta, MetadataImage, PartitionImage
 from broker.metadata.records import (
@@ -14,7 +15,11 @@ from broker.metadata.records import (
     RegisterBrokerRecord,
     TopicRecord,
 )
-from protocol.messages.membership import BrokerRegistrationRequest, RegistrationListener
+from protocol.messages.membership import (
+    BrokerRegistrationRequest,
+    DamagedTopic,
+    RegistrationListener,
+)
 from protocol.types import Uuid
 from tests.unit.broker.cluster import broker_config
 
@@ -122,6 +127,7 @@ def registration(
     cluster_id: str = CLUSTER,
     directories: Sequence[Uuid] | None = None,
     previous_broker_epoch: int = -1,
+    damaged: Mapping[str, Sequence[int]] = MappingProxyType({}),
 ) -> BrokerRegistrationRequest:
     return BrokerRegistrationRequest(
         broker_id=node_id,
@@ -131,4 +137,5 @@ def registration(
         rack=None,
         log_dirs=[disk(node_id)] if directories is None else list(directories),
         previous_broker_epoch=previous_broker_epoch,
+        damaged=[DamagedTopic(name=one, partitions=list(damaged[one])) for one in damaged],
     )

@@ -163,6 +163,18 @@ def test_what_a_returning_disk_is_believed(
         assert one_of(later).directories[0] == directories[0]
 
 
+def test_a_disk_is_not_believed_of_what_it_says_is_damaged() -> None:
+    """Whatever else speaks for it: only what was not named is as it was."""
+    request = registration(ONE, previous_broker_epoch=0, damaged={"logs": [0, 7], "gone": [1]})
+    eligible = partition(isr=(), elr=(ONE, TWO), leader=NO_NODE)
+    image = image_of(partition(isr=(ONE,)), partition(isr=(ONE,)), partition())
+    later = registered(request, image)
+    assert sets(later, 0) == ((), (), (ONE,))
+    assert sets(later, 1) == ((), (ONE,), ())
+    assert sets(later, 2) == ((TWO, THREE), (), ())
+    assert sets(registered(request, image_of(eligible))) == ((TWO,), (), (ONE,))
+
+
 def test_an_older_version_that_recorded_no_directories_is_trusted() -> None:
     image = image_of(replace(partition(isr=(ONE,), replicas=(ONE,)), directories=()))
     unrecorded = replace(image.brokers[ONE], directory_ids=())

@@ -1,0 +1,56 @@
+"""The power goes for three real brokers at once: what was acknowledged was on their disks.
+
+`flush=ack` is the default, so an acknowledgement is a promise about the device of every in-sync
+replica. The three folders lie on one ext4 image, whose shutdown is the power cut
+(`test_broker_power` says why the brokers are frozen before it). `flush=interval` promises nothing
+of three that lose their power together.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.harness.chaos import pause
+from tests.harness.cluster import ClusterProcesses
+from tests.harness.faults import SETTINGS, Faults
+from tests.harness.mounts import Ext4Image
+from tests.harness.seed import seeded
+
+pytestmark = pytest.mark.live
+
+CUTS_SHORT = 2
+CUTS_LONG = 50
+IMAGE_MIB = 512
+LIVED_S_MAX = 2.0
+"""The power goes within this time after all are whole again, by chance."""
+
+
+def run(folder: Path, cuts: int) -> None:
+    chance = seeded(f"three brokers, {cuts} power cuts")
+    with Ext4Image(folder, IMAGE_MIB) as disk:
+        cluster = ClusterProcesses(folder, SETTINGS, folders=dict.fromkeys((1, 2, 3), disk.folder))
+        for one in cluster.brokers.values():
+            # The log of the process belongs to the machine outside of the cut.
+            one.log_file = folder / f"broker-{one.node_id}.log"
+        with cluster, Faults(cluster, chance) as faults:
+            faults.wait_until_whole("the start")
+            for number in range(cuts):
+                pause(chance.uniform(0, LIVED_S_MAX))
+                faults.cut_power(disk)
+                faults.wait_until_whole(f"power cut {number}")
+                assert [one.status().problems for one in cluster.running] == [()] * 3
+            faults.judge("three brokers, power cuts, flush=ack")
+            cluster.stop()
+        assert not disk.check()
+
+
+def test_power_cuts_of_all_lose_nothing(tmp_path: Path) -> None:
+    run(tmp_path, CUTS_SHORT)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3_600)
+def test_fifty_power_cuts_of_all_lose_nothing(tmp_path: Path) -> None:
+    run(tmp_path, CUTS_LONG)
