@@ -21,7 +21,7 @@ Readers and writers are source text compiled per (class, version) at first use: 
 tagged struct that was not on the wire is None.
 """
 
-from collections.abc import Callable, Sized
+from collections.abc import Callable
 from dataclasses import dataclass
 from struct import error as StructError
 from typing import Any, ClassVar, Literal, Self, TypeAlias, dataclass_transform
@@ -48,7 +48,6 @@ It is Any because the three sides differ: who reads gets a memoryview, who build
 and a broker answers with a region of a file.
 """
 
-Chunk: TypeAlias = Buffer | Sized
 _Reader: TypeAlias = Callable[[Buffer, int, int], tuple[Any, int]]
 _Writer: TypeAlias = Callable[[Any, Callable[[Any], None]], None]
 
