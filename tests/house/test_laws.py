@@ -77,6 +77,16 @@ def test_every_pure_core_that_is_listed_exists() -> None:
     assert listed - known == set()
 
 
+def test_tests_of_the_broker_lie_in_the_room_of_what_they_test() -> None:
+    """`tests/unit/broker` mirrors `broker`; beside the ground's lie what several rooms' share."""
+    rooms = laws.BROKER_FLOORS.keys() - {"", "storage"}
+    places = [one.parts[3:] for one in tree.modules() if one.path.startswith("tests/unit/broker/")]
+    assert {parts[0] for parts in places if len(parts) > 1} == rooms
+    flat = [name for name, *inner in places if name.startswith("test_") and not inner]
+    grounds = {f"test_{name}" for name in laws.GROUND_MODULES["broker"]}
+    assert [name for name in flat if name not in grounds] == [], "these belong into a room"
+
+
 def test_every_file_is_python() -> None:
     assert tree.unreadable() == []
 

@@ -30,7 +30,7 @@ from protocol.messages.topics import (
 )
 from protocol.types import Uuid
 from tests.harness.wire import batch_of, produce_request
-from tests.unit.broker.cluster import create_request
+from tests.unit.broker.cluster.kit import create_request
 from tests.unit.broker.rig import Asked, HeldWorker, Rig
 
 PENDING_MAX = 3_000

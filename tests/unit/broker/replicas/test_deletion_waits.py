@@ -15,7 +15,7 @@ from protocol.messages.topics import DeleteTopicsRequest
 from protocol.types import TopicPartition
 from protocol.wire.records import read_header
 from tests.harness.wire import batch_of, produce_request
-from tests.unit.broker.cluster import create_request
+from tests.unit.broker.cluster.kit import create_request
 from tests.unit.broker.rig import HeldWorker, Rig
 from tests.unit.storage.kit import FOLDER, MANY, NOW, batch
 
