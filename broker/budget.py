@@ -3,17 +3,32 @@
 Ground floor. Pure. A connection has a budget of its own (`sessions`); a hundred busy ones would
 still keep everybody else waiting for a hundred times as long. So all connections of clients share
 one more: what does not fit into this turn waits for the next, and in between the loop looks at
-every socket, timer and finished sync.
+every socket, timer and finished sync. Other brokers never wait for clients: they have no budget.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from broker.world import Soon
 
 LOOP_TURN_NS_MAX = 50_000_000
 """After so much work for clients the loop looks around."""
+
+
+class Budget(Protocol):
+    """What the sessions of a listener share of one turn of the loop."""
+
+    def is_spent(self, now_ns: int) -> bool:
+        """Whether the turn is over for whoever wants to begin something at this time."""
+
+
+class NoBudget:
+    """For those who never wait for others: it is never spent."""
+
+    def is_spent(self, now_ns: int) -> bool:
+        return False
 
 
 class TurnBudget:

@@ -34,20 +34,16 @@ class Purgatory(Generic[Key, Request]):
     The driver keeps one timer for `next_deadline_ms` and calls `expire` when it is reached.
     """
 
-    __slots__ = ("_timers", "_waiting")
+    __slots__ = ("_timers", "waiting")
 
     def __init__(self) -> None:
         self._timers: Timers[Parked[Key, Request]] = Timers()
-        self._waiting: dict[Key, dict[Parked[Key, Request], None]] = {}
-        """Key -> its requests in the order of parking; the dict serves as an ordered set."""
+        self.waiting: dict[Key, dict[Parked[Key, Request], None]] = {}
+        """Key -> its requests in the order of parking; the dict serves as an ordered set. While it
+        is empty no release is worth a call."""
 
     def __len__(self) -> int:
         return len(self._timers)
-
-    @property
-    def is_awaiting(self) -> bool:
-        """Whether anybody waits for any key, so that a release may be worth a look."""
-        return bool(self._waiting)
 
     @property
     def next_deadline_ms(self) -> int | None:
@@ -70,13 +66,13 @@ class Purgatory(Generic[Key, Request]):
             wanted[key] = max(threshold, wanted.get(key, threshold))
         parked = Parked(request, wanted)
         for key in wanted:
-            self._waiting.setdefault(key, {})[parked] = None
+            self.waiting.setdefault(key, {})[parked] = None
         parked.timer = self._timers.add(deadline_ms, parked)
         return parked
 
     def release(self, key: Key, value: int) -> list[Request]:
         """The requests that are complete now that `key` has reached `value`, oldest first."""
-        waiting = self._waiting.get(key)
+        waiting = self.waiting.get(key)
         if waiting is None:
             return []
         reached = [parked for parked in waiting if parked.thresholds[key] <= value]
@@ -88,7 +84,7 @@ class Purgatory(Generic[Key, Request]):
 
     def release_all(self, key: Key) -> list[Request]:
         """Every request that waits for `key`: it is gone or has moved, and waiting is in vain."""
-        gone = list(self._waiting.get(key, ()))
+        gone = list(self.waiting.get(key, ()))
         for parked in gone:
             self.remove(parked)
         return [parked.request for parked in gone]
@@ -111,8 +107,8 @@ class Purgatory(Generic[Key, Request]):
             self._leave(parked, key)
 
     def _leave(self, parked: Parked[Key, Request], key: Key) -> None:
-        waiting = self._waiting.get(key)
+        waiting = self.waiting.get(key)
         if waiting is not None and parked in waiting:
             del waiting[parked]
             if not waiting:
-                del self._waiting[key]
+                del self.waiting[key]

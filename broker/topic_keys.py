@@ -9,7 +9,7 @@ from the topic, else from the broker key that is its synonym (`log.retention.ms`
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from broker.settings import LONG_MAX, Kind, Synonym, Value, parse, rows, scaled, setting
@@ -181,6 +181,12 @@ class LogConfig:
         synonyms=(Synonym("unclean.leader.election.enable"),),
     )  # fmt: skip
 
+    # What follows from the settings.
+
+    is_compacted: bool = field(init=False, repr=False, compare=False)
+    is_flushed_before_ack: bool = field(init=False, repr=False, compare=False)
+    """`flush=ack`: an offset counts towards the high watermark only once it is on the disk."""
+
     @classmethod
     def of(
         cls, overrides: Mapping[str, str], broker: Mapping[str, Value] | None = None
@@ -205,15 +211,11 @@ class LogConfig:
         return cls(**values)
 
     @property
-    def is_compacted(self) -> bool:
-        return "compact" in self.cleanup_policy
-
-    @property
     def is_deleted(self) -> bool:
         """Whether retention applies."""
         return "delete" in self.cleanup_policy
 
-    @property
-    def is_flushed_before_ack(self) -> bool:
-        """`flush=ack`: an offset counts towards the high watermark only once it is on the disk."""
-        return self.flush_messages <= 1
+    def __post_init__(self) -> None:
+        # Asked for each batch.
+        object.__setattr__(self, "is_compacted", "compact" in self.cleanup_policy)
+        object.__setattr__(self, "is_flushed_before_ack", self.flush_messages <= 1)

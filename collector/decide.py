@@ -73,7 +73,7 @@ class _Session:
         self.settled: set[FileId] = set()  # files that belong to a known generation, or wait
         self.by_path: dict[str, list[Stored]] = {}
         for known in stored:
-            for path in {known.path, known.first_path or known.path}:
+            for path in dict.fromkeys((known.path, known.first_path or known.path)):
                 self.by_path.setdefault(path, []).append(known)
         taken = {known.file for known in bound if not self._is_reused(known)}
         self.newcomers = [

@@ -65,7 +65,7 @@ def group_view(group: GroupReading, context: Context) -> GroupView:
     memory = context.memory
     holders = {row: member.client_id for member in group.members or () for row in member.assignment}
     rows = set(group.commits) | set(holders)
-    for topic in {row.topic for row in rows}:
+    for topic in sorted({row.topic for row in rows}):
         rows.update(context.partitions.get(topic, ()))
     before = context.previous.group(group.group_id) if context.previous else None
     old = {TopicPartition(c.topic, c.partition): c for c in before.cells} if before else {}

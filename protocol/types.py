@@ -22,11 +22,8 @@ NO_BROKER_EPOCH = -1
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
-NO_AUTHORIZED_OPERATIONS = -(2**31)
-"""What an answer carries where the request did not ask for authorised operations."""
 
 CONSUMER_REPLICA_ID = -1
-DEBUGGING_REPLICA_ID = -2
 
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2

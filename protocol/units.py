@@ -75,15 +75,6 @@ def format_duration_ms(duration_ms: int) -> str:
     return f"{duration_ms}ms"
 
 
-def format_size_bytes(size_bytes: int) -> str:
-    """The shortest exact spelling that `parse_size_bytes` reads back."""
-    if size_bytes:
-        for unit in ("TiB", "GiB", "MiB", "KiB"):
-            if size_bytes % _BYTES[unit] == 0:
-                return f"{size_bytes // _BYTES[unit]}{unit}"
-    return str(size_bytes)
-
-
 def _parse(text: str, units: dict[str, int], expected: str) -> int:
     match = _NUMBER_AND_UNIT.match(text) if isinstance(text, str) else None
     scale = units.get(match[2]) if match else None

@@ -10,9 +10,6 @@ from typing import Any
 Row = tuple[int, int, int, int]
 """Partition, first offset, end, and the latest arrival in epoch milliseconds, -1 without a line."""
 
-Summary = Mapping[int, tuple[int, int]]
-"""Of each partition, how many rows there are and where the last one ends."""
-
 
 def summary(cursor: Any, topic: str) -> dict[int, tuple[int, int]]:
     """What the table says of a topic."""

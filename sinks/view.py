@@ -18,7 +18,6 @@ from sinks.schema import size_text
 from sinks.values import Measure, plain, quantiles_of, value_of
 
 PREFIX = "mill:"
-START_FIELD = "@start"
 AHEAD_S_MAX = 3_600
 FIELDS_PER_CALL = 1_000
 NO_RANKINGS: Mapping[WindowId, Ranking] = {}

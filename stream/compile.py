@@ -225,7 +225,7 @@ def _reading(
     judged: _Columns,
 ) -> Reading:
     own = {name: entries[metric.name, name] for name in metric.inputs}
-    kinds = {entry.kind for entry in own.values()} - {None}
+    kinds = dict.fromkeys(entry.kind for entry in own.values() if entry.kind is not None)
     kind = ValueKind.DECIMAL if len(kinds) > 1 else next(iter(kinds), None)
     verdicts: dict[str, str] = {}
     values: dict[str, str] = {}

@@ -43,9 +43,6 @@ ADDRESSES = {
     "regex": "group",
 }
 
-# Formats whose lines carry their time at a known place: they take no `time:`.
-HAS_TIME = frozenset({"combined", "common", "syslog"})
-
 TYPES = ("string", "int", "bigint", "double", "boolean", "date", "timestamp")
 
 _TYPE_SYNONYMS = {

@@ -361,7 +361,7 @@ class GroupShard:
         Empty; a topic that members read never expires, nor does what a transaction holds open.
         """
         doomed: list[Doomed] = []
-        for group_id in self.offsets.group_ids() | self.members.groups.keys():
+        for group_id in sorted(self.offsets.group_ids() | self.members.groups.keys()):
             doomed += [
                 Doomed(group_id, partition)
                 for partition, committed in self.offsets.of_group(group_id).items()

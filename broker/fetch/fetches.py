@@ -165,7 +165,7 @@ class Fetches:
 
     def advanced(self, partition: Replica) -> None:
         """The partition's high watermark has moved: look again at the fetches that wait for it."""
-        if not self._parked.is_awaiting:
+        if not self._parked.waiting:
             return
         for isolation_level in ISOLATION_LEVELS:
             end_offset = partition.readable_end(isolation_level)

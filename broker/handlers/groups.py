@@ -28,7 +28,6 @@ from protocol.messages.offsets import (
 from protocol.types import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
 
 MANY_GROUPS_SINCE = 8
-ALL_TOPICS_SINCE = 2
 ERROR_IN_HEAD_SINCE = 2
 
 NOTHING_COMMITTED = CommittedOffset(NO_OFFSET, NO_LEADER_EPOCH, "", -1)

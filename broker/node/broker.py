@@ -293,7 +293,6 @@ class Broker:
             self._logs,
             self.flusher,
             folders,
-            lambda replica: self.parts.fetches.advanced(replica),
             self._lost,
             Alone(world.clock) if membership is None else membership,
         )
@@ -307,6 +306,8 @@ class Broker:
         transacting = self._transacting = Transacting(ports, settings, groups, world, peers)
         transactions, verifier = transacting.transactions, transacting.verifier
         judge = Judge(settings, metrics, replicas, verifier)
+        fetches = Fetches(settings, world.clock, alarm, world.chance, metrics, replicas)
+        replicas.on_advance = fetches.advanced
         self.parts = Parts(
             settings,
             world.clock,
@@ -318,7 +319,7 @@ class Broker:
             replicas,
             judge,
             Produces(world, waits, judge, Proving(verifier, replicas), replicas, self.write_failed),
-            Fetches(settings, world.clock, alarm, world.chance, metrics, replicas),
+            fetches,
             Listings(replicas, world.soon, world.turn_ns),
             groups,
             transactions,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from broker.budget import TurnBudget
+from broker.budget import Budget, NoBudget, TurnBudget
 from broker.config import BROKER_LISTENER, InForce
 from broker.metrics.metrics import Metrics
 from broker.produce.short import lane_of
@@ -51,7 +51,7 @@ class Listeners:
     def open_to_brokers(self) -> None:
         """Let other brokers in, where there is a listener for them."""
         if BROKER_LISTENER in self._listening:
-            self._open(BROKER_LISTENER, self._brokers, NoShortWay(), lambda: None)
+            self._open(BROKER_LISTENER, self._brokers, NoShortWay(), lambda: None, NoBudget())
 
     def open_to_clients(
         self, handlers: Mapping[ApiKey, Handler], short: ShortWay, settle: Callable[[], None]
@@ -60,10 +60,15 @@ class Listeners:
         self.clients.serve(handlers, SERVED)
         for name in self._listening:
             if name != BROKER_LISTENER:
-                self._open(name, self.clients, short, settle)
+                self._open(name, self.clients, short, settle, self._budget)
 
     def _open(
-        self, name: str, dispatcher: Dispatcher, short: ShortWay, settle: Callable[[], None]
+        self,
+        name: str,
+        dispatcher: Dispatcher,
+        short: ShortWay,
+        settle: Callable[[], None],
+        budget: Budget,
     ) -> None:
         world, metrics = self._world, self._metrics
         self.receptions[name] = Reception(
@@ -72,7 +77,7 @@ class Listeners:
             world.clock,
             world.turn_ns,
             world.soon,
-            self._budget,
+            budget,
             self.sessions,
             dispatcher,
             short,

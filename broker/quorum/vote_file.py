@@ -26,10 +26,6 @@ class ElectionState:
     leader_id: int = NO_NODE
 
 
-NEVER_VOTED = ElectionState(0)
-"""What the file says before the first election."""
-
-
 class VoteFileError(ValueError):
     """The vote file is damaged or of another version; a node that cannot read it must not vote."""
 

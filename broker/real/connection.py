@@ -54,6 +54,7 @@ class SocketLink(asyncio.BufferedProtocol):
         self.peer_host = "?"
         self.peer = "?"
         self.is_paused = False
+        self.is_stalled = False
         self._loop = loop
         self._receiver = receiver
         self._warmer = warmer
@@ -79,7 +80,7 @@ class SocketLink(asyncio.BufferedProtocol):
         self._output = Output(
             socket.socket(fileno=os.dup(fd)),
             self._loop,
-            self._receiver.drained,
+            self._drained,
             self._broken,
             self._warmer,
             self._unread_bytes_max,
@@ -118,11 +119,7 @@ class SocketLink(asyncio.BufferedProtocol):
 
     @property
     def is_in_frame(self) -> bool:
-        return bool(self._frames.pending_bytes)
-
-    @property
-    def is_stalled(self) -> bool:
-        return self._output is not None and not self._output.is_empty
+        return self._frames.pending_bytes > 0
 
     def left(self) -> Iterator[memoryview]:
         return self._frames.received(0)
@@ -134,7 +131,7 @@ class SocketLink(asyncio.BufferedProtocol):
         try:
             if chunks:
                 output.push(chunks)
-            output.send()
+            self.is_stalled = not output.send()
         except PeerTooSlow as error:
             self._give_up(str(error))
         except (OSError, DiskError) as error:
@@ -157,6 +154,7 @@ class SocketLink(asyncio.BufferedProtocol):
         if self._output is not None:
             self._output.close()
             self._output = None
+            self.is_stalled = False
 
     def close(self) -> None:
         if self._is_closed:
@@ -169,7 +167,11 @@ class SocketLink(asyncio.BufferedProtocol):
         # comes by, for it and its transport and output hold each other.
         self._frames = FrameBuffer(0)
 
-    # The socket takes no answers.
+    # The socket takes the answers, or takes none.
+
+    def _drained(self) -> None:
+        self.is_stalled = False
+        self._receiver.drained()
 
     def _broken(self, error: Exception) -> None:
         """The peer has gone, or their segment has."""

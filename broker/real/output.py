@@ -83,10 +83,6 @@ class Output:
         self._is_scheduled = False
         self._is_closed = False
 
-    @property
-    def is_empty(self) -> bool:
-        return not self._queue
-
     def push(self, chunks: Sequence[object]) -> None:
         """Queue the pieces of answers; `send` sets them on their way. Raises PeerTooSlow."""
         for chunk in chunks:
@@ -101,30 +97,36 @@ class Output:
                 f"connection.max.unread.bytes {self._memory_bytes_max} of answers are not read"
             )
 
-    def send(self) -> None:
-        """Send as much as the socket takes, up to a turn's worth; the rest follows by itself."""
+    def send(self) -> bool:
+        """Send as much as the socket takes, up to a turn's worth; the rest follows by itself.
+
+        Whether everything has left; else `on_drained` is called when it has.
+        """
         if self._is_waiting or self._is_scheduled:
-            return
+            return not self._queue
         budget = TURN_BYTES_MAX
         while self._queue:
             if budget <= 0:
                 self._is_scheduled = True
                 self._loop.call_soon(self._next_turn)
-                return
-            if self._must_warm():
-                return
+                return False
+            head = self._queue[0]
             try:
-                sent = self._send_some(budget)
+                if not isinstance(head, FileRegion):
+                    budget -= self._send_joined()
+                elif self._must_warm(head):
+                    return False
+                else:
+                    budget -= self._send_region(head, budget)
             except (BlockingIOError, InterruptedError):
                 self._is_waiting = True
                 self._loop.add_writer(self._socket.fileno(), self._writable)
-                return
-            budget -= sent
+                return False
+        return True
 
-    def _must_warm(self) -> bool:
-        """Whether the head is a cold region; its first stretch is being read then."""
-        head = self._queue[0]
-        if not isinstance(head, FileRegion) or head is self._warmed:
+    def _must_warm(self, head: FileRegion) -> bool:
+        """Whether the region at the head is cold; its first stretch is being read then."""
+        if head is self._warmed:
             return False
         self._warmed = None
         if not self._warm.is_cold(head):
@@ -141,13 +143,10 @@ class Output:
         self._warm.warm(head, self._next_turn)
         return True
 
-    def _send_some(self, budget: int) -> int:
-        head = self._queue[0]
-        if isinstance(head, FileRegion) and len(head) >= SENDFILE_BYTES_MIN:
-            return self._send_region(head, budget)
-        return self._send_joined()
-
     def _send_region(self, region: FileRegion, budget: int) -> int:
+        """Send of the region at the head: a small one with what follows, a large one by itself."""
+        if len(region) < SENDFILE_BYTES_MIN:
+            return self._send_joined()
         count = min(len(region), max(budget, SENDFILE_BYTES_MIN))
         sent = os.sendfile(self._socket.fileno(), region.fd, region.position, count)
         if sent == 0:
@@ -202,11 +201,11 @@ class Output:
 
     def _go_on(self) -> None:
         try:
-            self.send()
+            has_left = self.send()
         except (OSError, DiskError) as error:
             self._on_broken(error)
             return
-        if not self._queue:
+        if has_left:
             self._on_drained()
 
     def _stop_waiting(self) -> None:

@@ -1,22 +1,34 @@
-"""The folders of partitions: made, renamed and removed in the file thread.
+"""The folders of partitions follow the metadata log slowly; roles follow it at once (`replicas`).
 
-Floor: replicas. Folders follow the metadata log slowly; roles follow it at once (`replicas`). What
-the disk refuses for want of room is told, kept and tried again.
+Floor: replicas. A change is done in steps, each of them decided here in the loop, done in the file
+thread and taken over here (`storage/folder_jobs`): folders are put out of the way, a checkpoint
+forgets them, others are made. One change at a time, for a step is decided by what the one before it
+has left. What the disk refuses for want of room is told, kept and tried again.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from broker.config import InForce
 from broker.metadata.image import METADATA_TOPIC, MetadataImage, PartitionImage, TopicImage
 from broker.metadata.records import TOPIC_RESOURCE
 from broker.storage.dropped import DroppedFiles
 from broker.storage.errors import DiskError
+from broker.storage.folder_jobs import (
+    DAMAGED_SUFFIX,
+    STRAY_SUFFIX,
+    MadeLogs,
+    Making,
+    Removal,
+    Renamed,
+)
 from broker.storage.log import Log
-from broker.storage.log_manager import DAMAGED_SUFFIX, STRAY_SUFFIX, LogManager
+from broker.storage.log_manager import LogManager
 from broker.world import Clock, Jobs
 from protocol.log import fields
 from protocol.types import NO_NODE, TopicPartition, Uuid
@@ -33,8 +45,19 @@ class Made:
     refused: dict[TopicPartition, str]
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What is to be done to folders: these topics' go, and what these others lack is made."""
+
+    removed: Sequence[TopicImage]
+    wanted: Sequence[TopicImage]
+    image: MetadataImage
+    """With the settings of those that are wanted."""
+    done: Callable[[list[Made]], None]
+
+
 class Folders:
-    """What is done to folders. At most one job at a time: the thread is one."""
+    """What is done to folders."""
 
     def __init__(self, settings: InForce, clock: Clock, logs: LogManager, worker: Jobs) -> None:
         self._settings = settings
@@ -42,7 +65,9 @@ class Folders:
         self._logs = logs
         self._worker = worker
         self._unforgotten: list[DroppedFiles] = []
-        """Folders of deleted partitions that a checkpoint may still name; the thread's alone."""
+        """Folders of deleted partitions that a checkpoint may still name."""
+        self._changes: deque[Change] = deque()
+        """The first is under way."""
 
     def own_indexes(self, topic: TopicImage) -> list[int]:
         """The partitions of a topic of which this broker is a replica."""
@@ -69,12 +94,14 @@ class Folders:
         counts = me in (*partition.in_sync_replicas, *partition.eligible_leader_replicas)
         return partition.leader not in (NO_NODE, me) and not counts
 
-    def finish_removals(self, image: MetadataImage, removed_ids: set[Uuid]) -> list[DroppedFiles]:
-        """At start, before the thread has anything to do; returns what may be unlinked.
+    # At the start, before the thread has anything to do.
 
-        A folder of a topic that the metadata log has removed is a deletion cut short and is
-        finished. One whose topic the image does not know is put aside as stray: the broker has
-        replayed its own registration, so all that was committed when the folder was made.
+    def finish_removals(self, image: MetadataImage, removed_ids: set[Uuid]) -> list[DroppedFiles]:
+        """Finish what deletions were cut short; returns what may be unlinked.
+
+        A folder of a topic that the metadata log has removed is one. One whose topic the image does
+        not know is put aside as stray: the broker has replayed its own registration, so all that
+        was committed when the folder was made.
         """
         for topic_partition, log in self._logs.logs.items():
             topic = image.topics.get(topic_partition.topic)
@@ -92,7 +119,27 @@ class Folders:
                         kept_in=self._logs.put_aside(topic_partition, STRAY_SUFFIX),
                     ),
                 )
-        return self._forget()
+        if not self._unforgotten:
+            return []
+        try:
+            self._logs.checkpoint(frees_room=True).perform()
+        except DiskError as error:
+            if error.is_final:
+                raise
+            _not_forgotten(error)
+            return []
+        forgotten, self._unforgotten = self._unforgotten, []
+        return forgotten
+
+    def make(self, topic: TopicImage, image: MetadataImage) -> Made:
+        """The logs of a topic, missing ones made."""
+        removal = self._logs.begin_removal(self._to_put_aside(topic), DAMAGED_SUFFIX)
+        if removal is not None:
+            self._put_aside(removal, removal.perform())
+        making = self._plan(topic, image)
+        return self._taken_over(topic, making, making.perform())
+
+    # While the broker runs.
 
     def change(
         self,
@@ -102,21 +149,14 @@ class Folders:
         done: Callable[[list[Made]], None],
     ) -> None:
         """Remove the folders of some topics, then make what is missing of others."""
-
-        def job() -> tuple[list[DroppedFiles], list[Made]]:
-            return self._remove(removed), [self.make(topic, image) for topic in wanted]
-
-        def finish(result: tuple[list[DroppedFiles], list[Made]]) -> None:
-            dropped, made = result
-            self._unlink_all(dropped)
-            done(made)
-
-        self._worker.run(job, finish, _never)
+        self._changes.append(Change(removed, wanted, image, done))
+        if len(self._changes) == 1:
+            self._begin()
 
     def retry_forgetting(self) -> None:
         """Try again to let go of folders that a full disk has kept."""
         if self._unforgotten:
-            self._worker.run(self._forget, self._unlink_all, _never)
+            self.change((), (), MetadataImage(), lambda made: None)
 
     def unlink(self, files: DroppedFiles) -> None:
         """Remove dropped files in the thread: freeing a large one takes long."""
@@ -126,88 +166,140 @@ class Folders:
 
         self._worker.run(files.perform, lambda _: None, failed)
 
-    def _unlink_all(self, dropped: list[DroppedFiles]) -> None:
-        for files in dropped:
-            self.unlink(files)
+    # The steps of a change.
 
-    def _remove(self, topics: Sequence[TopicImage]) -> list[DroppedFiles]:
-        """Put the folders of topics out of the way; one that stays goes at the next start."""
-        for topic in topics:
-            for index in range(len(topic.partitions)):
-                topic_partition = TopicPartition(topic.name, index)
-                try:
-                    files = self._logs.delete(topic_partition)
-                except DiskError as error:
-                    if error.is_final:
-                        raise
-                    logger.error(
-                        "folder cannot be removed",
-                        extra=fields(partition=topic_partition, error=error),
-                    )
-                    continue
-                self._unforgotten.extend([files] if files is not None else [])
-        return self._forget()
+    def _begin(self) -> None:
+        removal = self._logs.begin_removal(_partitions_of(self._changes[0].removed))
+        if removal is None:
+            self._forget()
+        else:
+            self._worker.run(removal.perform, partial(self._renamed, removal), _never)
 
-    def _forget(self) -> list[DroppedFiles]:
-        """Write that deleted folders are no longer expected; returns what may go now.
+    def _renamed(self, removal: Removal, done: Renamed) -> None:
+        self._unforgotten += self._logs.removed(removal, done)
+        for topic_partition, error in done.refused.items():
+            # It goes at the next start.
+            logger.error(
+                "folder cannot be removed", extra=fields(partition=topic_partition, error=error)
+            )
+        self._forget()
 
-        Without room for that nothing goes yet: a start would take the folders for lost.
+    def _forget(self) -> None:
+        """Write that deleted folders are no longer expected.
+
+        Without room for that nothing of them goes yet: a start would take the folders for lost.
         """
-        try:
-            if self._unforgotten:
-                self._logs.checkpoint(frees_room=True).perform()
-        except DiskError as error:
-            if error.is_final:
-                raise
-            logger.warning("checkpoint not written", extra=fields(error=error))
-            return []
-        forgotten, self._unforgotten = self._unforgotten, []
-        return forgotten
+        if not self._unforgotten:
+            self._make_all()
+            return
 
-    def make(self, topic: TopicImage, image: MetadataImage) -> Made:
-        """The logs of a topic, missing ones made; in a thread, so nothing here is changed."""
-        config = self._settings.config.log_config(image.settings(TOPIC_RESOURCE, topic.name))
-        made = Made(topic, {}, {})
-        wanted = []
-        for index in self.own_indexes(topic):
-            topic_partition = TopicPartition(topic.name, index)
-            log = self._logs.get(topic_partition)
-            if topic_partition in self._logs.offline and not self._put_aside(topic, index, made):
-                continue
-            if log is not None and log.topic_id == topic.topic_id:
-                made.logs[index] = log
-            else:
-                wanted.append(topic_partition)
-        if wanted:
-            now_ms = self._clock.now_ms()
-            new, refused = self._logs.create_all(wanted, topic.topic_id, config, now_ms)
-            made.logs.update({one.partition: log for one, log in new.items()})
-            made.refused.update({one: str(error) for one, error in refused.items()})
-        return made
+        def forgotten(_: None) -> None:
+            files, self._unforgotten = self._unforgotten, []
+            for one in files:
+                self.unlink(one)
+            self._make_all()
 
-    def _put_aside(self, topic: TopicImage, index: int, made: Made) -> bool:
-        """Keep a damaged log out of the way, if its records are to be had; whether it is gone."""
-        if not self.is_missing(topic, index):
-            return False
-        topic_partition = TopicPartition(topic.name, index)
-        reason = self._logs.offline[topic_partition]
-        try:
-            kept_in = self._logs.put_aside(topic_partition, DAMAGED_SUFFIX)
-        except DiskError as error:
-            if error.is_final:
-                raise
-            made.refused[topic_partition] = str(error)
-            return False
-        logger.error(
-            "damaged log put aside; it is fetched again from its leader",
-            extra=fields(
-                partition=topic_partition,
-                reason=reason,
-                kept_in=kept_in or "nowhere, its folder is missing",
-                leader=topic.partitions[index].leader,
-            ),
+        def refused(error: Exception) -> None:
+            _not_forgotten(error)
+            self._make_all()
+
+        self._worker.run(self._logs.checkpoint(frees_room=True).perform, forgotten, refused)
+
+    def _make_all(self) -> None:
+        damaged = [one for topic in self._changes[0].wanted for one in self._to_put_aside(topic)]
+        removal = self._logs.begin_removal(damaged, DAMAGED_SUFFIX)
+        if removal is None:
+            self._make_wanted()
+            return
+
+        def renamed(done: Renamed) -> None:
+            self._put_aside(removal, done)
+            self._make_wanted()
+
+        self._worker.run(removal.perform, renamed, _never)
+
+    def _to_put_aside(self, topic: TopicImage) -> list[TopicPartition]:
+        """The damaged logs of a topic whose records are to be had from another broker."""
+        own = [(index, TopicPartition(topic.name, index)) for index in self.own_indexes(topic)]
+        return [
+            one for index, one in own if one in self._logs.offline and self.is_missing(topic, index)
+        ]
+
+    def _put_aside(self, removal: Removal, done: Renamed) -> None:
+        """Damaged logs are out of the way, so that they can be made anew; nothing reads or removes
+        them again. One that the disk does not let be renamed stays offline."""
+        self._logs.removed(removal, done)
+        for topic_partition, path in done.paths.items():
+            logger.error(
+                "damaged log put aside; it is fetched again from its leader",
+                extra=fields(
+                    partition=topic_partition,
+                    reason=removal.offline[topic_partition],
+                    kept_in=path or "nowhere, its folder is missing",
+                ),
+            )
+        for topic_partition, error in done.refused.items():
+            logger.error(
+                "damaged log cannot be put aside",
+                extra=fields(partition=topic_partition, error=error),
+            )
+
+    def _make_wanted(self) -> None:
+        change = self._changes[0]
+        if not change.wanted:
+            self._end([])
+            return
+        plans = [(topic, self._plan(topic, change.image)) for topic in change.wanted]
+
+        def job() -> list[MadeLogs]:
+            return [making.perform() for _, making in plans]
+
+        def made(done: list[MadeLogs]) -> None:
+            self._end(
+                [
+                    self._taken_over(topic, making, one)
+                    for (topic, making), one in zip(plans, done, strict=True)
+                ]
+            )
+
+        self._worker.run(job, made, _never)
+
+    def _end(self, made: list[Made]) -> None:
+        # While it is told, this one is still the first: who hears of it may ask for more.
+        self._changes[0].done(made)
+        self._changes.popleft()
+        if self._changes:
+            self._begin()
+
+    def _plan(self, topic: TopicImage, image: MetadataImage) -> Making:
+        wanted = [TopicPartition(topic.name, index) for index in self.own_indexes(topic)]
+        return self._logs.begin_making(
+            # What is offline has its place, and says there why.
+            [one for one in wanted if one not in self._logs.offline],
+            topic.topic_id,
+            self._settings.config.log_config(image.settings(TOPIC_RESOURCE, topic.name)),
+            self._clock.now_ms(),
         )
-        return True
+
+    def _taken_over(self, topic: TopicImage, making: Making, done: MadeLogs) -> Made:
+        logs, refused = self._logs.made(making, done)
+        return Made(
+            topic,
+            {topic_partition.partition: log for topic_partition, log in logs.items()},
+            {topic_partition: str(error) for topic_partition, error in refused.items()},
+        )
+
+
+def _partitions_of(topics: Iterable[TopicImage]) -> list[TopicPartition]:
+    return [
+        TopicPartition(topic.name, index)
+        for topic in topics
+        for index in range(len(topic.partitions))
+    ]
+
+
+def _not_forgotten(error: Exception) -> None:
+    logger.warning("checkpoint not written", extra=fields(error=error))
 
 
 def _never(error: Exception) -> None:

@@ -62,9 +62,9 @@ class Alone:
 class Replicas:
     """Finds partitions, gives them their roles, and counts what is written.
 
-    `on_advance` hears of every high watermark that has moved, `on_lost` of every partition that is
-    not led here any more. `hearers` follow, or serve those who follow, partitions with several
-    replicas.
+    `on_advance`, once it is set, hears of every high watermark that has moved; `on_lost` hears of
+    every partition that is not led here any more. `hearers` follow, or serve those who follow,
+    partitions with several replicas.
     """
 
     def __init__(
@@ -75,7 +75,6 @@ class Replicas:
         logs: LogManager,
         flusher: Flusher,
         folders: Folders,
-        on_advance: Callable[[Replica], None],
         on_lost: Callable[[Replica], None],
         place: Place,
     ) -> None:
@@ -86,7 +85,7 @@ class Replicas:
         self._clock = clock
         self._flusher = flusher
         self._folders = folders
-        self._on_advance = on_advance
+        self.on_advance: Callable[[Replica], None] = _nobody_waits
         self._on_lost = on_lost
         self.place = place
         self.hearers: list[Hearer] = []
@@ -167,8 +166,7 @@ class Replicas:
             for hearer in self.hearers:
                 hearer.written(replica)
         log = replica.log
-        config = log.config
-        if config.is_flushed_before_ack:
+        if log.config.is_flushed_before_ack:
             self._flusher.mark(log)
             return
         self._counts(replica)
@@ -189,7 +187,7 @@ class Replicas:
                 hearer.counted(replica)
 
     def _advanced(self, replica: Replica) -> None:
-        self._on_advance(replica)
+        self.on_advance(replica)
         if replica.is_shared:
             for hearer in self.hearers:
                 hearer.moved(replica)
@@ -397,3 +395,7 @@ class Replicas:
         topic = self._image.topics.get(replica.topic)
         if topic is not None and topic.topic_id == replica.log.topic_id:
             self._assign(replica, topic, self._image.end_offset)
+
+
+def _nobody_waits(replica: Replica) -> None:
+    """Before clients are served."""

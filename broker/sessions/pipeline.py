@@ -55,7 +55,7 @@ class Pipeline:
         self.held_bytes = 0
         """What the copies of waiting frames take, and of batches that are being opened."""
         self.waited_since_ns = 0
-        """Since when the frame has waited that `next_waiting` gave last."""
+        """Since when the frame had waited that `start_waiting` gave last."""
         self.leaving: list[Timing] = []
         """Timed requests whose answers have been taken, and may not be sent yet."""
 
@@ -70,19 +70,17 @@ class Pipeline:
         count = len(self._line) + len(self._waiting)
         return count >= self._count_max or self._size_bytes >= self._bytes_max
 
-    def admits(self, is_produce: bool) -> bool:
-        """Whether a request that arrives now may start at once."""
-        return not self._waiting and self._may_start(is_produce)
+    def admit(self, is_produce: bool, size_bytes: int) -> Slot | None:
+        """A place in the line for a request that arrives now; None if it may not start at once."""
+        return None if self._waiting else self._start(is_produce, size_bytes)
 
-    def _may_start(self, is_produce: bool) -> bool:
+    def _start(self, is_produce: bool, size_bytes: int) -> Slot | None:
         line = self._line
         # All in line are of one kind: nothing but Produce ever starts behind another.
-        return not line or (is_produce and line[-1].lets_produce_start)
-
-    def start(self, is_produce: bool, size_bytes: int) -> Slot:
-        """Take a place in the line; only for a request that is admitted."""
+        if line and not (is_produce and line[-1].lets_produce_start):
+            return None
         slot = Slot(is_produce, size_bytes)
-        self._line.append(slot)
+        line.append(slot)
         self._size_bytes += size_bytes
         return slot
 
@@ -107,18 +105,20 @@ class Pipeline:
         """The frames that wait to be started, in their order."""
         return (frame for frame, _ in self._waiting)
 
-    def next_waiting(self) -> bytes | None:
-        """The frame that waited longest, if it may start; it is the caller's from then on."""
+    def start_waiting(self) -> tuple[Slot, bytes] | None:
+        """A place for the frame that waited longest, if it may start; it is the caller's then."""
         if not self._waiting:
             return None
         frame, since_ns = self._waiting[0]
-        if not self._may_start(is_produce_frame(frame)):
+        slot = self._start(is_produce_frame(frame), len(frame))
+        if slot is None:
             return None
         self._waiting.popleft()
         self.waited_since_ns = since_ns
+        # It was counted while it waited, and is counted in the line by now.
         self._size_bytes -= len(frame)
         self.held_bytes -= len(frame)
-        return frame
+        return slot, frame
 
     def take_answers(self) -> list[object]:
         """The chunks of all answers that may leave now, in order; they are forgotten here."""

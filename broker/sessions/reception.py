@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from broker.budget import TurnBudget
-from broker.config import BROKER_LISTENER, InForce
+from broker.budget import Budget
+from broker.config import InForce
 from broker.metrics.warnings import Warnings
 from broker.sessions.call import Asking
 from broker.sessions.pipeline import Slot
@@ -87,7 +87,8 @@ class Reception:
     clock: Clock
     turn_ns: Callable[[], int]
     soon: Soon
-    budget: TurnBudget
+    budget: Budget
+    """What its sessions may have of one turn of the loop."""
     sessions: Limits
     dispatcher: Starts
     short: ShortWay
@@ -102,8 +103,3 @@ class Reception:
         refusal = self.sessions.admit(session, self.clock.monotonic_ms())
         self.noted(refusal)
         return refusal
-
-    def is_turn_over(self, now_ns: int) -> bool:
-        """Whether clients have had what they may have of this turn of the loop; brokers never
-        wait for clients."""
-        return self.name != BROKER_LISTENER and self.budget.is_spent(now_ns)

@@ -62,6 +62,8 @@ class Session:
             config.connection_max_requests_in_flight, config.connection_max_bytes_in_flight
         )
         self._turn_ns = reception.turn_ns
+        self._budget = reception.budget
+        self._clock = reception.clock
         self._counted_bytes = 0
         self._is_busy = False
         self._turn_end_ns = 0
@@ -98,7 +100,7 @@ class Session:
     def linked(self, link: Link) -> None:
         """The connection stands: it is admitted, or closed at once."""
         self.link = link
-        self.last_active_ms = self.reception.clock.monotonic_ms()
+        self.last_active_ms = self._clock.monotonic_ms()
         refusal = self.reception.admit(self)
         if refusal:
             self._warn("connection refused", refusal)
@@ -110,7 +112,7 @@ class Session:
         if not self.has_spoken:
             self.has_spoken = True
             self.reception.sessions.spoke(self)
-        self.last_active_ms = self.reception.clock.monotonic_ms()
+        self.last_active_ms = self._clock.monotonic_ms()
         self._work_off(frames, is_read=True)
 
     def drained(self) -> None:
@@ -118,7 +120,7 @@ class Session:
         if self.is_closed:
             return
         self._note_sent()
-        self.last_active_ms = self.reception.clock.monotonic_ms()
+        self.last_active_ms = self._clock.monotonic_ms()
         self._go_on_later()
 
     def ended(self, end: End, reason: str = "") -> None:
@@ -142,7 +144,7 @@ class Session:
         now_ns = self._turn_ns()
         if not is_read or now_ns - self._worked_until_ns >= TURN_GAP_NS:
             self._turn_end_ns = now_ns + TURN_NS_MAX
-        self._is_turn_over = self.reception.is_turn_over(now_ns)
+        self._is_turn_over = self._budget.is_spent(now_ns)
         self.frame_since_ms = self.frame_since_ms or self.last_active_ms
         try:
             if self._is_turn_over:
@@ -218,7 +220,7 @@ class Session:
         elif not self._is_stopping:
             if self.frame_since_ms:
                 # What is left of a request may come only from here on.
-                self.frame_since_ms = self.reception.clock.monotonic_ms()
+                self.frame_since_ms = self._clock.monotonic_ms()
             self.link.resume()
 
     def _arrived(self, frame: memoryview) -> None:
@@ -226,15 +228,16 @@ class Session:
         is_like_last = lane is not None and lane.fits(frame)
         is_produce = is_like_last or is_produce_frame(frame)
         pipeline = self._pipeline
-        if not pipeline.admits(is_produce):
+        slot = pipeline.admit(is_produce, len(frame))
+        if slot is None:
             if self.has_staged:
                 # What was appended in this very read may have its answer as soon as it is written.
                 self._settle()
                 self._advance()
-            if not pipeline.admits(is_produce):
+                slot = pipeline.admit(is_produce, len(frame))
+            if slot is None:
                 pipeline.wait(bytes(frame), self._turn_ns())
                 return
-        slot = pipeline.start(is_produce, len(frame))
         reception = self.reception
         if lane is not None and is_like_last and reception.short.start(self, slot, frame, lane):
             return
@@ -303,10 +306,10 @@ class Session:
             if now_ns > self._turn_end_ns:
                 self._is_turn_over = True
                 break
-            frame = pipeline.next_waiting()
-            if frame is None:
+            started = pipeline.start_waiting()
+            if started is None:
                 break
-            slot = pipeline.start(is_produce_frame(frame), len(frame))
+            slot, frame = started
             # The broker writes offsets into the batches of a Produce, in place.
             view = memoryview(bytearray(frame))
             waited_ns = self._turn_ns() - pipeline.waited_since_ns

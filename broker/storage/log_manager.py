@@ -8,10 +8,9 @@ own files stands in the checkpoints (`node_checkpoints`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import count
 from uuid import UUID
 
 from broker.config import BrokerConfig, LogConfig
@@ -21,6 +20,16 @@ from broker.storage.disk import Disk, DiskFile
 from broker.storage.dropped import DroppedFiles
 from broker.storage.errors import CorruptionError, DiskError, FolderError
 from broker.storage.folder import folder_name, parse_folder_name
+from broker.storage.folder_jobs import (
+    DELETE_STEM_MAX,
+    DELETE_SUFFIX,
+    STRAY_SUFFIX,
+    MadeLogs,
+    Making,
+    Refusals,
+    Removal,
+    Renamed,
+)
 from broker.storage.gap_mark import gap_mark_path
 from broker.storage.identity import take_identity
 from broker.storage.log import Log
@@ -28,13 +37,7 @@ from broker.storage.node_checkpoints import Checkpoint, NodeCheckpoints, Offsets
 from broker.storage.truncation import Cut, Truncation
 from protocol.types import NO_BROKER_EPOCH, TopicPartition, Uuid
 
-DELETE_SUFFIX = "-delete"
-DAMAGED_SUFFIX = "-damaged"
-STRAY_SUFFIX = "-stray"
-"""End the names of folders that were put aside: nothing here ever reads or removes them again."""
 LOCK_FILE = ".lock"
-DELETE_STEM_MAX = 200
-"""Characters of a folder's name that its new name keeps, so that it stays below 255 bytes."""
 UNSYNCED_MAX = 256
 """Index files that a stop keeps open until they are synced together."""
 
@@ -63,7 +66,7 @@ class LogManager:
     def __init__(self, disk: Disk, config: BrokerConfig, new_directory_id: Uuid) -> None:
         """`new_directory_id` becomes the id of a data folder that is empty."""
         self.logs: dict[TopicPartition, Log] = {}
-        """Never changed in place, for the loop reads it while the file thread adds and removes."""
+        """Never changed in place: jobs in threads look at it."""
         self.offline: dict[TopicPartition, str] = {}
         self.previous_broker_epoch = NO_BROKER_EPOCH
         """Under which the process was registered of whose writes nothing is lost: its stop was
@@ -194,148 +197,132 @@ class LogManager:
         topic_id: UUID,
         config: LogConfig,
         now_ms: int,
-    ) -> tuple[dict[TopicPartition, Log], dict[TopicPartition, DiskError | FolderError]]:
-        """The same for many of one topic, which then wait for the device together.
+    ) -> tuple[dict[TopicPartition, Log], Refusals]:
+        """The same for many of one topic: `begin_making` and what follows, at once.
 
-        Returns the logs that there are now, and why the others could not be made. Raises a
-        DiskError that is final.
+        Those that are there get these settings. Returns the logs that there are now, and why the
+        others could not be made. Raises a DiskError that is final.
         """
-        made: dict[TopicPartition, Log] = {}
-        new: dict[TopicPartition, Log] = {}
-        refused = self._forget_namesakes([tp for tp in topic_partitions if tp not in self.logs])
+        making = self.begin_making(topic_partitions, topic_id, config, now_ms)
+        for log in making.there.values():
+            log.config = config
+        return self.made(making, making.perform())
+
+    def begin_making(
+        self,
+        topic_partitions: Sequence[TopicPartition],
+        topic_id: UUID,
+        config: LogConfig,
+        now_ms: int,
+    ) -> Making:
+        """Plan to make empty logs of one topic, in a thread; then `made`.
+
+        No other job may be at work on folders.
+        """
+        there: dict[TopicPartition, Log] = {}
+        impossible: dict[TopicPartition, FolderError] = {}
         for topic_partition in topic_partitions:
-            if topic_partition in refused:
-                continue
-            try:
-                existing = self._existing(topic_partition, topic_id)
-                if existing is None:
-                    new[topic_partition] = self._make(topic_partition, topic_id, config, now_ms)
-                else:
-                    existing.config = config
-                    made[topic_partition] = existing
-            except (DiskError, FolderError) as error:
-                if isinstance(error, DiskError) and error.is_final:
-                    raise
-                refused[topic_partition] = error
-        try:
-            self._sync_new(new.values())
-        except DiskError as error:
-            if error.is_final:
-                raise
-            refused.update(dict.fromkeys(new, error))
-        else:
-            made |= new
-            self.logs = self.logs | new
-        return made, refused
-
-    def _forget_namesakes(
-        self, absent: Sequence[TopicPartition]
-    ) -> dict[TopicPartition, DiskError | FolderError]:
-        """A recovery point of a deleted namesake would make an empty log look like a loss.
-
-        Returns those that must wait until the disk takes it that it is gone.
-        """
+            log, path = self.logs.get(topic_partition), self._path_of(topic_partition)
+            if log is not None and log.topic_id != topic_id:
+                reason = "holds a partition of another topic id"
+                impossible[topic_partition] = FolderError(path, reason)
+            elif log is not None:
+                there[topic_partition] = log
+            elif topic_partition in self.offline:
+                impossible[topic_partition] = FolderError(path, self.offline[topic_partition])
+        wanted = [tp for tp in topic_partitions if tp not in there and tp not in impossible]
         known = self._checkpoints.known().values()
-        named = [tp for tp in absent if any(offsets.get(tp) for offsets in known)]
-        try:
-            if named:
-                self.checkpoint(frees_room=True).perform()
-        except DiskError as error:
-            if error.is_final:
-                raise
-            return dict.fromkeys(named, error)
-        return {}
-
-    def _existing(self, topic_partition: TopicPartition, topic_id: UUID) -> Log | None:
-        existing = self.logs.get(topic_partition)
-        if existing is not None and existing.topic_id != topic_id:
-            raise FolderError(existing.folder, "holds a partition of another topic id")
-        if topic_partition in self.offline:
-            path = f"{self._folder}/{folder_name(topic_partition)}"
-            raise FolderError(path, self.offline[topic_partition])
-        return existing
-
-    def _make(
-        self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig, now_ms: int
-    ) -> Log:
-        """Folder and files of an empty log, not synced."""
-        disk = self._disk
-        path = f"{self._folder}/{folder_name(topic_partition)}"
-        disk.make_folder(path, is_durable=False)
-        for leftover in disk.list_folder(path):
-            disk.unlink(f"{path}/{leftover}")
-        rules = recovery.LoadRules(
-            log_start_offset=0,
-            recovery_point=0,
-            epochs=[],
-            interval_bytes=config.index_interval_bytes,
-            expiration_ms=self._config.producer_id_expiration_ms,
-            producer_count_max=self._config.max_producers_per_partition,
-            is_clean=False,
-            now_ms=now_ms,
+        namesakes = [tp for tp in wanted if any(offsets.get(tp) for offsets in known)]
+        return Making(
+            self._disk,
+            self._folder,
+            wanted,
+            there,
+            impossible,
+            namesakes,
+            self.checkpoint(frees_room=True) if namesakes else None,
+            topic_id,
+            config,
+            self._config.producer_id_expiration_ms,
+            self._config.max_producers_per_partition,
+            now_ms,
         )
-        loaded = recovery.load(disk, path, rules)
-        metadata = checkpoint.encode_partition_metadata(topic_id)
-        disk.replace(f"{path}/{checkpoint.PARTITION_METADATA}", metadata, is_durable=False)
-        return Log(disk, path, topic_partition, topic_id, config, loaded, 0)
 
-    def _sync_new(self, logs: Collection[Log]) -> None:
-        folders = [log.folder for log in logs]
-        files = [self._disk.open(f"{one}/{checkpoint.PARTITION_METADATA}") for one in folders]
-        if folders:
-            self._disk.sync_many(files, folders)
-            self._disk.sync_folder(self._folder)
+    def made(self, making: Making, done: MadeLogs) -> tuple[dict[TopicPartition, Log], Refusals]:
+        """Take over the new logs: those that there are now, and why there are no others."""
+        self.logs = self.logs | done.new
+        return {**making.there, **done.new}, done.refused
 
     def get(self, topic_partition: TopicPartition) -> Log | None:
         return self.logs.get(topic_partition)
 
     def delete(self, topic_partition: TopicPartition) -> DroppedFiles | None:
-        """Take a partition out of service by renaming its folder, durably; None if there is none.
+        """Take a partition out of service: `begin_removal` and what follows, at once.
 
-        No flush of it may be under way. An offline partition goes the same way. Its files may be
-        removed once a checkpoint does not name it any more: a recovery point without a folder is
-        taken for a loss.
+        None if there is none. Raises DiskError where the disk refuses.
         """
-        log = self.logs.get(topic_partition)
-        if log is None and topic_partition not in self.offline:
+        removal = self.begin_removal([topic_partition])
+        if removal is None:
             return None
-        name = folder_name(topic_partition)
-        target = self._free_name(name, DELETE_SUFFIX)
-        if self._disk.exists(f"{self._folder}/{name}"):
-            self._disk.rename(f"{self._folder}/{name}", target)
-        self.logs = {tp: one for tp, one in self.logs.items() if tp != topic_partition}
-        self.offline = {tp: why for tp, why in self.offline.items() if tp != topic_partition}
-        self._checkpoints.forget_folder(f"{self._folder}/{name}")
-        self._disk.sync_folder(self._folder)
-        held = log.let_go() if log is not None else []
-        return DroppedFiles(self._disk, folders=[target], held=held)
+        done = removal.perform()
+        dropped = self.removed(removal, done)
+        for error in done.refused.values():
+            raise error
+        return dropped[0]
 
     def put_aside(self, topic_partition: TopicPartition, suffix: str) -> str | None:
-        """Rename a partition's folder, durably, so that its log can be made anew.
+        """Take a partition out of service and keep its folder: `begin_removal` and what follows, at
+        once.
 
-        Returns where it is kept; None if there was no folder any more. A damaged one, whose
-        records others hold, is missing if a crash comes before `create_all` has the checkpoints
-        forget what was here, and so it is offline again. No flush of it may be under way.
+        Returns where it is kept; None if there was no folder. Raises DiskError where the disk
+        refuses.
         """
-        name = folder_name(topic_partition)
-        path = f"{self._folder}/{name}"
-        target = None
-        if self._disk.exists(path):
-            target = self._free_name(name, suffix)
-            self._disk.rename(path, target)
-            self._disk.sync_folder(self._folder)
-        if (log := self.logs.get(topic_partition)) is not None:
-            log.let_go()
-        self.logs = {tp: one for tp, one in self.logs.items() if tp != topic_partition}
-        self.offline = {tp: why for tp, why in self.offline.items() if tp != topic_partition}
-        self._checkpoints.forget_folder(path)
-        return target
+        removal = self.begin_removal([topic_partition], suffix)
+        if removal is None:
+            return None
+        done = removal.perform()
+        self.removed(removal, done)
+        for error in done.refused.values():
+            raise error
+        return done.paths[topic_partition]
 
-    def _free_name(self, name: str, suffix: str) -> str:
-        """A path that nothing of a namesake has taken."""
-        stem = f"{self._folder}/{name[:DELETE_STEM_MAX]}"
-        paths = (f"{stem}.{number:08d}{suffix}" for number in count(1))
-        return next(path for path in paths if not self._disk.exists(path))
+    def begin_removal(
+        self, topic_partitions: Iterable[TopicPartition], suffix: str = DELETE_SUFFIX
+    ) -> Removal | None:
+        """Plan to put the folders of partitions out of the way, in a thread; then `removed`.
+
+        They are out of service from here on, and no checkpoint tells of them. No flush of them may
+        be under way, and no other job at work on folders. None if there are none.
+        """
+        gone = set(topic_partitions)
+        logs = {tp: log for tp, log in self.logs.items() if tp in gone}
+        offline = {tp: why for tp, why in self.offline.items() if tp in gone}
+        if not logs and not offline:
+            return None
+        self.logs = {tp: log for tp, log in self.logs.items() if tp not in gone}
+        self.offline = {tp: why for tp, why in self.offline.items() if tp not in gone}
+        return Removal(self._disk, self._folder, logs, offline, suffix)
+
+    def removed(self, removal: Removal, done: Renamed) -> list[DroppedFiles]:
+        """Take over what was renamed; what was refused is there as before.
+
+        The files may be removed once a checkpoint does not name the partitions any more: a recovery
+        point without a folder is taken for a loss.
+        """
+        kept = done.refused
+        self.logs = self.logs | {tp: log for tp, log in removal.logs.items() if tp in kept}
+        self.offline = self.offline | {tp: why for tp, why in removal.offline.items() if tp in kept}
+        dropped = []
+        for topic_partition, path in done.paths.items():
+            self._checkpoints.forget_folder(self._path_of(topic_partition))
+            log = removal.logs.get(topic_partition)
+            held = log.let_go() if log is not None else []
+            folders = [] if path is None else [path]
+            dropped.append(DroppedFiles(self._disk, folders=folders, held=held))
+        return dropped
+
+    def _path_of(self, topic_partition: TopicPartition) -> str:
+        return f"{self._folder}/{folder_name(topic_partition)}"
 
     def checkpoint(self, *, frees_room: bool = False) -> Checkpoint:
         """The checkpoints as they are now, to be performed in a thread.

@@ -13,7 +13,7 @@ from broker.storage.leader_epochs import LeaderEpochs
 from broker.storage.outcomes import Appended, Staged
 from broker.storage.producer_files import ProducerFiles
 from broker.storage.producer_state import ProducerState
-from broker.storage.segments import Segments, Standing
+from broker.storage.segments import Segments
 from broker.storage.tail import Tail
 from protocol.errors import ApiError, ErrorCode
 from protocol.wire.records import BatchHeader, patch, stamp_log_append_time
@@ -125,7 +125,6 @@ class LogWriter:
         if not staged:
             return False
         segments = self._segments
-        standing = segments.standing()
         try:
             segments.repair()
             if self._staged_rolls:
@@ -133,7 +132,7 @@ class LogWriter:
             else:
                 segments.write_run(staged, now_ms)
         except DiskError:
-            self._take_back(standing)
+            self._take_back()
             raise
         epochs = self._leader_epochs
         if staged[-1].leader_epoch > epochs.latest:
@@ -151,8 +150,7 @@ class LogWriter:
         self._segments.roll(self.end_offset, self._config.index_interval_bytes, now_ms)
         self._tail = self._tail.over(self._segments.active, self._config)
 
-    def _take_back(self, standing: Standing) -> None:
-        self._segments.take_back(standing)
+    def _take_back(self) -> None:
         self._producer_state.roll_back()
         self._staged.clear()
         self._staged_rolls = False

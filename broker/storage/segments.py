@@ -206,10 +206,16 @@ class Segments:
         self._keep_warm(old)
 
     def write_run(self, run: Sequence[Staged], now_ms: int) -> None:
-        """Write batches behind the last, with one call of the disk."""
+        """Write batches behind the last, with one call of the disk; on DiskError the row is as
+        before."""
         segment = self.active
         size_bytes = sum([one.size_bytes for one in run])
-        segment.write([one.batch for one in run], size_bytes, stretches=self.stretches)
+        try:
+            segment.write([one.batch for one in run], size_bytes, stretches=self.stretches)
+        except DiskError:
+            # The segment counts them in only once they are written: what it is by now, it was.
+            self._take_back(self._standing())
+            raise
         segment.written_ms = now_ms
         for one in run:
             segment.take(one.last_offset, one.size_bytes, one.max_timestamp_ms)
@@ -217,17 +223,22 @@ class Segments:
 
     def write_runs(self, staged: Sequence[Staged], interval_bytes: int, now_ms: int) -> None:
         """The same for batches some of which begin a new segment."""
+        standing = self._standing()
         starts = [number for number, one in enumerate(staged) if one.begins_segment]
-        if starts[0]:
-            self.write_run(staged[: starts[0]], now_ms)
-        for start, end in zip(starts, [*starts[1:], len(staged)], strict=True):
-            self.roll(staged[start].base_offset, interval_bytes, now_ms)
-            self.write_run(staged[start:end], now_ms)
+        try:
+            if starts[0]:
+                self.write_run(staged[: starts[0]], now_ms)
+            for start, end in zip(starts, [*starts[1:], len(staged)], strict=True):
+                self.roll(staged[start].base_offset, interval_bytes, now_ms)
+                self.write_run(staged[start:end], now_ms)
+        except DiskError:
+            self._take_back(standing)
+            raise
 
-    def standing(self) -> Standing:
+    def _standing(self) -> Standing:
         return Standing(len(self._row), self.closed_bytes, self.active.state())
 
-    def take_back(self, standing: Standing) -> None:
+    def _take_back(self, standing: Standing) -> None:
         """Return to where the row stood before a write that failed.
 
         The files are cut and removed at once where the disk allows it, else by `repair`.

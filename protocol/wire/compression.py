@@ -15,9 +15,6 @@ from typing import cast
 from protocol.errors import BadVarint, DecompressionFailed, DecompressionTooLarge, UnsupportedCodec
 from protocol.wire.primitives import Buffer, read_uvarint
 
-OUTPUT_BYTES_MAX = 20 << 20
-"""A limit for callers without a better one: twenty times Kafka's default message.max.bytes."""
-
 STREAMS_MAX = 64
 """Of gzip members, or of lz4 or zstd frames, in one batch: clients write one. Each costs a copy of
 all that follows it, so a megabyte of empty ones would cost seconds."""

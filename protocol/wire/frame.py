@@ -40,8 +40,8 @@ class FrameBuffer:
     """
 
     __slots__ = (
-        "_buffer", "_end", "_needed", "_small_reads", "_start", "_usual",
-        "_view", "frame_bytes_max", "read_bytes",
+        "_buffer", "_needed", "_small_reads", "_start", "_usual", "_view", "capacity_bytes",
+        "frame_bytes_max", "pending_bytes", "read_bytes",
     )  # fmt: skip
 
     def __init__(self, frame_bytes_max: int, read_bytes: int = READ_BYTES) -> None:
@@ -50,61 +50,53 @@ class FrameBuffer:
         self._usual = min(FIRST_READ_BYTES, read_bytes)
         self._buffer = bytearray()
         self._view = memoryview(self._buffer)
-        # Bytes from start to end are received and not yet given out.
+        self.capacity_bytes = 0
+        """How much memory the buffer takes."""
+        # Here begins what is received and not yet given out.
         self._start = 0
-        self._end = 0
+        self.pending_bytes = 0
+        """How much of that there is; between two reads it is the beginning of a frame, which is
+        what a time limit for slow senders looks at."""
         # What the first unfinished frame takes, its size included; 0 while that is not known.
         self._needed = 0
         self._small_reads = 0
 
-    @property
-    def capacity_bytes(self) -> int:
-        """How much memory the buffer takes."""
-        return len(self._buffer)
-
-    @property
-    def pending_bytes(self) -> int:
-        """How much of an unfinished frame is there: what a time limit for slow senders looks at."""
-        return self._end - self._start
-
     def get_buffer(self, sizehint: int = -1) -> memoryview:
         """Room for the next read, never empty. Ends the life of all views."""
-        pending = self._end - self._start
+        pending = self.pending_bytes
         if not pending:
-            self._start = self._end = 0
-            if len(self._buffer) > self._usual:
+            self._start = 0
+            if self.capacity_bytes > self._usual:
                 self._maybe_shrink()
         if self._needed > self._usual:
             return self._room_for_large(pending)
         room_min = min(_ROOM_BYTES_MIN, self._usual // 4)
-        capacity = len(self._buffer)
+        capacity = self.capacity_bytes
         if (
-            capacity - self._end < room_min
+            capacity - self._start - pending < room_min
             or self._start + self._needed > capacity
             or capacity < self._usual
         ):
             self._move(pending, max(self._usual, pending + room_min))
-        return self._view[self._end :]
+        return self._view[self._start + pending :]
 
     def _room_for_large(self, pending: int) -> memoryview:
         """Room for a frame beyond the usual buffer: to its end, or as far as its bytes justify."""
         needed = self._needed
-        if self._start + needed > len(self._buffer):
-            if needed <= len(self._buffer):
+        if self._start + needed > self.capacity_bytes:
+            if needed <= self.capacity_bytes:
                 self._move(pending, needed)
-            elif self._start or self._end == len(self._buffer):
+            elif self._start or pending == self.capacity_bytes:
                 self._move(pending, min(needed, max(2 * pending, self._usual)))
-        return self._view[self._end : self._start + needed]
+        return self._view[self._start + pending : self._start + needed]
 
     def _move(self, pending: int, capacity: int) -> None:
         """Bring what is unfinished to the front; to a fresh buffer if this one is too small."""
-        unfinished = self._view[self._start : self._end]
-        if capacity > len(self._buffer):
-            self._buffer = bytearray(capacity)
-            self._view = memoryview(self._buffer)
+        unfinished = self._view[self._start : self._start + pending]
+        if capacity > self.capacity_bytes:
+            self._use(bytearray(capacity))
         self._view[:pending] = unfinished
         self._start = 0
-        self._end = pending
 
     def received(self, count: int) -> Iterator[memoryview]:
         """Note that `count` bytes were read; yields the frames that are complete.
@@ -112,15 +104,16 @@ class FrameBuffer:
         Stop early if you like: what is left comes with the next call, for which `count` may be 0.
         FrameTooLarge means the connection is of no more use.
         """
-        self._end += count
-        if self._end == len(self._buffer) and self._usual < self.read_bytes:
+        self.pending_bytes += count
+        is_full = self._start + self.pending_bytes == self.capacity_bytes
+        if is_full and self._usual < self.read_bytes:
             # There was more to read than room: let the next read bring more at a time.
             self._usual = min(4 * self._usual, self.read_bytes)
         return self._frames()
 
     def _frames(self) -> Iterator[memoryview]:
         while True:
-            pending = self._end - self._start
+            pending = self.pending_bytes
             if not self._needed:
                 if pending < SIZE_BYTES:
                     return
@@ -136,23 +129,29 @@ class FrameBuffer:
                 return
             frame_start = self._start + SIZE_BYTES
             self._start += self._needed
+            self.pending_bytes = pending - self._needed
             self._needed = 0
             yield self._view[frame_start : self._start]
 
     def shrink(self) -> None:
         """Give the memory back if nothing is pending; for connections that fell idle."""
-        if self._start == self._end:
+        if not self.pending_bytes:
             self._usual = min(FIRST_READ_BYTES, self.read_bytes)
-            self._replace(bytearray())
+            self._begin_anew(bytearray())
 
     def _maybe_shrink(self) -> None:
         """Drop a grown buffer once enough reads in a row could have done without it."""
         self._small_reads += 1
         if self._small_reads >= _SMALL_READS_BEFORE_SHRINKING:
-            self._replace(bytearray(self._usual))
+            self._begin_anew(bytearray(self._usual))
 
-    def _replace(self, buffer: bytearray) -> None:
+    def _begin_anew(self, buffer: bytearray) -> None:
+        """Go on in another buffer; nothing may be pending."""
+        self._use(buffer)
+        self._start = 0
+        self._small_reads = 0
+
+    def _use(self, buffer: bytearray) -> None:
         self._buffer = buffer
         self._view = memoryview(buffer)
-        self._start = self._end = 0
-        self._small_reads = 0
+        self.capacity_bytes = len(buffer)

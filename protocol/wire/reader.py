@@ -10,13 +10,11 @@ fixed width run into struct.error or IndexError at the end, which `Message.decod
 from collections.abc import Callable
 from struct import Struct as Packed
 from struct import calcsize, unpack_from
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from protocol.wire import primitives
+from protocol.wire.fields import Field, Struct
 from protocol.wire.limits import LIMITS
-
-if TYPE_CHECKING:
-    from protocol.wire.schema import Field, Struct
 
 FIXED_CODES = {
     "bool": "?",
@@ -48,7 +46,7 @@ _HELPERS = (
 
 
 def compile_reader(
-    cls: "type[Struct]", version: int, flexible: bool, keep_views: bool, is_strict: bool = False
+    cls: type[Struct], version: int, flexible: bool, keep_views: bool, is_strict: bool = False
 ) -> Callable[[Any, int, int], tuple[Any, int]]:
     """`read(buffer, position, limit) -> (message, end)` for one version of one message.
 
@@ -97,7 +95,7 @@ class _ReaderSource:
         self.run: list[tuple[str, str]] = []
         self.after: list[str] = []
 
-    def function(self, cls: "type[Struct]") -> str:
+    def function(self, cls: type[Struct]) -> str:
         self.line(
             "if type(buf) is not memoryview: buf = memoryview(buf)"
             if self.keep_views
@@ -143,7 +141,7 @@ class _ReaderSource:
         self.run = []
         self.after = []
 
-    def struct_fields(self, cls: "type[Struct]") -> str:
+    def struct_fields(self, cls: type[Struct]) -> str:
         """Create an instance and read all its fields; returns the variable that holds it."""
         instance = self.name("o")
         self.line(f"{instance} = new({self.class_name(cls)})")
@@ -165,7 +163,7 @@ class _ReaderSource:
         self.scope[cls.__name__] = cls
         return cls.__name__
 
-    def assign_default(self, field: "Field", target: str) -> None:
+    def assign_default(self, field: Field, target: str) -> None:
         default = field.new_default()
         if isinstance(default, list):
             self.line(f"{target} = []")
@@ -174,7 +172,7 @@ class _ReaderSource:
         else:
             self.line(f"{target} = {self.constant('default', default)}")
 
-    def value(self, field: "Field", target: str, what: str) -> None:
+    def value(self, field: Field, target: str, what: str) -> None:
         """Read one value of any kind into `target`."""
         if field.kind in FIXED_CODES:
             if field.kind == "uuid":
@@ -203,7 +201,7 @@ class _ReaderSource:
             self.flush()
         return length
 
-    def sized(self, field: "Field", target: str, what: str) -> None:
+    def sized(self, field: Field, target: str, what: str) -> None:
         """A string, bytes or records."""
         length = self.length(short=field.kind == "string")
         nullable = field.nullable_in(self.version)
@@ -227,7 +225,7 @@ class _ReaderSource:
         if nullable:
             self.depth -= 1
 
-    def array(self, field: "Field", target: str, what: str) -> None:
+    def array(self, field: Field, target: str, what: str) -> None:
         count = self.length(short=False)
         element = field.element
         assert element is not None
@@ -280,7 +278,7 @@ class _ReaderSource:
         self.line(f"{items}.append({item})")
         self.depth -= 1
 
-    def nested(self, field: "Field", target: str, what: str) -> None:
+    def nested(self, field: Field, target: str, what: str) -> None:
         """A struct in place. Only a nullable one has a marker byte in front."""
         assert isinstance(field.element, type)
         if field.nullable_in(self.version):
@@ -296,13 +294,13 @@ class _ReaderSource:
         else:
             self.line(f"{target} = {self.nested_instance(field.element)}")
 
-    def nested_instance(self, cls: "type[Struct]") -> str:
+    def nested_instance(self, cls: type[Struct]) -> str:
         self.flush()
         instance = self.struct_fields(cls)
         self.flush()
         return instance
 
-    def tags(self, cls: "type[Struct]", instance: str, known: "list[Field]") -> None:
+    def tags(self, cls: type[Struct], instance: str, known: "list[Field]") -> None:
         """The tagged section that ends every struct of a flexible version."""
         count = self.name("tags")
         unknown = f"fail_tags({cls.__name__!r})"

@@ -8,18 +8,16 @@ list that the caller joins once, so `records` are never copied on the way.
 from collections.abc import Callable
 from struct import Struct as Packed
 from struct import pack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from protocol.errors import EncodeError
 from protocol.wire import primitives
+from protocol.wire.fields import Field, Struct
 from protocol.wire.reader import FIXED_CODES, NUMBER_KINDS
-
-if TYPE_CHECKING:
-    from protocol.wire.schema import Field, Struct
 
 
 def compile_writer(
-    cls: "type[Struct]", version: int, flexible: bool
+    cls: type[Struct], version: int, flexible: bool
 ) -> Callable[[Any, Callable[[Any], None]], None]:
     """`write(message, append)` for one version of one message."""
     source = _WriterSource(version, flexible)
@@ -56,7 +54,7 @@ class _WriterSource:
         # Fixed-width values not packed yet: (struct code, expression); "x" packs a zero byte.
         self.run: list[tuple[str, str]] = []
 
-    def function(self, cls: "type[Struct]") -> str:
+    def function(self, cls: type[Struct]) -> str:
         self.struct_fields(cls, "message")
         self.flush()
         return "\n".join(["def write(message, append):", *self.lines, "    return None"])
@@ -108,7 +106,7 @@ class _WriterSource:
         self.line(f"append(encode_uvarint({size}))")
         self.depth -= 1
 
-    def struct_fields(self, cls: "type[Struct]", instance: str) -> None:
+    def struct_fields(self, cls: type[Struct], instance: str) -> None:
         tagged = []
         for field in cls.fields:
             what = f"{cls.__name__}.{field.name}"
@@ -123,7 +121,7 @@ class _WriterSource:
         if self.flexible:
             self.tags(cls, instance, tagged)
 
-    def differs(self, field: "Field", source: str) -> str:
+    def differs(self, field: Field, source: str) -> str:
         """The condition that a field is not at its default."""
         default = field.new_default()
         if default is None:
@@ -136,7 +134,7 @@ class _WriterSource:
             return f"{source} != {default!r}"
         return f"{source} != {self.constant('default', default)}"
 
-    def value(self, field: "Field", source: str, what: str) -> None:
+    def value(self, field: Field, source: str, what: str) -> None:
         if field.kind == "uuid":
             self.run.append(("16s", f"{source}.bytes"))
         elif field.kind in FIXED_CODES:
@@ -148,7 +146,7 @@ class _WriterSource:
         else:
             self.sized(field, source, what)
 
-    def sized(self, field: "Field", source: str, what: str) -> None:
+    def sized(self, field: Field, source: str, what: str) -> None:
         """A string, bytes or records."""
         raw = self.name("b")
         nullable = field.nullable_in(self.version)
@@ -168,7 +166,7 @@ class _WriterSource:
         self.length(f"len({raw})", "", field.kind == "string")
         self.line(f"append({raw})")
 
-    def array(self, field: "Field", source: str, what: str) -> None:
+    def array(self, field: Field, source: str, what: str) -> None:
         values = self.name("v")
         self.line(f"{values} = {source}")
         nullable = field.nullable_in(self.version)
@@ -204,7 +202,7 @@ class _WriterSource:
         )
         self.depth -= 1
 
-    def nested(self, field: "Field", source: str, what: str) -> None:
+    def nested(self, field: Field, source: str, what: str) -> None:
         """A struct in place. Only a nullable one has a marker byte in front."""
         assert isinstance(field.element, type)
         nested = self.name("o")
@@ -223,7 +221,7 @@ class _WriterSource:
         self.flush()
         self.depth -= 1
 
-    def tags(self, cls: "type[Struct]", instance: str, tagged: "list[Field]") -> None:
+    def tags(self, cls: type[Struct], instance: str, tagged: "list[Field]") -> None:
         """The tagged section: ascending tags, those at their default left out."""
         if not tagged:
             self.run.append(("x", ""))

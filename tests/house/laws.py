@@ -8,6 +8,8 @@ import ast
 import re
 from collections.abc import Iterator
 
+from tests.house import sets
+from tests.house.cores import is_pure
 from tests.house.tree import ROOMS, Module
 
 FILE_LINES_MAX = 500
@@ -69,89 +71,6 @@ GROUND_MODULES = {
 # Too large for a broker's memory goal, also by way of `protocol`.
 HEAVY = {"pydantic", "numpy"}
 
-PURE = {
-    "broker": {
-        "metadata",
-        "replication",
-        "quorum",
-        "controller",
-        "coordinators",
-        "cluster/birth",
-        "cluster/describe_quorum",
-        "cluster/envelopes",
-        "cluster/found",
-        "cluster/leader_watch",
-        "cluster/membership",
-        "cluster/reports",
-        "world",
-        "alarm",
-        "budget",
-        "commitments",
-        "timers",
-        "purgatory",
-    },
-    "protocol": {"wire", "messages"},
-    "collector": {"tailer", "lines", "fingerprint", "schedule", "delivery", "checkpoints"},
-    "sinks": {
-        "blocks",
-        "bulk",
-        "keys",
-        "ledger",
-        "merge",
-        "ranges",
-        "recent",
-        "rows",
-        "scrub",
-        "values",
-        "view",
-    },
-    "monitor": {
-        "alert",
-        "alert_kinds",
-        "alert_message",
-        "alerts",
-        "alerts_view",
-        "assemble",
-        "brokers_view",
-        "charts",
-        "findings",
-        "flow",
-        "group_answers",
-        "history",
-        "lag",
-        "levels",
-        "messages",
-        "partition_health",
-        "plots",
-        "progress",
-        "prometheus_rules",
-        "ranges",
-        "reader_status",
-        "readers",
-        "reading",
-        "render",
-        "rows",
-        "series",
-        "snapshot",
-        "watches",
-    },
-    "stream": {
-        "access",
-        "compile",
-        "counts",
-        "expression",
-        "formats",
-        "groupings",
-        "json_paths",
-        "metrics",
-        "numbers",
-        "parse",
-        "pieces",
-        "quarantine",
-        "small_fold",
-    },
-    "appliance": {"supervisor/core", "supervisor/turns"},
-}
 IMPURE_MODULES = {
     "asyncio",
     "http",
@@ -298,12 +217,6 @@ def real_world(of: Module) -> Iterator[str]:
             yield f"{of.path}:{node.lineno}: chance and time come from the world"
 
 
-def is_pure(of: Module) -> bool:
-    """Whether the file belongs to a core that never touches the world."""
-    inner = "/".join(of.parts[1:])
-    return any(inner == name or inner.startswith(name + "/") for name in PURE.get(of.room, ()))
-
-
 def pure_cores(of: Module) -> Iterator[str]:
     """A core gets time and chance as arguments and gives its outputs as data."""
     if not is_pure(of):
@@ -321,6 +234,14 @@ def pure_cores(of: Module) -> Iterator[str]:
             yield f"{of.path}:{node.lineno}: a pure core must not call {called}"
         if called.startswith("random.") and called != "random.Random":
             yield f"{of.path}:{node.lineno}: chance comes as an argument, not from {called}"
+
+
+def order_of_sets(of: Module) -> Iterator[str]:
+    """Logic goes through no set: its order is that of the hash seed, and no seed replays it."""
+    is_logic = of.room == "broker" and not of.path.startswith(REAL_WORLD)
+    if is_logic or is_pure(of):
+        for line, what in sets.gone_through(of.tree):
+            yield f"{of.path}:{line}: the order of a set: {what}"
 
 
 def sockets(of: Module) -> Iterator[str]:
@@ -447,6 +368,7 @@ MODULE_LAWS = (
     light_broker,
     real_world,
     pure_cores,
+    order_of_sets,
     sockets,
     sizes,
     module_docstring,

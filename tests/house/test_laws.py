@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.house import circles, laws, tree
+from tests.house import circles, cores, laws, tree, unused
 
 
 @pytest.mark.parametrize("law", laws.MODULE_LAWS, ids=lambda law: law.__name__)
@@ -33,20 +33,58 @@ def product() -> list[tree.Module]:
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:
-    found = {tuple(group) for group in circles.circles(product())}
-    assert found - set(circles.CIRCLES_YET) == set()
+    assert circles.circles(product()) == []
 
 
-def test_what_is_exempt_for_now_is_there() -> None:
-    """An exemption that nothing needs any more goes."""
-    assert set(circles.CIRCLES_YET) <= {tuple(group) for group in circles.circles(product())}
+def templates() -> list[str]:
+    """What else of the product names functions."""
+    return [text for path, text in tree.texts() if path.endswith((".html", ".js", ".css"))]
+
+
+def test_nothing_is_named_that_nobody_uses() -> None:
+    assert set(unused.unused(product(), templates())) == unused.UNUSED_YET
+
+
+def cores_of_house() -> set[str]:
+    """The cores that HOUSE.md names, by path."""
+    text = (tree.ROOT / "HOUSE.md").read_text()
+    told = text[text.index("**cores are pure") : text.index("Beside each stands")]
+    found: set[str] = set()
+    folder = ""
+    for name in re.findall(r"`([\w/]+)`", told):
+        # A name without its folder is in that of the one before it.
+        path = name if "/" in name else f"{folder}/{name}"
+        folder = path.rpartition("/")[0]
+        found.add(path)
+    return found
+
+
+def test_every_core_that_house_names_keeps_the_law_of_cores() -> None:
+    paths = {one.path for one in tree.modules()}
+    missing, impure = [], []
+    for core in sorted(cores_of_house()):
+        files = [path for path in paths if path == f"{core}.py" or path.startswith(f"{core}/")]
+        if not files:
+            missing.append(core)
+        impure += [path for path in files if not cores.is_pure(tree.module(path, ""))]
+    assert (missing, impure) == ([], [])
 
 
 def test_every_pure_core_that_is_listed_exists() -> None:
-    listed = {f"{room}/{name}" for room, names in laws.PURE.items() for name in names}
+    listed = {f"{room}/{name}" for room, names in cores.PURE.items() for name in names}
     paths = {module.path for module in tree.modules()}
     known = {path.removesuffix(".py") for path in paths} | {p.rsplit("/", 1)[0] for p in paths}
     assert listed - known == set()
+
+
+def test_tests_of_the_broker_lie_in_the_room_of_what_they_test() -> None:
+    """`tests/unit/broker` mirrors `broker`; beside the ground's lie what several rooms' share."""
+    rooms = laws.BROKER_FLOORS.keys() - {"", "storage"}
+    places = [one.parts[3:] for one in tree.modules() if one.path.startswith("tests/unit/broker/")]
+    assert {parts[0] for parts in places if len(parts) > 1} == rooms
+    flat = [name for name, *inner in places if name.startswith("test_") and not inner]
+    grounds = {f"test_{name}" for name in laws.GROUND_MODULES["broker"]}
+    assert [name for name in flat if name not in grounds] == [], "these belong into a room"
 
 
 def test_every_file_is_python() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.house import circles, laws
+from tests.house import circles, laws, unused
 from tests.house.tree import Module, module
 
 Law = Callable[[Module], Iterator[str]]
@@ -43,6 +43,21 @@ PLANTED: list[tuple[Law, str, str]] = [
     (laws.pure_cores, "monitor/lag.py", "async def f():\n    await g()"),
     (laws.pure_cores, "appliance/supervisor/core.py", "import random\nx = random.random()"),
     (laws.pure_cores, "sinks/merge.py", "import logging"),
+    (laws.order_of_sets, "broker/shards/groups.py", "for one in {1, 2}:\n    f(one)"),
+    (laws.order_of_sets, "broker/shards/groups.py", "x = list(a.keys() - b)"),
+    (
+        laws.order_of_sets,
+        "broker/node/broker.py",
+        "def f(x: set[int]):\n    return [g(y) for y in x]",
+    ),
+    (laws.order_of_sets, "broker/node/broker.py", "def f():\n    x = set()\n    h(*x)"),
+    (laws.order_of_sets, "collector/tailer.py", "x: set[int]\nfor one in x:\n    f(one)"),
+    (
+        laws.order_of_sets,
+        "broker/replicas/flusher.py",
+        "class A:\n    def __init__(self):\n        self.x: set[int] = set()\n"
+        "    def f(self):\n        for one in self.x:\n            one.g()",
+    ),
     (laws.sockets, "protocol/client/producer.py", "import socket"),
     (laws.sockets, "protocol/client/admin.py", "asyncio.open_connection('h', 1)"),
     (laws.sizes, "collector/agent.py", LONG_FUNCTION),
@@ -73,6 +88,16 @@ KEPT: list[tuple[Law, str, str]] = [
     (laws.real_world, "broker/real/listening.py", "import asyncio, threading, time"),
     (laws.pure_cores, "collector/agent.py", "import asyncio, time"),
     (laws.pure_cores, "broker/timers.py", "import random\ndef f(r: random.Random): pass"),
+    (laws.order_of_sets, "broker/real/listening.py", "for one in {1, 2}:\n    f(one)"),
+    (laws.order_of_sets, "broker/node/broker.py", "def f(x: set[int]):\n    return sorted(x)"),
+    (laws.order_of_sets, "broker/node/broker.py", "x: set[int]\ny = {f(one) for one in x}"),
+    (laws.order_of_sets, "broker/node/broker.py", "x: set[int]\ny = any(one > 2 for one in x)"),
+    (laws.order_of_sets, "broker/node/broker.py", "x: dict[int, None]\nfor one in x:\n    f(one)"),
+    (
+        laws.order_of_sets,
+        "broker/node/broker.py",
+        "def f(x: set[int]):\n    pass\ndef g(x: list[int]):\n    for y in x:\n        h(y)",
+    ),
     (laws.sockets, "protocol/client/connection.py", "import socket"),
     (laws.sizes, "collector/agent.py", "def f():\n    x = 1\n"),
     (laws.sizes, "collector/agent.py", LONG_BY_INNER),
@@ -130,6 +155,16 @@ def test_a_planted_text_is_found(law: Callable[[str, str], Iterator[str]], text:
 def test_a_text_in_order_passes(law: Callable[[str, str], Iterator[str]]) -> None:
     text = "The framework works in /tmp or data/broker-1; see network/root nodes, mastodon.\n"
     assert list(law("docs/x.md", text)) == []
+
+
+def test_names_that_nobody_uses_are_found() -> None:
+    texts = {
+        "broker/a.py": "DEAD = 1\nUSED = 2\ndef dead(): pass\n@app\ndef told(): pass",
+        "broker/b.py": "from broker.a import USED\nprint(USED)\ndef shown(): pass",
+    }
+    planted = [module(path, text) for path, text in texts.items()]
+    found = unused.unused(planted, ["{{ shown() }}"])
+    assert found == ["broker/a.py: DEAD", "broker/a.py: dead"]
 
 
 def test_circles_are_found_also_where_only_types_are_checked() -> None:

@@ -421,6 +421,8 @@ class Read:
                 else found.high_watermark
             )
             assert all(one.offset < end_offset for one in found.records), "read above the mark"
-            if is_to_end and offset >= end_offset:
+            # A transaction whose end is promised holds committed readers back until its marker is
+            # committed: their end is behind that.
+            if is_to_end and offset >= found.high_watermark:
                 return
             yield 1

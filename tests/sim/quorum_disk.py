@@ -16,7 +16,7 @@ from typing import NamedTuple
 from broker.quorum.control_records import voter_sets_in
 from broker.quorum.log_view import LogView
 from broker.quorum.snapshot import SnapshotId
-from broker.quorum.vote_file import NEVER_VOTED, ElectionState
+from broker.quorum.vote_file import ElectionState
 from broker.quorum.voters import VoterHistory, VoterSet
 from protocol.wire.records import read_header
 
@@ -86,7 +86,7 @@ class Disk:
     """`log` is what can be read, `durable` what a crash leaves."""
 
     def __init__(self, snapshot: SnapshotFile | None) -> None:
-        self.vote: ElectionState = NEVER_VOTED
+        self.vote = ElectionState(0)
         self.log = Log()
         self.durable = Log()
         self.snapshot = snapshot

@@ -205,10 +205,10 @@ class ReplicatedNode:
             self.logs,
             flusher,
             Folders(settings, world.clock, self.logs, self.files),
-            self.advanced,
             lambda replica: None,
             Alone(world.clock),
         )
+        replicas.on_advance = self.advanced
         self.peers = Peers(world, self.host, self.cluster.addresses)
         self.isr_driver = IsrDriver(world, self.me, replicas, self._ask_controller, lived_ms)
         warnings = Warnings(world.clock)

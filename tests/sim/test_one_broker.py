@@ -142,6 +142,11 @@ def test_what_is_acknowledged_stays_whatever_happens(number: int) -> None:
     Life(str(seeded(f"one broker {number}").random())).run()
 
 
+def test_the_readers_of_committed_data_wait_for_the_last_marker() -> None:
+    """In this life they have read everything else before it is committed."""
+    Life("0.30016072499869784").run()
+
+
 @pytest.mark.slow
 def test_a_great_many_lives() -> None:
     chance = seeded("one broker, many lives")

@@ -90,18 +90,18 @@ def test_nothing_is_left_behind_by_those_who_leave() -> None:
             room.release("a", 2**40)
     room.expire(10**6)
     assert len(room) == 0
-    assert room._waiting == {}
+    assert room.waiting == {}
 
 
 def test_it_says_whether_anybody_waits_for_a_key() -> None:
     purgatory: Purgatory[str, str] = Purgatory()
-    seen = [purgatory.is_awaiting]
+    seen = [bool(purgatory.waiting)]
     purgatory.park("timer alone", [], 10)
-    seen.append(purgatory.is_awaiting)
+    seen.append(bool(purgatory.waiting))
     parked = purgatory.park("both", [("a", 1), ("b", 1)], 10)
-    seen.append(purgatory.is_awaiting)
+    seen.append(bool(purgatory.waiting))
     purgatory.release("a", 0)
-    seen.append(purgatory.is_awaiting)
+    seen.append(bool(purgatory.waiting))
     purgatory.remove(parked)
-    seen.append(purgatory.is_awaiting)
+    seen.append(bool(purgatory.waiting))
     assert seen == [False, False, True, True, False]

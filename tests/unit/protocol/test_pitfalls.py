@@ -3,7 +3,7 @@
 Those of other layers stand beside what they are about, under the same names: `test_pitfall_NN`.
 12 and 43 are about SCRAM, whose keys (50 and 51) are not offered yet.
 Number 9, the codes that old clients know, is decided by the transactions' handlers and tested with
-them: tests/unit/broker/test_transactions.py.
+them: tests/unit/broker/shards/test_transactions.py.
 """
 
 import pytest

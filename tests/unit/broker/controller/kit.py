@@ -21,7 +21,7 @@ from protocol.messages.membership import (
     RegistrationListener,
 )
 from protocol.types import Uuid
-from tests.unit.broker.cluster import broker_config
+from tests.unit.broker.cluster.kit import broker_config
 
 ONE, TWO, THREE = 1, 2, 3
 NODES = (ONE, TWO, THREE)

@@ -17,7 +17,7 @@ from protocol.messages.configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from tests.unit.broker.cluster import broker_config
+from tests.unit.broker.cluster.kit import broker_config
 from tests.unit.broker.controller.kit import ONE, THREE, TWO, after, image_of, one_of, partition
 
 KEY = "min.insync.replicas"

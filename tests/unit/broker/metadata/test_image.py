@@ -17,7 +17,7 @@ from broker.metadata.records import (
     encode_record,
 )
 from protocol.types import Uuid
-from tests.unit.broker.cluster import Cluster, registration
+from tests.unit.broker.cluster.kit import Cluster, registration
 
 TOPIC_ID = Uuid("00000000-0000-4000-8000-00000000000a")
 

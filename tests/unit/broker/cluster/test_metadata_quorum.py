@@ -39,7 +39,7 @@ from protocol.wire.record import NewRecord
 from protocol.wire.records import build_batch
 from tests.sim.disk import SimDisk
 from tests.sim.world import SimWorld
-from tests.unit.broker.cluster import registration
+from tests.unit.broker.cluster.kit import registration
 from tests.unit.storage.kit import DIRECTORY_ID, NOW, broker_config
 
 LOG_CONFIG = LogConfig(segment_bytes=1_000, segment_ms=LONG_MAX)

@@ -18,7 +18,7 @@ from broker.sessions import session as session_module
 from protocol.messages.api import ApiKey
 from protocol.wire.frame import READ_BYTES
 from tests.harness.seed import seeded
-from tests.unit.broker.test_session import World, frame, sweep
+from tests.unit.broker.sessions.test_session import World, frame, sweep
 
 PRODUCE, FETCH, METADATA = ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA
 

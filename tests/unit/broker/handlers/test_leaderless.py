@@ -22,7 +22,7 @@ from protocol.messages.topics import (
     CreateTopicsRequest,
 )
 from protocol.types import NO_NODE
-from tests.unit.broker.cluster import registration
+from tests.unit.broker.cluster.kit import registration
 from tests.unit.broker.rig import Rig
 
 OK = (ErrorCode.NONE, 1)

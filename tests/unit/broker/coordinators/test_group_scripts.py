@@ -27,7 +27,7 @@ from protocol.errors import ErrorCode
 from tests.harness.plays import INDENT, hold_to_script
 from tests.unit.broker.group_scene import Asked, Client, Scene, subscription
 
-SCRIPTS = sorted((Path(__file__).parents[2] / "scripts").glob("*.txt"))
+SCRIPTS = sorted((Path(__file__).parents[3] / "scripts").glob("*.txt"))
 
 
 class Player:

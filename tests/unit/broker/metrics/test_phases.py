@@ -25,7 +25,7 @@ from tests.harness.wait import wait_until
 from tests.harness.wire import batch_of, produce_request
 from tests.sim.world import SimWorld
 from tests.unit.broker.rig import SYNC_NS, Rig
-from tests.unit.broker.test_session import NEVER_COLD, Transport
+from tests.unit.broker.sessions.test_session import NEVER_COLD, Transport
 
 MS = 1_000_000
 US = 1_000

@@ -31,7 +31,7 @@ from broker.metadata.records import (
 from protocol.types import Uuid
 from protocol.wire.records import HEADER_BYTES, iterate_records, read_header
 
-FIXTURE = Path(__file__).parents[2] / "fixtures" / "broker-0.1.0.tar.xz"
+FIXTURE = Path(__file__).parents[3] / "fixtures" / "broker-0.1.0.tar.xz"
 LOG = "__cluster_metadata-0/00000000000000000000.log"
 TOPIC_ID, DISK, OTHER_DISK = Uuid(int=0xA), Uuid(int=0xB), Uuid(int=0xC)
 VERSION_AT = 2

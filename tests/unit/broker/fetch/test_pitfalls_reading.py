@@ -30,7 +30,7 @@ from protocol.wire.records import NewRecord, build_batch
 from tests.harness.wire import batch_of, produce_request
 from tests.sim.disk import SimDisk
 from tests.sim.world import SimWorld
-from tests.unit.broker.cluster import registration
+from tests.unit.broker.cluster.kit import registration
 from tests.unit.broker.rig import Rig
 from tests.unit.storage.kit import NOW, broker_config
 

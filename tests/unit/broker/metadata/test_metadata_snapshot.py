@@ -22,7 +22,7 @@ from broker.metadata.records import (
 from broker.metadata.snapshot import between, records_of
 from protocol.types import NO_NODE, Uuid
 from tests.harness.seed import seeded
-from tests.unit.broker.cluster import Cluster
+from tests.unit.broker.cluster.kit import Cluster
 
 FEATURE = FeatureLevelRecord(name=METADATA_VERSION, feature_level=METADATA_LEVEL)
 TOPIC_ID = Uuid(int=50)

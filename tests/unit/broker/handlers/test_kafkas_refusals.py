@@ -12,7 +12,7 @@ from protocol.messages.transactions import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-from tests.unit.broker.cluster import Cluster
+from tests.unit.broker.cluster.kit import Cluster
 from tests.unit.broker.rig import Rig
 
 

@@ -22,8 +22,8 @@ from protocol.messages.transactions import (
 )
 from protocol.types import TopicPartition
 from protocol.wire.schema import Message
+from tests.unit.broker.replicas.test_leadership_moves import Controller
 from tests.unit.broker.rig import Asked, FakeSession, Rig
-from tests.unit.broker.test_leadership_moves import Controller
 from tests.unit.broker.txn_rig import A, B, TxnProducer, read_stable, settle, txn_rig
 
 

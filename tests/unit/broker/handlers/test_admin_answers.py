@@ -57,7 +57,7 @@ from protocol.messages.topics import (
     DeleteTopicState,
 )
 from protocol.wire.records import NewRecord, build_batch
-from tests.unit.broker import cluster
+from tests.unit.broker.cluster import kit
 from tests.unit.broker.rig import HeldWorker, Rig
 from tests.unit.storage.kit import NOW
 
@@ -122,7 +122,7 @@ def test_records_are_not_called_deleted_before_that_is_on_the_disk(rig: Rig) -> 
 def test_deletions_that_come_while_a_checkpoint_is_written_share_the_next() -> None:
     worker = HeldWorker()
     rig = Rig(worker=worker)
-    rig.send(cluster.create_request("logs"), 7)
+    rig.send(kit.create_request("logs"), 7)
     rig.flusher.sync()
     worker.work()
     fill(rig, 5)

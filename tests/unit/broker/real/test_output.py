@@ -81,7 +81,7 @@ def test_regions_and_bytes_arrive_in_order(
         wire.output.send()
         expected = b"head" + content + b"tail" + content
         assert await wire.read(len(expected)) == expected
-        assert wire.output.is_empty
+        assert wire.output.send(), "all has left"
         wire.output.close()
 
     runner.run(run())
@@ -136,8 +136,7 @@ def test_a_slow_peer_gets_everything_in_the_end(runner: asyncio.Runner) -> None:
         wire = Wire(asyncio.get_running_loop())
         pieces: list[Any] = [bytes([number]) * 100_000 for number in range(40)]
         wire.output.push(pieces)
-        wire.output.send()
-        assert not wire.output.is_empty
+        assert not wire.output.send(), "the peer's window is full"
         assert await wire.read(4_000_000) == b"".join(pieces)
         assert wire.drained == 1
         wire.output.close()

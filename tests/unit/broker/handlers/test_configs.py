@@ -21,7 +21,7 @@ from protocol.messages.configs import (
     DescribeConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from tests.unit.broker.cluster import Cluster
+from tests.unit.broker.cluster.kit import Cluster
 
 TOPIC, BROKER = 2, 4
 

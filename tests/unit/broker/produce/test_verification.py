@@ -12,8 +12,8 @@ from broker.produce.verification import Codes, Owner
 from broker.shards.markers import TxnMarker
 from protocol.errors import ErrorCode
 from protocol.types import TopicPartition
+from tests.unit.broker.replicas.test_leadership_moves import Controller
 from tests.unit.broker.rig import Asked, Rig
-from tests.unit.broker.test_leadership_moves import Controller
 from tests.unit.broker.txn_rig import A, B, TxnProducer, code_of, read_stable, settle, txn_rig
 
 SHARD_EPOCH = 5

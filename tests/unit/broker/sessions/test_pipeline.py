@@ -12,8 +12,15 @@ FETCH = b"\x00\x01"
 
 
 def start(pipeline: Pipeline, *, is_produce: bool) -> Slot:
-    assert pipeline.admits(is_produce)
-    return pipeline.start(is_produce, 10)
+    slot = pipeline.admit(is_produce, 10)
+    assert slot is not None
+    return slot
+
+
+def waiting(pipeline: Pipeline) -> bytes | None:
+    """The frame that waited longest, if it may start; it has started then."""
+    started = pipeline.start_waiting()
+    return None if started is None else started[1]
 
 
 def test_produce_overlaps_produce_and_answers_leave_in_order() -> None:
@@ -31,12 +38,12 @@ def test_nothing_starts_behind_a_produce_that_is_held() -> None:
     slot = start(pipeline, is_produce=True)
     pipeline.hold(slot)
     assert pipeline.held_bytes == slot.size_bytes
-    assert not pipeline.admits(True)
+    assert pipeline.admit(True, 10) is None
     pipeline.wait(PRODUCE)
-    assert pipeline.next_waiting() is None
+    assert waiting(pipeline) is None
     pipeline.let_go(slot)
     # Its answer may come later: the next is behind it in the logs.
-    assert pipeline.next_waiting() == PRODUCE
+    assert waiting(pipeline) == PRODUCE
     assert pipeline.held_bytes == 0
 
 
@@ -52,33 +59,32 @@ def test_what_waits_can_be_looked_at() -> None:
 def test_anything_else_waits_for_all_before_it() -> None:
     pipeline = Pipeline(REQUEST_COUNT_MAX, REQUEST_BYTES_MAX)
     produce = start(pipeline, is_produce=True)
-    assert not pipeline.admits(False)
+    assert pipeline.admit(False, 10) is None
     pipeline.wait(FETCH)
-    assert pipeline.next_waiting() is None
+    assert waiting(pipeline) is None
     produce.answer = [b"p"]
     # Ready is not enough: it must have left the line, so that order is kept.
     assert pipeline.take_answers() == [b"p"]
-    assert pipeline.next_waiting() == FETCH
+    assert waiting(pipeline) == FETCH
 
 
 def test_produce_waits_behind_anything_else() -> None:
     pipeline = Pipeline(REQUEST_COUNT_MAX, REQUEST_BYTES_MAX)
     fetch = start(pipeline, is_produce=False)
-    assert not pipeline.admits(True)
+    assert pipeline.admit(True, 10) is None
     pipeline.wait(PRODUCE)
     pipeline.wait(PRODUCE)
     fetch.answer = []
     assert pipeline.take_answers() == []
-    assert pipeline.next_waiting() == PRODUCE
-    pipeline.start(True, 10)
-    assert pipeline.next_waiting() == PRODUCE
+    assert waiting(pipeline) == PRODUCE
+    assert waiting(pipeline) == PRODUCE
 
 
 def test_nobody_overtakes_what_waits() -> None:
     pipeline = Pipeline(REQUEST_COUNT_MAX, REQUEST_BYTES_MAX)
     start(pipeline, is_produce=True)
     pipeline.wait(FETCH)
-    assert not pipeline.admits(True)
+    assert pipeline.admit(True, 10) is None
 
 
 def test_a_request_without_an_answer_frees_its_place() -> None:
@@ -101,7 +107,7 @@ def test_the_line_is_full_at_its_limits() -> None:
     was_full.append(pipeline.is_full)
     assert was_full == [False] * REQUEST_COUNT_MAX + [True, False]
     large = Pipeline(REQUEST_COUNT_MAX, REQUEST_BYTES_MAX)
-    large.start(True, REQUEST_BYTES_MAX)
+    large.admit(True, REQUEST_BYTES_MAX)
     assert large.is_full
 
 
@@ -120,26 +126,28 @@ def run_program(random: Random) -> None:
     open_slots: dict[int, Slot] = {}
     sent: list[object] = []
 
-    def begin(number: int) -> None:
+    def begin(number: int, slot: Slot) -> None:
         before = [one for one in range(number) if one in open_slots or one not in started]
         if kinds[number]:
             assert all(one in started and kinds[one] for one in before)
         else:
             assert not before
         started.append(number)
-        open_slots[number] = pipeline.start(kinds[number], 1)
+        open_slots[number] = slot
 
     def settle() -> None:
         sent.extend(pipeline.take_answers())
-        while (frame := pipeline.next_waiting()) is not None:
-            begin(int.from_bytes(frame[2:4], "big"))
+        while (begun := pipeline.start_waiting()) is not None:
+            slot, frame = begun
+            begin(int.from_bytes(frame[2:4], "big"), slot)
 
     while len(sent) < len(kinds):
         if arrived < len(kinds) and (not open_slots or random.random() < 0.5):
             number = arrived
             arrived += 1
-            if pipeline.admits(kinds[number]):
-                begin(number)
+            admitted = pipeline.admit(kinds[number], 1)
+            if admitted is not None:
+                begin(number, admitted)
             else:
                 pipeline.wait((PRODUCE if kinds[number] else FETCH) + number.to_bytes(2, "big"))
         else:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from uuid import UUID
 
 import pytest
 
 from broker.metadata.image import MetadataImage, TopicImage
+from broker.metadata.records import PartitionRecord, RemoveTopicRecord, TopicRecord
 from broker.replicas.folders import Folders, Made
 from protocol.messages.topics import DeleteTopicsRequest
 from protocol.types import TopicPartition
 from protocol.wire.records import read_header
 from tests.harness.wire import batch_of, produce_request
-from tests.unit.broker.cluster import create_request
+from tests.unit.broker.cluster.kit import create_request
 from tests.unit.broker.rig import HeldWorker, Rig
 from tests.unit.storage.kit import FOLDER, MANY, NOW, batch
 
@@ -64,6 +66,40 @@ def test_a_log_out_of_service_is_flushed_no_more(rig: Rig) -> None:
     rig.send(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1_000), 4)
     rig.flusher.sync()
     assert partition.log.flush_target() is None
+
+
+def test_a_checkpoint_taken_before_a_deletion_is_done_says_nothing_of_the_namesake() -> None:
+    """The namesake would have leader epochs of the deleted, and refuse its own leader for them."""
+    worker = HeldWorker()
+    rig = Rig(worker=worker)
+    rig.send(create_request("t"), 7)
+    rig.flusher.sync()
+    worker.work()
+    parts = rig.broker.parts
+    old = parts.metadata.image.topics["t"]
+    log = parts.replicas.find("t", 0).log
+    for leader_epoch in (3, 4):
+        log.leader_epochs.assign(leader_epoch, 0)
+    new = old.topic_id.int ^ 1
+    # As of a snapshot that is installed: both are one step of the metadata.
+    rig.commit(
+        RemoveTopicRecord(topic_id=old.topic_id),
+        TopicRecord(name="t", topic_id=UUID(int=new)),
+        PartitionRecord(
+            partition_id=0, topic_id=UUID(int=new), replicas=[1], isr=[1], leader=1,
+            leader_epoch=0, partition_epoch=0, directories=list(old.partitions[0].directories),
+        ),
+    )  # fmt: skip
+    assert worker.held
+    parts.checkpoints.write(lambda: None, lambda error: None)
+    worker.work()
+    rig.ask(produce_request("t", batch_of([b"of the namesake"])), 9)
+    parts.checkpoints.write(lambda: None, lambda error: None)
+    worker.work()
+    rig.power_cut(random.Random(0))
+    made = rig.broker.parts.replicas.find("t", 0).log
+    assert made.topic_id.int == new
+    assert made.leader_epochs.entries == [(0, 0)]
 
 
 def a_topic_is_made_anew_before_its_folder_is_gone() -> None:

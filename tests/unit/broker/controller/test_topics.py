@@ -23,7 +23,7 @@ from protocol.messages.topics import (
     DeleteTopicState,
 )
 from protocol.types import ZERO_UUID, Uuid
-from tests.unit.broker.cluster import Cluster, create_request
+from tests.unit.broker.cluster.kit import Cluster, create_request
 
 
 def code_of(result: Any) -> ErrorCode:
