@@ -264,6 +264,8 @@ class Faults:
         written = check(
             [one.log for one in self.producers], [read_in, last_in], [self.committer.log]
         )
+        # First, for what is wrong with the input is wrong with the output as well.
+        assert written.is_clean, written.text()
         transformed = check([self.transformer.log], [read_out, last_out])
         named = ", ".join(f"{name} × {count}" for name, count in sorted(self.counts.items()))
         tell(f"{what}: {named}; whole again after at most {max(self.whole_s):.1f} s")
@@ -272,7 +274,6 @@ class Faults:
             f"  transformed: {transformed.line()}, {self.transformer.committed} transactions, "
             f"{self.transformer.aborted} aborted, producers replaced {len(self.transformer.ends)}"
         )
-        assert written.is_clean, written.text()
         assert transformed.is_clean, transformed.text()
         assert not self.failures, self.failures[:5]
         assert written.acknowledged == written.sent
