@@ -165,6 +165,7 @@ class ProducerState:
                 return None
             for known in batches:
                 if (known.base_sequence, known.last_sequence) == (base_sequence, last_sequence):
+                    self._check_repeated(header, known)
                     return known
             if batches[-1] == UNKNOWN_BATCH:
                 if self.awaited:
@@ -184,6 +185,21 @@ class ProducerState:
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
             f"producer {header.producer_id} sent sequence {base_sequence}, expected {expected}",
         )
+
+    def _check_repeated(self, header: BatchHeader, known: KnownBatch) -> None:
+        """Refuse what has the sequences of a batch whose transaction has ended.
+
+        It cannot be a copy of that: a client that aborts what it has no answer to may count on from
+        where it had one, and send other records in its next transaction (decision 0076).
+        """
+        if header.is_transactional:
+            begun_at = self.transactions.open.get(header.producer_id)
+            if begun_at is None or known.base_offset < begun_at:
+                raise ApiError(
+                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    f"producer {header.producer_id} sent sequence {known.base_sequence} again, "
+                    "which was written in a transaction that has ended",
+                )
 
     def _check_awaited(self, header: BatchHeader) -> None:
         producer_epoch, sequence = self.awaited.get(header.producer_id, NOTHING_AWAITED)
