@@ -6,7 +6,8 @@ INVALID_TXN_STATE, after which every client aborts the transaction and goes on. 
 a batch that arrives late would open a transaction that nobody ends, and hold back every
 read_committed reader of the partition.
 
-Where the coordinator is on this node the question costs two look-ups, and is asked for every batch.
+Where the coordinator is on this node the question costs two look-ups, and is asked for every batch;
+while it cannot answer, what is open in the log goes on (decision 0076).
 Where it is on another, it is asked before the first batch of a transaction in a partition, and
 `Proof` keeps the answer; once the transaction is open in the log, that says enough.
 """
@@ -23,14 +24,16 @@ from protocol.wire.records import BatchHeader
 
 TRANSACTIONAL = 0x10
 
-NOT_YET = frozenset(
+UNANSWERED = frozenset(
     {
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.NOT_COORDINATOR,
-        ErrorCode.CONCURRENT_TRANSACTIONS,
     }
 )
+"""There is no coordinator that could be asked, for now: what is open in a log goes on meanwhile."""
+
+NOT_YET = UNANSWERED | {ErrorCode.CONCURRENT_TRANSACTIONS}
 """What passes by itself. A producer does not know these codes in an answer to Produce, so it is
 told NOT_ENOUGH_REPLICAS, as Kafka does: retry, without new metadata."""
 
@@ -126,9 +129,14 @@ def prove(
 
 def refuse_outsider(verifier: Verifier, owner: Owner, replica: Replica, proofs: Proofs) -> None:
     """Refuse by ApiError what has no place in a partition, in the coordinator's own words."""
+    is_open = owner.producer_id in replica.log.producer_state.transactions.open
     if not verifier.is_elsewhere(owner.transactional_id):
-        verifier.refuse_outsider(owner, replica.topic_partition)
-    elif owner.producer_id not in replica.log.producer_state.transactions.open:
+        try:
+            verifier.refuse_outsider(owner, replica.topic_partition)
+        except ApiError as error:
+            if not is_open or error.code not in UNANSWERED:
+                raise
+    elif not is_open:
         proof = proofs.get(replica.topic_partition)
         if proof is None or proof.owner != owner:
             raise ApiError(ErrorCode.NOT_COORDINATOR, "it has not been asked about this batch")

@@ -116,5 +116,5 @@ def plan_of(
 
 
 def _telling(producer: Producer, limit_offset: int) -> set[int]:
-    last_offsets = [batch[3] for batch in producer.batches if batch[3] >= 0]
+    last_offsets = [one.last_offset for one in producer.batches if one.last_offset >= 0]
     return {*last_offsets[-1:], *[one for one in last_offsets if one < limit_offset][-1:]}

@@ -134,7 +134,8 @@ class Log:
             known = state.check(header)
             if known is not None:
                 is_stamped = config.message_timestamp_type == LOG_APPEND_TIME
-                return Appended(known[2], known[3], True, known[4] if is_stamped else -1)
+                stamp_ms = known.max_timestamp_ms if is_stamped else -1
+                return Appended(known.base_offset, known.last_offset, True, stamp_ms)
             if state.transactions.open:
                 state.check_transaction(header)
         if seen is not None:

@@ -86,7 +86,7 @@ class ProducerSnapshot:
 
 
 def _entered(batches: Sequence[KnownBatch]) -> Sequence[KnownBatch]:
-    return [batch for batch in batches if batch[1] >= 0] or batches[-1:]
+    return [batch for batch in batches if batch.last_sequence >= 0] or batches[-1:]
 
 
 def decode(data: bytes) -> list[SnapshotEntry]:
@@ -113,11 +113,11 @@ def restore(
     state = ProducerState(expiration_ms, count_max)
     for entry in sorted(entries, key=lambda one: (one.producer_epoch, one.last_offset)):
         producer_id = entry.producer_id
-        batch = UNKNOWN_BATCH if entry.last_offset == UNKNOWN_BATCH[3] else NO_BATCH
+        batch = UNKNOWN_BATCH if entry.last_offset == UNKNOWN_BATCH.last_offset else NO_BATCH
         if entry.last_sequence >= 0:
             base_sequence = (entry.last_sequence - entry.offset_delta) & SEQUENCE_MASK
             base_offset = entry.last_offset - entry.offset_delta
-            batch = (
+            batch = KnownBatch(
                 base_sequence,
                 entry.last_sequence,
                 base_offset,

@@ -36,13 +36,24 @@ SEQUENCE_MASK = 2**31 - 1
 TRANSACTIONAL = 0x10
 """The attribute of a batch that belongs to a transaction."""
 
-KnownBatch = tuple[int, int, int, int, int]
-"""Base sequence, last sequence, base offset, last offset, largest timestamp."""
 
-NO_BATCH: KnownBatch = (-1, -1, -1, -1, -1)
+class KnownBatch(NamedTuple):
+    """A batch that the log holds."""
+
+    base_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+    max_timestamp_ms: int
+
+
+# What `_make` does, without the call around it: every batch of an idempotent producer passes here.
+_new_batch = tuple.__new__
+
+NO_BATCH = KnownBatch(-1, -1, -1, -1, -1)
 """Stands for the batches of an epoch that only a marker has announced: sequence 0 follows it."""
 
-UNKNOWN_BATCH: KnownBatch = (-1, -1, -2, -2, -1)
+UNKNOWN_BATCH = KnownBatch(-1, -1, -2, -2, -1)
 """Stands for batches of which only a marker is left, or never were any: any sequence follows it."""
 
 
@@ -149,11 +160,12 @@ class ProducerState:
         if producer_epoch == producer.producer_epoch:
             last_sequence = (base_sequence + header.last_offset_delta) & SEQUENCE_MASK
             batches = producer.batches
-            expected = (batches[-1][1] + 1) & SEQUENCE_MASK
+            expected = (batches[-1].last_sequence + 1) & SEQUENCE_MASK
             if base_sequence == expected:
                 return None
             for known in batches:
-                if known[0] == base_sequence and known[1] == last_sequence:
+                if (known.base_sequence, known.last_sequence) == (base_sequence, last_sequence):
+                    self._check_repeated(header, known)
                     return known
             if batches[-1] == UNKNOWN_BATCH:
                 if self.awaited:
@@ -173,6 +185,21 @@ class ProducerState:
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
             f"producer {header.producer_id} sent sequence {base_sequence}, expected {expected}",
         )
+
+    def _check_repeated(self, header: BatchHeader, known: KnownBatch) -> None:
+        """Refuse what has the sequences of a batch whose transaction has ended.
+
+        It cannot be a copy of that: a client that aborts what it has no answer to may count on from
+        where it had one, and send other records in its next transaction (decision 0076).
+        """
+        if header.is_transactional:
+            begun_at = self.transactions.open.get(header.producer_id)
+            if begun_at is None or known.base_offset < begun_at:
+                raise ApiError(
+                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    f"producer {header.producer_id} sent sequence {known.base_sequence} again, "
+                    "which was written in a transaction that has ended",
+                )
 
     def _check_awaited(self, header: BatchHeader) -> None:
         producer_epoch, sequence = self.awaited.get(header.producer_id, NOTHING_AWAITED)
@@ -312,13 +339,9 @@ class ProducerState:
             self.transactions.begin(header.producer_id, base_offset)
         base_sequence = header.base_sequence
         delta = header.last_offset_delta
-        batch = (
-            base_sequence,
-            (base_sequence + delta) & SEQUENCE_MASK,
-            base_offset,
-            base_offset + delta,
-            max_timestamp_ms,
-        )
+        last_sequence, last_offset = (base_sequence + delta) & SEQUENCE_MASK, base_offset + delta
+        values = base_sequence, last_sequence, base_offset, last_offset, max_timestamp_ms
+        batch = _new_batch(KnownBatch, values)
         producer = self.producers.get(header.producer_id)
         if producer is None:
             self.producers[header.producer_id] = Producer(header.producer_epoch, [batch], now_ms)

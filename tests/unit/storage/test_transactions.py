@@ -152,8 +152,29 @@ def test_a_marker_keeps_the_sequences_of_its_epoch() -> None:
     assert refusal(node, batch(b"v", producer=(ONE, 0, 5), is_transactional=True)) is (
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     )
-    assert put(node, ONE, 0, count=3).is_duplicate
     assert put(node, ONE, 3).base_offset == 4
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize("is_commit", [False, True])
+def test_a_batch_of_a_transaction_that_has_ended_is_not_taken_for_a_copy(
+    is_commit: bool, is_restarted: bool
+) -> None:
+    """librdkafka counts on from what it has an answer to: behind an abort other records may come
+    under the same sequences. Acknowledged as copies they were lost."""
+    node = Node()
+    put(node, ONE, 0)
+    first = put(node, ONE, 1, count=2)
+    repeated = put(node, ONE, 1, count=2)
+    assert (repeated.is_duplicate, repeated.base_offset) == (True, first.base_offset)
+    end(node, ONE, is_commit=is_commit)
+    if is_restarted:
+        node.restart()
+    again = batch(b"other", b"records", producer=(ONE, 0, 1), is_transactional=True)
+    assert refusal(node, again) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    put(node, ONE, 3)
+    assert refusal(node, again) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert put(node, ONE, 3).is_duplicate
 
 
 def test_a_marker_of_a_newer_epoch_fences_the_old_one_and_starts_at_zero() -> None:

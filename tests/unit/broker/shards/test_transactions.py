@@ -234,6 +234,19 @@ def test_a_fenced_producers_batch_is_refused(rig: Rig, producer: TxnProducer) ->
     assert read_stable(rig, "t") == []
 
 
+def test_while_the_coordinator_loads_what_is_open_in_a_log_goes_on(
+    rig: Rig, producer: TxnProducer
+) -> None:
+    """A copy of what was written before a restart has its answer, as with Kafka: librdkafka takes
+    any refusal as leave to use the sequences again."""
+    producer.add(A, B)
+    assert producer.put(A, b"x") is ErrorCode.NONE
+    for loaded, _ in rig.broker.parts.transactions.loaded():
+        loaded.shard = None
+    assert producer.put(A, b"y") is ErrorCode.NONE
+    assert producer.put(B, b"z") is ErrorCode.NOT_ENOUGH_REPLICAS
+
+
 def test_while_the_coordinator_loads_a_batch_may_be_tried_again(
     rig: Rig, producer: TxnProducer
 ) -> None:
