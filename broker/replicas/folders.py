@@ -96,12 +96,14 @@ class Folders:
 
     # At the start, before the thread has anything to do.
 
-    def finish_removals(self, image: MetadataImage, removed_ids: set[Uuid]) -> list[DroppedFiles]:
+    def finish_removals(
+        self, image: MetadataImage, removed_ids: set[Uuid], *, is_caught_up: bool
+    ) -> list[DroppedFiles]:
         """Finish what deletions were cut short; returns what may be unlinked.
 
         A folder of a topic that the metadata log has removed is one. One whose topic the image does
-        not know is put aside as stray: the broker has replayed its own registration, so all that
-        was committed when the folder was made.
+        not know is put aside as stray if the broker has replayed its own registration
+        (`is_caught_up`), so all that was committed when the folder was made.
         """
         for topic_partition, log in self._logs.logs.items():
             topic = image.topics.get(topic_partition.topic)
@@ -110,7 +112,7 @@ class Folders:
             if log.topic_id in removed_ids:
                 files = self._logs.delete(topic_partition)
                 self._unforgotten.extend([files] if files is not None else [])
-            elif topic_partition.topic != METADATA_TOPIC:
+            elif is_caught_up and topic_partition.topic != METADATA_TOPIC:
                 logger.warning(
                     "folder belongs to no topic; it is put aside",
                     extra=fields(

@@ -221,7 +221,8 @@ class Replicas:
     def open_all(self, image: MetadataImage, removed_ids: set[Uuid]) -> list[DroppedFiles]:
         """At start: take all partitions of the image into service; returns what may be unlinked."""
         self._image = image
-        dropped = self._folders.finish_removals(image, removed_ids)
+        is_caught_up = image.end_offset > self._broker_epoch
+        dropped = self._folders.finish_removals(image, removed_ids, is_caught_up=is_caught_up)
         self._follow_brokers(image)
         for topic in image.topics.values():
             self._adopt(self._folders.make(topic, image), image)

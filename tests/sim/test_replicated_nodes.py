@@ -46,6 +46,10 @@ def test_whatever_fails_what_was_acknowledged_stays_and_all_logs_are_one() -> No
     lives(LIVES, "replicated lives")
 
 
+def test_a_node_with_older_metadata_keeps_folders_of_topics_it_has_not_heard_of() -> None:
+    live("replicated lives 761325344", 2)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3_600)
 def test_the_same_many_times() -> None:
