@@ -105,6 +105,7 @@ class Folders:
         not know is put aside as stray if the broker has replayed its own registration
         (`is_caught_up`), so all that was committed when the folder was made.
         """
+        strays = []
         for topic_partition, log in self._logs.logs.items():
             topic = image.topics.get(topic_partition.topic)
             if topic is not None and topic.topic_id == log.topic_id:
@@ -113,14 +114,8 @@ class Folders:
                 files = self._logs.delete(topic_partition)
                 self._unforgotten.extend([files] if files is not None else [])
             elif is_caught_up and topic_partition.topic != METADATA_TOPIC:
-                logger.warning(
-                    "folder belongs to no topic; it is put aside",
-                    extra=fields(
-                        folder=log.folder,
-                        topic_id=log.topic_id,
-                        kept_in=self._logs.put_aside(topic_partition, STRAY_SUFFIX),
-                    ),
-                )
+                strays.append(topic_partition)
+        self._put_strays_aside(strays)
         if not self._unforgotten:
             return []
         try:
@@ -132,6 +127,40 @@ class Folders:
             return []
         forgotten, self._unforgotten = self._unforgotten, []
         return forgotten
+
+    def _put_strays_aside(self, strays: Sequence[TopicPartition]) -> None:
+        """Rename folders that belong to no topic; those that the disk keeps go at the next start.
+
+        The checkpoint forgets them first. A start takes a log without its folder for lost, and
+        these must not have it look away: they are there for good, and a later log of the same name
+        may be lost as well.
+        """
+        removal = self._logs.begin_removal(strays, STRAY_SUFFIX)
+        if removal is None:
+            return
+        try:
+            self._logs.checkpoint(frees_room=True).perform()
+        except DiskError as error:
+            if error.is_final:
+                raise
+            done = Renamed({}, dict.fromkeys(strays, error))
+        else:
+            done = removal.perform()
+        self._logs.removed(removal, done)
+        for topic_partition, path in done.paths.items():
+            logger.warning(
+                "folder belongs to no topic; it is put aside",
+                extra=fields(
+                    partition=topic_partition,
+                    topic_id=removal.logs[topic_partition].topic_id,
+                    kept_in=path,
+                ),
+            )
+        for topic_partition, refusal in done.refused.items():
+            logger.warning(
+                "folder belongs to no topic, and cannot be put aside",
+                extra=fields(partition=topic_partition, error=refusal),
+            )
 
     def make(self, topic: TopicImage, image: MetadataImage) -> Made:
         """The logs of a topic, missing ones made."""

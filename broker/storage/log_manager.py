@@ -23,7 +23,6 @@ from broker.storage.folder import folder_name, parse_folder_name
 from broker.storage.folder_jobs import (
     DELETE_STEM_MAX,
     DELETE_SUFFIX,
-    STRAY_SUFFIX,
     MadeLogs,
     Making,
     Refusals,
@@ -98,14 +97,10 @@ class LogManager:
         high_watermarks = found[checkpoint.HIGH_WATERMARKS]
         cleaned = found[checkpoint.CLEANED_OFFSETS]
         dropped: list[str] = []
-        strays: list[str] = []
         for name in self._disk.list_folder(self._folder):
             path = f"{self._folder}/{name}"
             if name.endswith(DELETE_SUFFIX):
                 dropped.append(path)
-                continue
-            if name.endswith(STRAY_SUFFIX):
-                strays.append(path)
                 continue
             topic_partition = parse_folder_name(name)
             if topic_partition is None or not self._disk.is_folder(path):
@@ -146,7 +141,7 @@ class LogManager:
             if loaded.truncated_reason:
                 cut = (topic_partition, loaded.truncated_bytes, loaded.truncated_reason)
                 report.truncated.append(cut)
-        self._miss_folders(points, [*dropped, *strays])
+        self._miss_folders(points, dropped)
         report.offline = dict(self.offline)
         if dropped:
             report.dropped = DroppedFiles(self._disk, folders=dropped)
@@ -163,12 +158,12 @@ class LogManager:
             if not error.is_full:
                 raise
 
-    def _miss_folders(self, points: Offsets, renamed: Sequence[str]) -> None:
+    def _miss_folders(self, points: Offsets, deleted: Sequence[str]) -> None:
         """Take partitions offline that had data on the disk and now have no folder.
 
         A deletion leaves its renamed folder until the checkpoint has forgotten the partition.
         """
-        stems = {path.rpartition("/")[2].rpartition(".")[0] for path in renamed}
+        stems = {path.rpartition("/")[2].rpartition(".")[0] for path in deleted}
         for topic_partition, point in points.items():
             if point <= 0 or topic_partition in self.logs or topic_partition in self.offline:
                 continue
@@ -269,22 +264,6 @@ class LogManager:
         for error in done.refused.values():
             raise error
         return dropped[0]
-
-    def put_aside(self, topic_partition: TopicPartition, suffix: str) -> str | None:
-        """Take a partition out of service and keep its folder: `begin_removal` and what follows, at
-        once.
-
-        Returns where it is kept; None if there was no folder. Raises DiskError where the disk
-        refuses.
-        """
-        removal = self.begin_removal([topic_partition], suffix)
-        if removal is None:
-            return None
-        done = removal.perform()
-        self.removed(removal, done)
-        for error in done.refused.values():
-            raise error
-        return done.paths[topic_partition]
 
     def begin_removal(
         self, topic_partitions: Iterable[TopicPartition], suffix: str = DELETE_SUFFIX

@@ -10,11 +10,13 @@ import pytest
 from broker.config import InForce
 from broker.metadata.image import MetadataImage, PartitionImage, TopicImage
 from broker.replicas.folders import Folders, Made
+from broker.storage.checkpoint import RECOVERY_POINTS
+from broker.storage.log import Log
 from protocol.types import TopicPartition
 from protocol.wire.records import read_header
 from tests.sim.world import SimWorld
 from tests.unit.broker.rig import HeldWorker
-from tests.unit.storage.kit import FOLDER, NOW, Node, batch
+from tests.unit.storage.kit import FOLDER, NOW, TP, Node, batch
 
 LED_HERE = PartitionImage(
     replicas=(1,), in_sync_replicas=(1,), leader=1, leader_epoch=0, partition_epoch=0
@@ -132,3 +134,38 @@ def test_a_folder_that_the_disk_does_not_let_go_stays_known(is_namesake: bool) -
         (made,) = scene.heard[-1]
         assert list(made.logs) == [1]
         assert "another topic id" in made.refused[PLACE]
+
+
+@pytest.mark.parametrize("refused", ["", "rename", "checkpoint"])
+def test_a_stray_folder_hides_no_loss_of_a_later_log_of_its_name(refused: str) -> None:
+    """It lies there for good, so it cannot be what tells a start that nothing is lost."""
+    node = Node()
+    stray = write_and_flush(node)
+    folders = Folders(InForce(node.config), SimWorld(1, NOW, 0).clock, node.manager, HeldWorker())
+    node.sim.refuses = {
+        "": None,
+        "rename": lambda path, operation: operation == "rename" and path.endswith(str(TP)),
+        "checkpoint": lambda path, _: RECOVERY_POINTS in path,
+    }[refused]
+    folders.finish_removals(MetadataImage(), set(), is_caught_up=True)
+    node.sim.refuses = None
+    if refused:
+        # It is there as before, and goes the next time.
+        assert node.manager.get(TP) is stray
+        folders.finish_removals(MetadataImage(), set(), is_caught_up=True)
+    assert node.manager.get(TP) is None
+    node.reopen()
+    assert node.manager.offline == {}
+    node.log = node.manager.create(TP, UUID(int=8), node.log_config, NOW)
+    write_and_flush(node)
+    node.manager.checkpoint().perform()
+    node.disk.rename(f"{FOLDER}/{TP}", f"{FOLDER}/lost+found")
+    node.reopen()
+    assert "is missing" in node.manager.offline[TP]
+
+
+def write_and_flush(node: Node) -> Log:
+    node.put(batch(b"a"))
+    node.flush()
+    node.manager.checkpoint().perform()
+    return node.log
