@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal
 from urllib.parse import quote, urlencode
 
-from fastapi import APIRouter, HTTPException, Query, Request, Response
+from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
 
 from monitor.api import Answers, Envelope
 from monitor.browse import BrowseFailed, Reads
@@ -38,6 +38,21 @@ SWITCHED_OFF = "messages are not shown here: monitor.messages is false"
 Text = Annotated[str, Query(max_length=1_000)]
 
 
+def _asked(
+    partition: Text = "",
+    begin: Annotated[str, Query(alias="from", max_length=1_000)] = Begin.LATEST,
+    at: Text = "",
+    n: Text = str(COUNTS[1]),
+    q: Text = "",
+    uncommitted: Text = "",
+) -> Asked:
+    return Asked(partition, begin, at, n, q, uncommitted)
+
+
+AskedFor = Annotated[Asked, Depends(_asked)]
+"""What the query of an address asks for, as it was typed."""
+
+
 def message_routes(
     sampler: Sampler,
     browser: Reads | None,
@@ -64,17 +79,11 @@ def message_routes(
     async def messages_page(
         request: Request,
         name: str,
-        partition: Text = "",
-        begin: Annotated[str, Query(alias="from", max_length=1_000)] = Begin.LATEST,
-        at: Text = "",
-        n: Text = str(COUNTS[1]),
-        q: Text = "",
-        uncommitted: Text = "",
+        asked: AskedFor,
     ) -> Response:
         topic = sampler.snapshot.topic(name) if sampler.snapshot else None
         if sampler.snapshot is not None and topic is None:
             return await asyncio.to_thread(missing, request, "topic", name)
-        asked = Asked(partition, begin, at, n, q, uncommitted)
         values, code = _empty(asked), 200
         if topic is not None and request.method == "GET":
             try:
@@ -93,12 +102,7 @@ def message_routes(
     )  # fmt: skip
     async def messages(
         name: str,
-        partition: Text = "",
-        begin: Annotated[str, Query(alias="from", max_length=1_000)] = Begin.LATEST,
-        at: Text = "",
-        n: Text = str(COUNTS[1]),
-        q: Text = "",
-        uncommitted: Text = "",
+        asked: AskedFor,
         format: Literal["json", "csv"] = "json",
     ) -> Response:
         answers = Answers(sampler)
@@ -106,7 +110,7 @@ def message_routes(
         if topic is None:
             raise HTTPException(404, f"no topic {name!r}")
         try:
-            _, found = await find(topic, Asked(partition, begin, at, n, q, uncommitted))
+            _, found = await find(topic, asked)
         except ValueError as error:
             raise HTTPException(422, str(error)) from error
         except BrowseFailed as error:
