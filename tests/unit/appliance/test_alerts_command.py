@@ -1,10 +1,7 @@
 """`alerts`: what stands, whether the webhook hears, and the same rules for Prometheus."""
 
-import contextlib
 import json
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +17,7 @@ from monitor.config import MonitorSettings
 from monitor.prometheus_rules import dashboard
 from tests.harness.hook import hook
 from tests.harness.ports import free_port
+from tests.unit.appliance.scripted_monitor import answering
 from tests.unit.appliance.test_commands import config, run
 
 ALERT = {
@@ -28,28 +26,14 @@ ALERT = {
 }  # fmt: skip
 
 
-@contextlib.contextmanager
-def monitor(home: Path, rows: list[dict[str, Any]]) -> Iterator[None]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            assert self.path == "/api/v1/alerts"
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(json.dumps({"data": rows}).encode())
+def monitor(home: Path, rows: list[dict[str, Any]]) -> AbstractContextManager[None]:
+    """A monitor with these open alerts, which is asked for nothing else."""
 
-        def log_message(self, *_: object) -> None:
-            pass
+    def answer(path: str) -> dict[str, Any]:
+        assert path == "/api/v1/alerts"
+        return {"data": rows}
 
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    config(home, f"monitor: {{listen: '127.0.0.1:{server.server_port}'}}")
-    try:
-        yield
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    return answering(home, answer)
 
 
 def test_open_alerts_are_listed_and_decide_the_exit_code(

@@ -1,16 +1,14 @@
 """`lag`: what it prints of the monitor's rows, and how it ends."""
 
-import contextlib
 import json
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.unit.appliance.test_commands import config, run
+from tests.unit.appliance.scripted_monitor import answering
+from tests.unit.appliance.test_commands import run
 
 
 def row(group: str, lag: int | None, known: int = 2) -> dict[str, Any]:
@@ -24,33 +22,15 @@ def row(group: str, lag: int | None, known: int = 2) -> dict[str, Any]:
     }
 
 
-@contextlib.contextmanager
 def monitor(
     home: Path, rows: list[dict[str, Any]], groups: list[str], errors: list[str] | None = None
-) -> Iterator[None]:
+) -> AbstractContextManager[None]:
     """A monitor that has these rows of lag, and knows these groups."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            data = rows if "/lag" in self.path else [{"group": name} for name in groups]
-            faults = [{"source": "broker 1", "text": text} for text in errors or []]
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(json.dumps({"data": data, "errors": faults}).encode())
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    config(home, f"monitor: {{listen: '127.0.0.1:{server.server_port}'}}")
-    try:
-        yield
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    faults = [{"source": "broker 1", "text": text} for text in errors or []]
+    names = [{"group": name} for name in groups]
+    return answering(
+        home, lambda path: {"data": rows if "/lag" in path else names, "errors": faults}
+    )
 
 
 def test_a_group_that_nobody_knows_is_said_to_be_unknown(

@@ -1,0 +1,36 @@
+"""A monitor's API, answered by a script."""
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+from tests.unit.appliance.test_commands import config
+
+
+@contextlib.contextmanager
+def answering(home: Path, answer: Callable[[str], dict[str, Any]]) -> Iterator[None]:
+    """A monitor that gives for each path what `answer` says; the mill at `home` is told of it."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(answer(self.path)).encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    config(home, f"monitor: {{listen: '127.0.0.1:{server.server_port}'}}")
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
