@@ -95,12 +95,14 @@ def lost_row(generation: Generation) -> dict[str, object]:
 def details(agent: Agent) -> dict[str, object]:
     """The collector's part of its status."""
     alive = living(agent)
-    shown = heapq.nlargest(STATUS_FILES_MAX, alive, key=lambda generation: generation.lag_bytes)
+    furthest_behind = heapq.nlargest(
+        STATUS_FILES_MAX, alive, key=lambda generation: generation.lag_bytes
+    )
     counters = agent.registry.counters
     lost = [known for known in agent.registry.generations.values() if known.lost_possible]
     return {
         "instance": agent.instance,
-        "files": [file_row(generation) for generation in shown],
+        "files": [file_row(generation) for generation in furthest_behind],
         "files_total": len(alive),
         "lost_possible": [lost_row(known) for known in lost[:STATUS_LOST_MAX]],
         "lag_bytes_total": sum(generation.lag_bytes for generation in alive),
