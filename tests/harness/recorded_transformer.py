@@ -20,6 +20,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from tests.harness.history import Outcome, SendLog
 from tests.harness.recorded import CLIENT
+from tests.harness.transform import TRANSACTING
 
 CALL_S = 15.0
 """One attempt at a call; a retriable failure of it is tried again."""
@@ -92,14 +93,8 @@ class RecordedTransformer:
                     "linger.ms": 1,
                     "retry.backoff.ms": 20,
                     "retry.backoff.max.ms": 200,
-                    # Else it forgets the group's coordinator for good when every broker is away at
-                    # once, and hangs in send_offsets_to_transaction (librdkafka's issue 5511).
-                    "metadata.recovery.strategy": "none",
-                    # A group's coordinator that metadata do not name any more hangs it, too, until
-                    # some connection changes its state (the same issue): those that idle do.
-                    "connections.max.idle.ms": 3_000,
                 }
-                | CLIENT
+                | TRANSACTING
             )
             try:
                 self.step = "init_transactions"
