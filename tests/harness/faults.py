@@ -272,7 +272,8 @@ class Faults:
         tell(f"  written: {written.line()}, {written.commits} commits")
         tell(
             f"  transformed: {transformed.line()}, {self.transformer.committed} transactions, "
-            f"{self.transformer.aborted} aborted, producers replaced {len(self.transformer.ends)}"
+            f"{self.transformer.aborted} aborted, {self.transformer.given_again} given again, "
+            f"producers replaced {len(self.transformer.ends)}"
         )
         assert transformed.is_clean, transformed.text()
         assert not self.failures, self.failures[:5]

@@ -54,7 +54,7 @@ class RecordedTransformer:
     ) -> None:
         self.log = SendLog(name)
         self.failures: list[str] = []
-        self.committed = self.aborted = 0
+        self.committed = self.aborted = self.given_again = 0
         self.ends: list[str] = []
         """Why producers had to be replaced."""
         self.step = "starting"
@@ -135,6 +135,11 @@ class RecordedTransformer:
     def _transform(self, producer: Producer, messages: list[Any]) -> None:
         behind: dict[int, int] = {}
         for message in messages:
+            if message.offset() < behind.get(message.partition(), 0):
+                # A rebalance within one `consume` takes librdkafka back to what is committed, and
+                # what it had handed out before stands in the same batch.
+                self.given_again += 1
+                raise Doomed(f"offset {message.offset()} was given again")
             behind[message.partition()] = message.offset() + 1
             value = message.value() + b"|%s.%d" % (self._name.encode(), self._transaction)
             place = (self._target, message.partition())
