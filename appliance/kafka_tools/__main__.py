@@ -19,6 +19,7 @@ TOOLS = (
     "log-dirs",
     "transactions",
     "metadata-quorum",
+    "leader-election",
 )
 
 

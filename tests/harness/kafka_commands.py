@@ -23,6 +23,7 @@ MAINS = {
     "broker-api-versions": kafka.API_VERSIONS,
     "transactions": kafka.TRANSACTIONS,
     "metadata-quorum": kafka.METADATA_QUORUM,
+    "leader-election": kafka.LEADER_ELECTION,
     "dump-log": "org.apache.kafka.tools.DumpLogSegments",
 }
 
@@ -148,6 +149,16 @@ CASES = (
     Case("metadata-quorum", "describe --status"),
     Case("metadata-quorum", "describe --replication", "its times are those of the call"),
     Case("metadata-quorum", "describe", codes=(1, 2)),
+    Case("leader-election", "--election-type preferred --topic logs --partition 0"),
+    Case("leader-election", "--election-type unclean --path-to-json-file @elect.json"),
+    Case("leader-election", "--election-type preferred --all-topic-partitions"),
+    Case(
+        "leader-election",
+        "--election-type preferred --topic nobody --partition 0",
+        WORDS,
+        (1, 1),
+    ),
+    Case("leader-election", "--election-type preferred --partition 0", codes=(1, 2)),
     Case("dump-log", "--files @logs-0.log"),
     Case("dump-log", "--files @logs-0.log --deep-iteration --print-data-log"),
     Case("dump-log", "--files @logs-0.log --print-data-log --skip-record-metadata"),

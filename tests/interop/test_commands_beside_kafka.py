@@ -82,6 +82,8 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
             assert stage.ours("topics", "--create", "--topic", f"made{side}")[0] == 0
             plan = {"partitions": [{"topic": f"made{side}", "partition": 0, "offset": 1}]}
             (stage.files / f"delete-{side}.json").write_text(json.dumps({**plan, "version": 1}))
+        named = [{"topic": "plain", "partition": 0}, {"topic": "logs", "partition": 1}]
+        (stage.files / "elect.json").write_text(json.dumps({"partitions": named}))
         _fill(stage)
         for path, name in (
             ("logs-0/{}.log", "logs-0.log"),

@@ -20,6 +20,7 @@ from confluent_kafka.cimpl import NewTopic
 from appliance import parts
 from appliance.cli import context
 from appliance.cli.app import main
+from appliance.kafka_tools import leader_election
 from protocol.client.cluster import Cluster
 from protocol.client.group import OffsetAndMetadata, commit_offsets
 from protocol.types import TopicPartition
@@ -226,6 +227,34 @@ def test_broker_describe_has_it_in_one_place(
     assert [row["broker"] for row in listed] == [1, 2, 3]
     behind = next(one for one in ill["quorum"]["replicas"] if one["node"] == dead.node_id)
     assert behind["lag"] > 0
+
+
+def test_a_preferred_replica_leads_again_by_order(
+    cluster: ClusterProcesses, capsys: pytest.CaptureFixture[str]
+) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+
+    def first() -> Any:
+        return admin.list_topics("logs.access", timeout=10).topics["logs.access"].partitions[0]
+
+    def elected(*options: str) -> str:
+        servers = ("--bootstrap-server", cluster.bootstrap)
+        assert leader_election.main([*servers, "--election-type", "preferred", *options]) == 0
+        return capsys.readouterr().out
+
+    preferred = first().replicas[0]
+    cluster.brokers[preferred].kill9()
+    wait_until(lambda: first().leader not in (preferred, -1), 20, "another one leads")
+    cluster.brokers[preferred].spawn()
+    wait_until(lambda: preferred in first().isrs, 30, "it is in sync again")
+    assert first().leader != preferred
+    named = ("--topic", "logs.access", "--partition", "0")
+    done = "Successfully completed leader election (PREFERRED) for partitions logs.access-0\n"
+    assert elected(*named) == done
+    wait_until(lambda: first().leader == preferred, 10, "it leads")
+    assert elected(*named) == "Valid replica already elected for partitions logs.access-0\n"
+    assert "logs.access-0" not in elected("--all-topic-partitions")
+    assert elected("--all-topic-partitions") == ""
 
 
 @pytest.mark.slow
