@@ -21,7 +21,7 @@ from typing import Any
 from broker.cluster.controller_driver import ControllerDriver, Order
 from broker.cluster.envelopes import opened_answer, packed
 from broker.config import InForce
-from broker.controller.active import ORDER_TIMEOUT_MS, Waiter
+from broker.controller.active import ORDER_TIMEOUT_MS, Waiter, patience_ms
 from broker.controller.outcome import AllocateProducerIds, CreateOwnTopic
 from broker.controller.topics import own_topic
 from broker.sessions.peers import LinkKind, Peers
@@ -91,7 +91,7 @@ class Orders:
             waiter.refused(ApiError(ErrorCode.REQUEST_TIMED_OUT, "too many orders wait; try again"))
             return
         message, answered = self._worded(order, waiter)
-        deadline_ms = self._world.clock.monotonic_ms() + ORDER_TIMEOUT_MS
+        deadline_ms = self._world.clock.monotonic_ms() + patience_ms(order)
         one = _Passed(order, waiter, message, answered, deadline_ms)
         self._passed[one] = None
         self._try(one)

@@ -20,11 +20,19 @@ from broker.metadata.features import METADATA_LEVEL, METADATA_VERSION
 from broker.metadata.image import MetadataDelta, MetadataImage
 from broker.metadata.records import FeatureLevelRecord, MetadataRecord, encode_record
 from protocol.errors import ApiError, ErrorCode
+from protocol.messages.elections import ElectLeadersRequest
+from protocol.messages.features import UpdateFeaturesRequest
+from protocol.messages.topics import (
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+)
+from protocol.messages.voters import DescribeQuorumRequest
 from protocol.wire.record import NewRecord
 from protocol.wire.records import build_batch
 
 ORDER_TIMEOUT_MS = 30_000
-"""How long whoever has given an order waits; it is carried out all the same."""
+"""How long whoever has given an order waits at most; it is carried out all the same."""
 
 BATCH_BYTES_MAX = 1 << 20
 """Of one decision: a larger batch would not fit into a follower's fetch."""
@@ -38,6 +46,23 @@ class Waiter:
     refused: Callable[[ApiError], None]
     host: str | None = None
     """None for the node itself."""
+
+
+def patience_ms(order: ControllerInput | DescribeQuorumRequest) -> int:
+    """How long whoever has given this order waits: the time that the request states, within ours.
+
+    None, or 0, is no time to be out of: librdkafka states it by default, and Kafka decides.
+    """
+    match order:
+        case (
+            CreateTopicsRequest()
+            | DeleteTopicsRequest()
+            | CreatePartitionsRequest()
+            | ElectLeadersRequest()
+            | UpdateFeaturesRequest()
+        ) if order.timeout_ms > 0:
+            return min(order.timeout_ms, ORDER_TIMEOUT_MS)
+    return ORDER_TIMEOUT_MS
 
 
 @dataclass(slots=True)
@@ -102,7 +127,7 @@ class ActiveController:
         except ApiError as error:
             waiter.refused(error)
             return None
-        deadline_ms = monotonic_ms + ORDER_TIMEOUT_MS
+        deadline_ms = monotonic_ms + patience_ms(order)
         if outcome.records:
             return self._decided(
                 outcome.records, outcome.reply, waiter, end_offset, now_ms, deadline_ms

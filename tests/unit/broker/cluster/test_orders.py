@@ -137,6 +137,28 @@ def test_nobody_waits_for_ever() -> None:
     assert scene.told == [ErrorCode.REQUEST_TIMED_OUT]
 
 
+@pytest.mark.parametrize(("asked_ms", "waited_ms"), [(4_000, 4_000), (90_000, ORDER_TIMEOUT_MS)])
+def test_an_order_waits_no_longer_than_its_client(asked_ms: int, waited_ms: int) -> None:
+    scene = Scene()
+    scene.leader_id = NO_NODE
+    scene.give(CreateTopicsRequest(topics=MAKING.topics, timeout_ms=asked_ms))
+    scene.world.run_for(waited_ms - RETRY_MS)
+    assert scene.told == []
+    scene.world.run_for(2 * RETRY_MS)
+    assert scene.told == [ErrorCode.REQUEST_TIMED_OUT]
+
+
+def test_an_order_of_no_time_at_all_is_decided_all_the_same() -> None:
+    """librdkafka asks so unless told otherwise, and Kafka decides it."""
+    scene = Scene()
+    scene.leader_id = NO_NODE
+    scene.give(CreateTopicsRequest(topics=MAKING.topics, timeout_ms=0))
+    scene.world.run_for(10 * RETRY_MS)
+    scene.is_active = True
+    scene.world.run_for(RETRY_MS)
+    assert scene.told == ["decided here"]
+
+
 @pytest.mark.parametrize("end", [End.REFUSED, End.UNREACHABLE, End.UNRESOLVED])
 def test_what_has_gone_nowhere_is_passed_on_again(end: End) -> None:
     scene = Scene()
