@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from appliance.config.model import MillConfig
+from appliance.config.replication import BROKERS_MAX
 from monitor.config import split_address
 
 BROKER_PREFIX = "broker-"
@@ -108,6 +109,13 @@ def voters(config: MillConfig, placement: Placement) -> dict[int, tuple[str, int
 def monitor_port(config: MillConfig) -> int:
     """The port of the page."""
     return split_address(config.monitor.listen)[1]
+
+
+def status_ports(config: MillConfig) -> dict[str, int]:
+    """Where each part that can be left out would answer for its health, asked for or not."""
+    first = config.ports.broker_status
+    brokers = {f"{BROKER_PREFIX}{index + 1}": first + index for index in range(BROKERS_MAX)}
+    return {**brokers, "collector": config.ports.collector, "stream": config.ports.stream}
 
 
 def parts_of(config: MillConfig, placement: Placement) -> tuple[Part, ...]:

@@ -9,6 +9,7 @@ import os
 import sys
 
 from appliance import servers
+from appliance.parts import status_ports
 from appliance.processes import die_with_parent
 from appliance.settings import Mill, encode_settings, room_of, settings_for
 
@@ -23,9 +24,18 @@ class UnknownPart(Exception):
 
 
 def become(mill: Mill, name: str) -> None:
-    """Replace this process by the part's. Returns only by raising."""
+    """Replace this process by the part's. Returns only in a container, at the end of a part that
+    the configuration does not ask for.
+    """
     part = mill.part(name)
     if part is None:
+        ports = status_ports(mill.config) if mill.placement.in_containers else {}
+        if name in ports:
+            # Here, for it would cost every part that does start a loop and a server.
+            from appliance.unasked import wait_unasked
+
+            wait_unasked(name, mill.placement.bind_host, ports[name])
+            return
         known = ", ".join(part.name for part in mill.parts)
         raise UnknownPart(f"no part {name!r} in this configuration; there are {known}")
     if parent := os.environ.pop(PARENT_VARIABLE, None):
