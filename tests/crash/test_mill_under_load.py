@@ -45,7 +45,7 @@ PAUSE_S_MAX = 3.0
 UPON_ANOTHER = 0.25
 """The share of kills that do not wait until the part killed before is back."""
 
-PARTS = ("collector", "stream", "redis", "mysql", "monitor", "broker-1")
+PARTS = ("collector", "stream", "redis", "mysql", "monitor", "broker-1", "broker-2", "broker-3")
 
 
 def config() -> str:

@@ -12,11 +12,12 @@ from appliance.parts import Placement
 from appliance.settings import Mill
 
 SHIPPED = (CODE / "configs" / "millrace.yaml").read_text()
+BROKERS = ("broker-1", "broker-2", "broker-3")
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    initialise(find_home({"MILLRACE_HOME": str(tmp_path)}), 1)
+    initialise(find_home({"MILLRACE_HOME": str(tmp_path)}), 3)
     return tmp_path
 
 
@@ -33,14 +34,14 @@ def mill(home: Path, text: str) -> Mill:
         ("127.0.0.1:8090", "127.0.0.1:8099", Differences(("monitor",))),
         ("compression: gzip", "compression: none", Differences(("collector",))),
         ("trigger: 100ms", "trigger: 200ms", Differences(("stream",))),
-        ("num.partitions: 3", "num.partitions: 4", Differences(("broker-1",))),
+        ("num.partitions: 3", "num.partitions: 4", Differences(BROKERS, in_turn=BROKERS)),
         # The stream takes metrics over while it runs.
         ("key: status, measure: count", "key: method, measure: count", Differences()),
         ("  redis: {}", "  redis: null", Differences(("stream", "monitor"), (), ("redis",))),
         (
             "bootstrap_servers: null",
             "bootstrap_servers: 'k:1'",
-            Differences(("collector", "stream", "monitor"), (), ("broker-1",)),
+            Differences(("collector", "stream", "monitor"), (), BROKERS),
         ),
         (
             "\nmonitor:\n",
@@ -66,8 +67,7 @@ def test_parts_that_a_change_concerns(
 def test_differences_read_as_a_sentence() -> None:
     found = Differences(("stream", "monitor"), ("mysql",), ("redis",))
     assert str(found) == "stream, monitor start anew; mysql starts; redis stops"
-    brokers = ("broker-1", "broker-2", "broker-3")
-    found = Differences((*brokers, "monitor"), in_turn=brokers)
+    found = Differences((*BROKERS, "monitor"), in_turn=BROKERS)
     assert str(found) == (
         "monitor starts anew; broker-1, broker-2, broker-3 start anew one after the other"
     )
@@ -75,12 +75,9 @@ def test_differences_read_as_a_sentence() -> None:
 
 
 def test_brokers_of_three_start_anew_in_turn_unless_they_move(home: Path) -> None:
-    initialise(find_home({"MILLRACE_HOME": str(home)}), 3)
-    three = SHIPPED.replace("brokers: 1", "brokers: 3")
-    brokers = ("broker-1", "broker-2", "broker-3")
-    settings = three.replace("num.partitions: 3", "num.partitions: 4")
-    found = differences(mill(home, three), mill(home, settings))
-    assert (found.changed, found.in_turn) == (brokers, brokers)
-    moved = f"{three}\nports: {{broker: 29192}}\n"
-    found = differences(mill(home, three), mill(home, moved))
-    assert (found.changed, found.in_turn) == (brokers, ())
+    settings = SHIPPED.replace("num.partitions: 3", "num.partitions: 4")
+    found = differences(mill(home, SHIPPED), mill(home, settings))
+    assert (found.changed, found.in_turn) == (BROKERS, BROKERS)
+    moved = f"{SHIPPED}\nports: {{broker: 29192}}\n"
+    found = differences(mill(home, SHIPPED), mill(home, moved))
+    assert (found.changed, found.in_turn) == (BROKERS, ())

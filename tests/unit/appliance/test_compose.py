@@ -8,30 +8,36 @@ import pytest
 import yaml
 
 from appliance.config.load import load
-from appliance.parts import Placement, parts_of
+from appliance.parts import Placement, parts_of, status_ports
 from protocol.status import VERSION
 
 ROOT = Path(__file__).parents[3]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 RUNNING = {name: service for name, service in SERVICES.items() if name not in ("init", "cli")}
-THREE = {"MILLRACE_CLUSTER__BROKERS": "3"}
 
 
-@pytest.mark.parametrize("environ", [{}, THREE])
-def test_the_services_are_the_parts_of_the_shipped_file(environ: dict[str, str]) -> None:
-    """With the profile `three`, of the same file with three brokers."""
-    config = load(ROOT / "configs" / "millrace.yaml", ROOT, environ).config
+def test_the_services_are_the_parts_of_the_shipped_file() -> None:
+    config = load(ROOT / "configs" / "millrace.yaml", ROOT, {}).config
     parts = {part.name: part for part in parts_of(config, Placement(in_containers=True))}
-    profiles = {"three"} if environ else set()
-    assert set(parts) == {
-        name
-        for name, service in RUNNING.items()
-        if profiles.issuperset(service.get("profiles", []))
-    }
+    assert set(parts) == set(RUNNING)
     for name, part in parts.items():
         published = {entry.rsplit(":", 1)[1] for entry in RUNNING[name]["ports"]}
         assert str(part.port) in published, f"{name} is probed where it does not listen"
+
+
+def test_a_container_that_is_not_asked_for_is_probed_where_it_says_so() -> None:
+    little = {
+        "MILLRACE_CLUSTER__BOOTSTRAP_SERVERS": "kafka:9092",
+        "MILLRACE_COLLECTOR__INPUTS": "[]",
+        "MILLRACE_STREAM__METRICS": "[]",
+    }
+    config = load(ROOT / "configs" / "millrace.yaml", ROOT, little).config
+    asked_for = {part.name for part in parts_of(config, Placement(in_containers=True))}
+    assert asked_for == {"monitor", "redis", "mysql"}
+    waiting = {name: str(port) for name, port in status_ports(config).items()}
+    assert waiting == {name: RUNNING[name]["healthcheck"]["test"][-1] for name in waiting}
+    assert waiting.keys() | asked_for == RUNNING.keys()
 
 
 @pytest.mark.parametrize("name", sorted(SERVICES))
@@ -41,7 +47,7 @@ def test_ports_are_published_on_loopback_only(name: str) -> None:
 
 
 def test_the_addresses_are_the_same_with_and_without_containers() -> None:
-    config = load(ROOT / "configs" / "millrace.yaml", ROOT, THREE).config
+    config = load(ROOT / "configs" / "millrace.yaml", ROOT, {}).config
     among_themselves = ("ports.mill", "ports.broker")
     for part in parts_of(config, Placement()):
         published = {entry.split(":")[1] for entry in RUNNING[part.name]["ports"]}
@@ -88,11 +94,7 @@ def test_everybody_waits_for_init_and_for_what_it_needs() -> None:
 def test_brokers_are_stopped_one_after_the_other_and_after_those_that_use_them() -> None:
     """Compose stops what waits before what it waits for; it asks all others at the same time."""
     for name in ("collector", "stream"):
-        assert SERVICES[name]["depends_on"]["broker-3"] == {
-            "condition": "service_started",
-            # There is none without the profile.
-            "required": False,
-        }
+        assert SERVICES[name]["depends_on"]["broker-3"] == {"condition": "service_started"}
     for later, earlier in (("broker-3", "broker-2"), ("broker-2", "broker-1")):
         # Not healthy: none of them is before two have found each other.
         assert SERVICES[later]["depends_on"] == {earlier: {"condition": "service_started"}}

@@ -213,7 +213,7 @@ def test_the_shipped_file_has_no_fault() -> None:
         "visitors",
         "lines_by_file",
     ]
-    assert loaded.config.cluster.brokers == 1
+    assert loaded.config.cluster.brokers == 3
 
 
 def test_a_missing_file_is_a_fault(tmp_path: Path) -> None:

@@ -20,12 +20,13 @@ from monitor.config import MonitorSettings
 from stream.config import StreamSettings
 
 SHIPPED = (Path(__file__).parents[3] / "configs" / "millrace.yaml").read_text()
+BROKERS = ("broker-1", "broker-2", "broker-3")
 
 
 def mill(tmp_path: Path, text: str = SHIPPED, *, in_containers: bool = False) -> Mill:
     home = find_home({"MILLRACE_HOME": str(tmp_path)})
     config = load_text(text, "mill.yaml", tmp_path, {}).config
-    initialise(home, 1)
+    initialise(home, 3)
     return Mill(home, config, Placement(in_containers))
 
 
@@ -41,7 +42,7 @@ def test_the_shipped_file_asks_for_these_parts_in_this_order(tmp_path: Path) -> 
     for part in parts:
         by_rank.setdefault(part.start_rank, set()).add(part.name)
     assert by_rank == {
-        0: {"mysql", "redis", "broker-1", "monitor"},
+        0: {"mysql", "redis", "broker-1", "broker-2", "broker-3", "monitor"},
         1: {"collector", "stream"},
     }
     stops = {part.name: part.stop_rank for part in parts}
@@ -55,6 +56,8 @@ def test_the_addresses_are_those_of_the_surface(tmp_path: Path) -> None:
         "mysql": "127.0.0.1:3307",
         "redis": "127.0.0.1:6380",
         "broker-1": "127.0.0.1:8093",
+        "broker-2": "127.0.0.1:8094",
+        "broker-3": "127.0.0.1:8095",
         "collector": "127.0.0.1:8091",
         "stream": "127.0.0.1:8092",
         "monitor": "127.0.0.1:8090",
@@ -74,7 +77,8 @@ def test_every_part_accepts_its_settings(tmp_path: Path, in_containers: bool) ->
     ):
         parsed = model.model_validate(as_sent(of, part))
         assert parsed.part == part
-        expected = "broker-1:19092" if in_containers else "127.0.0.1:19092"
+        hosts = BROKERS if in_containers else ["127.0.0.1"] * 3
+        expected = ",".join(f"{host}:{19092 + index}" for index, host in enumerate(hosts))
         assert parsed.bootstrap_servers == expected
 
 
