@@ -303,6 +303,15 @@ class LogManager:
     def _path_of(self, topic_partition: TopicPartition) -> str:
         return f"{self._folder}/{folder_name(topic_partition)}"
 
+    def take_offline(self, log: Log, reason: str) -> None:
+        """A log in service has been found damaged, and is out of service: it is neither read nor
+        written here any more. Its files stay as they are."""
+        topic_partition = log.topic_partition
+        assert self.logs.get(topic_partition) is log, "it is not held here"
+        self.logs = {tp: one for tp, one in self.logs.items() if tp != topic_partition}
+        self.offline = {**self.offline, topic_partition: reason}
+        log.let_go()
+
     def checkpoint(self, *, frees_room: bool = False) -> Checkpoint:
         """The checkpoints as they are now, to be performed in a thread.
 
