@@ -406,15 +406,22 @@ class Replicas:
     # A log is damaged.
 
     def read_failed(self, replica: Replica, error: Exception) -> None:
-        """A read of its log has failed. If that is damage, it stays in service until others lead:
-        what can be read of it may be all there is."""
-        if not is_damage(error) or replica in self.damaged or not self.holds(replica):
+        """A read of its log has failed, which may be because it is damaged."""
+        if is_damage(error):
+            self.found_damaged(replica, str(error))
+
+    def found_damaged(self, replica: Replica, reason: str) -> None:
+        """Its log is damaged. It stays in service until others lead: what can be read of it may be
+        all there is."""
+        if replica in self.damaged or not self.holds(replica):
             return
-        self.damaged[replica] = str(error)
-        self._damaged_epochs[replica] = replica.leader_epoch
+        self.damaged[replica] = reason
+        # Not the replica's, which stays behind while its log is being cut.
+        partition = self._image.topics[replica.topic].partitions[replica.index]
+        self._damaged_epochs[replica] = partition.leader_epoch
         logger.error(
             "log found damaged while in service",
-            extra=fields(partition=replica.topic_partition, reason=error, is_leader=replica.is_led),
+            extra=fields(partition=replica.topic_partition, reason=reason, is_leader=replica.is_led),
         )
         for hearer in self.hearers:
             hearer.damaged(replica)

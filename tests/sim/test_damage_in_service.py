@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 from typing import Any
 
+import pytest
+
 from broker.metadata.image import OFFSETS_TOPIC
 from broker.replicas.fetching import FETCH_VERSION
 from broker.replication.fetch_session import FULL_EPOCH
@@ -238,6 +240,42 @@ def test_whoever_reads_what_has_no_length_any_more_finds_the_damage() -> None:
     cluster.run_until(lambda: reader.is_done, 1_000, "the reader knows")
     write(cluster, writing)
     assert_alike(cluster)
+
+
+@pytest.mark.parametrize("how", ["cut", "read"])
+def test_a_log_that_is_found_damaged_as_it_is_cut_is_fetched_again(how: str) -> None:
+    """Its leader died with a record that nobody else has; the disk fails as that is taken away."""
+    cluster, writing = cluster_with(3)
+    hurt = leader_of(cluster)
+    others = [one for one in cluster.nodes if one is not hurt]
+    for one in others:
+        one.kill()
+    writing.write(0, hurt.node_id)
+    cluster.run_for(100)
+    hurt.kill()
+    for one in others:
+        one.start()
+    cluster.run_until(lambda: all(one.is_ready for one in others), 15_000, "they serve")
+    cluster.run_until(lambda: leader_of(cluster) in others, 15_000, "another leads")
+    write(cluster, writing)
+    found: list[str] = []
+
+    def fails(path: str, operation: str) -> bool:
+        if path == LOG and operation == "truncate" and not found:
+            found.append("cut")
+            if how == "cut":
+                hurt.disk.contents(LOG)[70] ^= 1
+        return how == "read" and bool(found) and path == LOG and operation == "read"
+
+    hurt.start()
+    hurt.disk.refuses = fails
+    hurt.disk.refusal = errno.EIO
+    cluster.run_until(lambda: bool(found), 15_000, "its log is cut")
+    cluster.run_until(lambda: hurt.disk.exists(ASIDE), 15_000, "it is put aside")
+    hurt.disk.refuses = None
+    settle(cluster)
+    assert_alike(cluster)
+    assert [problems(one) for one in cluster.nodes] == [[], [], []]
 
 
 def test_a_leader_checks_no_more_than_what_it_is_about_to_send() -> None:
