@@ -340,6 +340,10 @@ class Followers(Deaf):
         self._cut(line, replica, key, job)
 
     def _cut(self, line: _Line, replica: Replica, key: Key, job: Truncation) -> None:
+        if not self._ports.replicas.holds(replica):
+            # It was tried before. By now another log may lie in its folder's place.
+            return
+
         def cut(loaded: Loaded) -> None:
             if not self._ports.replicas.holds(replica):
                 return
@@ -359,7 +363,7 @@ class Followers(Deaf):
                 extra=fields(partition=replica.topic_partition, error=error),
             )
             self._ports.replicas.read_failed(replica, error)
-            if isinstance(error, DiskError) and self._ports.replicas.holds(replica):
+            if isinstance(error, DiskError):
                 self._ports.world.later(CUT_RETRY_MS, partial(self._cut, line, replica, key, job))
             # Else it is damaged: out of service, and out of the way when an epoch begins.
 
