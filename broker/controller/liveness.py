@@ -247,7 +247,9 @@ class Liveness:
         if request.want_shut_down or broker.is_stopping:
             step = self._stopping(broker, session, image, config)
         elif broker.is_fenced and is_caught_up and not request.want_fence:
-            step = _Step(unfence(broker.node_id, image, config), is_fenced=False)
+            # With what it has distrusted at once: nothing of it may come to be in sync meanwhile.
+            distrusted = distrust(broker.node_id, request.damaged, image, config)
+            step = _Step([*unfence(broker.node_id, image, config), *distrusted], is_fenced=False)
         elif not broker.is_fenced and request.want_fence:
             step = _Step(fence(broker.node_id, image, config), is_fenced=True)
         elif not broker.is_fenced:

@@ -362,6 +362,8 @@ class Replicas:
             state.eligible(self._brokers)
             held[index] = Replica(topic_partition, log, state, topic.is_internal)
             self._by_log[log] = self._by_id[held[index].partition_id] = held[index]
+            if log in self.logs.marked:
+                self.found_damaged(held[index], self.logs.marked.pop(log))
         self._follow(topic, image)
 
     def _follow(self, topic: TopicImage, image: MetadataImage) -> None:
@@ -421,7 +423,9 @@ class Replicas:
         self._damaged_epochs[replica] = partition.leader_epoch
         logger.error(
             "log found damaged while in service",
-            extra=fields(partition=replica.topic_partition, reason=reason, is_leader=replica.is_led),
+            extra=fields(
+                partition=replica.topic_partition, reason=reason, is_leader=replica.is_led
+            ),
         )
         for hearer in self.hearers:
             hearer.damaged(replica)

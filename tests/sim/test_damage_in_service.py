@@ -278,6 +278,28 @@ def test_a_log_that_is_found_damaged_as_it_is_cut_is_fetched_again(how: str) -> 
     assert [problems(one) for one in cluster.nodes] == [[], [], []]
 
 
+def test_what_was_not_put_aside_is_not_believed_after_a_restart() -> None:
+    """Its bytes are not looked at again by a start whose stop was clean."""
+    cluster, writing = cluster_with(3, segment_bytes="150")
+    leader = leader_of(cluster)
+    hurt = next(one for one in cluster.nodes if one is not leader)
+    assert hurt.broker is not None
+    replicas = hurt.broker.parts.replicas
+    (replica,) = [one for one in replicas if one.topic == "t"]
+    flip_last(hurt)
+    hurt.disk.refuses = lambda path, operation: operation == "rename" and path.endswith("t-0")
+    replicas.read_failed(replica, CorruptionError(LOG, 0, "found"))
+    cluster.run_until(lambda: not is_settled(cluster), 1_000, "it leaves")
+    cluster.run_for(1_000)
+    hurt.kill()
+    hurt.disk.refuses = None
+    hurt.start()
+    settle(cluster)
+    assert hurt.disk.exists(ASIDE)
+    write(cluster, writing)
+    assert_alike(cluster)
+
+
 def test_a_leader_checks_no_more_than_what_it_is_about_to_send() -> None:
     """A follower that has lost its session names everything again, and may lack much of it."""
     cluster, writing = cluster_with(3)

@@ -287,11 +287,15 @@ def test_whose_logs_are_damaged_stays_in_service_and_loses_these() -> None:
     assert answer.metadata_end_offset == scene.image.end_offset
     assert one_of(scene.image).leader == TWO
     assert ONE not in one_of(scene.image).in_sync_replicas
-    # One that is fenced leads nothing, and said all of it when it registered.
+    # One that is fenced leads nothing, and is in sync nowhere.
     scene.beats(TWO, fence=True)
     before = scene.image
     scene.beats(TWO, fence=True, damaged=damaged)
     assert scene.image == before
+    # It is not let in without a new leader epoch, in which its log is begun anew.
+    assert not scene.beats(TWO, damaged=damaged).is_fenced
+    assert one_of(scene.image).leader == THREE
+    assert one_of(scene.image).leader_epoch == one_of(before).leader_epoch + 1
 
 
 @pytest.mark.parametrize(
