@@ -83,8 +83,13 @@ class BrokerStatus:
         problems += [
             Problem(
                 "partition_damaged",
-                f"{one.topic_partition}: {reason}; what can be read is served, for no other broker "
-                "is in sync: start those that have a copy",
+                f"{one.topic_partition}: {reason}; what can be read is served, for "
+                + (
+                    "no other broker is in sync: start those that have a copy"
+                    if one.is_shared
+                    else "this is the only copy: copy from it what it still gives, or put an "
+                    "undamaged copy of the folder in its place while the broker is stopped"
+                ),
             )
             for one, reason in sorted(
                 replicas.damaged.items(), key=lambda item: item[0].topic_partition

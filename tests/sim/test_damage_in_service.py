@@ -131,6 +131,27 @@ def test_a_leader_that_is_alone_in_sync_goes_on_and_tells_until_another_is() -> 
     assert writing.offsets[0] == list(range(4 * RECORDS))
 
 
+def test_the_only_copy_serves_what_can_be_read_and_tells_of_it_also_after_a_restart() -> None:
+    cluster, writing = cluster_with(1, segment_bytes="150")
+    hurt = leader_of(cluster)
+    flip_last(hurt)
+    assert hurt.broker is not None
+    replicas = hurt.broker.parts.replicas
+    (replica,) = [one for one in replicas if one.topic == "t"]
+    replicas.read_failed(replica, CorruptionError(LOG, 0, "found"))
+    for _ in range(2):
+        cluster.run_for(3_000)
+        (problem,) = problems(hurt)
+        assert f"{LOG} at byte 0: found" in problem
+        assert "the only copy" in problem
+        write(cluster, writing)
+        hurt.kill()
+        hurt.start()
+        cluster.run_until(lambda: is_in_service(cluster), 15_000, "all in service")
+    assert writing.offsets[0] == list(range(3 * RECORDS))
+    assert not hurt.disk.exists(ASIDE)
+
+
 def test_a_sector_that_cannot_be_read_is_damage() -> None:
     cluster, writing, behind = with_one_behind(3)
     hurt = leader_of(cluster)
@@ -298,6 +319,55 @@ def test_what_was_not_put_aside_is_not_believed_after_a_restart() -> None:
     assert hurt.disk.exists(ASIDE)
     write(cluster, writing)
     assert_alike(cluster)
+
+
+def test_two_of_three_are_damaged_at_once_in_different_places() -> None:
+    cluster, writing, behind = with_one_behind(3, segment_bytes="150")
+    behind.start()
+    settle(cluster)
+    leader = leader_of(cluster)
+    other = next(one for one in cluster.nodes if one not in (leader, behind))
+    flip_last(leader)
+    flip_last(other, f"{FOLDER}/t-0/{2:020d}.log")
+    for node in (leader, other):
+        assert node.broker is not None
+        replicas = node.broker.parts.replicas
+        (replica,) = [one for one in replicas if one.topic == "t"]
+        replicas.read_failed(replica, CorruptionError(LOG, 0, "found"))
+    cluster.run_until(lambda: leader_of(cluster) is behind, 5_000, "the sound one leads")
+    settle(cluster)
+    write(cluster, writing)
+    assert_alike(cluster)
+    assert [one.disk.exists(ASIDE) for one in (leader, other, behind)] == [True, True, False]
+    assert writing.offsets[0] == list(range(3 * RECORDS))
+
+
+def test_where_all_in_sync_are_damaged_one_leads_until_a_sound_one_is_in_sync() -> None:
+    cluster, writing, behind = with_one_behind(3, segment_bytes="150")
+    leader = leader_of(cluster)
+    other = next(one for one in cluster.nodes if one not in (leader, behind))
+    broken = flip_last(leader), flip_last(other)
+    for node in (leader, other):
+        assert node.broker is not None
+        replicas = node.broker.parts.replicas
+        (replica,) = [one for one in replicas if one.topic == "t"]
+        replicas.read_failed(replica, CorruptionError(LOG, 0, "found"))
+    cluster.run_for(5_000)
+    left = leader_of(cluster)
+    assert partition(cluster).in_sync_replicas == (left.node_id,)
+    (problem,) = problems(left)
+    assert LOG in problem
+    for node, content in zip((leader, other), broken, strict=True):
+        assert (whole(node) if node is left else kept(node)) == content
+    # The one that was away needs none of the damaged bytes, and brings the others back.
+    behind.start()
+    cluster.run_until(lambda: leader_of(cluster) is behind, 20_000, "the sound one leads")
+    settle(cluster)
+    write(cluster, writing)
+    assert_alike(cluster)
+    assert [kept(node) for node in (leader, other)] == list(broken)
+    assert [problems(one) for one in cluster.nodes] == [[], [], []]
+    assert writing.offsets[0] == list(range(3 * RECORDS))
 
 
 def test_a_leader_checks_no_more_than_what_it_is_about_to_send() -> None:
