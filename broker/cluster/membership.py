@@ -28,8 +28,9 @@ from protocol.messages.membership import (
     BrokerHeartbeatResponse,
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
+    DamagedTopic,
 )
-from protocol.types import NO_LEADER_EPOCH, NO_NODE, uuid_to_base64
+from protocol.types import NO_LEADER_EPOCH, NO_NODE, TopicPartition, uuid_to_base64
 from protocol.wire.schema import Message
 
 HEARTBEAT_MS = 2_000
@@ -117,6 +118,14 @@ class _Asked:
     """How much there was to say when it left."""
 
 
+def damaged_topics(partitions: Iterable[TopicPartition]) -> list[DamagedTopic]:
+    """How a registration and a heartbeat name damaged logs."""
+    topics: dict[str, DamagedTopic] = {}
+    for topic, partition in sorted(partitions):
+        topics.setdefault(topic, DamagedTopic(name=topic)).partitions.append(partition)
+    return list(topics.values())
+
+
 class Membership:
     """One process of a broker, until it ends or is refused."""
 
@@ -133,6 +142,8 @@ class Membership:
         self._is_registered = False
         self._is_fenced = True
         self._is_ready = False
+        self._damaged: frozenset[TopicPartition] = frozenset()
+        """Whose logs were found damaged since the start."""
         self._wants_stop = False
         self._stop_heard_ms = 0
         """When the controller was last heard of since the broker wants to stop."""
@@ -234,6 +245,14 @@ class Membership:
         self._wants_stop = True
         self._stop_heard_ms = now_ms
         return self._let_go_alone() or self._say(now_ms)
+
+    def damaged(self, partitions: Iterable[TopicPartition], now_ms: int) -> Sequence[Effect]:
+        """Whose logs are known to be damaged by now: others should lead them.
+
+        Each heartbeat says so, for one day another may be in sync who is not now.
+        """
+        before, self._damaged = self._damaged, frozenset(partitions)
+        return self._say(now_ms) if self._damaged - before else ()
 
     def stalled(self, now_ms: int) -> Sequence[Effect]:
         """This process stood still until now: nothing it knew before is sure."""
@@ -350,6 +369,7 @@ class Membership:
             current_metadata_offset=self._replayed_end - 1,
             want_fence=not self._is_ready,
             want_shut_down=self._wants_stop,
+            damaged=damaged_topics(self._damaged),
         )
 
     def _answered(

@@ -7,7 +7,7 @@ ask the active controller something.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -40,7 +40,7 @@ from protocol.messages.membership import (
     BrokerRegistrationRequest,
 )
 from protocol.messages.producer_ids import AllocateProducerIdsRequest
-from protocol.types import NO_LEADER_EPOCH, NO_NODE
+from protocol.types import NO_LEADER_EPOCH, NO_NODE, TopicPartition
 from protocol.wire.schema import Message
 
 
@@ -126,6 +126,10 @@ class MembershipDriver:
     def ready(self) -> None:
         """This broker can serve."""
         self._perform(self._membership.ready(self._now_ms()))
+
+    def damaged(self, partitions: Iterable[TopicPartition]) -> None:
+        """Whose logs are known to be damaged by now."""
+        self._perform(self._membership.damaged(partitions, self._now_ms()))
 
     def want_stop(self) -> None:
         """This broker wants to stop."""

@@ -23,11 +23,12 @@ from broker.quorum.snapshot import SnapshotId
 from broker.quorum.vote_file import ElectionState
 from broker.replicas.refusals import WriteFailed
 from broker.storage.disk import Disk
-from broker.storage.errors import DiskError
+from broker.storage.errors import CorruptionError, DiskError
 from broker.storage.log import Log
 from broker.storage.log_manager import LogManager
 from broker.storage.recovery import Loaded
 from broker.storage.truncation import Truncation
+from broker.storage.walk import check_region
 from broker.world import Clock, Jobs, World
 from protocol.errors import ErrorCode, WireError
 from protocol.log import fields
@@ -80,25 +81,38 @@ class MetadataLog:
         self._clock: Clock = world.clock
         self._turn_ns = world.turn_ns
         self._later = world.later
+        self._die = world.die
         self._write_failed = write_failed
         self._on_timed = on_timed
         # Until others are served, a start waits for the disk.
         self._hands = Hands(AtOnce(), AtOnce())
+        self._is_at_work = False
         self._is_sync_given = False
 
     def work_in(self, hands: Hands) -> None:
         """Leave what waits for the disk to threads from here on."""
         self._hands = hands
+        self._is_at_work = True
 
     # Reading.
 
     def batches(self, start_offset: int, end_offset: int, max_bytes: int) -> list[bytes]:
         """Whole batches between two offsets: at least one, if there is one, and no more than
-        `max_bytes` beyond the first."""
-        region = self.log.read(start_offset, max_bytes, end_offset).region
-        if region is None:
-            return []
-        return [bytes(batch) for _, batch in iterate_batches(region.read())]
+        `max_bytes` beyond the first.
+
+        Nobody may act on a batch that is not what was written, nor be sent it: CorruptionError or
+        DiskError keep a broker from starting, and end one that is at work.
+        """
+        try:
+            region = self.log.read(start_offset, max_bytes, end_offset).region
+            if region is None:
+                return []
+            check_region(region)
+            return [bytes(batch) for _, batch in iterate_batches(region.read())]
+        except (CorruptionError, DiskError) as error:
+            if not self._is_at_work:
+                raise
+            self._die(f"the metadata log cannot be read: {error}")
 
     def filled(self, answer: FetchAnswer, read: LogRead) -> FetchAnswer:
         """The answer with what it is to bring."""

@@ -64,6 +64,9 @@ class Wanted:
     chosen: int = NO_NODE
     is_recovered: bool = False
     """The leader has taken over after an unclean election."""
+    begins_epoch: bool = False
+    """Whoever leads begins a new epoch, though it be the same: what it knows of followers' logs is
+    not to be believed any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +152,7 @@ def change(
         record.last_known_elr = list(known)
     if after.directories != partition.directories:
         record.directories = list(after.directories)
-    if elected.leader != partition.leader:
+    if elected.leader != partition.leader or wanted.begins_epoch:
         record.leader = elected.leader
     if elected.is_unclean:
         record.leader_recovery_state = RECOVERING

@@ -22,7 +22,7 @@ from enum import Enum
 from broker.config import BrokerConfig
 from broker.controller.alter_partition import check_broker_epoch
 from broker.controller.outcome import Outcome
-from broker.controller.registration import fence, leads_nothing, stop, unfence
+from broker.controller.registration import distrust, fence, leads_nothing, stop, unfence
 from broker.metadata.image import BrokerImage, MetadataImage
 from broker.metadata.records import MetadataRecord, NoOpRecord
 from protocol.errors import ApiError, ErrorCode
@@ -247,11 +247,15 @@ class Liveness:
         if request.want_shut_down or broker.is_stopping:
             step = self._stopping(broker, session, image, config)
         elif broker.is_fenced and is_caught_up and not request.want_fence:
-            step = _Step(unfence(broker.node_id, image, config), is_fenced=False)
+            # With what it has distrusted at once: nothing of it may come to be in sync meanwhile.
+            distrusted = distrust(broker.node_id, request.damaged, image, config)
+            step = _Step([*unfence(broker.node_id, image, config), *distrusted], is_fenced=False)
         elif not broker.is_fenced and request.want_fence:
             step = _Step(fence(broker.node_id, image, config), is_fenced=True)
+        elif not broker.is_fenced:
+            step = _Step(distrust(broker.node_id, request.damaged, image, config), is_fenced=False)
         else:
-            step = _Step((), broker.is_fenced)
+            step = _Step((), is_fenced=True)
         if step.is_fenced:
             session.unfenced_ms = None
         elif session.unfenced_ms is None:

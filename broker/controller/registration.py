@@ -8,7 +8,7 @@ epoch of its own from then on, so that two histories never share one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from broker.config import BrokerConfig
@@ -40,6 +40,7 @@ from protocol.errors import ApiError, ErrorCode
 from protocol.messages.membership import (
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
+    DamagedTopic,
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
@@ -185,6 +186,34 @@ def unregister(
         )
     record = UnregisterBrokerRecord(broker_id=node_id, broker_epoch=broker.broker_epoch)
     return Outcome([record], UnregisterBrokerResponse())
+
+
+def distrust(
+    node_id: int, damaged: Iterable[DamagedTopic], image: MetadataImage, config: BrokerConfig
+) -> Sequence[MetadataRecord]:
+    """A broker in service has found logs damaged: others lead them, and it is in sync no more.
+
+    A new leader epoch begins in any case. It is the sign for the broker to begin its log anew, and
+    has the leader forget how far the old one went: else it would take an empty log into the
+    in-sync replicas. Where nobody else can lead, all stays as it is: what can be read of the only
+    copy is worth more than nothing, and writes go on.
+    """
+    records = []
+    for named in damaged:
+        topic = image.topics.get(named.name)
+        for number in dict.fromkeys(named.partitions):
+            if topic is None or not 0 <= number < len(topic.partitions):
+                continue
+            partition = topic.partitions[number]
+            if node_id not in partition.replicas:
+                continue
+            others = _others(partition, node_id)
+            wanted = Wanted(others, frozenset({node_id}), begins_epoch=True)
+            min_isr = min_in_sync_replicas(topic, image, config)
+            changed = change(topic.topic_id, number, partition, wanted, image.brokers, min_isr)
+            if partition.changed(changed).leader not in (NO_NODE, node_id):
+                records.append(changed)
+    return records
 
 
 def leads_nothing(node_id: int, image: MetadataImage) -> bool:

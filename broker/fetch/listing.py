@@ -99,8 +99,10 @@ class Listing:
             self._list_one(topic, asked, answer)
         except ApiError as error:
             answer.error_code = error.code
-        except (DiskError, CorruptionError, WireError):
+        except (DiskError, CorruptionError, WireError) as error:
             answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+            if (partition := self._replicas.get(topic, asked.partition_index)) is not None:
+                self._replicas.read_failed(partition, error)
 
     def _list_one(
         self, topic: str, asked: ListOffsetsPartition, answer: ListOffsetsPartitionResponse

@@ -183,6 +183,7 @@ class Reading:
             answer.error_code = self._code(error.code)
         except (DiskError, CorruptionError, WireError) as error:
             self._ports.metrics.warnings.warn(logger, "fetch failed", topic=topic, error=error)
+            self._ports.replicas.read_failed(partition, error)
             self._has_error = True
             answer.error_code = self._code(ErrorCode.KAFKA_STORAGE_ERROR)
         return answer

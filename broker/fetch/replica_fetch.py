@@ -32,6 +32,7 @@ from broker.replication.follower_steps import PartitionId
 from broker.replication.partition import Leader, RoleChange
 from broker.sessions.call import Call
 from broker.storage.errors import CorruptionError, DiskError
+from broker.storage.walk import check_region
 from broker.world import World
 from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.log import fields
@@ -63,7 +64,16 @@ NO_LIMIT = 2**63 - 1
 class _Line:
     """One follower: its connection, its session, and its fetch if that waits."""
 
-    __slots__ = ("call", "deadline_ms", "fetches", "is_wake_wanted", "max_bytes", "owed", "session")
+    __slots__ = (
+        "asked_again",
+        "call",
+        "deadline_ms",
+        "fetches",
+        "is_wake_wanted",
+        "max_bytes",
+        "owed",
+        "session",
+    )
 
     def __init__(self, fetches: ReplicaFetches, session: FollowerSession) -> None:
         self.fetches = fetches
@@ -75,6 +85,9 @@ class _Line:
         self.is_wake_wanted = False
         self.owed: set[Replica] = set()
         """Whose bytes are in an answer that may not have arrived."""
+        self.asked_again: set[PartitionId] = set()
+        """What it may not have been able to take. It checks what it is sent; only then is it the
+        leader's turn, which looks at no more than what it is about to send."""
 
     @property
     def is_parked(self) -> bool:
@@ -163,7 +176,7 @@ class ReplicaFetches:
         line.max_bytes = request.max_bytes
         answer = Answer(line.session.session_id)
         for partition, asked in named:
-            refused = self._hear(partition, asked, fetcher)
+            refused = self._hear(line, partition, asked, fetcher)
             if refused is not None:
                 line.session.put_out(partition)
                 answer.add(partition.topic_id, refused)
@@ -193,7 +206,7 @@ class ReplicaFetches:
         return known
 
     def _hear(
-        self, partition: PartitionId, asked: FetchPartition, fetcher: Fetcher
+        self, line: _Line, partition: PartitionId, asked: FetchPartition, fetcher: Fetcher
     ) -> PartitionData | None:
         """An error or a divergence to answer; None where the fetch is good, and is believed."""
         replica = self._ports.replicas.by_id(partition)
@@ -207,6 +220,10 @@ class ReplicaFetches:
             return _refused(replica, heard)
         self._ports.replicas.take_over(replica)
         self._ports.heard(replica)
+        if heard.is_again:
+            line.asked_again.add(partition)
+        else:
+            line.asked_again.discard(partition)
         return None
 
     def _collect(self, line: _Line, answer: Answer) -> None:
@@ -243,6 +260,8 @@ class ReplicaFetches:
         max_bytes = min(asked.partition_max_bytes, line.max_bytes - taken_bytes)
         try:
             found = log.read(asked.fetch_offset, max_bytes, NO_LIMIT, min_one_batch=not taken_bytes)
+            if found.region is not None and partition in line.asked_again:
+                check_region(found.region)
         except ApiError as error:
             return _data(index, replica, error.code)
         except (DiskError, CorruptionError, WireError) as error:
@@ -252,6 +271,7 @@ class ReplicaFetches:
                 partition=replica.topic_partition,
                 error=error,
             )
+            self._ports.replicas.read_failed(replica, error)
             return _data(index, replica, ErrorCode.KAFKA_STORAGE_ERROR)
         if found.region is None:
             if asked.fetch_offset >= log.written_end_offset:
@@ -379,6 +399,9 @@ class ReplicaFetches:
 
     def counted(self, replica: Replica) -> None:
         """What counts here followers learn by the high watermark."""
+
+    def damaged(self, replica: Replica) -> None:
+        """What can be read is served until others lead."""
 
     def moved(self, replica: Replica) -> None:
         """The high watermark or the start has moved: the next answer tells of it."""

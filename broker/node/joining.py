@@ -7,7 +7,7 @@ threads from the beginning.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,6 +18,7 @@ from broker.cluster.duties import AtOnce
 from broker.cluster.leader_watcher import LeaderWatcher
 from broker.cluster.liveness_driver import LivenessDriver
 from broker.cluster.loader import Loader
+from broker.cluster.membership import damaged_topics
 from broker.cluster.membership_driver import MembershipDriver, Told
 from broker.cluster.messenger import LinkMessenger
 from broker.cluster.metadata import Metadata
@@ -41,11 +42,10 @@ from broker.storage.log_manager import LogManager
 from broker.world import Address, End, World
 from protocol.messages.membership import (
     BrokerRegistrationRequest,
-    DamagedTopic,
     RegistrationFeature,
     RegistrationListener,
 )
-from protocol.types import TopicPartition, random_uuid
+from protocol.types import random_uuid
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +217,7 @@ class Joining:
             ],
             log_dirs=[self._me.directory_id],
             previous_broker_epoch=self._own.logs.previous_broker_epoch,
-            damaged=_damaged(self._own.logs.offline),
+            damaged=damaged_topics(self._own.logs.offline),
         )
 
     def _link_ended(self, node_id: int, kind: LinkKind, end: End) -> None:
@@ -225,11 +225,3 @@ class Joining:
             self._watcher.link_ended(node_id, kind, end)
         if self.membership is not None:
             self.membership.link_ended(node_id, kind, end)
-
-
-def _damaged(offline: Iterable[TopicPartition]) -> list[DamagedTopic]:
-    """What a registration says of logs that cannot be opened."""
-    topics: dict[str, DamagedTopic] = {}
-    for topic, partition in sorted(offline):
-        topics.setdefault(topic, DamagedTopic(name=topic)).partitions.append(partition)
-    return list(topics.values())

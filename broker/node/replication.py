@@ -12,6 +12,7 @@ from broker.cluster.messenger import LinkMessenger
 from broker.fetch.replica_fetch import ReplicaFetches, ReplicaFetchPorts
 from broker.metadata.image import METADATA_TOPIC_ID
 from broker.metrics.warnings import Warnings
+from broker.replicas.damage import Damage
 from broker.replicas.followers import FollowerPorts, Followers
 from broker.replicas.isr_driver import IsrDriver
 from broker.replicas.refusals import WriteFailed
@@ -55,7 +56,8 @@ class Replication:
             me,
             replicas.logs.directory_id,
         )
-        replicas.hearers += [self._followers, self._fetches]
+        damage = Damage(replicas, membership.damaged, files)
+        replicas.hearers += [self._followers, self._fetches, damage]
 
     def start(self) -> None:
         """Look after all that is led, from now on."""

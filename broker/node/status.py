@@ -80,6 +80,21 @@ class BrokerStatus:
             Problem("partition_offline", f"{topic_partition}: {reason}")
             for topic_partition, reason in sorted((self._damaged() | replicas.unmade).items())
         ]
+        problems += [
+            Problem(
+                "partition_damaged",
+                f"{one.topic_partition}: {reason}; what can be read is served, for "
+                + (
+                    "no other broker is in sync: start those that have a copy"
+                    if one.is_shared
+                    else "this is the only copy: copy from it what it still gives, or put an "
+                    "undamaged copy of the folder in its place while the broker is stopped"
+                ),
+            )
+            for one, reason in sorted(
+                replicas.damaged.items(), key=lambda item: item[0].topic_partition
+            )
+        ]
         if own is None or own.is_fenced:
             problems.append(Problem("fenced", "out of service: others lead what it led"))
         refused = self._broker.parts.metrics.last_write_failure

@@ -145,6 +145,7 @@ class Cleaner:
             self._world.die(f"the disk has failed: {error}")
         if isinstance(error, CorruptionError):
             self._left_alone.add(partition)
+        self._replicas.read_failed(partition, error)
         logger.error(
             "cleaning failed",
             extra=fields(partition=partition.topic_partition, error=error),

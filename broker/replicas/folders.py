@@ -18,7 +18,7 @@ from broker.config import InForce
 from broker.metadata.image import METADATA_TOPIC, MetadataImage, PartitionImage, TopicImage
 from broker.metadata.records import TOPIC_RESOURCE
 from broker.storage.dropped import DroppedFiles
-from broker.storage.errors import DiskError
+from broker.storage.errors import DiskError, FolderError
 from broker.storage.folder_jobs import (
     DAMAGED_SUFFIX,
     STRAY_SUFFIX,
@@ -66,6 +66,8 @@ class Folders:
         self._worker = worker
         self._unforgotten: list[DroppedFiles] = []
         """Folders of deleted partitions that a checkpoint may still name."""
+        self._not_aside: dict[TopicPartition, DiskError | FolderError] = {}
+        """Damaged logs that were to be put aside and could not be."""
         self._changes: deque[Change] = deque()
         """The first is under way."""
 
@@ -82,9 +84,9 @@ class Folders:
         """Whether a log that is not there should be made: one that is damaged only where its
         records are to be had from another broker."""
         is_offline = TopicPartition(topic.name, index) in self._logs.offline
-        return not is_offline or self._is_led_elsewhere(topic.partitions[index])
+        return not is_offline or self.is_led_elsewhere(topic.partitions[index])
 
-    def _is_led_elsewhere(self, partition: PartitionImage) -> bool:
+    def is_led_elsewhere(self, partition: PartitionImage) -> bool:
         """Whether another broker leads it, and this one does not count as having all of it.
 
         Whoever leads was in sync or eligible, so it holds all that was ever acknowledged, or was
@@ -269,11 +271,7 @@ class Folders:
                     kept_in=path or "nowhere, its folder is missing",
                 ),
             )
-        for topic_partition, error in done.refused.items():
-            logger.error(
-                "damaged log cannot be put aside",
-                extra=fields(partition=topic_partition, error=error),
-            )
+        self._not_aside = done.refused
 
     def _make_wanted(self) -> None:
         change = self._changes[0]
@@ -314,10 +312,15 @@ class Folders:
 
     def _taken_over(self, topic: TopicImage, making: Making, done: MadeLogs) -> Made:
         logs, refused = self._logs.made(making, done)
+        reasons = {topic_partition: str(error) for topic_partition, error in refused.items()}
+        # What could not be put aside is tried again like what could not be made.
+        for one in self._to_put_aside(topic):
+            if one in self._not_aside:
+                reasons[one] = f"{self._logs.offline[one]}; not put aside: {self._not_aside[one]}"
         return Made(
             topic,
             {topic_partition.partition: log for topic_partition, log in logs.items()},
-            {topic_partition: str(error) for topic_partition, error in refused.items()},
+            reasons,
         )
 
 

@@ -340,13 +340,20 @@ class Followers(Deaf):
         self._cut(line, replica, key, job)
 
     def _cut(self, line: _Line, replica: Replica, key: Key, job: Truncation) -> None:
+        if not self._ports.replicas.holds(replica):
+            # It was tried before. By now another log may lie in its folder's place.
+            return
+
         def cut(loaded: Loaded) -> None:
             if not self._ports.replicas.holds(replica):
                 return
             replica.log.truncated(loaded)
             self._ports.replicas.end_cut(replica)
-            # In another role by now, it is not known to the line under this key any more.
             log = replica.log
+            if loaded.truncated_reason:
+                # It was cut where a batch ends: whatever fell besides was not what was written.
+                self._ports.replicas.found_damaged(replica, loaded.truncated_reason)
+            # In another role by now, it is not known to the line under this key any more.
             line.fetch.truncated(key, log.log_end_offset, log.leader_epochs.latest)
             self._pump(line)
 
@@ -355,9 +362,10 @@ class Followers(Deaf):
                 "log cannot be cut",
                 extra=fields(partition=replica.topic_partition, error=error),
             )
-            if isinstance(error, DiskError) and self._ports.replicas.holds(replica):
+            self._ports.replicas.read_failed(replica, error)
+            if isinstance(error, DiskError):
                 self._ports.world.later(CUT_RETRY_MS, partial(self._cut, line, replica, key, job))
-            # Else it is damaged: it stays out of service until a start has looked at it.
+            # Else it is damaged: out of service, and out of the way when an epoch begins.
 
         self._ports.files.run(job.perform, cut, failed)
 

@@ -30,6 +30,9 @@ class Hearer(Protocol):
     def moved(self, replica: Replica) -> None:
         """The high watermark, or where the log begins, has moved."""
 
+    def damaged(self, replica: Replica) -> None:
+        """The log has been found damaged; it stays in service until others lead."""
+
 
 class Deaf:
     """Hears of everything and does nothing: for who needs only some of it."""
@@ -47,4 +50,7 @@ class Deaf:
         """Not of interest."""
 
     def moved(self, replica: Replica) -> None:
+        """Not of interest."""
+
+    def damaged(self, replica: Replica) -> None:
         """Not of interest."""

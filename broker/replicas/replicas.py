@@ -21,6 +21,7 @@ from broker.replicas.replica import Replica
 from broker.replication.follower_steps import PartitionId
 from broker.replication.partition import Leader, Offline, PartitionState, RoleChange
 from broker.storage.dropped import DroppedFiles
+from broker.storage.errors import is_damage
 from broker.storage.log import Log
 from broker.storage.log_manager import LogManager
 from broker.world import Clock
@@ -99,6 +100,10 @@ class Replicas:
         self._brokers: Mapping[int, int] = {}
         self.unmade: dict[TopicPartition, str] = {}
         """Partitions of the metadata whose folder the disk has refused so far, with the reason."""
+        self.damaged: dict[Replica, str] = {}
+        """What has been found damaged while in service, and why; it stays until others lead it."""
+        self._damaged_epochs: dict[Replica, int] = {}
+        """The leader epoch of each in which its damaged log may have been fetched for."""
         self._elsewhere: set[TopicPartition] = set()
         """Partitions of which this broker is no replica."""
 
@@ -240,6 +245,7 @@ class Replicas:
         touched = [image.topics[name] for name in sorted(names) if name in image.topics]
         for topic in touched:
             self._follow(topic, image)
+        retired += self._give_up_damaged()
         wanted = [topic for topic in touched if self._is_missing_any(topic)]
 
         def made(all_made: Sequence[Made]) -> None:
@@ -291,17 +297,28 @@ class Replicas:
                 topic_partition = TopicPartition(topic.name, index)
                 self.unmade.pop(topic_partition, None)
                 self._elsewhere.discard(topic_partition)
+            retired += [
+                self._take_out(replica)
+                for replica in list(self._held.get(topic.name, NOTHING_HELD).values())
+            ]
+            self._held.pop(topic.name, None)
             self._led.pop(topic.name, None)
-            for replica in self._held.pop(topic.name, {}).values():
-                self._by_log.pop(replica.log, None)
-                self._by_id.pop(replica.partition_id, None)
-                replica.log.retire()
-                retired.append(replica.log)
-                replica.gone()
-                self._on_lost(replica)
-                for hearer in self.hearers:
-                    hearer.gone(replica)
         return retired
+
+    def _take_out(self, replica: Replica) -> Log:
+        """Take one partition out of service; returns its log, to be synced no more."""
+        self._held[replica.topic].pop(replica.index)
+        self._led.get(replica.topic, {}).pop(replica.index, None)
+        self._by_log.pop(replica.log, None)
+        self._by_id.pop(replica.partition_id, None)
+        self.damaged.pop(replica, None)
+        self._damaged_epochs.pop(replica, None)
+        replica.log.retire()
+        replica.gone()
+        self._on_lost(replica)
+        for hearer in self.hearers:
+            hearer.gone(replica)
+        return replica.log
 
     def _follow_brokers(self, image: MetadataImage) -> None:
         """Tell every partition which brokers may be in sync, when that has changed."""
@@ -331,17 +348,22 @@ class Replicas:
                     extra=fields(partition=topic_partition, reason=reason),
                 )
             self.unmade[topic_partition] = reason
+        for topic_partition in [one for one in self.unmade if one.topic == topic.name]:
+            if topic_partition not in made.refused:
+                del self.unmade[topic_partition]
         node_id = self._settings.config.node_id
         for index, log in made.logs.items():
             topic_partition = TopicPartition(topic.name, index)
-            self.unmade.pop(topic_partition, None)
             known = held.get(index)
-            if known is not None and known.log is log:
+            was_taken_offline = self.logs.get(topic_partition) is not log
+            if was_taken_offline or (known is not None and known.log is log):
                 continue
             state = PartitionState(node_id, self._broker_epoch)
             state.eligible(self._brokers)
             held[index] = Replica(topic_partition, log, state, topic.is_internal)
             self._by_log[log] = self._by_id[held[index].partition_id] = held[index]
+            if log in self.logs.marked:
+                self.found_damaged(held[index], self.logs.marked.pop(log))
         self._follow(topic, image)
 
     def _follow(self, topic: TopicImage, image: MetadataImage) -> None:
@@ -382,6 +404,49 @@ class Replicas:
         """Its state may have moved the high watermark: bring that to the log, and tell of it."""
         if replica.take_over():
             self._advanced(replica)
+
+    # A log is damaged.
+
+    def read_failed(self, replica: Replica, error: Exception) -> None:
+        """A read of its log has failed, which may be because it is damaged."""
+        if is_damage(error):
+            self.found_damaged(replica, str(error))
+
+    def found_damaged(self, replica: Replica, reason: str) -> None:
+        """Its log is damaged. It stays in service until others lead: what can be read of it may be
+        all there is."""
+        if replica in self.damaged or not self.holds(replica):
+            return
+        self.damaged[replica] = reason
+        # Not the replica's, which stays behind while its log is being cut.
+        partition = self._image.topics[replica.topic].partitions[replica.index]
+        self._damaged_epochs[replica] = partition.leader_epoch
+        logger.error(
+            "log found damaged while in service",
+            extra=fields(
+                partition=replica.topic_partition, reason=reason, is_leader=replica.is_led
+            ),
+        )
+        for hearer in self.hearers:
+            hearer.damaged(replica)
+
+    def _give_up_damaged(self) -> list[Log]:
+        """Take damaged ones out of service that another broker leads; returns their logs.
+
+        Only in the turn in which an epoch of that leader begins. Once it has been asked in an epoch
+        for what is behind the old log, it may propose this broker, whose log is empty by then.
+        """
+        given_up = []
+        for replica, reason in list(self.damaged.items()):
+            partition = self._image.topics[replica.topic].partitions[replica.index]
+            before = self._damaged_epochs[replica]
+            self._damaged_epochs[replica] = partition.leader_epoch
+            is_new = partition.leader_epoch > before
+            if not is_new or not self._folders.is_led_elsewhere(partition):
+                continue
+            given_up.append(self._take_out(replica))
+            self.logs.take_offline(replica.log, reason)
+        return given_up
 
     # A log is cut.
 

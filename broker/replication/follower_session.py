@@ -49,6 +49,8 @@ class Heard:
 
     code: ErrorCode = ErrorCode.NONE
     diverging: EpochEnd | None = None
+    is_again: bool = False
+    """It has asked for the same before, and there is more: it may not be able to take that."""
 
     @property
     def is_refusal(self) -> bool:
@@ -57,6 +59,7 @@ class Heard:
 
 
 GRANTED = Heard()
+GRANTED_AGAIN = Heard(is_again=True)
 
 
 def hear(
@@ -92,6 +95,7 @@ def hear(
         return Heard(diverging=parting)
     if asked.fetch_offset > log.log_end_offset:
         return Heard(ErrorCode.OFFSET_OUT_OF_RANGE)
+    is_again = state.fetched_end(fetcher.node_id) == asked.fetch_offset < log.log_end_offset
     state.fetched(
         fetcher.node_id,
         fetcher.broker_epoch,
@@ -99,7 +103,7 @@ def hear(
         asked.log_start_offset,
         now_ms,
     )
-    return GRANTED
+    return GRANTED_AGAIN if is_again else GRANTED
 
 
 class FollowerSession:

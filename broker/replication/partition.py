@@ -163,6 +163,12 @@ class PartitionState:
                 return ErrorCode.UNKNOWN_LEADER_EPOCH
         return ErrorCode.NONE if self._leading is not None else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
+    def fetched_end(self, node_id: int) -> int:
+        """On a leader, where a follower's log ended at its last fetch; NO_OFFSET: not known."""
+        leading = self._leading
+        progress = None if leading is None else leading.progress.get(node_id)
+        return NO_OFFSET if progress is None else progress.counted_end
+
     def is_replica(self, node_id: int) -> bool:
         """On a leader, whether another node is a replica by the replayed log."""
         return self._leading is not None and node_id in self._leading.progress

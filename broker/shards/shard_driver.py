@@ -29,6 +29,7 @@ from broker.replicas.replica import Replica
 from broker.replicas.replicas import Replicas
 from broker.storage.errors import CorruptionError, DiskError
 from broker.storage.log import Log
+from broker.storage.walk import check_region
 from broker.world import Clock, Soon
 from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.log import fields
@@ -259,6 +260,7 @@ class CoordinatorDriver(Generic[S]):
                 self._load_error,
                 extra=fields(partition=loaded.replica.topic_partition, error=error),
             )
+            self._ports.replicas.read_failed(loaded.replica, error)
             return
         self._ports.soon(self._load_slice, loaded, shard, offset)
 
@@ -430,11 +432,15 @@ def marker_header(offset: int, producer: ProducerEpoch, leader_epoch: int) -> Ba
 
 
 def replay_slice(log: Log, shard: Shard, offset: int) -> int:
-    """Replay the batches from `offset` on, a slice's worth; returns where the next slice begins."""
+    """Replay the batches from `offset` on, a slice's worth; returns where the next slice begins.
+
+    CorruptionError for a batch that is not what was written: nobody may act on that.
+    """
     found = log.read(offset, LOAD_BYTES, log.log_end_offset).region
     if found is None:
         # A cleaning has left nothing from here to the end.
         return log.log_end_offset
+    check_region(found)
     for header, batch in iterate_batches(found.read()):
         offset = header.last_offset + 1
         if header.is_control:

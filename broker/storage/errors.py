@@ -61,6 +61,13 @@ class DiskError(Exception):
         return self.is_flush or (self.is_gone and self.operation != "read")
 
 
+def is_damage(error: Exception) -> bool:
+    """Whether a read has shown that what is at rest is not what was written, or is lost."""
+    if isinstance(error, DiskError):
+        return error.operation == "read" and error.number == errno.EIO
+    return isinstance(error, CorruptionError)
+
+
 class FolderError(Exception):
     """The data folder belongs to someone else or is in use; the broker must not start."""
 

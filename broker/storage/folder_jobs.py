@@ -28,6 +28,10 @@ STRAY_SUFFIX = "-stray"
 DELETE_STEM_MAX = 200
 """Characters of a folder's name that its new name keeps, so that it stays below 255 bytes."""
 
+DAMAGED_KEPT_MAX = 3
+"""Damaged folders of one partition that are kept. One more, and the disk has to be looked at by a
+person: else a bad one would be filled with copies of what it cannot hold."""
+
 Refusals = dict[TopicPartition, DiskError | FolderError]
 
 
@@ -37,7 +41,7 @@ class Renamed:
 
     paths: dict[TopicPartition, str | None]
     """Where the folders are by now; None for one that was missing."""
-    refused: dict[TopicPartition, DiskError]
+    refused: Refusals
     """Those that are where they were."""
 
 
@@ -64,8 +68,8 @@ class Removal:
                 if self.disk.exists(f"{self.data_folder}/{name}"):
                     target = self._free_path(name)
                     self.disk.rename(f"{self.data_folder}/{name}", target)
-            except DiskError as error:
-                if error.is_final:
+            except (DiskError, FolderError) as error:
+                if isinstance(error, DiskError) and error.is_final:
                     raise
                 done.refused[topic_partition] = error
             else:
@@ -75,10 +79,17 @@ class Removal:
         return done
 
     def _free_path(self, name: str) -> str:
-        """A path that nothing of a namesake has taken."""
+        """A path that nothing of a namesake has taken; FolderError when too many are kept."""
         stem = f"{self.data_folder}/{name[:DELETE_STEM_MAX]}"
-        paths = (f"{stem}.{number:08d}{self.suffix}" for number in count(1))
-        return next(path for path in paths if not self.disk.exists(path))
+        is_damaged = self.suffix == DAMAGED_SUFFIX
+        for number in range(1, DAMAGED_KEPT_MAX + 1) if is_damaged else count(1):
+            path = f"{stem}.{number:08d}{self.suffix}"
+            if not self.disk.exists(path):
+                return path
+        reason = (
+            f"{DAMAGED_KEPT_MAX} damaged copies are kept already: look at the disk, and move them"
+        )
+        raise FolderError(stem, reason)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from uuid import UUID
 from broker.config import BrokerConfig, LogConfig
 from broker.storage import checkpoint, recovery, truncation
 from broker.storage.cleaner import CleaningJob
+from broker.storage.damage_mark import DamageMark, read_damage_mark
 from broker.storage.disk import Disk, DiskFile
 from broker.storage.dropped import DroppedFiles
 from broker.storage.errors import CorruptionError, DiskError, FolderError
@@ -67,6 +68,8 @@ class LogManager:
         self.logs: dict[TopicPartition, Log] = {}
         """Never changed in place: jobs in threads look at it."""
         self.offline: dict[TopicPartition, str] = {}
+        self.marked: dict[Log, str] = {}
+        """Those among `logs` that an earlier process has found damaged, with the reason."""
         self.previous_broker_epoch = NO_BROKER_EPOCH
         """Under which the process was registered of whose writes nothing is lost: its stop was
         clean, or the kernel that has them in its page cache still runs."""
@@ -123,6 +126,7 @@ class LogManager:
                     has_gap_mark=self._disk.exists(gap_mark_path(path)),
                 )
                 loaded = recovery.load(self._disk, path, rules)
+                damage = read_damage_mark(self._disk, path)
             except (CorruptionError, DiskError) as error:
                 if isinstance(error, DiskError) and error.is_flush:
                     raise
@@ -137,6 +141,8 @@ class LogManager:
                 loaded,
                 high_watermarks.get(topic_partition, 0),
             )
+            if damage is not None:
+                self.marked[log] = damage
             log.cleaned_offset = min(cleaned.get(topic_partition, -1), log.log_end_offset)
             if loaded.truncated_reason:
                 cut = (topic_partition, loaded.truncated_bytes, loaded.truncated_reason)
@@ -302,6 +308,19 @@ class LogManager:
 
     def _path_of(self, topic_partition: TopicPartition) -> str:
         return f"{self._folder}/{folder_name(topic_partition)}"
+
+    def damage_mark(self, log: Log, reason: str) -> DamageMark:
+        """What keeps a start from taking a log for sound, to be performed in a thread."""
+        return DamageMark(self._disk, log.folder, reason)
+
+    def take_offline(self, log: Log, reason: str) -> None:
+        """A log in service has been found damaged, and is out of service: it is neither read nor
+        written here any more. Its files stay as they are."""
+        topic_partition = log.topic_partition
+        assert self.logs.get(topic_partition) is log, "it is not held here"
+        self.logs = {tp: one for tp, one in self.logs.items() if tp != topic_partition}
+        self.offline = {**self.offline, topic_partition: reason}
+        log.let_go()
 
     def checkpoint(self, *, frees_room: bool = False) -> Checkpoint:
         """The checkpoints as they are now, to be performed in a thread.

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from broker.storage.disk import DiskFile
+from broker.storage.disk import DiskFile, FileRegion
+from broker.storage.errors import CorruptionError
 from protocol.errors import WireError
+from protocol.types import NO_LEADER_EPOCH
 from protocol.wire.records import HEADER_BYTES, BatchHeader, check_crc, read_header
 
 WINDOW_BYTES = 256 * 1024
@@ -73,6 +75,22 @@ class BatchWalk:
         else:
             return True
         return False
+
+
+def check_region(region: FileRegion) -> None:
+    """Go through all of what a fetch answer sends, checksums included; CorruptionError for damage.
+
+    Offsets and epochs are below no checksum, but they never fall.
+    """
+    walk = BatchWalk(region.file, region.position, region.position + len(region), is_checked=True)
+    next_offset, leader_epoch = 0, NO_LEADER_EPOCH
+    for header in walk:
+        if header.base_offset < next_offset or header.partition_leader_epoch < leader_epoch:
+            walk.fault = "offsets or epochs fall"
+            break
+        next_offset, leader_epoch = header.last_offset + 1, header.partition_leader_epoch
+    if walk.fault is not None:
+        raise CorruptionError(region.file.path, walk.position, walk.fault)
 
 
 def end_of_data(file: DiskFile, position: int, end_position: int) -> int:

@@ -86,7 +86,8 @@ class BrokerRegistrationResponse(
 class BrokerHeartbeatRequest(Message, api_key=ApiKey.BROKER_HEARTBEAT, versions=(1, 1), flexible=0):
     """A sign of life, and what the broker wants next.
 
-    `current_metadata_offset` is the highest offset of the metadata log that it has replayed.
+    `current_metadata_offset` is the highest offset of the metadata log that it has replayed;
+    `damaged` names logs that were found damaged while it served (decision 0077).
     """
 
     broker_id: int = int32()
@@ -95,6 +96,7 @@ class BrokerHeartbeatRequest(Message, api_key=ApiKey.BROKER_HEARTBEAT, versions=
     want_fence: bool = boolean()
     want_shut_down: bool = boolean()
     offline_log_dirs: list[Uuid] = array(uuid_, tag=0)
+    damaged: list[DamagedTopic] = array(DamagedTopic, tag=OUR_TAGS)
 
 
 class BrokerHeartbeatResponse(

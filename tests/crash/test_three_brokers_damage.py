@@ -25,46 +25,91 @@ PLACE: Place = ("kept", 0)
 LOG = f"kept-0/{0:020d}.log"
 
 
-def test_a_replica_with_a_flipped_bit_is_put_aside_and_fetched_again(tmp_path: Path) -> None:
-    with ClusterProcesses(tmp_path, SETTINGS) as cluster:
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-        admin.create_topics([NewTopic("kept", 1, 3)])["kept"].result(30)
-        producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True})
+class Scene:
+    """A cluster with one topic, written to by numbers."""
 
-        def write(first: int) -> None:
-            for number in range(first, first + RECORDS):
-                producer.produce("kept", b"%d" % number, partition=0)
-            assert producer.flush(30) == 0
+    def __init__(self, cluster: ClusterProcesses) -> None:
+        self.cluster = cluster
+        self._written = 0
+        servers = {"bootstrap.servers": cluster.bootstrap}
+        self._admin = AdminClient(servers | {"log_level": 0})
+        self._producer = Producer(servers | {"enable.idempotence": True})
+        self._admin.create_topics([NewTopic("kept", 1, 3)])["kept"].result(30)
 
-        def in_sync() -> int:
-            return len(admin.list_topics("kept", timeout=5).topics["kept"].partitions[0].isrs)
+    def write(self) -> None:
+        """Some records more, all acknowledged."""
+        for number in range(self._written, self._written + RECORDS):
+            self._producer.produce("kept", b"%d" % number, partition=0)
+        assert self._producer.flush(30) == 0
+        self._written += RECORDS
 
-        write(0)
-        leader = admin.list_topics("kept", timeout=5).topics["kept"].partitions[0].leader
-        hurt = cluster.brokers[leader]
-        wait_until(lambda: vouched_for(hurt) == RECORDS, 20, "all is vouched for")
-        hurt.kill9()
-        file = hurt.log_dir / LOG
-        broken = bytearray(file.read_bytes())
-        broken[70] ^= 1
-        file.write_bytes(broken)
-        write(RECORDS)
-        hurt.start()
-        wait_until(lambda: in_sync() == 3, 30, "all are in sync")
-        write(2 * RECORDS)
-        assert [one.status().problems for one in cluster.running] == [()] * 3
+    def leader(self) -> BrokerProcess:
+        found = self._admin.list_topics("kept", timeout=5).topics["kept"].partitions[0].leader
+        return self.cluster.brokers[found]
+
+    def wait_until_in_sync(self) -> None:
+        def is_in_sync() -> bool:
+            topic = self._admin.list_topics("kept", timeout=5).topics["kept"]
+            return len(topic.partitions[0].isrs) == 3
+
+        wait_until(is_in_sync, 30, "all are in sync")
+
+    def judge(self, hurt: BrokerProcess, broken: bytes) -> None:
+        """Nothing is lost, `hurt` has kept what was damaged and leads what it has fetched again."""
+        assert [one.status().problems for one in self.cluster.running] == [()] * 3
         (aside,) = hurt.log_dir.glob("kept-0.*-damaged")
-        assert (aside / Path(LOG).name).read_bytes() == bytes(broken)
-        # It leads again what it has fetched.
-        for one in cluster.running:
+        assert (aside / Path(LOG).name).read_bytes().rstrip(b"\0") == broken.rstrip(b"\0")
+        for one in self.cluster.running:
             if one is not hurt:
                 one.kill9()
                 one.start()
-        wait_until(lambda: in_sync() == 3, 30, "all are in sync")
-        values = [value for _, value in read_everything(cluster.bootstrap, [PLACE]).records(PLACE)]
-        assert values == [b"%d" % number for number in range(3 * RECORDS)]
-        files = {(one.log_dir / LOG).read_bytes().rstrip(b"\0") for one in cluster.running}
+        self.wait_until_in_sync()
+        read = read_everything(self.cluster.bootstrap, [PLACE]).records(PLACE)
+        assert [value for _, value in read] == [b"%d" % number for number in range(self._written)]
+        files = {(one.log_dir / LOG).read_bytes().rstrip(b"\0") for one in self.cluster.running}
         assert len(files) == 1
+
+
+def test_a_replica_with_a_flipped_bit_is_put_aside_and_fetched_again(tmp_path: Path) -> None:
+    with ClusterProcesses(tmp_path, SETTINGS) as cluster:
+        scene = Scene(cluster)
+        scene.write()
+        hurt = scene.leader()
+        wait_until(lambda: vouched_for(hurt) == RECORDS, 20, "all is vouched for")
+        hurt.kill9()
+        broken = flip(hurt, 70)
+        scene.write()
+        hurt.start()
+        scene.wait_until_in_sync()
+        scene.write()
+        scene.judge(hurt, broken)
+
+
+def test_a_leader_that_is_damaged_while_it_serves_hands_over(tmp_path: Path) -> None:
+    with ClusterProcesses(tmp_path, SETTINGS) as cluster:
+        scene = Scene(cluster)
+        scene.write()
+        hurt = scene.leader()
+        behind = next(one for one in cluster.running if one is not hurt)
+        behind.kill9()
+        scene.write()
+        broken = flip(hurt, len((hurt.log_dir / LOG).read_bytes().rstrip(b"\0")) - 1)
+        behind.start()
+        wait_until(lambda: scene.leader() is not hurt, 20, "another leads")
+        assert scene.leader() is not behind
+        scene.wait_until_in_sync()
+        scene.write()
+        scene.judge(hurt, broken)
+
+
+def flip(broker: BrokerProcess, position: int) -> bytes:
+    """Flip a bit of its log; returns what that is now."""
+    with (broker.log_dir / LOG).open("r+b") as file:
+        content = bytearray(file.read())
+        content[position] ^= 1
+        file.seek(position)
+        file.write(content[position : position + 1])
+    return bytes(content)
 
 
 def vouched_for(broker: BrokerProcess) -> int:

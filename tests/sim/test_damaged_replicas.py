@@ -15,7 +15,11 @@ from tests.sim.whole_brokers import WholeBroker, WholeCluster
 from tests.sim.world import Died
 from tests.unit.storage.kit import FOLDER
 
-SETTINGS = {"log.flush.offset.checkpoint.interval.ms": 300}
+SETTINGS = {
+    "log.flush.offset.checkpoint.interval.ms": 300,
+    "offsets.topic.num.partitions": 1,
+    "offsets.topic.replication.factor": 3,
+}
 VOUCHED_MS = 1_000
 """After which a checkpoint vouches for what was written."""
 RECORDS = 5
@@ -98,6 +102,25 @@ def test_a_replica_whose_folder_is_gone_is_fetched_again() -> None:
     cluster.run_until(lambda: is_settled(cluster), 10_000, "it is in sync again")
     first, *others = (bytes(one.disk.contents(LOG)).rstrip(b"\0") for one in cluster.nodes)
     assert others == [first, first]
+
+
+def test_what_cannot_be_put_aside_is_tried_again() -> None:
+    cluster, _ = cluster_with(3)
+    hurt = next(one for one in cluster.nodes if one.node_id == partition(cluster).leader)
+    hurt.kill()
+    broken = damage(hurt)
+    hurt.disk.refuses = lambda path, operation: operation == "rename" and path.endswith("t-0")
+    hurt.start()
+    cluster.run_until(lambda: is_in_service(cluster), 15_000, "all in service")
+    cluster.run_for(5_000)
+    assert not is_settled(cluster)
+    (problem,) = problems(hurt)
+    assert LOG in problem
+    assert "not put aside: rename" in problem
+    hurt.disk.refuses = None
+    cluster.run_until(lambda: is_settled(cluster), 10_000, "it is in sync again")
+    assert bytes(hurt.disk.contents(f"{ASIDE}/{0:020d}.log")) == broken
+    assert problems(hurt) == []
 
 
 def test_the_only_copy_is_kept_and_nobody_leads_it() -> None:

@@ -241,7 +241,7 @@ class Writing:
         return known[0]
 
     def client(self, node_id: int, script: Any) -> Client:
-        host = f"w{next(self._numbers)}"
+        host = f"writes-{self._topic}-{next(self._numbers)}"
         return Client(
             self._cluster.network, host, {node_id: Address(f"n{node_id}", HOST_PORT)}, script
         )

@@ -30,8 +30,9 @@ from protocol.messages.membership import (
     BrokerHeartbeatResponse,
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
+    DamagedTopic,
 )
-from protocol.types import NO_LEADER_EPOCH, NO_NODE, Uuid
+from protocol.types import NO_LEADER_EPOCH, NO_NODE, TopicPartition, Uuid
 
 NODE, CONTROLLER, OTHER = 2, 1, 3
 INCARNATION = Uuid(int=0xA)
@@ -172,6 +173,22 @@ def test_it_registers_replays_and_comes_into_service() -> None:
     assert not scene.is_asking()
     scene.passes(1)
     assert isinstance(scene.message(), BrokerHeartbeatRequest)
+
+
+def test_every_heartbeat_names_what_is_damaged() -> None:
+    scene = in_service()
+    found = {TopicPartition("b", 0), TopicPartition("a", 3), TopicPartition("a", 1)}
+    scene.note(scene.core.damaged(found, scene.now_ms))
+    named = [DamagedTopic(name="a", partitions=[1, 3]), DamagedTopic(name="b", partitions=[0])]
+    assert scene.message().damaged == named
+    scene.beats()
+    assert not scene.is_asking()
+    # Said once more, and one less: no news.
+    scene.note(scene.core.damaged(found, scene.now_ms))
+    scene.note(scene.core.damaged({TopicPartition("b", 0)}, scene.now_ms))
+    assert not scene.is_asking()
+    scene.passes(HEARTBEAT_MS)
+    assert scene.message().damaged == named[1:]
 
 
 def test_the_metadata_may_be_quicker_than_the_answer() -> None:

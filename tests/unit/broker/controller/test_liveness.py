@@ -1,5 +1,6 @@
 """Who is taken for dead and when; times are lived ms, and broker 1's node has the controller."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -16,7 +17,11 @@ from broker.controller.liveness import (
 from broker.controller.registration import Standing, register
 from broker.metadata.image import MetadataImage
 from protocol.errors import ApiError, ErrorCode
-from protocol.messages.membership import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from protocol.messages.membership import (
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+    DamagedTopic,
+)
 from tests.unit.broker.controller.kit import (
     CLUSTER,
     CONFIG,
@@ -52,7 +57,13 @@ class Scene:
             self.liveness.connected(node_id, known, self.links[node_id])
 
     def beats(
-        self, node_id: int, *, offset: int | None = None, fence: bool = False, stop: bool = False
+        self,
+        node_id: int,
+        *,
+        offset: int | None = None,
+        fence: bool = False,
+        stop: bool = False,
+        damaged: Sequence[DamagedTopic] = (),
     ) -> BrokerHeartbeatResponse:
         request = BrokerHeartbeatRequest(
             broker_id=node_id,
@@ -60,6 +71,7 @@ class Scene:
             current_metadata_offset=self.image.end_offset - 1 if offset is None else offset,
             want_fence=fence,
             want_shut_down=stop,
+            damaged=list(damaged),
         )
         outcome = self.liveness.heartbeat(
             request, self.image, CONFIG, self.links[node_id], self.now_ms
@@ -265,6 +277,25 @@ def test_a_broker_may_ask_to_be_fenced() -> None:
     assert scene.image.brokers[ONE].is_fenced
     assert one_of(scene.image).leader == TWO
     assert scene.liveness.unfenced_for_ms(ONE, 70) == 0
+
+
+def test_whose_logs_are_damaged_stays_in_service_and_loses_these() -> None:
+    scene = connected_scene()
+    damaged = [DamagedTopic(name="logs", partitions=[0])]
+    answer = scene.beats(ONE, damaged=damaged)
+    assert not answer.is_fenced
+    assert answer.metadata_end_offset == scene.image.end_offset
+    assert one_of(scene.image).leader == TWO
+    assert ONE not in one_of(scene.image).in_sync_replicas
+    # One that is fenced leads nothing, and is in sync nowhere.
+    scene.beats(TWO, fence=True)
+    before = scene.image
+    scene.beats(TWO, fence=True, damaged=damaged)
+    assert scene.image == before
+    # It is not let in without a new leader epoch, in which its log is begun anew.
+    assert not scene.beats(TWO, damaged=damaged).is_fenced
+    assert one_of(scene.image).leader == THREE
+    assert one_of(scene.image).leader_epoch == one_of(before).leader_epoch + 1
 
 
 @pytest.mark.parametrize(

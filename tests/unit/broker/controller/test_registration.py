@@ -7,16 +7,17 @@ import pytest
 
 from broker.controller.registration import (
     Standing,
+    distrust,
     fence,
     leads_nothing,
     register,
     stop,
     unfence,
 )
-from broker.metadata.image import MetadataImage
+from broker.metadata.image import MetadataImage, PartitionImage
 from broker.metadata.records import MetadataRecord, RegisterBrokerRecord
 from protocol.errors import ApiError, ErrorCode
-from protocol.messages.membership import BrokerRegistrationRequest
+from protocol.messages.membership import BrokerRegistrationRequest, DamagedTopic
 from protocol.types import NO_NODE, Uuid, uuid_to_base64
 from tests.unit.broker.controller.kit import (
     CLUSTER,
@@ -173,6 +174,56 @@ def test_a_disk_is_not_believed_of_what_it_says_is_damaged() -> None:
     assert sets(later, 1) == ((), (ONE,), ())
     assert sets(later, 2) == ((TWO, THREE), (), ())
     assert sets(registered(request, image_of(eligible))) == ((TWO,), (), (ONE,))
+
+
+@pytest.mark.parametrize(
+    ("before", "expected"),
+    [
+        pytest.param(partition(), (TWO, (TWO, THREE), ()), id="the leader"),
+        pytest.param(partition(leader=TWO), (TWO, (TWO, THREE), ()), id="a follower"),
+        pytest.param(
+            partition(isr=(ONE, THREE)), (THREE, (THREE,), ()), id="too few for the minimum"
+        ),
+        pytest.param(
+            partition(isr=(TWO,), elr=(ONE, THREE), leader=TWO),
+            (TWO, (TWO,), (THREE,)),
+            id="one that is eligible",
+        ),
+        pytest.param(
+            partition(isr=(TWO, THREE), leader=TWO), (TWO, (TWO, THREE), ()), id="one that is not"
+        ),
+    ],
+)
+def test_others_lead_what_a_broker_in_service_has_found_damaged(
+    before: PartitionImage, expected: tuple[int, Sequence[int], Sequence[int]]
+) -> None:
+    image = image_of(before, before)
+    later = after(image, distrust(ONE, [DamagedTopic(name="logs", partitions=[1])], image, CONFIG))
+    one = one_of(later, 1)
+    assert (one.leader, one.in_sync_replicas, one.eligible_leader_replicas) == expected
+    # Even where the leader stays: what it knows of the damaged log must be forgotten.
+    assert one.leader_epoch == before.leader_epoch + 1
+    assert one_of(later, 0) == before
+
+
+@pytest.mark.parametrize(
+    ("before", "damaged"),
+    [
+        pytest.param(partition(isr=(ONE,)), [0], id="nobody else in sync"),
+        pytest.param(partition(isr=(ONE, THREE)), [0], id="only one who is fenced"),
+        pytest.param(
+            partition(replicas=(TWO, THREE), isr=(TWO,), leader=TWO), [0], id="no replica"
+        ),
+        pytest.param(partition(), [1, -1], id="no partition"),
+        pytest.param(partition(isr=(), elr=(ONE, THREE), leader=NO_NODE), [0], id="nobody leads"),
+    ],
+)
+def test_what_nobody_else_can_lead_stays_with_who_has_it(
+    before: PartitionImage, damaged: list[int]
+) -> None:
+    image = image_of(before, active=(ONE, TWO))
+    named = [DamagedTopic(name=one, partitions=damaged) for one in ("logs", "gone")]
+    assert distrust(ONE, named, image, CONFIG) == []
 
 
 def test_an_older_version_that_recorded_no_directories_is_trusted() -> None:

@@ -157,10 +157,11 @@ def test_a_batch_that_nobody_can_decode_can_be_got_past(rig: Rig) -> None:
 
 
 def test_a_search_that_meets_damage_is_no_answer_that_nothing_is_there(rig: Rig) -> None:
-    log = rig.broker.parts.replicas.find("t", 0).log
-    rig.disk.contents(log.segments.active.log_path)[HEADER_BYTES] ^= 0x7F
+    replica = rig.broker.parts.replicas.find("t", 0)
+    rig.disk.contents(replica.log.segments.active.log_path)[HEADER_BYTES] ^= 0x7F
     (part,) = rig.ask(listed(NOW), 7).topics[0].partitions
     assert (part.error_code, part.offset) == (ErrorCode.KAFKA_STORAGE_ERROR, NO_OFFSET)
+    assert list(rig.broker.parts.replicas.damaged) == [replica]
 
 
 def test_nobody_searches_for_a_client_that_has_gone(

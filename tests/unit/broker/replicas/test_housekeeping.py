@@ -18,7 +18,7 @@ from protocol.messages.topics import (
     DeleteTopicsRequest,
 )
 from protocol.types import TopicPartition
-from protocol.wire.records import read_header
+from protocol.wire.records import HEADER_BYTES, read_header
 from tests.harness.wire import batch_of, produce_request
 from tests.unit.broker.rig import Rig
 from tests.unit.storage.kit import FOLDER, NOW, batch
@@ -110,6 +110,17 @@ def test_a_cleaning_that_finds_no_room_changes_nothing_and_comes_again(
     rig.disk.refuses = None
     clean(rig)
     assert log.size_bytes < before
+
+
+def test_a_cleaning_that_meets_damage_has_found_the_log_damaged(rig: Rig) -> None:
+    rig.create("t", cleanup_policy="compact", segment_bytes="700")
+    fill(rig, 6)
+    replica = rig.broker.parts.replicas.find(*PLACE)
+    before = replica.log.size_bytes
+    rig.disk.contents(f"{replica.log.folder}/{0:020d}.log")[HEADER_BYTES] ^= 1
+    clean(rig)
+    assert list(rig.broker.parts.replicas.damaged) == [replica]
+    assert replica.log.size_bytes == before
 
 
 def retain(rig: Rig) -> None:

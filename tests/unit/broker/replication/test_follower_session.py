@@ -11,6 +11,7 @@ from broker.replication.epochs import EpochEnd
 from broker.replication.fetch_session import EPOCH_MAX
 from broker.replication.follower_session import (
     GRANTED,
+    GRANTED_AGAIN,
     Fetcher,
     FollowerSession,
     Heard,
@@ -63,6 +64,15 @@ def test_a_fetch_is_judged_before_it_is_believed(what: FetchPartition, heard: He
     hear(scene.state, LOG, asked(60, 4), Fetcher(TWO, 12), 0)
     # Only a granted fetch is progress.
     assert scene.state.high_watermark == (what.fetch_offset if heard is GRANTED else 0)
+
+
+def test_who_asks_for_the_same_again_though_there_is_more_is_told_apart() -> None:
+    state = Scene(log=ends(60, start=10)).state
+    heard = [hear(state, LOG, one, Fetcher(ONE, 11), 0) for one in (asked(50, 4), asked(50, 4))]
+    assert heard == [GRANTED, GRANTED_AGAIN]
+    assert hear(state, LOG, asked(50, 4), Fetcher(TWO, 12), 0) == GRANTED
+    # All that there is.
+    assert [hear(state, LOG, asked(60, 4), Fetcher(ONE, 11), 0) for _ in range(2)] == [GRANTED] * 2
 
 
 def test_a_role_is_judged_before_the_offset() -> None:

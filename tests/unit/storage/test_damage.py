@@ -1,0 +1,72 @@
+"""Bytes that are not what was written: what a look at them finds, and what counts as damage."""
+
+from __future__ import annotations
+
+import errno
+from struct import pack_into
+
+import pytest
+
+from broker.storage.errors import CorruptionError, DiskError, FolderError, is_damage
+from broker.storage.walk import check_region
+from tests.unit.storage.kit import EVERYTHING, Node, batch
+
+EPOCH_AT = 12
+"""Where a batch says in which leader epoch it was written."""
+
+SIZES = (100, 300 * 1024, 50)
+"""Of the values of three batches: the second is longer than what is read at once."""
+
+
+def with_batches() -> tuple[Node, list[int]]:
+    """A log, and where its batches begin."""
+    node = Node()
+    begins = []
+    for number, size_bytes in enumerate(SIZES):
+        begins.append(node.log.size_bytes)
+        node.put(batch(bytes([number + 1]) * size_bytes), leader_epoch=3)
+    return node, begins
+
+
+def check(node: Node) -> None:
+    region = node.log.read(0, EVERYTHING, EVERYTHING).region
+    assert region is not None
+    check_region(region)
+
+
+def test_what_was_written_is_sound() -> None:
+    check(with_batches()[0])
+
+
+@pytest.mark.parametrize("number", range(len(SIZES)))
+def test_a_flipped_bit_is_found_where_its_batch_begins(number: int) -> None:
+    node, begins = with_batches()
+    path = f"{node.log.folder}/{0:020d}.log"
+    node.sim.contents(path)[begins[number] + SIZES[number]] ^= 4
+    with pytest.raises(CorruptionError) as error:
+        check(node)
+    assert (error.value.path, error.value.position) == (path, begins[number])
+
+
+@pytest.mark.parametrize(("at", "form", "value"), [(0, ">q", 0), (EPOCH_AT, ">i", 2)])
+def test_offsets_and_epochs_that_no_checksum_covers_never_fall(
+    at: int, form: str, value: int
+) -> None:
+    node, begins = with_batches()
+    pack_into(form, node.sim.contents(f"{node.log.folder}/{0:020d}.log"), begins[1] + at, value)
+    with pytest.raises(CorruptionError, match="fall"):
+        check(node)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (CorruptionError("log", 0, "bytes"), True),
+        (DiskError("log", "read", errno.EIO), True),
+        (DiskError("log", "read", errno.EMFILE), False),
+        (DiskError("log", "fdatasync", errno.EIO), False),
+        (FolderError("log", "of another"), False),
+    ],
+)
+def test_what_is_damage(error: Exception, expected: bool) -> None:
+    assert is_damage(error) is expected
