@@ -49,16 +49,21 @@ import org.apache.kafka.common.errors.UnknownTopicIdException;
 import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
 import org.apache.kafka.common.serialization.StringSerializer;
 
-/** Every administrative call that a cluster of one node without security answers. */
+/**
+ * Every administrative call that a cluster without security answers. Arguments: bootstrap, topic,
+ * number of nodes, each of which gets a replica.
+ */
 public class Administration {
     static Admin admin;
     static String topic;
+    static short replicas;
     static int steps;
 
     public static void main(String[] args) throws Exception {
         Properties settings = new Properties();
         settings.put("bootstrap.servers", args[0]);
         topic = args[1];
+        replicas = Short.parseShort(args[2]);
         try (Admin made = Admin.create(settings)) {
             admin = made;
             topics();
@@ -95,22 +100,22 @@ public class Administration {
     }
 
     static void topics() throws Exception {
-        NewTopic wanted = new NewTopic(topic, 2, (short) 1).configs(Map.of("retention.ms", "9000"));
+        NewTopic wanted = new NewTopic(topic, 2, replicas).configs(Map.of("retention.ms", "9000"));
         var tried = admin.createTopics(List.of(wanted), new CreateTopicsOptions().validateOnly(true));
         check(tried.numPartitions(topic).get() == 2, "validate only");
         var created = admin.createTopics(List.of(wanted));
         Uuid id = created.topicId(topic).get();
         check(created.config(topic).get().get("retention.ms").value().equals("9000"), "config");
-        check(created.replicationFactor(topic).get() == 1, "replication");
+        check(created.replicationFactor(topic).get() == replicas, "replication");
         refused(TopicExistsException.class, () -> admin.createTopics(List.of(wanted)).all().get());
         refused(InvalidTopicException.class,
-                () -> create(new NewTopic("a b", 1, (short) 1)));
+                () -> create(new NewTopic("a b", 1, replicas)));
         refused(InvalidReplicationFactorException.class,
-                () -> create(new NewTopic(topic + "-3", 1, (short) 3)));
+                () -> create(new NewTopic(topic + "-more", 1, (short) (replicas + 1))));
         refused(InvalidPartitionsException.class,
                 () -> create(new NewTopic(topic + "-0", Optional.of(0), Optional.empty())));
         refused(InvalidConfigurationException.class,
-                () -> create(new NewTopic(topic + "-c", 1, (short) 1)
+                () -> create(new NewTopic(topic + "-c", 1, replicas)
                         .configs(Map.of("retention.ms", "soon"))));
         check(admin.listTopics().names().get().contains(topic), "list");
         TopicDescription found =
@@ -214,7 +219,7 @@ public class Administration {
                 () -> admin.deleteRecords(Map.of(first, RecordsToDelete.beforeOffset(9)))
                         .all().get());
         String kept = topic + "-kept";
-        create(new NewTopic(kept, 1, (short) 1).configs(Map.of("cleanup.policy", "compact")));
+        create(new NewTopic(kept, 1, replicas).configs(Map.of("cleanup.policy", "compact")));
         TopicPartition compacted = new TopicPartition(kept, 0);
         refused(PolicyViolationException.class,
                 () -> admin.deleteRecords(Map.of(compacted, RecordsToDelete.beforeOffset(0)))
@@ -249,9 +254,15 @@ public class Administration {
                         .all().get());
         refused(InvalidReplicaAssignmentException.class,
                 () -> admin.alterPartitionReassignments(Map.of(first,
-                        Optional.of(new NewPartitionReassignment(List.of(1, 2))))).all().get());
+                        Optional.of(new NewPartitionReassignment(List.of(1, 9))))).all().get());
         admin.alterPartitionReassignments(Map.of(first,
-                Optional.of(new NewPartitionReassignment(List.of(1))))).all().get();
+                Optional.of(new NewPartitionReassignment(replicasOf(first))))).all().get();
+    }
+
+    static List<Integer> replicasOf(TopicPartition partition) throws Exception {
+        return admin.describeTopics(List.of(topic)).allTopicNames().get().get(topic)
+                .partitions().get(partition.partition()).replicas().stream()
+                .map(node -> node.id()).toList();
     }
 
     static void groupsAndTransactions() throws Exception {
@@ -279,8 +290,8 @@ public class Administration {
     static void cluster() throws Exception {
         var found = admin.describeCluster(
                 new DescribeClusterOptions().includeAuthorizedOperations(true));
-        check(found.nodes().get().size() == 1, found.nodes().get());
-        check(found.controller().get().id() == 1, found.controller().get());
+        check(found.nodes().get().size() == replicas, found.nodes().get());
+        check(found.nodes().get().contains(found.controller().get()), found.controller().get());
         check(!found.authorizedOperations().get().isEmpty(), "operations");
         check(found.clusterId().get().length() == 22, found.clusterId().get());
     }
