@@ -1,0 +1,89 @@
+"""The client families whose libraries run unmodified against our brokers, as verifiable clients."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+from tests.harness.fetched import need_tools
+from tests.harness.java import NEWEST, SPARKS, JavaClients
+from tests.harness.kafka import ROOT, VERSION, kafka_jars
+from tests.harness.node import KAFKAJS_VERSION, node_environment
+from tests.harness.verifiable.process import Family
+
+
+def _python(module: str) -> Callable[[Path], tuple[str, ...]]:
+    return lambda _: (sys.executable, "-m", f"tests.harness.verifiable.{module}")
+
+
+def _kcat(folder: Path) -> tuple[str, ...]:
+    need_tools(("kcat",), "the family of kcat")
+    return _python("kcat")(folder)
+
+
+def _kafka_tools(folder: Path) -> tuple[str, ...]:
+    kafka_jars()
+    return _python("kafka_tools")(folder)
+
+
+def _kafkajs(_: Path) -> tuple[str, ...]:
+    return ("node", str(ROOT / "tests" / "interop" / "javascript" / "verifiable.js"))
+
+
+def _java(release: str) -> Callable[[Path], tuple[str, ...]]:
+    return lambda folder: tuple(JavaClients(folder, release).command("Verifiable"))
+
+
+def _kcat_version() -> str:
+    said = subprocess.run(["kcat", "-V"], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"Version (\S+) .*(librdkafka \S+)", said)
+    return f"{found[1]} with {found[2]}" if found else said
+
+
+MILLRACE = Family("millrace", lambda: "of this tree", _python("millrace"))
+LIBRDKAFKA = Family("confluent-kafka", lambda: version("confluent-kafka"), _python("librdkafka"))
+AIOKAFKA = Family("aiokafka", lambda: version("aiokafka"), _python("aiokafka_client"))
+KAFKA_PYTHON = Family(
+    "kafka-python", lambda: version("kafka-python"), _python("kafka_python"), is_transactional=False
+)
+KCAT = Family(
+    "kcat",
+    _kcat_version,
+    _kcat,
+    is_transactional=False,
+    answers_at_its_end=True,
+    allowed={
+        "consume Local: Broker transport failure": "kcat prints whatever librdkafka tells of "
+        "itself, so also that the connection to a killed broker has ended"
+    },
+)
+KAFKA_TOOLS = Family(
+    "kafka-tools", lambda: VERSION, _kafka_tools, is_transactional=False, chooses_partitions=True
+)
+KAFKAJS = Family(
+    "kafkajs",
+    lambda: KAFKAJS_VERSION,
+    _kafkajs,
+    environment=node_environment,
+    allowed=dict.fromkeys(
+        (
+            f"{doing} {error}"
+            for doing in ("produce", "transact", "commit")
+            for error in (
+                "KafkaJSNumberOfRetriesExceeded",
+                "KafkaJSNonRetriableError",
+                "KafkaJSConnectionError",
+            )
+        ),
+        "kafkajs gives up after five tries, and asks a broker that is gone; so it does with Kafka",
+    ),
+)
+JAVA_OF_SPARK = Family("java-of-spark", lambda: SPARKS, _java(SPARKS))
+NEWEST_JAVA = Family("newest-java", lambda: NEWEST, _java(NEWEST))
+
+IN_PYTHON = (MILLRACE, LIBRDKAFKA, AIOKAFKA, KAFKA_PYTHON)
+ALL = (*IN_PYTHON, KCAT, KAFKA_TOOLS, KAFKAJS, JAVA_OF_SPARK, NEWEST_JAVA)
