@@ -1,6 +1,9 @@
 """kafka-python as a verifiable client (`words`).
 
-python -m tests.harness.verifiable.kafka_python BOOTSTRAP TOPIC
+    python -m tests.harness.verifiable.kafka_python BOOTSTRAP TOPIC
+
+Without transactions: after a kill those of version 3.0.12 stood still for good, with Kafka 4.3.1 as
+with us. With us it had asked for the new coordinator, was told, and sent nothing any more.
 """
 
 from functools import partial

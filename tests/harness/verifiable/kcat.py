@@ -54,9 +54,10 @@ def produce(bootstrap: str, topic: str) -> None:
 
 def consume(bootstrap: str, topic: str) -> None:
     """As the only member of a group, which commits by itself."""
-    command = ["kcat", "-b", bootstrap, "-G", f"{topic}-readers", "-u", "-f", f"{RECORD}\\n"]
+    # A line at a time, or what it says of itself would stand in the middle of a record.
+    command = ["stdbuf", "-oL", "kcat", "-b", bootstrap, "-G", f"{topic}-readers"]
     kcat = subprocess.Popen(
-        [*command, "-X", "auto.offset.reset=earliest", topic],
+        [*command, "-f", f"{RECORD}\\n", "-X", "auto.offset.reset=earliest", topic],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -65,7 +66,7 @@ def consume(bootstrap: str, topic: str) -> None:
     words.when_reading_ends(kcat.terminate)
     assert kcat.stdout is not None
     for line in kcat.stdout:
-        if (found := _RECORD.match(line)) is not None:
+        if (found := _RECORD.search(line)) is not None:
             of, partition, offset, value = found.groups()
             words.read(of, int(partition), int(offset), value.encode())
         elif (rebalanced := _ASSIGNED.search(line)) is not None:
