@@ -1,3 +1,4 @@
+import java.time.Duration;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -6,6 +7,7 @@ import java.util.Properties;
 import java.util.Set;
 import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutionException;
+import java.util.function.Predicate;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.AlterConfigsOptions;
@@ -54,6 +56,9 @@ import org.apache.kafka.common.serialization.StringSerializer;
  * number of nodes, each of which gets a replica.
  */
 public class Administration {
+    private static final Duration DEADLINE = Duration.ofSeconds(30);
+    private static final int PACE_MS = 10;
+
     static Admin admin;
     static String topic;
     static short replicas;
@@ -87,6 +92,33 @@ public class Administration {
         }
     }
 
+    /** Asks until an answer holds: of several brokers each learns a moment later what is new. */
+    static <T> T eventually(Callable<T> ask, Predicate<T> holds) throws Exception {
+        steps++;
+        long end = System.nanoTime() + DEADLINE.toNanos();
+        while (true) {
+            Object last;
+            try {
+                T answer = ask.call();
+                if (holds.test(answer)) {
+                    return answer;
+                }
+                last = answer;
+            } catch (ExecutionException error) {
+                last = error.getCause();
+            }
+            if (System.nanoTime() > end) {
+                throw new IllegalStateException("not within " + DEADLINE + " but " + last);
+            }
+            Thread.sleep(PACE_MS);
+        }
+    }
+
+    static ConfigEntry shown(ConfigResource resource, String key, Predicate<ConfigEntry> holds)
+            throws Exception {
+        return eventually(() -> describe(resource).get(key), holds);
+    }
+
     static void refused(Class<? extends Exception> wanted, Callable<?> call) throws Exception {
         steps++;
         try {
@@ -117,15 +149,15 @@ public class Administration {
         refused(InvalidConfigurationException.class,
                 () -> create(new NewTopic(topic + "-c", 1, replicas)
                         .configs(Map.of("retention.ms", "soon"))));
-        check(admin.listTopics().names().get().contains(topic), "list");
-        TopicDescription found =
-                admin.describeTopics(List.of(topic),
-                                new DescribeTopicsOptions().includeAuthorizedOperations(true))
-                        .allTopicNames().get().get(topic);
-        check(found.topicId().equals(id) && found.partitions().size() == 2, found);
+        eventually(() -> admin.listTopics().names().get(), names -> names.contains(topic));
+        var all = new DescribeTopicsOptions().includeAuthorizedOperations(true);
+        TopicDescription found = eventually(
+                () -> admin.describeTopics(List.of(topic), all).allTopicNames().get().get(topic),
+                one -> one.topicId().equals(id) && one.partitions().size() == 2);
         check(!found.authorizedOperations().isEmpty(), "operations");
-        var byId = admin.describeTopics(TopicCollection.ofTopicIds(List.of(id)));
-        check(byId.allTopicIds().get().get(id).name().equals(topic), "by id");
+        eventually(() -> admin.describeTopics(TopicCollection.ofTopicIds(List.of(id)))
+                        .allTopicIds().get().get(id),
+                one -> one.name().equals(topic));
         refused(UnknownTopicIdException.class,
                 () -> admin.describeTopics(TopicCollection.ofTopicIds(List.of(new Uuid(7, 7))))
                         .allTopicIds().get());
@@ -153,22 +185,21 @@ public class Administration {
     }
 
     static void configs(ConfigResource resource) throws Exception {
-        Config all = describe(resource);
+        Config all = eventually(() -> describe(resource), one -> one.get("retention.ms").source()
+                == ConfigEntry.ConfigSource.DYNAMIC_TOPIC_CONFIG);
         for (ConfigEntry one : all.entries()) {
             check(!one.synonyms().isEmpty() && one.documentation() != null, one);
             check(one.source() != ConfigEntry.ConfigSource.UNKNOWN, one);
             check(one.type() != ConfigEntry.ConfigType.UNKNOWN, one);
         }
-        check(all.get("retention.ms").source() == ConfigEntry.ConfigSource.DYNAMIC_TOPIC_CONFIG,
-                all.get("retention.ms"));
         alter(resource, "cleanup.policy", "compact", AlterConfigOp.OpType.APPEND);
-        check(describe(resource).get("cleanup.policy").value().equals("delete,compact"), "append");
+        shown(resource, "cleanup.policy", one -> one.value().equals("delete,compact"));
         alter(resource, "cleanup.policy", "compact", AlterConfigOp.OpType.SUBTRACT);
-        check(describe(resource).get("cleanup.policy").value().equals("delete"), "subtract");
+        shown(resource, "cleanup.policy", one -> one.value().equals("delete"));
         alter(resource, "segment.ms", "7000", AlterConfigOp.OpType.SET);
-        check(describe(resource).get("segment.ms").value().equals("7000"), "set");
+        shown(resource, "segment.ms", one -> one.value().equals("7000"));
         alter(resource, "segment.ms", "", AlterConfigOp.OpType.DELETE);
-        check(describe(resource).get("segment.ms").isDefault(), "delete");
+        shown(resource, "segment.ms", ConfigEntry::isDefault);
         refused(InvalidConfigurationException.class, () -> {
             alter(resource, "segment.ms", "no", AlterConfigOp.OpType.SET);
             return null;
@@ -177,7 +208,7 @@ public class Administration {
                 new ConfigEntry("segment.ms", "8000"), AlterConfigOp.OpType.SET);
         admin.incrementalAlterConfigs(Map.of(resource, List.of(change)),
                 new AlterConfigsOptions().validateOnly(true)).all().get();
-        check(describe(resource).get("segment.ms").isDefault(), "validate only");
+        shown(resource, "segment.ms", ConfigEntry::isDefault);
     }
 
     static void brokerConfigs() throws Exception {
@@ -185,13 +216,13 @@ public class Administration {
         ConfigResource every = new ConfigResource(ConfigResource.Type.BROKER, "");
         alter(one, "message.max.bytes", "2000000", AlterConfigOp.OpType.SET);
         alter(every, "message.max.bytes", "3000000", AlterConfigOp.OpType.SET);
-        ConfigEntry found = describe(one).get("message.max.bytes");
+        ConfigEntry found =
+                shown(one, "message.max.bytes", entry -> entry.synonyms().size() == 3);
         check(found.source() == ConfigEntry.ConfigSource.DYNAMIC_BROKER_CONFIG, found);
-        check(found.synonyms().size() == 3, found.synonyms());
-        check(describe(every).entries().size() == 1, describe(every));
+        eventually(() -> describe(every), config -> config.entries().size() == 1);
         alter(one, "message.max.bytes", "", AlterConfigOp.OpType.DELETE);
-        found = describe(one).get("message.max.bytes");
-        check(found.source() == ConfigEntry.ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, found);
+        shown(one, "message.max.bytes", entry -> entry.source()
+                == ConfigEntry.ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG);
         alter(every, "message.max.bytes", "", AlterConfigOp.OpType.DELETE);
         refused(InvalidRequestException.class, () -> {
             alter(one, "log.retention.hours", "1", AlterConfigOp.OpType.SET);
