@@ -9,6 +9,7 @@ let through to the application.
 
 import asyncio
 import json
+import os
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -90,6 +91,7 @@ def in_threads(
 ) -> None:
     """The whole life of a client whose library blocks. A writer gets the topic of its turn."""
     bootstrap, topic = begin()
+    threading.excepthook = _end_of_all
     reading = threading.Thread(target=consume, args=(bootstrap, topic))
     writing = [
         threading.Thread(target=write, args=(bootstrap, of))
@@ -102,6 +104,13 @@ def in_threads(
     say("writing_ended")
     reading.join()
     say("shutdown_complete")
+
+
+def _end_of_all(ended: threading.ExceptHookArgs) -> None:
+    """A fault of the client: whoever waits for it is to see at once that it has ended."""
+    threading.__excepthook__(ended)
+    sys.stderr.flush()
+    os._exit(1)
 
 
 def when_writing_ends(do: Callable[[], object]) -> None:
