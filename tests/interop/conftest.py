@@ -63,7 +63,12 @@ def no_complaints(
     assert [one for one in said if not any(re.search(each, one) for each in provoked)] == []
 
 
-@pytest.fixture(scope="module", params=[1, 3], ids=["one", "three"])
+ONE = pytest.param(1, id="one")
+THREE = pytest.param(3, id="three", marks=pytest.mark.slow)
+"""The short form asks three of them while they are killed (`test_three_brokers_clients`)."""
+
+
+@pytest.fixture(scope="module", params=[ONE, THREE])
 def servers(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ClusterProcesses]:

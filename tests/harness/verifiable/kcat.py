@@ -16,21 +16,20 @@ _RECORD = re.compile(r'\{"topic": "(.*)", "partition": (\d+), "offset": (\d+), "
 _ASSIGNED = re.compile(r"rebalanced .*: assigned: (.*)$")
 _PLACE = re.compile(r"(\S+) \[(\d+)\]")
 _ERROR = re.compile(r"% ERROR: (Local: [^:]*|[^:]*)")
-
-PRODUCER = (
-    *("-X", "enable.idempotence=true", "-X", "linger.ms=5"),
-    # Else librdkafka 2.0.2 connects only to leaders, counts a broker that it has lost as down until
-    # it needs it again, and kcat ends when all have been lost in turn, though all are up.
-    *("-X", "enable.sparse.connections=false"),
-)
 _INFORMS = re.compile(r"^% (?:Group|Reached end|Waiting for group)")
+
+CONNECTED = ("-X", "enable.sparse.connections=false")
+"""Else librdkafka 2.0.2 connects only to whom it needs, counts a broker that it has lost as down
+until it needs it again, and kcat ends when all have been lost in turn, though all are up: with
+Kafka 4.3.1 as with us."""
 
 
 def produce(bootstrap: str, topic: str) -> None:
     """Idempotently: a process for each partition, for one chooses partitions by itself."""
+    options = ("-X", "enable.idempotence=true", "-X", "linger.ms=5", *CONNECTED)
     kcats = [
         subprocess.Popen(
-            ["kcat", "-b", bootstrap, "-P", "-t", topic, "-p", str(partition), *PRODUCER],
+            ["kcat", "-b", bootstrap, "-P", "-t", topic, "-p", str(partition), *options],
             stdin=subprocess.PIPE,
             text=True,
         )
@@ -61,7 +60,7 @@ def produce(bootstrap: str, topic: str) -> None:
 def consume(bootstrap: str, topic: str) -> None:
     """As the only member of a group, which commits by itself."""
     # A line at a time, or what it says of itself would stand in the middle of a record.
-    command = ["stdbuf", "-oL", "kcat", "-b", bootstrap, "-G", f"{topic}-readers"]
+    command = ["stdbuf", "-oL", "kcat", "-b", bootstrap, "-G", f"{topic}-readers", *CONNECTED]
     kcat = subprocess.Popen(
         [*command, "-f", f"{RECORD}\\n", "-X", "auto.offset.reset=earliest", topic],
         stdin=subprocess.DEVNULL,
