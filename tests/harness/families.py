@@ -6,11 +6,12 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
 from tests.harness.fetched import need_tools
-from tests.harness.java import NEWEST, SPARKS, JavaClients
+from tests.harness.java import NEWEST, SPARKS, JavaClients, client_version
 from tests.harness.kafka import ROOT, VERSION, kafka_jars
 from tests.harness.node import KAFKAJS_VERSION, node_environment
 from tests.harness.verifiable.process import Family
@@ -80,8 +81,8 @@ KAFKAJS = Family(
         "kafkajs gives up after five tries; each of these was seen with Kafka 4.3.1 too",
     ),
 )
-JAVA_OF_SPARK = Family("java-of-spark", lambda: SPARKS, _java(SPARKS))
-NEWEST_JAVA = Family("newest-java", lambda: NEWEST, _java(NEWEST))
+JAVA_OF_SPARK = Family("java-of-spark", partial(client_version, SPARKS), _java(SPARKS))
+NEWEST_JAVA = Family("newest-java", partial(client_version, NEWEST), _java(NEWEST))
 
 IN_PYTHON = (MILLRACE, LIBRDKAFKA, AIOKAFKA, KAFKA_PYTHON)
 ALL = (*IN_PYTHON, KCAT, KAFKA_TOOLS, KAFKAJS, JAVA_OF_SPARK, NEWEST_JAVA)

@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tests.harness.cluster import ClusterProcesses
-from tests.harness.java import NEWEST, SPARKS, JavaClients
+from tests.harness.java import NEWEST, SPARKS, JavaClients, client_version
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
@@ -23,7 +23,7 @@ def clients(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> JavaClients:
     clients = JavaClients(tmp_path_factory.mktemp("java"), request.param)
-    print(clients.jar_names)
+    print(client_version(request.param))
     return clients
 
 
