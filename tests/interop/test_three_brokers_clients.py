@@ -190,7 +190,7 @@ def run(
 def test_families_go_on_while_brokers_are_killed(tmp_path: Path) -> None:
     """Three kills, one of each kind; as soon as all have gone on comes the next."""
     with ClusterProcesses(tmp_path / "cluster", SETTINGS) as cluster:
-        run(cluster, tmp_path, families.IN_PYTHON, KILLS, 0.0, seeded("families"))
+        run(cluster, tmp_path, families.IN_SHORT, KILLS, 0.0, seeded("families"))
 
 
 @pytest.mark.slow
