@@ -92,8 +92,15 @@ KAFKAJS = Family(
             "commit KafkaJSNumberOfRetriesExceeded",
             "commit KafkaJSNonRetriableError",
         ),
-        "kafkajs gives up after five tries; each of these was seen with Kafka 4.3.1 too",
-    ),
+        "kafkajs gives up after five tries, and tries some requests once",
+    )
+    # Not seen with Kafka, in ten kills under up to four of these clients.
+    | {
+        "transact KafkaJSConnectionClosedError": "what kafkajs calls a connection that ends under "
+        "a request, whoever was at its other end",
+        "transact GROUP_LOAD_IN_PROGRESS": "what Kafka's coordinator, too, answers while it reads "
+        "its log; of a group it was seen",
+    },
 )
 JAVA_OF_SPARK = Family("java-of-spark", partial(client_version, SPARKS), _java(SPARKS))
 NEWEST_JAVA = Family("newest-java", partial(client_version, NEWEST), _java(NEWEST))
