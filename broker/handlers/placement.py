@@ -98,18 +98,24 @@ class PlacementHandlers:
                     topic.name, AlterReplicaLogDirTopicResult(topic_name=topic.name)
                 )
                 for index in topic.partitions:
-                    code = ErrorCode.NONE
-                    if folder.path.rstrip("/") != own:
-                        code = ErrorCode.LOG_DIR_NOT_FOUND
-                    else:
-                        try:
-                            self._replicas.find(topic.name, index)
-                        except ApiError as error:
-                            code = error.code
+                    code = ErrorCode.LOG_DIR_NOT_FOUND
+                    if folder.path.rstrip("/") == own:
+                        code = self._why_not_held(topic.name, index)
                     result.partitions.append(
                         AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
                     )
         return AlterReplicaLogDirsResponse(results=list(results.values()))
+
+    def _why_not_held(self, topic: str, index: int) -> ErrorCode:
+        """NONE for a replica in whichever role."""
+        try:
+            self._replicas.find_held(topic, index)
+        except ApiError as error:
+            if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                # The leader is not asked for: Kafka keeps the older name of it here.
+                return ErrorCode.REPLICA_NOT_AVAILABLE
+            return error.code
+        return ErrorCode.NONE
 
     def elect_leaders(self, call: Call, request: ElectLeadersRequest) -> None:
         """ElectLeaders: an order for the controller, answered when who is elected leads."""

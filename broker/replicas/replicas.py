@@ -133,6 +133,13 @@ class Replicas:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return replica
 
+    def find_held(self, topic: str, index: int) -> Replica:
+        """The partition that is held here in any role, or why it is not."""
+        replica = self._held.get(topic, NOTHING_HELD).get(index)
+        if replica is None:
+            raise ApiError(self._why_not_led(topic, index, NO_LEADER_EPOCH))
+        return replica
+
     def _why_not_led(self, topic: str, index: int, current_leader_epoch: int) -> ErrorCode:
         topic_partition = TopicPartition(topic, index)
         if topic_partition in self.logs.offline or topic_partition in self.unmade:

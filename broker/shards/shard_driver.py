@@ -196,7 +196,8 @@ class CoordinatorDriver(Generic[S]):
         here at all."""
         topic = self._ports.image().topics.get(self._topic)
         if topic is None:
-            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            # Another broker may have made it already, and sent a client here.
+            raise ApiError(ErrorCode.NOT_COORDINATOR)
         loaded = self._shards.get(shard_of(key, len(topic.partitions)))
         if loaded is None:
             raise ApiError(ErrorCode.NOT_COORDINATOR)

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tests.harness.broker import BrokerProcess
-from tests.harness.java import NEWEST, SPARKS, JavaClients
+from tests.harness.java import NEWEST, SPARKS, JavaClients, client_version
 from tests.harness.seed import seeded
 from tests.harness.tally import tell
 from tests.harness.transform import Transformer, assert_exactly_once
@@ -121,5 +121,5 @@ def test_java_transforms_exactly_once_over_kills(tmp_path: Path, version: str) -
             program.wait()
         assert assert_exactly_once(broker.bootstrap, "in", "out", PARTITIONS) == RECORDS_JAVA
     gave_up = said.read_text().count("gave up")
-    name = java.jar_names[0]
+    name = f"kafka-clients {client_version(version)}"
     tell(f"{name}: {KILLS_JAVA} kills, {RECORDS_JAVA} records exactly once, {gave_up} given up")

@@ -381,13 +381,13 @@ def _check_transactions(log: SendLog, reads: Sequence[ReadLog], report: Report) 
     for read in reads:
         if not (read.is_full and read.is_read_committed):
             continue
-        seen = {value for place in read.values for _, value in read.records(place)}
+        seen = {(place, value) for place in read.values for _, value in read.records(place)}
         members: dict[int, list[int]] = {}
         for number, transaction in enumerate(log.transactions):
             if transaction >= 0 and log.outcomes[number] != Outcome.FAILED:
                 members.setdefault(transaction, []).append(number)
         for transaction, numbers in members.items():
-            visible = sum(log.values[number] in seen for number in numbers)
+            visible = sum((log.places[one], log.values[one]) in seen for one in numbers)
             if visible and visible < len(numbers):
                 detail = f"{log.process} transaction {transaction}: {visible} of {len(numbers)}"
                 report.add(Fault.TORN, log.places[numbers[0]], detail)

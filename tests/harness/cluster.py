@@ -51,6 +51,25 @@ class ClusterProcesses:
         """All of them, for `bootstrap.servers`."""
         return ",".join(one.bootstrap for one in self.brokers.values())
 
+    @property
+    def mill_bootstrap(self) -> str:
+        """The same by listener MILL, which the mill's own parts use."""
+        return ",".join(one.mill_bootstrap for one in self.brokers.values())
+
+    @property
+    def node_ids(self) -> list[int]:
+        """Of all brokers, whether they run or not."""
+        return list(self.brokers)
+
+    @property
+    def size(self) -> int:
+        """How many brokers there are: the most replicas that a partition can have."""
+        return len(self.brokers)
+
+    def log_text(self) -> str:
+        """What all of them have logged, one after the other."""
+        return "\n".join(one.log_text() for one in self.brokers.values())
+
     def pids(self) -> list[int]:
         """Of the brokers that run."""
         return [one.pid for one in self.running]

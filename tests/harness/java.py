@@ -35,6 +35,12 @@ def client_jars(version: str) -> Path:
     )
 
 
+def client_version(wanted: str) -> str:
+    """Which release a range gave."""
+    (jar,) = client_jars(wanted).glob("kafka-clients-*.jar")
+    return jar.stem.removeprefix("kafka-clients-")
+
+
 class JavaClients:
     """The programs of `tests/interop/java` on one version of kafka-clients."""
 
@@ -51,11 +57,6 @@ class JavaClients:
             capture_output=True,
             timeout=RUN_DEADLINE_S,
         )
-
-    @property
-    def jar_names(self) -> list[str]:
-        """The clients' jars, by name: which version it really is."""
-        return [path.name for path in self.jars.glob("kafka-clients-*.jar")]
 
     def run(self, program: str, *arguments: str, provoked: str = "", given: str = "") -> str:
         """What the program prints; fails on another exit code than 0, and on any complaint.

@@ -13,11 +13,22 @@ from collections.abc import Iterator
 
 import pytest
 
+from appliance.config.replication import replication_settings
+from tests.harness.cluster import ClusterProcesses
+from tests.harness.tools import warnings_of
+
 LIBRDKAFKA = re.compile(r"^%[0-9]\|.*", re.MULTILINE)
 """A line that librdkafka prints to the standard error, past Python's logging."""
 
 ITS_OWN = r"\|BGQUEUE\|"
 """What librdkafka says of itself alone: an admin client that goes has results left unread."""
+
+LATE = (
+    r"not found in cluster metadata|Group Coordinator Request failed: \[Error 15\]"
+    r"|retrying. Error: <class .*UnknownTopicOrPartitionError|Marking the coordinator dead"
+)
+"""Each of several brokers learns by itself of a topic that another has just made, a moment later,
+also of the one for offsets: the Python clients say so of Kafka as well, and ask again."""
 
 
 @pytest.fixture
@@ -28,6 +39,8 @@ def no_complaints(
 ) -> Iterator[None]:
     """Fail for every warning of a client that the test has not provoked."""
     provoked = [ITS_OWN]
+    if "servers" in request.fixturenames and request.getfixturevalue("servers").size > 1:
+        provoked.append(LATE)
     provoked += [one for mark in request.node.iter_markers("provokes") for one in mark.args]
     # A client that lives on in a cycle complains of a broker that is gone: one of an earlier test,
     # which need not use this fixture, would do so in this test, one of this test in a later one.
@@ -48,3 +61,22 @@ def no_complaints(
             if one.levelno >= logging.WARNING
         ]
     assert [one for one in said if not any(re.search(each, one) for each in provoked)] == []
+
+
+ONE = pytest.param(1, id="one")
+THREE = pytest.param(3, id="three", marks=pytest.mark.slow)
+"""The short form asks three of them while they are killed (`test_three_brokers_clients`)."""
+
+
+@pytest.fixture(scope="module", params=[ONE, THREE])
+def servers(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ClusterProcesses]:
+    """One broker, then three of them that replicate as a mill has them: no client may care.
+
+    A module adds settings of the brokers with `SETTINGS`.
+    """
+    settings = replication_settings(request.param) | getattr(request.module, "SETTINGS", {})
+    with ClusterProcesses(tmp_path_factory.mktemp("servers"), settings, request.param) as servers:
+        yield servers
+        assert warnings_of(servers.log_text()) == []

@@ -1,7 +1,6 @@
 """aiokafka and kafka-python, unmodified, against our broker."""
 
 import asyncio
-from collections.abc import Iterator
 
 import aiokafka
 import kafka
@@ -18,27 +17,22 @@ from kafka.admin import (
 from kafka.errors import TopicAlreadyExistsError
 from kafka.structs import OffsetAndMetadata
 
-from tests.harness.broker import BrokerProcess
+from tests.harness.cluster import ClusterProcesses
+from tests.harness.wait import wait_until
 
 pytestmark = [pytest.mark.live, pytest.mark.usefixtures("no_complaints")]
 
 COUNT = 500
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("broker")) as process:
-        yield process
-
-
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
-def test_aiokafka_round_trip(broker: BrokerProcess, codec: str | None) -> None:
+def test_aiokafka_round_trip(servers: ClusterProcesses, codec: str | None) -> None:
     topic = f"aio-{codec}"
     values = [b"value %d" % number for number in range(COUNT)]
 
     async def run() -> list[bytes]:
         producer = aiokafka.AIOKafkaProducer(
-            bootstrap_servers=broker.bootstrap,
+            bootstrap_servers=servers.bootstrap,
             compression_type=codec,
             enable_idempotence=True,
             linger_ms=2,
@@ -47,7 +41,7 @@ def test_aiokafka_round_trip(broker: BrokerProcess, codec: str | None) -> None:
             sent = [await producer.send(topic, value) for value in values]
             await asyncio.gather(*sent)
         consumer = aiokafka.AIOKafkaConsumer(
-            bootstrap_servers=broker.bootstrap, isolation_level="read_committed"
+            bootstrap_servers=servers.bootstrap, isolation_level="read_committed"
         )
         async with consumer:
             partition = aiokafka.TopicPartition(topic, 0)
@@ -64,16 +58,16 @@ def test_aiokafka_round_trip(broker: BrokerProcess, codec: str | None) -> None:
     assert asyncio.run(run()) == values
 
 
-def test_aiokafka_commits_without_members(broker: BrokerProcess) -> None:
+def test_aiokafka_commits_without_members(servers: ClusterProcesses) -> None:
     async def run() -> tuple[int, int | None]:
-        admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap)
+        admin = AIOKafkaAdminClient(bootstrap_servers=servers.bootstrap)
         await admin.start()
         try:
-            await admin.create_topics([AioNewTopic("aio-commits", 1, 1)])
+            await admin.create_topics([AioNewTopic("aio-commits", 1, servers.size)])
         finally:
             await admin.close()
         consumer = aiokafka.AIOKafkaConsumer(
-            bootstrap_servers=broker.bootstrap, group_id="aio-group", enable_auto_commit=False
+            bootstrap_servers=servers.bootstrap, group_id="aio-group", enable_auto_commit=False
         )
         async with consumer:
             partition = aiokafka.TopicPartition("aio-commits", 0)
@@ -88,16 +82,16 @@ def test_aiokafka_commits_without_members(broker: BrokerProcess) -> None:
 
 # Its snappy needs one more library.
 @pytest.mark.parametrize("codec", [None, "gzip", "lz4", "zstd"])
-def test_kafka_python_round_trip(broker: BrokerProcess, codec: str | None) -> None:
+def test_kafka_python_round_trip(servers: ClusterProcesses, codec: str | None) -> None:
     topic = f"kp-{codec}"
     values = [b"value %d" % number for number in range(COUNT)]
     producer = kafka.KafkaProducer(
-        bootstrap_servers=broker.bootstrap, compression_type=codec, linger_ms=2
+        bootstrap_servers=servers.bootstrap, compression_type=codec, linger_ms=2
     )
     sent = [producer.send(topic, value, headers=[("h", b"x")]) for value in values]
     assert sent[-1].get(30).offset == COUNT - 1
     producer.close()
-    consumer = kafka.KafkaConsumer(bootstrap_servers=broker.bootstrap, enable_auto_commit=False)
+    consumer = kafka.KafkaConsumer(bootstrap_servers=servers.bootstrap, enable_auto_commit=False)
     partition = kafka.TopicPartition(topic, 0)
     consumer.assign([partition])
     consumer.seek_to_beginning(partition)
@@ -112,28 +106,32 @@ def test_kafka_python_round_trip(broker: BrokerProcess, codec: str | None) -> No
     assert found == values
 
 
-def test_kafka_python_admin(broker: BrokerProcess) -> None:
-    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
-    admin.create_topics([NewTopic("kp-admin", 2, 1, topic_configs={"retention.ms": "5000"})])
+def test_kafka_python_admin(servers: ClusterProcesses) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=servers.bootstrap)
+    admin.create_topics(
+        [NewTopic("kp-admin", 2, servers.size, topic_configs={"retention.ms": "5000"})]
+    )
     with pytest.raises(TopicAlreadyExistsError):
-        admin.create_topics([NewTopic("kp-admin", 2, 1)])
+        admin.create_topics([NewTopic("kp-admin", 2, servers.size)])
     admin.create_partitions({"kp-admin": NewPartitions(total_count=3)})
-    (topic,) = admin.describe_topics(["kp-admin"])
-    assert len(topic["partitions"]) == 3
+    # Whichever broker answers learns of a change a moment later than the controller.
+    wait_until(
+        lambda: len(admin.describe_topics(["kp-admin"])[0]["partitions"]) == 3, 10, "it has grown"
+    )
     described = str(admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, "kp-admin")]))
     assert "retention.ms" in described
     assert "5000" in described
     admin.delete_topics(["kp-admin"])
-    assert "kp-admin" not in admin.list_topics()
+    wait_until(lambda: "kp-admin" not in admin.list_topics(), 10, "it is gone")
     admin.close()
 
 
-def test_kafka_python_offsets(broker: BrokerProcess) -> None:
-    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
-    admin.create_topics([NewTopic("kp-commits", 1, 1)])
+def test_kafka_python_offsets(servers: ClusterProcesses) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=servers.bootstrap)
+    admin.create_topics([NewTopic("kp-commits", 1, servers.size)])
     partition = kafka.TopicPartition("kp-commits", 0)
     consumer = kafka.KafkaConsumer(
-        bootstrap_servers=broker.bootstrap, group_id="kp-group", enable_auto_commit=False
+        bootstrap_servers=servers.bootstrap, group_id="kp-group", enable_auto_commit=False
     )
     consumer.assign([partition])
     assert consumer.committed(partition) is None

@@ -1,7 +1,6 @@
 """Transactional producers and readers of committed data of three families, unmodified."""
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import aiokafka
@@ -11,8 +10,7 @@ from aiokafka.errors import ProducerFenced
 from confluent_kafka import KafkaError, KafkaException, Producer
 from kafka.structs import OffsetAndMetadata
 
-from tests.harness.broker import BrokerProcess
-from tests.harness.tools import warnings_of
+from tests.harness.cluster import ClusterProcesses
 from tests.harness.transform import read_committed
 from tests.harness.wait import wait_until
 
@@ -29,13 +27,6 @@ SETTINGS = {
 }
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("broker"), SETTINGS) as process:
-        yield process
-        assert not warnings_of(process.log_text())
-
-
 def value(round_number: int, partition: int) -> bytes:
     return b"%d-%d" % (round_number, partition)
 
@@ -50,15 +41,24 @@ COMMITTED = {
 }
 
 
-def confluent_producer(broker: BrokerProcess, name: str, **settings: Any) -> Producer:
-    options = {"bootstrap.servers": broker.bootstrap, "transactional.id": name}
+def until_committed(servers: ClusterProcesses, topic: str) -> None:
+    """The last transaction is decided when its producer hears so; its markers come after that."""
+    wait_until(
+        lambda: read_committed(servers.bootstrap, topic, PARTITIONS) == COMMITTED,
+        DEADLINE_S,
+        "what was committed stands there, and nothing else",
+    )
+
+
+def confluent_producer(servers: ClusterProcesses, name: str, **settings: Any) -> Producer:
+    options = {"bootstrap.servers": servers.bootstrap, "transactional.id": name}
     producer = Producer(options | {key.replace("_", "."): one for key, one in settings.items()})
     producer.init_transactions(DEADLINE_S)
     return producer
 
 
-def test_confluent_commits_and_aborts(broker: BrokerProcess) -> None:
-    producer = confluent_producer(broker, "confluent")
+def test_confluent_commits_and_aborts(servers: ClusterProcesses) -> None:
+    producer = confluent_producer(servers, "confluent")
     for number in range(ROUNDS):
         producer.begin_transaction()
         for partition in range(PARTITIONS):
@@ -68,49 +68,49 @@ def test_confluent_commits_and_aborts(broker: BrokerProcess) -> None:
             producer.commit_transaction(DEADLINE_S)
         else:
             producer.abort_transaction(DEADLINE_S)
-    assert read_committed(broker.bootstrap, "confluent", PARTITIONS) == COMMITTED
+    until_committed(servers, "confluent")
 
 
 @pytest.mark.provokes(r"\|GETPID\|.* concurrent operation ", "fenced by a newer instance")
-def test_confluent_is_fenced_by_its_successor(broker: BrokerProcess) -> None:
-    zombie = confluent_producer(broker, "fenced")
+def test_confluent_is_fenced_by_its_successor(servers: ClusterProcesses) -> None:
+    zombie = confluent_producer(servers, "fenced")
     zombie.begin_transaction()
     zombie.produce("fenced", b"zombie", partition=0)
     zombie.flush(DEADLINE_S)
-    successor = confluent_producer(broker, "fenced")
+    successor = confluent_producer(servers, "fenced")
     successor.begin_transaction()
     successor.produce("fenced", b"successor", partition=0)
     successor.commit_transaction(DEADLINE_S)
     with pytest.raises(KafkaException) as caught:
         zombie.commit_transaction(DEADLINE_S)
     assert caught.value.args[0].code() == KafkaError._FENCED
-    assert read_committed(broker.bootstrap, "fenced", 1) == {0: [b"successor"]}
+    assert read_committed(servers.bootstrap, "fenced", 1) == {0: [b"successor"]}
 
 
 @pytest.mark.provokes("fenced by a newer instance")
-def test_confluent_learns_that_its_transaction_took_too_long(broker: BrokerProcess) -> None:
-    slow = confluent_producer(broker, "slow", transaction_timeout_ms=1_000)
+def test_confluent_learns_that_its_transaction_took_too_long(servers: ClusterProcesses) -> None:
+    slow = confluent_producer(servers, "slow", transaction_timeout_ms=1_000)
     slow.begin_transaction()
     slow.produce("slow", b"slow", partition=0)
     slow.flush(DEADLINE_S)
     took_too_long = "transaction took too long"
-    wait_until(lambda: took_too_long in broker.log_text(), DEADLINE_S, "the overdue abort")
+    wait_until(lambda: took_too_long in servers.log_text(), DEADLINE_S, "the overdue abort")
     with pytest.raises(KafkaException):
         slow.commit_transaction(DEADLINE_S)
-    assert read_committed(broker.bootstrap, "slow", 1) == {0: []}
+    assert read_committed(servers.bootstrap, "slow", 1) == {0: []}
 
 
 @pytest.mark.provokes(r"max\.transaction\.timeout\.ms")
-def test_pitfall_28_a_timeout_above_the_brokers_limit_is_told(broker: BrokerProcess) -> None:
+def test_pitfall_28_a_timeout_above_the_brokers_limit_is_told(servers: ClusterProcesses) -> None:
     with pytest.raises(KafkaException) as caught:
-        confluent_producer(broker, "patient", transaction_timeout_ms=900_001)
+        confluent_producer(servers, "patient", transaction_timeout_ms=900_001)
     assert caught.value.args[0].code() == KafkaError.INVALID_TRANSACTION_TIMEOUT
 
 
-def test_aiokafka_commits_and_aborts(broker: BrokerProcess) -> None:
+def test_aiokafka_commits_and_aborts(servers: ClusterProcesses) -> None:
     async def run() -> None:
         producer = aiokafka.AIOKafkaProducer(
-            bootstrap_servers=broker.bootstrap, transactional_id="aiokafka"
+            bootstrap_servers=servers.bootstrap, transactional_id="aiokafka"
         )
         async with producer:
             for number in range(ROUNDS):
@@ -125,13 +125,13 @@ def test_aiokafka_commits_and_aborts(broker: BrokerProcess) -> None:
                     await producer.abort_transaction()
 
     asyncio.run(asyncio.wait_for(run(), DEADLINE_S))
-    assert read_committed(broker.bootstrap, "aiokafka", PARTITIONS) == COMMITTED
+    until_committed(servers, "aiokafka")
 
 
-def test_aiokafka_is_fenced_by_its_successor(broker: BrokerProcess) -> None:
+def test_aiokafka_is_fenced_by_its_successor(servers: ClusterProcesses) -> None:
     def new_producer() -> aiokafka.AIOKafkaProducer:
         return aiokafka.AIOKafkaProducer(
-            bootstrap_servers=broker.bootstrap, transactional_id="aio-fenced"
+            bootstrap_servers=servers.bootstrap, transactional_id="aio-fenced"
         )
 
     async def run() -> None:
@@ -146,20 +146,20 @@ def test_aiokafka_is_fenced_by_its_successor(broker: BrokerProcess) -> None:
         await zombie.stop()
 
     asyncio.run(asyncio.wait_for(run(), DEADLINE_S))
-    assert read_committed(broker.bootstrap, "aio-fenced", 1) == {0: [b"successor"]}
+    assert read_committed(servers.bootstrap, "aio-fenced", 1) == {0: [b"successor"]}
 
 
 def test_aiokafka_reads_committed_data_and_commits_offsets_in_transactions(
-    broker: BrokerProcess,
+    servers: ClusterProcesses,
 ) -> None:
     source = aiokafka.TopicPartition("aio-in", 0)
 
     async def run() -> list[bytes | None]:
         producer = aiokafka.AIOKafkaProducer(
-            bootstrap_servers=broker.bootstrap, transactional_id="aio-offsets"
+            bootstrap_servers=servers.bootstrap, transactional_id="aio-offsets"
         )
         consumer = aiokafka.AIOKafkaConsumer(
-            bootstrap_servers=broker.bootstrap,
+            bootstrap_servers=servers.bootstrap,
             group_id="aio-group",
             enable_auto_commit=False,
             isolation_level="read_committed",
@@ -190,9 +190,9 @@ def test_aiokafka_reads_committed_data_and_commits_offsets_in_transactions(
     assert values == [b"%d" % number for number in range(ROUNDS) if is_committed(number)]
 
 
-def test_kafka_python_commits_and_aborts(broker: BrokerProcess) -> None:
+def test_kafka_python_commits_and_aborts(servers: ClusterProcesses) -> None:
     producer = kafka.KafkaProducer(
-        bootstrap_servers=broker.bootstrap, transactional_id="kafka-python"
+        bootstrap_servers=servers.bootstrap, transactional_id="kafka-python"
     )
     producer.init_transactions()
     for number in range(ROUNDS):
@@ -208,9 +208,9 @@ def test_kafka_python_commits_and_aborts(broker: BrokerProcess) -> None:
             producer.flush()
             producer.abort_transaction()
     producer.close()
-    assert read_committed(broker.bootstrap, "kafka-python", PARTITIONS) == COMMITTED
+    until_committed(servers, "kafka-python")
     consumer = kafka.KafkaConsumer(
-        bootstrap_servers=broker.bootstrap,
+        bootstrap_servers=servers.bootstrap,
         group_id="kp-group",
         isolation_level="read_committed",
         enable_auto_commit=False,

@@ -1,13 +1,14 @@
 """Our client against our broker, as real processes: what it promises when the broker dies too."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from protocol.client.cluster import Cluster
 from tests.harness.broker import BrokerProcess
+from tests.harness.cluster import ClusterProcesses
 from tests.harness.seed import seeded
 from tests.interop import client_scenarios as scenarios
 from tests.interop import consumer_scenarios, mixed_group, transaction_scenarios
@@ -17,16 +18,12 @@ pytestmark = pytest.mark.live
 KILLS = 3
 TRANSACTION_KILLS = 2
 
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("broker"), consumer_scenarios.SERVER) as process:
-        yield process
+SETTINGS = consumer_scenarios.SERVER
 
 
-def connected(broker: BrokerProcess, test: Callable[[Cluster], Awaitable[None]]) -> None:
+def connected(bootstrap: str, test: Callable[[Cluster], Awaitable[None]]) -> None:
     async def run() -> None:
-        cluster = Cluster(broker.mill_bootstrap, client_id="test")
+        cluster = Cluster(bootstrap, client_id="test")
         await cluster.start(10_000)
         try:
             await test(cluster)
@@ -37,23 +34,23 @@ def connected(broker: BrokerProcess, test: Callable[[Cluster], Awaitable[None]])
 
 
 @pytest.mark.parametrize("codec", scenarios.CODECS)
-def test_round_trip(broker: BrokerProcess, codec: str) -> None:
-    connected(broker, lambda cluster: scenarios.round_trip(cluster, codec))
+def test_round_trip(servers: ClusterProcesses, codec: str) -> None:
+    connected(servers.mill_bootstrap, lambda cluster: scenarios.round_trip(cluster, codec))
 
 
 @pytest.mark.parametrize("scenario", scenarios.ALL, ids=lambda scenario: scenario.__name__)
-def test_scenario(broker: BrokerProcess, scenario: scenarios.Scenario) -> None:
-    connected(broker, scenario)
+def test_scenario(servers: ClusterProcesses, scenario: scenarios.Scenario) -> None:
+    connected(servers.mill_bootstrap, scenario)
 
 
 @pytest.mark.parametrize("scenario", consumer_scenarios.ALL, ids=lambda s: s.__name__)
-def test_consumer(broker: BrokerProcess, scenario: scenarios.Scenario) -> None:
-    connected(broker, scenario)
+def test_consumer(servers: ClusterProcesses, scenario: scenarios.Scenario) -> None:
+    connected(servers.mill_bootstrap, scenario)
 
 
 @pytest.mark.parametrize("scenario", transaction_scenarios.ALL, ids=lambda s: s.__name__)
-def test_transactional_producer(broker: BrokerProcess, scenario: scenarios.Scenario) -> None:
-    connected(broker, scenario)
+def test_transactional_producer(servers: ClusterProcesses, scenario: scenarios.Scenario) -> None:
+    connected(servers.mill_bootstrap, scenario)
 
 
 @pytest.mark.parametrize(
@@ -64,21 +61,24 @@ def test_transactional_producer(broker: BrokerProcess, scenario: scenarios.Scena
     ],
     ids=lambda s: s.__name__,
 )
-def test_mixed_group(broker: BrokerProcess, scenario: scenarios.Scenario) -> None:
-    connected(broker, scenario)
+def test_mixed_group(servers: ClusterProcesses, scenario: scenarios.Scenario) -> None:
+    connected(servers.mill_bootstrap, scenario)
 
 
 def test_nothing_is_lost_doubled_or_reordered_when_the_broker_is_killed(tmp_path: Path) -> None:
     rng = seeded("killed broker")
     with BrokerProcess(tmp_path) as broker:
-        connected(broker, lambda cluster: scenarios.load_with_kills(cluster, broker, rng, KILLS))
+        connected(
+            broker.mill_bootstrap,
+            lambda cluster: scenarios.load_with_kills(cluster, broker, rng, KILLS),
+        )
 
 
 def test_each_record_comes_out_once_when_the_broker_is_killed(tmp_path: Path) -> None:
     rng = seeded("killed broker in transactions")
     with BrokerProcess(tmp_path, consumer_scenarios.SERVER) as broker:
         connected(
-            broker,
+            broker.mill_bootstrap,
             lambda cluster: transaction_scenarios.exactly_once_with_kills(
                 cluster, broker, rng, TRANSACTION_KILLS
             ),

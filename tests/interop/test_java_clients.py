@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from itertools import count
 
 import pytest
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, only not said so
-    AdminClient,
-    NewTopic,
-)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
-from tests.harness.broker import BrokerProcess
-from tests.harness.java import NEWEST, SPARKS, JavaClients
-from tests.harness.tools import warnings_of
+from tests.harness.cluster import ClusterProcesses
+from tests.harness.java import NEWEST, SPARKS, JavaClients, client_version
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
+SETTINGS = {"group.initial.rebalance.delay.ms": 0}
 
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path / "broker", {"group.initial.rebalance.delay.ms": 0}) as broker:
-        yield broker
-        # Clients whose session is fenced, or whose topic goes, say so themselves.
-        assert warnings_of(broker.log_text()) == []
+_numbers = count(1)
 
 
 @pytest.fixture(scope="module", params=[SPARKS, NEWEST], ids=["spark", "newest"])
@@ -31,42 +23,40 @@ def clients(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> JavaClients:
     clients = JavaClients(tmp_path_factory.mktemp("java"), request.param)
-    print(clients.jar_names)
+    print(client_version(request.param))
     return clients
 
 
-def create(broker: BrokerProcess, *topics: str, partitions: int = 2) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    made = admin.create_topics([NewTopic(name, partitions, 1) for name in topics])
-    for future in made.values():
-        future.result(30)
+def new_topic(servers: ClusterProcesses, partitions: int = 2) -> str:
+    name = f"topic-{next(_numbers)}"
+    admin = AdminClient({"bootstrap.servers": servers.bootstrap})
+    admin.create_topics([NewTopic(name, partitions, servers.size)])[name].result(30)
+    return name
 
 
-def test_records_of_every_codec(clients: JavaClients, broker: BrokerProcess) -> None:
-    create(broker, "records")
-    assert "read 1500" in clients.run("Records", broker.bootstrap, "records")
+def test_records_of_every_codec(clients: JavaClients, servers: ClusterProcesses) -> None:
+    assert "read 1500" in clients.run("Records", servers.bootstrap, new_topic(servers))
 
 
-def test_groups_under_every_assignor(clients: JavaClients, broker: BrokerProcess) -> None:
-    create(broker, "grouped", partitions=6)
-    assert "all read" in clients.run("Groups", broker.bootstrap, "grouped")
+def test_groups_under_every_assignor(clients: JavaClients, servers: ClusterProcesses) -> None:
+    topic = new_topic(servers, partitions=6)
+    assert "all read" in clients.run("Groups", servers.bootstrap, topic)
 
 
-def test_transactions(clients: JavaClients, broker: BrokerProcess) -> None:
-    create(broker, "input", "output")
+def test_transactions(clients: JavaClients, servers: ClusterProcesses) -> None:
     said = clients.run(
         "Transactions",
-        *(broker.bootstrap, "input", "output"),
+        *(servers.bootstrap, new_topic(servers), new_topic(servers)),
         provoked="newer producer with the same transactionalId",
     )
     assert "fenced" in said
     assert "transformed 500" in said
 
 
-def test_administration(clients: JavaClients, broker: BrokerProcess) -> None:
+def test_administration(clients: JavaClients, servers: ClusterProcesses) -> None:
     said = clients.run(
         "Administration",
-        *(broker.bootstrap, "administered"),
+        *(servers.bootstrap, f"administered-{next(_numbers)}", str(servers.size)),
         provoked="DeleteRecords request .* (OFFSET_OUT_OF_RANGE|POLICY_VIOLATION)",
     )
     assert "calls " in said

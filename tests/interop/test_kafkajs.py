@@ -2,49 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.harness.broker import BrokerProcess
+from tests.harness.cluster import ClusterProcesses
 from tests.harness.node import node_modules, run_kafkajs
-from tests.harness.tools import warnings_of
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
+SETTINGS = {"group.initial.rebalance.delay.ms": 0}
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+MAKING = "The group coordinator is not available"
+"""What Kafka answers as well while the first group has the topic for offsets made."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def topics(servers: ClusterProcesses) -> None:
+    """What the programs write to."""
     node_modules()
-    folder = tmp_path_factory.mktemp("kafkajs")
-    with BrokerProcess(folder, {"group.initial.rebalance.delay.ms": 0}) as broker:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        names = ("records", "groups", "input", "output")
-        made = admin.create_topics([NewTopic(name, 3, 1) for name in names])
-        for future in made.values():
-            future.result(30)
-        yield broker
-        assert warnings_of(broker.log_text()) == []
+    admin = AdminClient({"bootstrap.servers": servers.bootstrap})
+    names = ("records", "groups", "input", "output")
+    made = admin.create_topics([NewTopic(name, 3, servers.size) for name in names])
+    for future in made.values():
+        future.result(30)
 
 
-def test_records(broker: BrokerProcess) -> None:
-    run_kafkajs(broker.bootstrap, "records", "records")
+def test_records(servers: ClusterProcesses) -> None:
+    provoked = MAKING if servers.size > 1 else ""
+    assert "done" in run_kafkajs(servers.bootstrap, "records", "records", provoked=provoked)
 
 
-def test_groups(broker: BrokerProcess) -> None:
+def test_groups(servers: ClusterProcesses) -> None:
     # It calls every rebalance an error.
-    run_kafkajs(broker.bootstrap, "groups", "groups", provoked="group is rebalancing")
+    assert "done" in run_kafkajs(
+        servers.bootstrap, "groups", "groups", provoked="group is rebalancing"
+    )
 
 
-def test_transactions(broker: BrokerProcess) -> None:
+def test_transactions(servers: ClusterProcesses) -> None:
     # So it does with a transaction begun while the markers of the last are being written.
     wanted = ("transactions", "input", "output")
-    run_kafkajs(broker.bootstrap, *wanted, provoked="another concurrent operation")
+    assert "done" in run_kafkajs(
+        servers.bootstrap, *wanted, provoked="another concurrent operation"
+    )
 
 
-def test_administration(broker: BrokerProcess) -> None:
+def test_administration(servers: ClusterProcesses) -> None:
     # A topic is made twice, to see that the second is refused.
-    wanted = ("administration", "administered")
-    run_kafkajs(broker.bootstrap, *wanted, provoked="Topic creation errors")
+    wanted = ("administration", "administered", str(servers.size))
+    assert "done" in run_kafkajs(servers.bootstrap, *wanted, provoked="Topic creation errors")

@@ -5,35 +5,29 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from broker.storage.disk import OsDisk
 from broker.storage.walk import BatchWalk
 from tests.harness.broker import BrokerProcess
-from tests.harness.tools import warnings_of
+from tests.harness.cluster import ClusterProcesses
 
-pytestmark = [pytest.mark.live, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed"),
+]
 
+SETTINGS = {"group.initial.rebalance.delay.ms": 0}
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 DEADLINE_S = 60.0
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    if shutil.which("kcat") is None:
-        pytest.skip("kcat is not installed")
-    with BrokerProcess(tmp_path, {"group.initial.rebalance.delay.ms": 0}) as broker:
-        yield broker
-        assert warnings_of(broker.log_text()) == []
-
-
-def kcat(broker: BrokerProcess, *arguments: str, stdin: str = "", says: str = "") -> str:
+def kcat(servers: ClusterProcesses, *arguments: str, stdin: str = "", says: str = "") -> str:
     """What kcat prints; on the error stream only lines that match `says` may stand."""
     ended = subprocess.run(
-        ["kcat", "-b", broker.bootstrap, *arguments],
+        ["kcat", "-b", servers.bootstrap, *arguments],
         input=stdin,
         capture_output=True,
         text=True,
@@ -59,48 +53,49 @@ def codecs_on_disk(broker: BrokerProcess, topic: str) -> set[int]:
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("idempotent", ["false", "true"])
 def test_pitfall_1_batches_arrive_compressed_and_read_back(
-    broker: BrokerProcess, codec: str, idempotent: str
+    servers: ClusterProcesses, codec: str, idempotent: str
 ) -> None:
-    topic = f"by-{codec}"
+    topic = f"by-{codec}-{idempotent}"
     lines = "".join(f"k{number}:{'value ' * 20}{number}\n" for number in range(500))
     kcat(
-        broker,
+        servers,
         *("-P", "-t", topic, "-p", "0", "-K:", "-z", codec),
         *("-X", f"enable.idempotence={idempotent}", "-X", "linger.ms=50"),
         stdin=lines,
     )
-    found = kcat(broker, "-C", "-t", topic, "-p", "0", "-e", "-q", "-K:", "-o", "beginning")
+    found = kcat(servers, "-C", "-t", topic, "-p", "0", "-e", "-q", "-K:", "-o", "beginning")
     assert found == lines
-    assert codecs_on_disk(broker, topic) == {CODECS[codec]}
+    for broker in servers.brokers.values():
+        assert codecs_on_disk(broker, topic) == {CODECS[codec]}
 
 
-def test_lists_queries_and_groups(broker: BrokerProcess) -> None:
-    kcat(broker, "-P", "-t", "asked", "-p", "0", stdin="a\nb\nc\n")
-    listed = kcat(broker, "-L")
+def test_lists_queries_and_groups(servers: ClusterProcesses) -> None:
+    kcat(servers, "-P", "-t", "asked", "-p", "0", stdin="a\nb\nc\n")
+    listed = kcat(servers, "-L")
     assert re.search(r'topic "asked" with 1 partitions', listed)
-    assert re.search(r"broker 1 at 127\.0\.0\.1:\d+", listed)
-    assert "offset 3" in kcat(broker, "-Q", "-t", "asked:0:-1")
-    assert "offset 0" in kcat(broker, "-Q", "-t", "asked:0:-2")
+    assert len(re.findall(r"broker \d at 127\.0\.0\.1:\d+", listed)) == servers.size
+    assert "offset 3" in kcat(servers, "-Q", "-t", "asked:0:-1")
+    assert "offset 0" in kcat(servers, "-Q", "-t", "asked:0:-2")
     grouped = kcat(
-        broker,
+        servers,
         *("-G", "readers", "-c", "3", "-X", "auto.offset.reset=earliest", "asked"),
         says=r"^% (?:Group|Reached|Waiting)",
     )
     assert grouped == "a\nb\nc\n"
     again = kcat(
-        broker,
+        servers,
         *("-G", "readers", "-e", "-X", "auto.offset.reset=earliest", "asked"),
         says=r"^% (?:Group|Reached|Waiting)",
     )
     assert again == "", "the group has read everything"
 
 
-def test_headers_nulls_and_times(broker: BrokerProcess) -> None:
+def test_headers_nulls_and_times(servers: ClusterProcesses) -> None:
     kcat(
-        broker,
+        servers,
         *("-P", "-t", "odd", "-p", "0", "-Z", "-K:", "-H", "one=1", "-H", "two=2"),
         stdin="key:\n:value\n",
     )
     shape = "%k|%s|%h|%K|%S\\n"
-    found = kcat(broker, "-C", "-t", "odd", "-p", "0", "-e", "-q", "-f", shape)
+    found = kcat(servers, "-C", "-t", "odd", "-p", "0", "-e", "-q", "-f", shape)
     assert found == "key||one=1,two=2|3|-1\n|value|one=1,two=2|-1|5\n"

@@ -1,3 +1,4 @@
+import java.time.Duration;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -6,6 +7,7 @@ import java.util.Properties;
 import java.util.Set;
 import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutionException;
+import java.util.function.Predicate;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.AlterConfigsOptions;
@@ -49,16 +51,24 @@ import org.apache.kafka.common.errors.UnknownTopicIdException;
 import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
 import org.apache.kafka.common.serialization.StringSerializer;
 
-/** Every administrative call that a cluster of one node without security answers. */
+/**
+ * Every administrative call that a cluster without security answers. Arguments: bootstrap, topic,
+ * number of nodes, each of which gets a replica.
+ */
 public class Administration {
+    private static final Duration DEADLINE = Duration.ofSeconds(30);
+    private static final int PACE_MS = 10;
+
     static Admin admin;
     static String topic;
+    static short replicas;
     static int steps;
 
     public static void main(String[] args) throws Exception {
         Properties settings = new Properties();
         settings.put("bootstrap.servers", args[0]);
         topic = args[1];
+        replicas = Short.parseShort(args[2]);
         try (Admin made = Admin.create(settings)) {
             admin = made;
             topics();
@@ -82,6 +92,33 @@ public class Administration {
         }
     }
 
+    /** Asks until an answer holds: of several brokers each learns a moment later what is new. */
+    static <T> T eventually(Callable<T> ask, Predicate<T> holds) throws Exception {
+        steps++;
+        long end = System.nanoTime() + DEADLINE.toNanos();
+        while (true) {
+            Object last;
+            try {
+                T answer = ask.call();
+                if (holds.test(answer)) {
+                    return answer;
+                }
+                last = answer;
+            } catch (ExecutionException error) {
+                last = error.getCause();
+            }
+            if (System.nanoTime() > end) {
+                throw new IllegalStateException("not within " + DEADLINE + " but " + last);
+            }
+            Thread.sleep(PACE_MS);
+        }
+    }
+
+    static ConfigEntry shown(ConfigResource resource, String key, Predicate<ConfigEntry> holds)
+            throws Exception {
+        return eventually(() -> describe(resource).get(key), holds);
+    }
+
     static void refused(Class<? extends Exception> wanted, Callable<?> call) throws Exception {
         steps++;
         try {
@@ -95,32 +132,32 @@ public class Administration {
     }
 
     static void topics() throws Exception {
-        NewTopic wanted = new NewTopic(topic, 2, (short) 1).configs(Map.of("retention.ms", "9000"));
+        NewTopic wanted = new NewTopic(topic, 2, replicas).configs(Map.of("retention.ms", "9000"));
         var tried = admin.createTopics(List.of(wanted), new CreateTopicsOptions().validateOnly(true));
         check(tried.numPartitions(topic).get() == 2, "validate only");
         var created = admin.createTopics(List.of(wanted));
         Uuid id = created.topicId(topic).get();
         check(created.config(topic).get().get("retention.ms").value().equals("9000"), "config");
-        check(created.replicationFactor(topic).get() == 1, "replication");
+        check(created.replicationFactor(topic).get() == replicas, "replication");
         refused(TopicExistsException.class, () -> admin.createTopics(List.of(wanted)).all().get());
         refused(InvalidTopicException.class,
-                () -> create(new NewTopic("a b", 1, (short) 1)));
+                () -> create(new NewTopic("a b", 1, replicas)));
         refused(InvalidReplicationFactorException.class,
-                () -> create(new NewTopic(topic + "-3", 1, (short) 3)));
+                () -> create(new NewTopic(topic + "-more", 1, (short) (replicas + 1))));
         refused(InvalidPartitionsException.class,
                 () -> create(new NewTopic(topic + "-0", Optional.of(0), Optional.empty())));
         refused(InvalidConfigurationException.class,
-                () -> create(new NewTopic(topic + "-c", 1, (short) 1)
+                () -> create(new NewTopic(topic + "-c", 1, replicas)
                         .configs(Map.of("retention.ms", "soon"))));
-        check(admin.listTopics().names().get().contains(topic), "list");
-        TopicDescription found =
-                admin.describeTopics(List.of(topic),
-                                new DescribeTopicsOptions().includeAuthorizedOperations(true))
-                        .allTopicNames().get().get(topic);
-        check(found.topicId().equals(id) && found.partitions().size() == 2, found);
+        eventually(() -> admin.listTopics().names().get(), names -> names.contains(topic));
+        var all = new DescribeTopicsOptions().includeAuthorizedOperations(true);
+        TopicDescription found = eventually(
+                () -> admin.describeTopics(List.of(topic), all).allTopicNames().get().get(topic),
+                one -> one.topicId().equals(id) && one.partitions().size() == 2);
         check(!found.authorizedOperations().isEmpty(), "operations");
-        var byId = admin.describeTopics(TopicCollection.ofTopicIds(List.of(id)));
-        check(byId.allTopicIds().get().get(id).name().equals(topic), "by id");
+        eventually(() -> admin.describeTopics(TopicCollection.ofTopicIds(List.of(id)))
+                        .allTopicIds().get().get(id),
+                one -> one.name().equals(topic));
         refused(UnknownTopicIdException.class,
                 () -> admin.describeTopics(TopicCollection.ofTopicIds(List.of(new Uuid(7, 7))))
                         .allTopicIds().get());
@@ -148,22 +185,21 @@ public class Administration {
     }
 
     static void configs(ConfigResource resource) throws Exception {
-        Config all = describe(resource);
+        Config all = eventually(() -> describe(resource), one -> one.get("retention.ms").source()
+                == ConfigEntry.ConfigSource.DYNAMIC_TOPIC_CONFIG);
         for (ConfigEntry one : all.entries()) {
             check(!one.synonyms().isEmpty() && one.documentation() != null, one);
             check(one.source() != ConfigEntry.ConfigSource.UNKNOWN, one);
             check(one.type() != ConfigEntry.ConfigType.UNKNOWN, one);
         }
-        check(all.get("retention.ms").source() == ConfigEntry.ConfigSource.DYNAMIC_TOPIC_CONFIG,
-                all.get("retention.ms"));
         alter(resource, "cleanup.policy", "compact", AlterConfigOp.OpType.APPEND);
-        check(describe(resource).get("cleanup.policy").value().equals("delete,compact"), "append");
+        shown(resource, "cleanup.policy", one -> one.value().equals("delete,compact"));
         alter(resource, "cleanup.policy", "compact", AlterConfigOp.OpType.SUBTRACT);
-        check(describe(resource).get("cleanup.policy").value().equals("delete"), "subtract");
+        shown(resource, "cleanup.policy", one -> one.value().equals("delete"));
         alter(resource, "segment.ms", "7000", AlterConfigOp.OpType.SET);
-        check(describe(resource).get("segment.ms").value().equals("7000"), "set");
+        shown(resource, "segment.ms", one -> one.value().equals("7000"));
         alter(resource, "segment.ms", "", AlterConfigOp.OpType.DELETE);
-        check(describe(resource).get("segment.ms").isDefault(), "delete");
+        shown(resource, "segment.ms", ConfigEntry::isDefault);
         refused(InvalidConfigurationException.class, () -> {
             alter(resource, "segment.ms", "no", AlterConfigOp.OpType.SET);
             return null;
@@ -172,7 +208,7 @@ public class Administration {
                 new ConfigEntry("segment.ms", "8000"), AlterConfigOp.OpType.SET);
         admin.incrementalAlterConfigs(Map.of(resource, List.of(change)),
                 new AlterConfigsOptions().validateOnly(true)).all().get();
-        check(describe(resource).get("segment.ms").isDefault(), "validate only");
+        shown(resource, "segment.ms", ConfigEntry::isDefault);
     }
 
     static void brokerConfigs() throws Exception {
@@ -180,13 +216,13 @@ public class Administration {
         ConfigResource every = new ConfigResource(ConfigResource.Type.BROKER, "");
         alter(one, "message.max.bytes", "2000000", AlterConfigOp.OpType.SET);
         alter(every, "message.max.bytes", "3000000", AlterConfigOp.OpType.SET);
-        ConfigEntry found = describe(one).get("message.max.bytes");
+        ConfigEntry found =
+                shown(one, "message.max.bytes", entry -> entry.synonyms().size() == 3);
         check(found.source() == ConfigEntry.ConfigSource.DYNAMIC_BROKER_CONFIG, found);
-        check(found.synonyms().size() == 3, found.synonyms());
-        check(describe(every).entries().size() == 1, describe(every));
+        eventually(() -> describe(every), config -> config.entries().size() == 1);
         alter(one, "message.max.bytes", "", AlterConfigOp.OpType.DELETE);
-        found = describe(one).get("message.max.bytes");
-        check(found.source() == ConfigEntry.ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, found);
+        shown(one, "message.max.bytes", entry -> entry.source()
+                == ConfigEntry.ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG);
         alter(every, "message.max.bytes", "", AlterConfigOp.OpType.DELETE);
         refused(InvalidRequestException.class, () -> {
             alter(one, "log.retention.hours", "1", AlterConfigOp.OpType.SET);
@@ -214,7 +250,7 @@ public class Administration {
                 () -> admin.deleteRecords(Map.of(first, RecordsToDelete.beforeOffset(9)))
                         .all().get());
         String kept = topic + "-kept";
-        create(new NewTopic(kept, 1, (short) 1).configs(Map.of("cleanup.policy", "compact")));
+        create(new NewTopic(kept, 1, replicas).configs(Map.of("cleanup.policy", "compact")));
         TopicPartition compacted = new TopicPartition(kept, 0);
         refused(PolicyViolationException.class,
                 () -> admin.deleteRecords(Map.of(compacted, RecordsToDelete.beforeOffset(0)))
@@ -249,9 +285,15 @@ public class Administration {
                         .all().get());
         refused(InvalidReplicaAssignmentException.class,
                 () -> admin.alterPartitionReassignments(Map.of(first,
-                        Optional.of(new NewPartitionReassignment(List.of(1, 2))))).all().get());
+                        Optional.of(new NewPartitionReassignment(List.of(1, 9))))).all().get());
         admin.alterPartitionReassignments(Map.of(first,
-                Optional.of(new NewPartitionReassignment(List.of(1))))).all().get();
+                Optional.of(new NewPartitionReassignment(replicasOf(first))))).all().get();
+    }
+
+    static List<Integer> replicasOf(TopicPartition partition) throws Exception {
+        return admin.describeTopics(List.of(topic)).allTopicNames().get().get(topic)
+                .partitions().get(partition.partition()).replicas().stream()
+                .map(node -> node.id()).toList();
     }
 
     static void groupsAndTransactions() throws Exception {
@@ -279,8 +321,8 @@ public class Administration {
     static void cluster() throws Exception {
         var found = admin.describeCluster(
                 new DescribeClusterOptions().includeAuthorizedOperations(true));
-        check(found.nodes().get().size() == 1, found.nodes().get());
-        check(found.controller().get().id() == 1, found.controller().get());
+        check(found.nodes().get().size() == replicas, found.nodes().get());
+        check(found.nodes().get().contains(found.controller().get()), found.controller().get());
         check(!found.authorizedOperations().get().isEmpty(), "operations");
         check(found.clusterId().get().length() == 22, found.clusterId().get());
     }

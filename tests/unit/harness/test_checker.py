@@ -263,6 +263,13 @@ def test_transactions(end: Outcome, visible: int, faults: set[Fault]) -> None:
     assert set(report.counts) == faults, report.text()
 
 
+def test_the_same_value_elsewhere_is_no_part_of_a_transaction() -> None:
+    one = transactional(Outcome.FAILED, visible=0)
+    one.send(1, b"y", 1, P0)
+    one.committed.read(P0, 1, b"y")
+    assert one.finish(with_committed=True).is_clean
+
+
 def test_a_compacted_log_keeps_the_last_of_each_key() -> None:
     one = Story()
     for offset, (key, value) in enumerate([(b"k", b"1"), (b"m", b"2"), (b"k", b"3")]):

@@ -275,6 +275,20 @@ def live_longer_than_offsets(rig: Rig) -> None:
     rig.ask(LeaveGroupRequest(group_id="g", member_id=joined.member_id), 2)
 
 
+@pytest.mark.parametrize("version", ApiKey.OFFSET_FETCH.valid_versions)
+def test_who_has_not_heard_of_the_offsets_topic_is_no_coordinator(version: int) -> None:
+    """A client was sent here by a broker that has. Kafka has no other code for OffsetFetch: with
+    COORDINATOR_NOT_AVAILABLE aiokafka gives up, and its application gets the error."""
+    if version >= 8:
+        asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
+        code = Rig().ask(asked, version).groups[0].error_code
+    else:
+        topic = OffsetFetchRequestTopic(name="logs", partition_indexes=[0])
+        answer = Rig().ask(OffsetFetchRequest(group_id="g", topics=[topic]), version)
+        code = answer.error_code or answer.topics[0].partitions[0].error_code
+    assert code == ErrorCode.NOT_COORDINATOR
+
+
 def test_a_group_whose_deletion_is_refused_stays_as_it_was() -> None:
     rig = undelayed(offsets_retention_minutes=10)
     live_longer_than_offsets(rig)

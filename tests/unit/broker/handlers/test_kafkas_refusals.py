@@ -26,7 +26,7 @@ def test_a_wrong_timeout_is_said_before_there_is_any_coordinator(timeout_ms: int
 def test_nobody_has_the_empty_transactional_id() -> None:
     answer = Rig().ask(DescribeTransactionsRequest(transactional_ids=["", "t"]), 0)
     codes = [ErrorCode(one.error_code) for one in answer.transaction_states]
-    assert codes == [ErrorCode.INVALID_REQUEST, ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert codes == [ErrorCode.INVALID_REQUEST, ErrorCode.NOT_COORDINATOR]
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_the_transactions_topic_is_made_on_demand_small_and_compacted() -> None:
 
 def test_without_the_topic_there_is_no_coordinator_yet() -> None:
     rig = Rig()
-    assert TxnProducer(rig).init() is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert TxnProducer(rig).init() is ErrorCode.NOT_COORDINATOR
 
 
 @pytest.mark.parametrize("version", InitProducerIdRequest.valid_versions)

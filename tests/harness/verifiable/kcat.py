@@ -1,0 +1,91 @@
+"""kcat, with whichever librdkafka a distribution gave it, as a verifiable client (`words`).
+
+    python -m tests.harness.verifiable.kcat BOOTSTRAP TOPIC
+
+It has no transactions, and says no single acknowledgement: it ends with 0 only if every record was
+delivered. Then all are told, without their offsets.
+"""
+
+import re
+import subprocess
+
+from tests.harness.verifiable import words
+
+RECORD = '{"topic": "%t", "partition": %p, "offset": %o, "value": "%s"}'
+_RECORD = re.compile(r'\{"topic": "(.*)", "partition": (\d+), "offset": (\d+), "value": "(.*)"\}')
+_ASSIGNED = re.compile(r"rebalanced .*: assigned: (.*)$")
+_PLACE = re.compile(r"(\S+) \[(\d+)\]")
+_ERROR = re.compile(r"% ERROR: (Local: [^:]*|[^:]*)")
+_INFORMS = re.compile(r"^% (?:Group|Reached end|Waiting for group)")
+
+CONNECTED = ("-X", "enable.sparse.connections=false")
+"""Else librdkafka 2.0.2 connects only to whom it needs, counts a broker that it has lost as down
+until it needs it again, and kcat ends when all have been lost in turn, though all are up: with
+Kafka 4.3.1 as with us."""
+
+
+def produce(bootstrap: str, topic: str) -> None:
+    """Idempotently: a process for each partition, for one chooses partitions by itself."""
+    options = ("-X", "enable.idempotence=true", "-X", "linger.ms=5", *CONNECTED)
+    kcats = [
+        subprocess.Popen(
+            ["kcat", "-b", bootstrap, "-P", "-t", topic, "-p", str(partition), *options],
+            stdin=subprocess.PIPE,
+            text=True,
+        )
+        for partition in range(words.PARTITIONS)
+    ]
+    count = 0
+    for number in words.paced(words.PACE_S):
+        stdin = kcats[number % words.PARTITIONS].stdin
+        assert stdin is not None
+        stdin.write(f"{number}\n")
+        stdin.flush()
+        count = number + 1
+    for partition, kcat in enumerate(kcats):
+        kcat.communicate()
+        if kcat.returncode != 0:
+            words.say(
+                "error",
+                doing="produce",
+                topic=topic,
+                exception="exit",
+                message=str(kcat.returncode),
+            )
+            continue
+        for number in range(partition, count, words.PARTITIONS):
+            words.sent(topic, number, partition, -1)
+
+
+def consume(bootstrap: str, topic: str) -> None:
+    """As the only member of a group, which commits by itself."""
+    # A line at a time, or what it says of itself would stand in the middle of a record.
+    command = ["stdbuf", "-oL", "kcat", "-b", bootstrap, "-G", f"{topic}-readers", *CONNECTED]
+    kcat = subprocess.Popen(
+        [*command, "-f", f"{RECORD}\\n", "-X", "auto.offset.reset=earliest", topic],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    words.when_reading_ends(kcat.terminate)
+    assert kcat.stdout is not None
+    for line in kcat.stdout:
+        if (found := _RECORD.search(line)) is not None:
+            of, partition, offset, value = found.groups()
+            words.read(of, int(partition), int(offset), value.encode())
+        elif (rebalanced := _ASSIGNED.search(line)) is not None:
+            places = _PLACE.findall(rebalanced[1])
+            words.assigned((of, int(partition)) for of, partition in places)
+        elif (error := _ERROR.match(line)) is not None:
+            words.say("error", doing="consume", topic=topic, exception=error[1], message=line)
+        elif not _INFORMS.match(line):
+            words.say("log", line=line.rstrip())
+    if kcat.wait() != 0:
+        words.say(
+            "error", doing="consume", topic=topic, exception="exit", message=str(kcat.returncode)
+        )
+
+
+if __name__ == "__main__":
+    words.in_threads((produce,), consume)

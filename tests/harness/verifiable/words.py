@@ -1,0 +1,158 @@
+"""What a verifiable client says, in the words of Kafka's VerifiableProducer and its consumer.
+
+One JSON object a line on standard output. A client writes paced numbers to `TOPIC` and others in
+transactions to `TOPIC-tx`, number n to partition n mod `PARTITIONS`, and reads both as the only
+member of a group. A line of input ends its writing, in which every record gets its answer first;
+the end of the input ends its reading. It goes on over every error, and says each that its library
+let through to the application.
+"""
+
+import asyncio
+import json
+import os
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+
+PARTITIONS = 3
+PACE_S = 0.01
+PER_TRANSACTION = 10
+TRANSACTION_PACE_S = 0.1
+ABORT_EVERY = 5
+POLL_S = 0.2
+POLL_COUNT = 500
+
+WRITES_NO_MORE = threading.Event()
+READS_NO_MORE = threading.Event()
+_speaking = threading.Lock()
+
+
+def say(name: str, **fields: object) -> None:
+    """One line, whole, whichever thread it comes from."""
+    line = json.dumps({"name": name, **fields})
+    with _speaking:
+        # In one piece, also where Python is told to buffer nothing.
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+
+def sent(topic: str, number: int, partition: int, offset: int, transaction: int = -1) -> None:
+    """A record was acknowledged; offset -1 where the client does not say it."""
+    say(
+        "producer_send_success",
+        topic=topic, value=str(number), partition=partition, offset=offset, transaction=transaction,
+    )  # fmt: skip
+
+
+def ended(topic: str, transaction: int, *, is_committed: bool) -> None:
+    """A transaction came to the end that was asked for."""
+    say("transaction_ended", topic=topic, transaction=transaction, is_committed=is_committed)
+
+
+def failed(doing: str, topic: str, error: object) -> None:
+    """The library gave the application an error."""
+    name = getattr(error, "name", None)
+    kind = name() if callable(name) else type(error).__name__
+    say("error", doing=doing, topic=topic, exception=kind, message=str(error))
+
+
+def assigned(partitions: Iterable[tuple[str, int]]) -> None:
+    """These were added to what the member has; each is read from what is committed."""
+    say("partitions_assigned", partitions=[list(place) for place in partitions])
+
+
+def read(topic: str, partition: int, offset: int, value: bytes | None) -> None:
+    """A record was given to the member."""
+    text = (value or b"").decode()
+    say("record_data", topic=topic, partition=partition, offset=offset, value=text)
+
+
+def topics_of(topic: str) -> tuple[str, str]:
+    """What a client writes record by record, and what it writes in transactions."""
+    return topic, f"{topic}-tx"
+
+
+def begin() -> tuple[str, str]:
+    """Listen to the input; the bootstrap and the topic of the command line."""
+
+    def listen() -> None:
+        sys.stdin.readline()
+        WRITES_NO_MORE.set()
+        sys.stdin.read()
+        READS_NO_MORE.set()
+
+    threading.Thread(target=listen, daemon=True).start()
+    _, bootstrap, topic = sys.argv
+    return bootstrap, topic
+
+
+def in_threads(
+    writers: Iterable[Callable[[str, str], None]], consume: Callable[[str, str], None]
+) -> None:
+    """The whole life of a client whose library blocks. A writer gets the topic of its turn."""
+    bootstrap, topic = begin()
+    threading.excepthook = _end_of_all
+    reading = threading.Thread(target=consume, args=(bootstrap, topic))
+    writing = [
+        threading.Thread(target=write, args=(bootstrap, of))
+        for write, of in zip(writers, topics_of(topic), strict=False)
+    ]
+    for thread in (reading, *writing):
+        thread.start()
+    for thread in writing:
+        thread.join()
+    say("writing_ended")
+    reading.join()
+    say("shutdown_complete")
+
+
+def _end_of_all(ended: threading.ExceptHookArgs) -> None:
+    """A fault of the client: whoever waits for it is to see at once that it has ended."""
+    threading.__excepthook__(ended)
+    sys.stderr.flush()
+    os._exit(1)
+
+
+def when_writing_ends(do: Callable[[], object]) -> None:
+    """Have something done when the writing ends, while this thread waits for something else."""
+    _when(WRITES_NO_MORE, do)
+
+
+def when_reading_ends(do: Callable[[], object]) -> None:
+    """Have something done when the reading ends, while this thread waits for something else."""
+    _when(READS_NO_MORE, do)
+
+
+def _when(event: threading.Event, do: Callable[[], object]) -> None:
+    def wait() -> None:
+        event.wait()
+        do()
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def paced(pace_s: float) -> Iterator[int]:
+    """Numbers from 0 on at a pace, until nothing more is to be written."""
+    number = 0
+    while not WRITES_NO_MORE.wait(pace_s):
+        yield number
+        number += 1
+
+
+async def paced_async(pace_s: float) -> AsyncIterator[int]:
+    """The same, for a loop that has other things to do meanwhile."""
+    number = 0
+    while not WRITES_NO_MORE.is_set():
+        yield number
+        number += 1
+        await asyncio.sleep(pace_s)
+
+
+def is_kept(transaction: int) -> bool:
+    """Whether this transaction is to be committed."""
+    return transaction % ABORT_EVERY != ABORT_EVERY - 1
+
+
+def numbers_of(transaction: int) -> range:
+    """The numbers that this transaction writes."""
+    return range(transaction * PER_TRANSACTION, (transaction + 1) * PER_TRANSACTION)
