@@ -194,7 +194,7 @@ def check(load: Load) -> None:
 
 def run_kills(mill: TempMill, times: int) -> None:
     """So many kills of each part."""
-    chance = seeded(f"mill under load, {times} kills of each")
+    chance = seeded(f"mill under load, kills of each: {times}")
     reading = Reading(mill)
     killer = Killer(reading, chance)
     begin = time.monotonic()
@@ -215,8 +215,8 @@ def mill(tmp_path: Path) -> Iterator[TempMill]:
 
 
 @pytest.mark.timeout(1_200)
-def test_two_kills_of_each_part_change_no_count(mill: TempMill) -> None:
-    run_kills(mill, 2)
+def test_a_kill_of_each_part_changes_no_count(mill: TempMill) -> None:
+    run_kills(mill, 1)
 
 
 @pytest.mark.slow
