@@ -19,10 +19,9 @@ from appliance.cli.output import (
     print_table,
     say,
 )
-from appliance.cli.rooms import JsonOption, cell
+from appliance.cli.rooms import EveryOption, JsonOption, cell, every_s
 from appliance.config.faults import did_you_mean
 from appliance.settings import Mill
-from protocol.units import parse_duration_ms
 
 ANSWER_BYTES_MAX = 16 << 20
 TIMEOUT_S = 10.0
@@ -44,15 +43,12 @@ def lag(
         ),
     ] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Again and again.")] = False,
-    every: Annotated[str, typer.Option("--every", help="How often, with --watch.")] = "2s",
+    every: EveryOption = "2s",
 ) -> None:
     """How far every reader lags, from the monitor's latest snapshot."""
     if per not in ("partition", "topic", "group"):
         raise CommandError(f"--per {per}: expected partition, topic or group", Exit.USAGE)
-    try:
-        every_s = parse_duration_ms(every) / 1000
-    except ValueError as error:
-        raise CommandError(f"--every: {error}", Exit.USAGE) from error
+    wait_s = every_s(every)
     mill, _ = context.load_mill()
     # A total over a group's topics says nothing of one of them.
     per = "topic" if topic is not None and per == "group" else per
@@ -66,7 +62,7 @@ def lag(
         if not watch:
             break
         sys.stdout.flush()
-        time.sleep(every_s)
+        time.sleep(wait_s)
     if rows and all(row.get("lag") is None for row in rows):
         reason = f": {faults[0]}" if faults else ""
         raise CommandError(f"no lag is known{reason}", Exit.CONDITION)

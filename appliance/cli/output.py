@@ -11,9 +11,12 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from protocol.log import escape
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 class Exit(IntEnum):
@@ -75,7 +78,9 @@ def print_table(
     """Rows under heads; columns in `right` are aligned to their right edge."""
     clean = [[escape(cell) for cell in row] for row in rows]
     if is_terminal() and not os.environ.get("NO_COLOR"):
-        _print_rich(heads, clean, right)
+        from rich.console import Console
+
+        Console().print(rich_table(heads, clean, right))
         return
     out(plain_table(heads, clean, right))
 
@@ -116,17 +121,31 @@ _STYLES = {
 }
 
 
-def _print_rich(heads: Sequence[str], rows: Sequence[Sequence[str]], right: frozenset[int]) -> None:
-    from rich.console import Console
+def rich_table(
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    right: frozenset[int] = frozenset(),
+    *,
+    folds: bool = True,
+) -> "Table":
+    """Cells without control characters as a table for a terminal.
+
+    One that is too long goes on in the next line, or with `folds=False` ends with an ellipsis.
+    """
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column, head in enumerate(heads):
-        table.add_column(head, justify="right" if column in right else "left", overflow="fold")
+        table.add_column(
+            head,
+            justify="right" if column in right else "left",
+            overflow="fold" if folds else "ellipsis",
+            no_wrap=not folds,
+        )
     for row in rows:
         table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
-    Console().print(table)
+    return table
 
 
 def utc_text(moment_ms: int) -> str:

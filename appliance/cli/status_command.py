@@ -18,6 +18,7 @@ from appliance.cli.output import (
     size_text,
 )
 from appliance.supervisor.control import NoSupervisor
+from appliance.usage import usage_of
 from protocol.status import PartState, StatusUnavailable, fetch_status
 
 
@@ -58,10 +59,7 @@ def part_rows() -> tuple[list[dict[str, Any]], list[str]]:
         if left:
             return [], [f"no supervisor runs, but {', '.join(left)} of an earlier run does"]
         return [], ["the mill is not running"]
-    rows = [
-        _as_it_says_itself({**entry, "memory_bytes": _memory(entry["pid"])})
-        for entry in found["parts"]
-    ]
+    rows = [_as_it_says_itself({**entry, **_used(entry["pid"])}) for entry in found["parts"]]
     errors = ["the mill is being stopped"] if found["stopping"] else []
     if ended := found.get("round_ended"):
         errors.append(ended)
@@ -104,25 +102,19 @@ def _container_rows() -> list[dict[str, Any]]:
                 "uptime_ms": None,
                 "last_exit_code": None,
                 "reason": reason,
-                "memory_bytes": None,
+                **_used(None),
             }
         )
         for part, (answer, reason) in zip(mill.parts, asyncio.run(ask_all()), strict=True)
     ]
 
 
-def _memory(pid: int | None) -> int | None:
-    """Resident memory of a part and everything it started."""
-    import psutil
-
-    if pid is None:
-        return None
-    try:
-        process = psutil.Process(pid)
-        family = [process, *process.children(recursive=True)]
-        return sum(member.memory_info().rss for member in family)
-    except psutil.Error:
-        return None
+def _used(pid: int | None) -> dict[str, Any]:
+    """The columns of what a part takes; unknown where there is no process of its own to ask."""
+    usage = usage_of(pid)
+    if usage is None:
+        return {"memory_bytes": None, "cpu_s": None}
+    return {"memory_bytes": usage.memory_bytes, "cpu_s": round(usage.cpu_s, 2)}
 
 
 def _print_status(rows: list[dict[str, Any]], errors: list[str]) -> None:
