@@ -11,6 +11,7 @@ from appliance import lifecycle
 from appliance.cli import context
 from appliance.cli.dead_letters_command import dead_letters
 from appliance.cli.output import CommandError, Exit, print_json, print_table, say
+from appliance.cli.progress import waiting
 from appliance.cli.rooms import JsonOption, cell_or_dash, room_process, status_of
 from appliance.parts import bootstrap_servers
 from appliance.settings import Mill, collector_settings
@@ -90,7 +91,10 @@ def check(as_json: JsonOption = False) -> None:
     if context.in_containers():
         # The name of the collector lies in its own volume; it tells it to whoever asks.
         settings["section"]["instance"] = settings["section"]["instance"] or _instance(mill)
-    with room_process(mill, "collector", ["--check"], settings, stdout=subprocess.PIPE) as process:
+    with (
+        waiting("the collector looks"),
+        room_process(mill, "collector", ["--check"], settings, stdout=subprocess.PIPE) as process,
+    ):
         said, _ = process.communicate()
     try:
         found = json.loads(said)
@@ -224,7 +228,10 @@ def _amend(what: str, file: str, execute: bool, as_json: bool) -> None:
         _refuse_beside_a_collector(mill, "to change what it knows")
     arguments = [f"--{what}", file, *(["--execute"] if execute else [])]
     settings = collector_settings(mill)
-    with room_process(mill, "collector", arguments, settings, stdout=subprocess.PIPE) as process:
+    with (
+        waiting("the collector looks"),
+        room_process(mill, "collector", arguments, settings, stdout=subprocess.PIPE) as process,
+    ):
         said, _ = process.communicate()
     try:
         found = json.loads(said)

@@ -38,11 +38,9 @@ def check(
     for note in loaded.notes:
         say(f"{mill.home.config_file}: {note}")
     if not quick:
-        from appliance.definitions import check_definitions
-        from appliance.stream_check import check_expressions
+        from appliance.cli.judging import judge
 
-        check_expressions(mill, loaded.document)
-        check_definitions(mill, loaded.document)
+        judge(mill, loaded)
     say(f"{mill.home.config_file}: no faults")
 
 

@@ -20,6 +20,7 @@ from appliance import checks, growth, lifecycle
 from appliance.checks import Check, Level
 from appliance.cli import context
 from appliance.cli.output import Exit, print_json, print_table
+from appliance.cli.progress import waiting
 from appliance.cli.status_command import part_rows
 from appliance.config.faults import ConfigFaults
 from appliance.file_systems import mounts_of_this_process, watched_folders
@@ -41,7 +42,8 @@ def doctor(
 ) -> None:
     """Look at this machine and this mill; findings with remedies; exit code 3 on a failure."""
     home = context.home()
-    found = [*_configuration(home), *_machine(home)]
+    with waiting("looking at the machine and the mill"):
+        found = [*_configuration(home), *_machine(home)]
     if as_json:
         print_json("doctor/1", [{**asdict(check), "level": str(check.level)} for check in found])
     else:

@@ -1,10 +1,7 @@
 """The commands for the whole mill: up, down, restart, start, stop, version."""
 
 import signal
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,9 +11,11 @@ from appliance import checks, lifecycle
 from appliance.changes import Differences, differences
 from appliance.checks import Level
 from appliance.cli import context
+from appliance.cli.judging import judge, judge_expressions
 from appliance.cli.log_command import follow_logs, log_files
 from appliance.cli.needed import refuse_who_is_needed
 from appliance.cli.output import CommandError, Exit, say
+from appliance.cli.progress import progress_line, waiting
 from appliance.config.load import Loaded, load
 from appliance.home import Home
 from appliance.lifecycle import Progress
@@ -27,9 +26,6 @@ from appliance.supervisor import control
 UP_TIMEOUT_S = 300.0
 DOWN_TIMEOUT_S = 300.0
 
-# A mill that took long is told how far it is also where nothing can be rewritten in place.
-LINE_EVERY_S = 5.0
-
 TimeoutOption = Annotated[float, typer.Option("--timeout", help="Seconds to wait.", min=0.1)]
 ForceOption = Annotated[
     bool, typer.Option("--force", help="Also a broker without which partitions take no writes.")
@@ -37,32 +33,9 @@ ForceOption = Annotated[
 PartArgument = Annotated[str, typer.Argument(help="broker-1, collector, stream, …")]
 
 
-@contextmanager
-def progress_line(verb: str) -> Iterator[Any]:
-    """A line that is rewritten in place on a terminal, and one every few seconds elsewhere."""
-    shown = False
-    began = time.monotonic()
-    told_s = began
-
-    def show(progress: Progress) -> None:
-        nonlocal shown, told_s
-        now_s = time.monotonic()
-        text = f"{verb} {progress.done}/{progress.of}"
-        if progress.waiting_for:
-            text += f", waiting for {progress.waiting_for}"
-        if sys.stderr.isatty() and now_s - began >= 1.0:
-            shown = True
-            sys.stderr.write(f"\r\x1b[K{text[:150]}")
-            sys.stderr.flush()
-        elif not sys.stderr.isatty() and now_s - told_s >= LINE_EVERY_S:
-            told_s = now_s
-            say(f"{text} ({now_s - began:.0f} s)")
-
-    try:
-        yield show
-    finally:
-        if shown:
-            sys.stderr.write("\r\x1b[K")
+def _text_of(verb: str, progress: Progress) -> str:
+    text = f"{verb} {progress.done}/{progress.of}"
+    return f"{text}, waiting for {progress.waiting_for}" if progress.waiting_for else text
 
 
 def up(
@@ -103,11 +76,10 @@ def up(
 
 def _start(mill: Mill, loaded: Loaded) -> None:
     """Make the supervisor, unless the file or the machine is not fit for it."""
-    from appliance.stream_check import check_expressions
-
-    check_expressions(mill, loaded.document)
+    judge_expressions(mill, loaded)
     try:
-        lifecycle.start(mill, context.config_digest(mill.home))
+        with waiting("starting the supervisor"):
+            lifecycle.start(mill, context.config_digest(mill.home))
     except lifecycle.StartRefused as error:
         for check in error.checks:
             say(f"millrace: {check}")
@@ -137,11 +109,7 @@ def _bring_up_to_date(mill: Mill, loaded: Loaded, apply: bool) -> tuple[Mill, Di
 
 def _refuse_what_cannot_run(mill: Mill, loaded: Loaded, started: Mill | None) -> None:
     """Tell what the parts would refuse, while they still run with the configuration before."""
-    from appliance.definitions import check_definitions
-    from appliance.stream_check import check_expressions
-
-    check_expressions(mill, loaded.document)
-    check_definitions(mill, loaded.document)
+    judge(mill, loaded)
     found = list(checks.whose_data(mill))
     if started is not None:
         ours = {port for part in started.parts for _, port in part.ports}
@@ -155,8 +123,10 @@ def _refuse_what_cannot_run(mill: Mill, loaded: Loaded, started: Mill | None) ->
 
 def _wait_healthy(home: Home, timeout: float, verb: str, part: str | None = None) -> dict[str, Any]:
     try:
-        with progress_line(verb) as show:
-            return lifecycle.wait_healthy(home, timeout, show, part)
+        with progress_line() as line:
+            return lifecycle.wait_healthy(
+                home, timeout, lambda progress: line.show(_text_of(verb, progress)), part
+            )
     except TimeoutError as error:
         raise CommandError(f"{error}; `./millrace logs PART` tells more", Exit.TIMEOUT) from error
     except lifecycle.StartFailed as error:
@@ -208,8 +178,10 @@ def _stay_in_front(home: Home) -> None:
 def down(timeout: TimeoutOption = DOWN_TIMEOUT_S) -> None:
     """Stop the mill cleanly: nothing lost, nothing left running."""
     try:
-        with progress_line("stopped") as show:
-            did_run = lifecycle.stop(context.home(), timeout, show)
+        with progress_line() as line:
+            did_run = lifecycle.stop(
+                context.home(), timeout, lambda progress: line.show(_text_of("stopped", progress))
+            )
     except lifecycle.StillStopping as error:
         raise CommandError(f"{error}; it goes on stopping by itself", Exit.TIMEOUT) from error
     say("the mill is stopped" if did_run else "the mill was not running")
@@ -260,7 +232,8 @@ def stop(
     if not force:
         refuse_who_is_needed(home, part, "stopped")
     try:
-        lifecycle.stop_part(home, part, timeout)
+        with waiting(f"stopping {part}"):
+            lifecycle.stop_part(home, part, timeout)
     except KeyError as error:
         raise _no_such_part(home, part) from error
     except lifecycle.StillStopping as error:

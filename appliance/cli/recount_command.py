@@ -1,6 +1,5 @@
 """`millrace stream recount`: asks the running stream, and follows how it goes."""
 
-import sys
 import time
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -10,6 +9,7 @@ import typer
 
 from appliance.cli import context
 from appliance.cli.output import CommandError, Exit, duration_text, say
+from appliance.cli.progress import progress_line
 from appliance.parts import bootstrap_servers
 from appliance.settings import SINK_USER, Mill, sinks_settings
 from protocol.client.errors import ClientError
@@ -17,7 +17,6 @@ from protocol.errors import ApiError
 from protocol.units import parse_duration_ms
 
 FOLLOW_EVERY_S = 0.5
-LINE_EVERY_S = 5.0
 RATE_OVER_S = 60.0
 RATE_AFTER_S = 10.0
 """A rate over less than this says nothing: the stream counts in steps of some seconds."""
@@ -140,25 +139,18 @@ def _in_mysql(mill: Mill, work: Any) -> Any:
 
 
 def _follow(mill: Mill, metric: str, asked: int) -> None:
-    """Show progress until it is done: in place on a terminal, else a line every few seconds."""
+    """Show progress until it is done. Raises CommandError where it cannot be."""
     seen = [(time.monotonic(), asked)]
-    told_s, least = seen[0][0], asked
-    while (found := _left(mill, metric)) is not None:
-        left, problem = found
-        if problem is not None:
-            raise CommandError(f"{metric}: {problem}; its log says more")
-        now_s, least = time.monotonic(), min(least, left)
-        seen = [one for one in seen if now_s - one[0] <= RATE_OVER_S] + [(now_s, left)]
-        text = progress_text(metric, asked, seen)
-        if sys.stderr.isatty():
-            sys.stderr.write(f"\r\x1b[K{text}")
-            sys.stderr.flush()
-        elif now_s - told_s >= LINE_EVERY_S:
-            told_s = now_s
-            say(text)
-        time.sleep(FOLLOW_EVERY_S)
-    if sys.stderr.isatty():
-        sys.stderr.write("\r\x1b[K")
+    least = asked
+    with progress_line() as line:
+        while (found := _left(mill, metric)) is not None:
+            left, problem = found
+            if problem is not None:
+                raise CommandError(f"{metric}: {problem}; its log says more")
+            now_s, least = time.monotonic(), min(least, left)
+            seen = [one for one in seen if now_s - one[0] <= RATE_OVER_S] + [(now_s, left)]
+            line.show(progress_text(metric, asked, seen))
+            time.sleep(FOLLOW_EVERY_S)
     if _has_left(mill, metric):
         raise CommandError(
             f"{metric} was taken out of the configuration: {asked - least:,} of {asked:,} lines"

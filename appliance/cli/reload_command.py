@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from appliance.cli import context
 from appliance.cli.output import CommandError, Exit, say
+from appliance.cli.progress import waiting
 from protocol import control
 from protocol.status import StatusUnavailable, fetch_status
 
@@ -50,7 +51,8 @@ def reload() -> None:
     for line in words:
         say(line)
     if started.collector != loaded.config.collector:
-        _wait_for_the_collector(mill)
+        with waiting("the collector takes the inputs over"):
+            _wait_for_the_collector(mill)
     say("taken over" if words else "nothing has changed since it was taken over")
 
 

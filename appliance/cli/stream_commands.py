@@ -1,7 +1,6 @@
 """`millrace stream`: its metrics, tried, forgotten and counted again."""
 
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +9,7 @@ import typer
 
 from appliance.cli import context
 from appliance.cli.output import CommandError, Exit, out, print_json, print_table, say
+from appliance.cli.progress import progress_line, waiting
 from appliance.cli.recount_command import recount
 from appliance.cli.rooms import JsonOption, become_room, cell, room_process, status_of
 from appliance.settings import SINK_USER, sinks_settings, stream_check_settings
@@ -63,16 +63,19 @@ def dry_run(
     if lines > LINES_MAX:
         say(f"of {lines:,} lines the last {LINES_MAX:,} are tried")
     began = time.monotonic()
-    with room_process(
-        mill,
-        "stream",
-        ["--dry-run", key, *(name or [])],
-        stream_check_settings(mill),
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as process:
+    with (
+        waiting("Spark tries the lines"),
+        room_process(
+            mill,
+            "stream",
+            ["--dry-run", key, *(name or [])],
+            stream_check_settings(mill),
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as process,
+    ):
         try:
             said, log = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired as error:
@@ -112,17 +115,15 @@ def forget(
     def told(deleted: int) -> None:
         nonlocal rows
         rows += deleted
-        if sys.stderr.isatty():
-            sys.stderr.write(f"\r\x1b[K{rows:,} rows removed")
+        line.show(f"{rows:,} rows removed")
 
     try:
-        forget_metric(settings, metric, told)
+        with progress_line() as line:
+            forget_metric(settings, metric, told)
     except UnknownMetric as error:
         raise CommandError(str(error), Exit.NOT_FOUND) from error
     except SinkUnavailable as error:
         raise CommandError(f"{error}; run it again to go on", Exit.UNREACHABLE) from error
     except SinkError as error:
         raise CommandError(str(error), Exit.CONDITION) from error
-    if sys.stderr.isatty():
-        sys.stderr.write("\r\x1b[K")
     say(f"{metric} is forgotten ({rows:,} rows)")
