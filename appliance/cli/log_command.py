@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,8 @@ from appliance.cli.output import CommandError, Exit, out, utc_text
 from appliance.home import Home
 from appliance.supervisor.logs import tail
 from protocol.units import parse_duration_ms
+
+LOOK_EVERY_S = 0.2
 
 
 def logs(
@@ -46,9 +49,14 @@ def log_files(home: Home, part: str | None) -> dict[str, Path]:
 
 
 def follow_logs(
-    files: dict[str, Path], *, lines: int, follow: bool = True, since_ms: int | None = None
+    files: dict[str, Path],
+    *,
+    lines: int,
+    follow: bool = True,
+    since_ms: int | None = None,
+    goes_on: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Print the ends of some logs in order of time, then what is added to them."""
+    """Print the ends of some logs in order of time, then what is added to them while it goes on."""
     earliest = utc_text(since_ms) if since_ms is not None else ""
     width = max((len(name) for name in files), default=0)
     prefix = {name: f"{name:<{width}} | " if len(files) > 1 else "" for name in files}
@@ -66,7 +74,9 @@ def follow_logs(
         out(line)
     while follow:
         sys.stdout.flush()
-        time.sleep(0.2)
+        # What is written before the end is still printed.
+        follow = goes_on()
+        time.sleep(LOOK_EVERY_S)
         for name, path in files.items():
             positions[name] = _print_added(path, positions[name], prefix[name])
 

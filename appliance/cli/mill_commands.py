@@ -1,6 +1,5 @@
 """The commands for the whole mill: up, down, restart, start, stop, version."""
 
-import signal
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,8 +10,8 @@ from appliance import checks, lifecycle
 from appliance.changes import Differences, differences
 from appliance.checks import Level
 from appliance.cli import context
+from appliance.cli.foreground import stay_in_front
 from appliance.cli.judging import judge, judge_expressions
-from appliance.cli.log_command import follow_logs, log_files
 from appliance.cli.needed import refuse_who_is_needed
 from appliance.cli.output import CommandError, Exit, say
 from appliance.cli.progress import progress_line, waiting
@@ -49,6 +48,13 @@ def up(
     timeout: TimeoutOption = UP_TIMEOUT_S,
 ) -> None:
     """Start the mill and wait until it is healthy; of one that runs, start what does not run."""
+    if foreground:
+        stay_in_front(context.home(), lambda: _up(apply, timeout), down)
+    else:
+        _up(apply, timeout)
+
+
+def _up(apply: bool, timeout: float) -> None:
     mill, loaded = context.load_mill()
     home = mill.home
     for note in loaded.notes:
@@ -70,8 +76,6 @@ def up(
     say("the mill runs already" if is_as_it_was else f"the mill is up ({seconds:.1f} s)")
     for line in summary(mill):
         say(line)
-    if foreground:
-        _stay_in_front(home)
 
 
 def _start(mill: Mill, loaded: Loaded) -> None:
@@ -161,18 +165,6 @@ def summary(mill: Mill) -> list[str]:
 
 def _below(path: Path, folder: Path) -> str:
     return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
-
-
-def _stay_in_front(home: Home) -> None:
-    say("Ctrl-C stops the mill")
-    # Whoever ends this process, a terminal or a service manager, means the mill.
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        follow_logs(log_files(home, None), lines=0)
-    except KeyboardInterrupt:
-        down()
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def down(timeout: TimeoutOption = DOWN_TIMEOUT_S) -> None:

@@ -1,6 +1,5 @@
 """Commands that once said what was not so."""
 
-import signal
 import socket
 import tempfile
 import time
@@ -12,7 +11,7 @@ import pytest
 
 from appliance import lifecycle
 from appliance.checks import Level
-from appliance.cli import mill_commands, recount_command
+from appliance.cli import recount_command
 from appliance.cli.doctor import flush_latency
 from appliance.cli.output import CommandError, Exit
 from appliance.cli.recount_command import _moment_ms, progress_text
@@ -77,21 +76,6 @@ def test_the_time_left_is_told_by_a_rate_over_some_time() -> None:
     steady = [(0.0, 3_000), (60.0, 2_400)]
     assert progress_text("m", 3_000, steady).endswith("10 a second, 4m 0s left")
     assert progress_text("m", 100, [(0.0, 100), (30.0, 100)]).endswith("unknown left")
-
-
-def test_who_ends_a_mill_in_front_stops_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stopped = []
-
-    def follow(*_: object, **__: object) -> None:
-        signal.raise_signal(signal.SIGTERM)
-        raise AssertionError("the signal ends the following")
-
-    monkeypatch.setattr(mill_commands, "follow_logs", follow)
-    monkeypatch.setattr(mill_commands, "down", lambda: stopped.append(True))
-    before = signal.getsignal(signal.SIGTERM)
-    mill_commands._stay_in_front(find_home({"MILLRACE_HOME": str(tmp_path)}))
-    assert stopped == [True]
-    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_the_holder_of_a_port_is_named_without_what_it_was_told(
