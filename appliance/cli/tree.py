@@ -109,6 +109,11 @@ COMMANDS: dict[str, Entry] = {
         "run",
         "Become one part's process. The supervisor and every container start parts this way.",
     ),
+    "install-service": Entry(
+        "service_command",
+        "install_service",
+        "A systemd unit that starts this mill with the machine; shown, and written with --write.",
+    ),
     "init": Entry(
         "part_commands",
         "init",
