@@ -12,7 +12,7 @@ from appliance.cli import context
 from appliance.cli.dead_letters_command import dead_letters
 from appliance.cli.output import CommandError, Exit, print_json, print_table, say
 from appliance.cli.progress import waiting
-from appliance.cli.rooms import JsonOption, cell_or_dash, room_process, status_of
+from appliance.cli.rooms import JsonOption, cell, cell_or_dash, room_process, status_of
 from appliance.parts import bootstrap_servers
 from appliance.settings import Mill, collector_settings
 from appliance.supervisor.control import NoSupervisor
@@ -30,6 +30,9 @@ ALTERED = {
     "overlong_piece": "pieces of overlong lines",
 }
 """What did not become one record as it was, by the collector's counters."""
+
+OF_POSITIONS = ("verdict", "position", "lag_bytes", "lines")
+"""What is known of a file only with its stored position."""
 
 app = typer.Typer(no_args_is_help=True, help="The collector and its files.")
 app.command("dead-letters")(dead_letters)
@@ -100,6 +103,10 @@ def check(as_json: JsonOption = False) -> None:
         found = json.loads(said)
     except ValueError as error:
         raise CommandError("the collector could not look; see above") from error
+    if not found["broker"]["reached"]:
+        # Without what is stored every file looks as if it were new.
+        for entry in found["files"]:
+            entry.update(dict.fromkeys(OF_POSITIONS))
     if as_json:
         print_json("collector-check/1", found, found["problems"])
     else:
@@ -126,10 +133,14 @@ def _instance(mill: Mill) -> str | None:
 
 def _print_check(found: dict[str, Any]) -> None:
     heads = ["key", "topic", "verdict", "known_by", "state", "size_bytes", "position", "lag_bytes"]
-    rows = [[cell_or_dash(_cell(entry, head)) for head in heads] for entry in found["files"]]
+    broker = found["broker"]
+    unknown = () if broker["reached"] else OF_POSITIONS
+    rows = [
+        [(cell if head in unknown else cell_or_dash)(_cell(entry, head)) for head in heads]
+        for entry in found["files"]
+    ]
     if rows:
         print_table([head.upper() for head in heads], rows, right=frozenset({5, 6, 7}))
-    broker = found["broker"]
     if not broker["reached"]:
         say(f"positions unknown: {broker['address']} gives no answer: {broker['reason']}")
     for problem in found["problems"]:
@@ -189,7 +200,8 @@ def _refuse_without_brokers(mill: Mill) -> None:
             await cluster.close()
 
     try:
-        asyncio.run(reach())
+        with waiting(f"asking {servers}"):
+            asyncio.run(reach())
     except ClientError as error:
         raise CommandError(
             f"nothing was read, for no broker answers: {error}; `./millrace up` starts the mill,"

@@ -1,5 +1,6 @@
 """Commands that once said what was not so."""
 
+import json
 import socket
 import tempfile
 import time
@@ -29,6 +30,22 @@ def test_a_check_without_a_broker_is_no_success(
     code, _, err = run(monkeypatch, tmp_path, "collector", "check")
     assert code == Exit.UNREACHABLE
     assert any("positions unknown" in line for line in err), err
+
+
+def test_a_check_without_a_broker_calls_no_file_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = "collector: {inputs: [{paths: ['watched/**'], topic: logs.x}]}"
+    config(tmp_path, f"cluster: {{bootstrap_servers: '127.0.0.1:{free_port()}'}}\n{inputs}")
+    (tmp_path / "watched").mkdir()
+    (tmp_path / "watched" / "a.log").write_text("one line\n")
+    code, out, _ = run(monkeypatch, tmp_path, "collector", "check", "--json")
+    [row] = json.loads(out[0])["data"]["files"]
+    assert code == Exit.UNREACHABLE
+    assert (row["verdict"], row["position"], row["lag_bytes"]) == (None, None, None)
+    assert row["size_bytes"] == 9
+    _, out, _ = run(monkeypatch, tmp_path, "collector", "check")
+    assert out[1].split()[2] == "unknown"
 
 
 def test_once_says_that_no_broker_answers_instead_of_waiting(
