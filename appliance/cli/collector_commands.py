@@ -10,9 +10,10 @@ import typer
 from appliance import lifecycle
 from appliance.cli import context
 from appliance.cli.dead_letters_command import dead_letters
+from appliance.cli.options import EnvelopeOption
 from appliance.cli.output import CommandError, Exit, print_json, print_table, say
 from appliance.cli.progress import waiting
-from appliance.cli.rooms import JsonOption, cell, cell_or_dash, room_process, status_of
+from appliance.cli.rooms import cell, cell_or_dash, room_process, status_of
 from appliance.parts import bootstrap_servers
 from appliance.settings import Mill, collector_settings
 from appliance.supervisor.control import NoSupervisor
@@ -39,7 +40,7 @@ app.command("dead-letters")(dead_letters)
 
 
 @app.command()
-def status(as_json: JsonOption = False) -> None:
+def status(as_json: EnvelopeOption = False) -> None:
     """Every watched file: what it is and by what it is known, size, position, lag."""
     found = status_of("collector")
     files: Any = found.details.get("files", [])
@@ -84,7 +85,7 @@ def known_by(evidence: dict[str, Any] | None) -> str | None:
 
 
 @app.command()
-def check(as_json: JsonOption = False) -> None:
+def check(as_json: EnvelopeOption = False) -> None:
     """Which files match, what they are, and where reading stands; changes nothing.
 
     Exit code 5 when no broker says where reading stands.
@@ -215,7 +216,9 @@ ExecuteOption = Annotated[bool, typer.Option("--execute", help="Do it; else it i
 
 
 @app.command()
-def forget(file: FileArgument, execute: ExecuteOption = False, as_json: JsonOption = False) -> None:
+def forget(
+    file: FileArgument, execute: ExecuteOption = False, as_json: EnvelopeOption = False
+) -> None:
     """Forget what is known of files that are gone; shown only, unless --execute is given.
 
     A later archive of one of them is read as a file of its own.
@@ -224,7 +227,9 @@ def forget(file: FileArgument, execute: ExecuteOption = False, as_json: JsonOpti
 
 
 @app.command()
-def again(file: FileArgument, execute: ExecuteOption = False, as_json: JsonOption = False) -> None:
+def again(
+    file: FileArgument, execute: ExecuteOption = False, as_json: EnvelopeOption = False
+) -> None:
     """Read files from their start once more; shown only, unless --execute is given.
 
     All lines of theirs that were counted are counted a second time.

@@ -12,13 +12,14 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from appliance import checks, growth, lifecycle
 from appliance.checks import Check, Level
 from appliance.cli import context
+from appliance.cli.options import EnvelopeOption
 from appliance.cli.output import Exit, print_json, print_table
 from appliance.cli.progress import waiting
 from appliance.cli.status_command import part_rows
@@ -38,7 +39,7 @@ PYTHON_MIN = (3, 11)
 
 
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON envelope.")] = False,
+    as_json: EnvelopeOption = False,
 ) -> None:
     """Look at this machine and this mill; findings with remedies; exit code 3 on a failure."""
     home = context.home()

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from appliance.cli import context
+from appliance.cli.options import EnvelopeOption, EveryOption, every_s
 from appliance.cli.output import (
     CommandError,
     Exit,
@@ -19,7 +20,7 @@ from appliance.cli.output import (
     print_table,
     say,
 )
-from appliance.cli.rooms import EveryOption, JsonOption, cell, every_s
+from appliance.cli.rooms import cell
 from appliance.config.faults import did_you_mean
 from appliance.settings import Mill
 
@@ -33,7 +34,7 @@ def lag(
     groups: Annotated[list[str] | None, typer.Argument(help="Groups; all if left out.")] = None,
     per: Annotated[str, typer.Option("--per", help="partition, topic or group.")] = "group",
     topic: Annotated[str | None, typer.Option("--topic", help="Only this topic.")] = None,
-    as_json: JsonOption = False,
+    as_json: EnvelopeOption = False,
     fail_on: Annotated[
         int | None,
         typer.Option(

@@ -13,7 +13,8 @@ from appliance.cli import context
 from appliance.cli.foreground import stay_in_front
 from appliance.cli.judging import judge, judge_expressions
 from appliance.cli.needed import refuse_who_is_needed
-from appliance.cli.output import CommandError, Exit, say
+from appliance.cli.options import EnvelopeOption
+from appliance.cli.output import CommandError, Exit, say, tell
 from appliance.cli.progress import progress_line, waiting
 from appliance.config.load import Loaded, load
 from appliance.home import Home
@@ -46,15 +47,16 @@ def up(
         bool, typer.Option("--apply", help="Restart the parts that a changed file concerns.")
     ] = False,
     timeout: TimeoutOption = UP_TIMEOUT_S,
+    as_json: EnvelopeOption = False,
 ) -> None:
     """Start the mill and wait until it is healthy; of one that runs, start what does not run."""
     if foreground:
-        stay_in_front(context.home(), lambda: _up(apply, timeout), down)
+        stay_in_front(context.home(), lambda: _up(apply, timeout, as_json), down)
     else:
-        _up(apply, timeout)
+        _up(apply, timeout, as_json)
 
 
-def _up(apply: bool, timeout: float) -> None:
+def _up(apply: bool, timeout: float, as_json: bool) -> None:
     mill, loaded = context.load_mill()
     home = mill.home
     for note in loaded.notes:
@@ -73,9 +75,14 @@ def _up(apply: bool, timeout: float) -> None:
         say(f"millrace: {problem}")
     is_as_it_was = runs_already and not (other and apply)
     seconds = time.monotonic() - began
-    say("the mill runs already" if is_as_it_was else f"the mill is up ({seconds:.1f} s)")
-    for line in summary(mill):
-        say(line)
+    words = "the mill runs already" if is_as_it_was else f"the mill is up ({seconds:.1f} s)"
+    data = {
+        "ran_before": runs_already,
+        "differs": str(other) if other and not apply else None,
+        "elapsed_s": round(seconds, 1),
+        "parts": found["parts"],
+    }
+    tell("\n".join([words, *summary(mill)]), "up/1", data, as_json)
 
 
 def _start(mill: Mill, loaded: Loaded) -> None:
@@ -167,57 +174,69 @@ def _below(path: Path, folder: Path) -> str:
     return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
 
 
-def down(timeout: TimeoutOption = DOWN_TIMEOUT_S) -> None:
+def down(timeout: TimeoutOption = DOWN_TIMEOUT_S, as_json: EnvelopeOption = False) -> None:
     """Stop the mill cleanly: nothing lost, nothing left running."""
+    did_run = _down(timeout)
+    words = "the mill is stopped" if did_run else "the mill was not running"
+    tell(words, "down/1", {"ran_before": did_run}, as_json)
+
+
+def _down(timeout: float) -> bool:
+    """Whether anything ran."""
     try:
         with progress_line() as line:
-            did_run = lifecycle.stop(
+            return lifecycle.stop(
                 context.home(), timeout, lambda progress: line.show(_text_of("stopped", progress))
             )
     except lifecycle.StillStopping as error:
         raise CommandError(f"{error}; it goes on stopping by itself", Exit.TIMEOUT) from error
-    say("the mill is stopped" if did_run else "the mill was not running")
 
 
 def restart(
     part: Annotated[str | None, typer.Argument(help="Only this part.")] = None,
     force: ForceOption = False,
     timeout: TimeoutOption = UP_TIMEOUT_S,
+    as_json: EnvelopeOption = False,
 ) -> None:
     """Stop and start the mill with the configuration as it is now, or one part as it was."""
     if part is None:
         # A configuration that cannot run must not take down what runs.
         mill, loaded = context.load_mill()
         _refuse_what_cannot_run(mill, loaded, None)
-        down()
-        up(foreground=False, apply=False, timeout=timeout)
+        say("the mill is stopped" if _down(DOWN_TIMEOUT_S) else "the mill was not running")
+        _up(False, timeout, as_json)
         return
     if not force:
         refuse_who_is_needed(context.home(), part, "restarted")
-    _start_part(part, timeout)
-    say(f"{part} was restarted")
+    tell(f"{part} was restarted", "part/1", _start_part(part, timeout), as_json)
 
 
-def start(part: PartArgument, timeout: TimeoutOption = UP_TIMEOUT_S) -> None:
+def start(
+    part: PartArgument, timeout: TimeoutOption = UP_TIMEOUT_S, as_json: EnvelopeOption = False
+) -> None:
     """Start one part of a running mill that was stopped, or has given up."""
     home = context.home()
-    states = {entry["part"]: entry["state"] for entry in lifecycle.snapshot(home)["parts"]}
-    if states.get(part) == "healthy":
-        say(f"{part} runs already")
+    entries = {entry["part"]: entry for entry in lifecycle.snapshot(home)["parts"]}
+    if part in entries and entries[part]["state"] == "healthy":
+        tell(f"{part} runs already", "part/1", entries[part], as_json)
         return
-    _start_part(part, timeout)
-    say(f"{part} runs")
+    tell(f"{part} runs", "part/1", _start_part(part, timeout), as_json)
 
 
-def _start_part(part: str, timeout: float) -> None:
+def _start_part(part: str, timeout: float) -> dict[str, Any]:
+    """Start it anew; how the supervisor then finds it."""
     home = context.home()
     if not control.ask(home.socket, {"command": "restart", "part": part})["ok"]:
         raise _no_such_part(home, part)
-    _wait_healthy(home, timeout, f"starting {part}", part)
+    found = _wait_healthy(home, timeout, f"starting {part}", part)
+    return next(entry for entry in found["parts"] if entry["part"] == part)
 
 
 def stop(
-    part: PartArgument, force: ForceOption = False, timeout: TimeoutOption = DOWN_TIMEOUT_S
+    part: PartArgument,
+    force: ForceOption = False,
+    timeout: TimeoutOption = DOWN_TIMEOUT_S,
+    as_json: EnvelopeOption = False,
 ) -> None:
     """Stop one part of a running mill; it stays stopped until `start`, `restart` or `up`."""
     home = context.home()
@@ -230,7 +249,8 @@ def stop(
         raise _no_such_part(home, part) from error
     except lifecycle.StillStopping as error:
         raise CommandError(f"{error}; it goes on stopping by itself", Exit.TIMEOUT) from error
-    say(f"{part} is stopped; `./millrace start {part}` starts it")
+    words = f"{part} is stopped; `./millrace start {part}` starts it"
+    tell(words, "part/1", {"part": part, "state": "stopped"}, as_json)
 
 
 def _no_such_part(home: Home, part: str) -> CommandError:

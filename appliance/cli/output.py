@@ -72,6 +72,14 @@ def print_json(schema: str, data: Any, errors: Sequence[str] = ()) -> None:
     sys.stdout.flush()
 
 
+def tell(words: str, schema: str, data: Any, as_json: bool) -> None:
+    """What a command has done: in words for a person, or as data in the envelope."""
+    if as_json:
+        print_json(schema, data)
+    else:
+        say(words)
+
+
 def print_table(
     heads: Sequence[str], rows: Sequence[Sequence[str]], *, right: frozenset[int] = frozenset()
 ) -> None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from appliance.cli.cluster import BootstrapOption, complete_topics, servers
-from appliance.cli.output import CommandError, Exit, say
+from appliance.cli.options import EnvelopeOption
+from appliance.cli.output import CommandError, Exit, tell
 from appliance.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def produce(
         typer.Option("--per-transaction", help="Records in each; all if left out.", min=1),
     ] = None,
     bootstrap: BootstrapOption = None,
+    as_json: EnvelopeOption = False,
 ) -> None:
     """Send lines as records; ends when each is stored, and with code 1 if any is not."""
     from appliance.kafka.produce import Pace, Tally, send
@@ -87,7 +89,15 @@ def produce(
         run(work())
     finally:
         line.end()
-        say(f"{tally.stored:,} of {tally.sent:,} records stored ({line.elapsed_s:.1f} s)")
+        words = f"{tally.stored:,} of {tally.sent:,} records stored ({line.elapsed_s:.1f} s)"
+        data = {
+            "topic": topic,
+            "sent": tally.sent,
+            "stored": tally.stored,
+            "failed": tally.failed,
+            "elapsed_s": round(line.elapsed_s, 3),
+        }
+        tell(words, "produced/1", data, as_json)
     if tally.failed:
         reasons = "; ".join(tally.reasons or ())
         raise CommandError(f"{tally.failed} of {tally.sent} records were not stored: {reasons}")

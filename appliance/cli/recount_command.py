@@ -8,7 +8,8 @@ import pymysql
 import typer
 
 from appliance.cli import context
-from appliance.cli.output import CommandError, Exit, duration_text, say
+from appliance.cli.options import EnvelopeOption
+from appliance.cli.output import CommandError, Exit, duration_text, say, tell
 from appliance.cli.progress import progress_line
 from appliance.parts import bootstrap_servers
 from appliance.settings import SINK_USER, Mill, sinks_settings
@@ -28,6 +29,7 @@ def recount(
         str | None,
         typer.Option("--from", help="Only lines that arrived since: 7d, or 2026-08-01T10:00Z."),
     ] = None,
+    as_json: EnvelopeOption = False,
 ) -> None:
     """Count a metric over the lines that the topics or the archive hold and it has not counted.
 
@@ -44,7 +46,8 @@ def recount(
     asked = _ask(mill, metric, topics, _moment_ms(since))
     if asked is None:
         what = "that is held" if since is None else f"that is held since {since}"
-        say(f"{metric} has counted every line {what}")
+        words = f"{metric} has counted every line {what}"
+        tell(words, "recount/1", {"metric": metric, "lines": 0}, as_json)
         return
     say(f"{metric}: {asked:,} lines to count; the stream goes on with them whoever watches")
     try:
@@ -52,6 +55,8 @@ def recount(
     except KeyboardInterrupt:
         say("\nthe stream goes on recounting; the same command shows how far it is")
         raise
+    words = f"{metric} has counted every line that was asked for"
+    tell(words, "recount/1", {"metric": metric, "lines": asked}, as_json)
 
 
 def _moment_ms(since: str | None) -> int | None:
@@ -157,7 +162,6 @@ def _follow(mill: Mill, metric: str, asked: int) -> None:
             " were counted, and no more will be",
             Exit.CONDITION,
         )
-    say(f"{metric} has counted every line that was asked for")
 
 
 def _has_left(mill: Mill, metric: str) -> bool:

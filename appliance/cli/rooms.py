@@ -7,9 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
-
-import typer
+from typing import Any, NoReturn
 
 from appliance.cli import context
 from appliance.cli.output import CommandError, Exit
@@ -17,20 +15,8 @@ from appliance.parts import Probe
 from appliance.run import settings_descriptor
 from appliance.settings import Mill, encode_settings
 from protocol.status import PartStatus, StatusUnavailable, fetch_status
-from protocol.units import parse_duration_ms
 
 STATUS_TIMEOUT_S = 10.0
-
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON envelope.")]
-EveryOption = Annotated[str, typer.Option("--every", help="How often, such as 2s.")]
-
-
-def every_s(text: str) -> float:
-    """Seconds between two looks. Raises CommandError."""
-    try:
-        return parse_duration_ms(text) / 1000
-    except ValueError as error:
-        raise CommandError(f"--every: {error}", Exit.USAGE) from error
 
 
 def cell(value: object) -> str:

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from appliance.cli import context
+from appliance.cli.options import EnvelopeOption
 from appliance.cli.output import CommandError, Exit, out, print_json, say
-from appliance.cli.rooms import JsonOption
 from appliance.files import write_atomically
 from appliance.service import PathNotFit, Service, is_ours, next_steps, unit_folder, unit_text
 
@@ -27,7 +27,7 @@ def install_service(
         ),
     ] = None,
     name: Annotated[str, typer.Option("--name", help="The unit's name.")] = "millrace",
-    as_json: JsonOption = False,
+    as_json: EnvelopeOption = False,
 ) -> None:
     """A systemd unit that starts this mill with the machine; shown, and written with --write.
 

@@ -8,6 +8,7 @@ import typer
 
 from appliance import lifecycle
 from appliance.cli import context
+from appliance.cli.options import EnvelopeOption
 from appliance.cli.output import (
     Exit,
     duration_text,
@@ -23,7 +24,7 @@ from protocol.status import PartState, StatusUnavailable, fetch_status
 
 
 def status(
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON envelope.")] = False,
+    as_json: EnvelopeOption = False,
     watch: Annotated[bool, typer.Option("--watch", help="Again every two seconds.")] = False,
 ) -> None:
     """How every part is; exit code 3 when the mill is not wholly healthy."""

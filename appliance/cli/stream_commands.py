@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 
 from appliance.cli import context
-from appliance.cli.output import CommandError, Exit, out, print_json, print_table, say
+from appliance.cli.options import EnvelopeOption
+from appliance.cli.output import CommandError, Exit, out, print_json, print_table, say, tell
 from appliance.cli.progress import progress_line, waiting
 from appliance.cli.recount_command import recount
-from appliance.cli.rooms import JsonOption, become_room, cell, room_process, status_of
+from appliance.cli.rooms import become_room, cell, room_process, status_of
 from appliance.settings import SINK_USER, sinks_settings, stream_check_settings
 
 DRY_RUN_TIMEOUT_S = 120.0
@@ -22,7 +23,7 @@ app.command("recount")(recount)
 
 
 @app.command()
-def status(as_json: JsonOption = False) -> None:
+def status(as_json: EnvelopeOption = False) -> None:
     """The stream's own account of itself."""
     found = status_of("stream")
     if as_json:
@@ -99,6 +100,7 @@ def _count_lines(path: Path) -> int:
 @app.command()
 def forget(
     metric: Annotated[str, typer.Argument(help="A metric that was taken out of the file.")],
+    as_json: EnvelopeOption = False,
 ) -> None:
     """Remove what MySQL and Redis hold of a metric that is no longer counted."""
     from sinks.config import SinksSettings
@@ -126,4 +128,5 @@ def forget(
         raise CommandError(f"{error}; run it again to go on", Exit.UNREACHABLE) from error
     except SinkError as error:
         raise CommandError(str(error), Exit.CONDITION) from error
-    say(f"{metric} is forgotten ({rows:,} rows)")
+    data = {"metric": metric, "rows": rows}
+    tell(f"{metric} is forgotten ({rows:,} rows)", "forgotten/1", data, as_json)

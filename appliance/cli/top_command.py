@@ -9,6 +9,7 @@ import typer
 
 from appliance.cli import context
 from appliance.cli.lag_command import ask_monitor
+from appliance.cli.options import EnvelopeOption, EveryOption, every_s
 from appliance.cli.output import (
     CommandError,
     Exit,
@@ -19,7 +20,6 @@ from appliance.cli.output import (
     rich_table,
     say,
 )
-from appliance.cli.rooms import EveryOption, JsonOption, every_s
 from appliance.cli.status_command import part_rows
 from appliance.cli.terminal import keys, pressed
 from appliance.cli.top_view import Frame, Told, frame_of, head_of, parts_table, readers_table
@@ -37,7 +37,7 @@ def top(
             "--times", "-n", min=1, help="How often; without end on a terminal, else once."
         ),
     ] = None,
-    as_json: JsonOption = False,
+    as_json: EnvelopeOption = False,
 ) -> None:
     """Parts, what they take and do, and how far readers lag: live on a terminal, `q` ends it."""
     mill, _ = context.load_mill()

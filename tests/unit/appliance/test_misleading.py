@@ -178,7 +178,8 @@ def running(
     monkeypatch.setattr(lifecycle, "is_running", lambda home: True)
     parts = [{"part": name, "state": state} for name, state in states.items()]
     monkeypatch.setattr(lifecycle, "snapshot", lambda home: {"parts": parts})
-    monkeypatch.setattr(lifecycle, "wait_healthy", lambda *_: {"config_problem": None})
+    found = {"config_problem": None, "parts": parts}
+    monkeypatch.setattr(lifecycle, "wait_healthy", lambda *_: found)
     return asked
 
 
