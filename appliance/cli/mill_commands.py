@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from appliance import checks, lifecycle
+from appliance import checks, lifecycle, starting
 from appliance.changes import Differences, differences
 from appliance.checks import Level
 from appliance.cli import context
@@ -90,8 +90,8 @@ def _start(mill: Mill, loaded: Loaded) -> None:
     judge_expressions(mill, loaded)
     try:
         with waiting("starting the supervisor"):
-            lifecycle.start(mill, context.config_digest(mill.home))
-    except lifecycle.StartRefused as error:
+            starting.start(mill, context.config_digest(mill.home))
+    except starting.StartRefused as error:
         for check in error.checks:
             say(f"millrace: {check}")
         raise CommandError("nothing was started") from error

@@ -47,7 +47,7 @@ def status(
 def part_rows() -> tuple[list[dict[str, Any]], list[str]]:
     """One row per part, and what is wrong with the mill as a whole."""
     home = context.home()
-    if context.placement().in_containers:
+    if context.in_containers():
         return _container_rows(), []
     try:
         found = lifecycle.snapshot(home)
@@ -71,7 +71,7 @@ def part_rows() -> tuple[list[dict[str, Any]], list[str]]:
 
 def notices() -> list[str]:
     """What a person should know of a mill that is well: metrics that a saved file took away."""
-    if context.placement().in_containers:
+    if context.in_containers():
         return []
     try:
         notice = lifecycle.snapshot(context.home()).get("config_notice")
