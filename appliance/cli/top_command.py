@@ -68,11 +68,13 @@ def _told(mill: "Mill") -> Told:
     """What the monitor says now; that it says nothing is part of what is shown."""
     try:
         parts, groups, findings = (
-            ask_monitor(mill, f"/api/v1/{name}")["data"] for name in ("parts", "groups", "health")
+            ask_monitor(mill, f"/api/v1/{name}") for name in ("parts", "groups", "health")
         )
     except CommandError as error:
         return Told(problem=str(error))
-    return Told(parts, groups, findings)
+    is_fresh = groups["kafka_at_ms"] == groups["ts_ms"]
+    known = groups["data"] if groups["data"] or is_fresh else None
+    return Told(parts["data"], known, findings["data"])
 
 
 def _screen() -> Any:

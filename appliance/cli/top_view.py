@@ -27,10 +27,13 @@ WARNING_LEVELS = ("bad", "warn")
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What the monitor says: parts, groups and findings as its API has them; or why it does not."""
+    """What the monitor says: parts, groups and findings as its API has them; or why it does not.
+
+    `groups` is None where the brokers have told it of none, and did not answer when it looked.
+    """
 
     parts: Sequence[Mapping[str, Any]] = ()
-    groups: Sequence[Mapping[str, Any]] = ()
+    groups: Sequence[Mapping[str, Any]] | None = ()
     findings: Sequence[Mapping[str, Any]] = ()
     problem: str | None = None
 
@@ -75,8 +78,8 @@ def frame_of(
     ]
     warnings = list(errors)
     warnings += [str(one["text"]) for one in told.findings if one.get("level") in WARNING_LEVELS]
-    if told.problem is not None:
-        warnings.append(told.problem)
+    if told.problem is not None or told.groups is None:
+        warnings.append(told.problem or "no lag is known: the brokers do not answer")
         return Frame(at_ms, parts, None, warnings)
     return Frame(at_ms, parts, [_reader(group) for group in told.groups], warnings)
 

@@ -106,6 +106,19 @@ def test_a_monitor_that_is_away_leaves_the_parts_and_makes_readers_unknown() -> 
     assert head_of(frame) == "millrace  2026-08-01T10:00:00.000Z  1 of 2 parts healthy"
 
 
+def test_brokers_that_told_of_no_group_and_do_not_answer_leave_the_readers_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        lifecycle, "snapshot", lambda home: {"parts": [part("redis")], "stopping": False}
+    )
+    with answering(tmp_path, lambda path: {"data": [], "ts_ms": 5, "kafka_at_ms": None}):
+        code, out, err = run(monkeypatch, tmp_path, "top", "--json")
+    assert (code, err) == (0, [])
+    assert json.loads(out[0])["data"]["readers"] is None
+    assert json.loads(out[0])["errors"] == ["no lag is known: the brokers do not answer"]
+
+
 def test_of_the_findings_only_what_is_wrong_is_a_warning() -> None:
     findings = [
         {"level": level, "text": level} for level in ("bad", "warn", "good", "idle", "unknown")
@@ -119,7 +132,7 @@ def answer(path: str) -> dict[str, Any]:
         "groups": [group("millrace-stream")],
         "health": [{"level": "warn", "text": "The lag grows."}],
     }
-    return {"data": found[path.rpartition("/")[2]], "errors": []}
+    return {"data": found[path.rpartition("/")[2]], "errors": [], "ts_ms": 5, "kafka_at_ms": 5}
 
 
 def test_in_a_pipe_it_prints_as_often_as_asked(
