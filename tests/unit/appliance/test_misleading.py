@@ -16,9 +16,12 @@ from appliance.cli import recount_command
 from appliance.cli.doctor import flush_latency
 from appliance.cli.output import CommandError, Exit
 from appliance.cli.recount_command import _moment_ms, progress_text
-from appliance.home import find_home
+from appliance.config.document import Document
+from appliance.config.faults import ConfigFaults
+from appliance.home import Home, find_home
 from appliance.init import initialise
 from appliance.processes import holder_of
+from appliance.settings import Mill
 from tests.harness.ports import free_port
 from tests.unit.appliance.test_commands import config, mill, run
 
@@ -211,6 +214,32 @@ def test_up_with_apply_has_it_done(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert [one["command"] for one in asked] == ["look", "apply"]
     assert "monitor starts anew" in err
     assert any(f"http://127.0.0.1:{port}" in line for line in err)
+
+
+@pytest.mark.parametrize("asked", [["restart"], ["up", "--apply"]])
+def test_a_file_that_the_parts_would_refuse_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[str]
+) -> None:
+    config(tmp_path, EMPTY)
+    told = running(monkeypatch, tmp_path, {"monitor": "healthy"})
+    stopped: list[Home] = []
+
+    def stop(home: Home, *_: object) -> bool:
+        stopped.append(home)
+        return True
+
+    def refuse(mill: Mill, document: Document) -> bool:
+        document.add(("stream", "metrics", 0), "another meaning", "a new name")
+        raise ConfigFaults(document.faults)
+
+    monkeypatch.setattr(lifecycle, "stop", stop)
+    monkeypatch.setattr("appliance.definitions.check_definitions", refuse)
+    config(tmp_path, f"{EMPTY}monitor: {{listen: '127.0.0.1:{free_port()}'}}\n")
+    code, _, err = run(monkeypatch, tmp_path, *asked)
+    assert code == Exit.USAGE
+    assert "stream.metrics[0]: found another meaning, expected a new name" in err[-2]
+    assert stopped == []
+    assert [one["command"] for one in told] in ([], ["look"])
 
 
 def test_up_with_apply_goes_on_with_a_round_that_ended(
