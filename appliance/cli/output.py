@@ -94,6 +94,8 @@ def print_table(
 
 
 PADDED_MAX = 60
+PADDED_MAX_OF_LONG = 160
+"""The same for a column of which most cells are longer: paths, mostly."""
 
 
 def plain_table(
@@ -101,11 +103,12 @@ def plain_table(
 ) -> str:
     """Aligned text, two blanks between columns, nothing ever cut.
 
-    A cell beyond `PADDED_MAX` characters moves what follows it in its own line, and no other line.
+    A cell that is longer than its column is ever made moves what follows it in its own line, and no
+    other line.
     """
     lines = [heads, *rows]
     widths = [
-        max(len(line[column]) for line in lines if len(line[column]) <= PADDED_MAX)
+        _width(len(heads[column]), [len(row[column]) for row in rows])
         for column in range(len(heads))
     ]
     text = []
@@ -116,6 +119,13 @@ def plain_table(
         ]
         text.append("  ".join(cells).rstrip())
     return "\n".join(text)
+
+
+def _width(head: int, cells: Sequence[int]) -> int:
+    """How wide a column is made, by the lengths of what stands in it."""
+    long = sum(1 for cell in cells if cell > PADDED_MAX)
+    limit = PADDED_MAX_OF_LONG if long > len(cells) / 2 else PADDED_MAX
+    return max([head, *(cell for cell in cells if cell <= limit)])
 
 
 _STYLES = {
