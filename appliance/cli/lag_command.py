@@ -76,7 +76,7 @@ def _rows(
     """The rows asked for, what could not be read, and why nothing is known, if nothing is."""
     answer = ask_monitor(mill, f"/api/v1/lag?per={per}")
     faults = [f"{fault['source']}: {fault['text']}" for fault in answer.get("errors", ())]
-    unknown = f"no lag is known{f': {faults[0]}' if faults else ''}"
+    unknown = ": ".join(["no lag is known", *(["; ".join(faults)] if faults else [])])
     if not answer["data"] and answer["kafka_at_ms"] != answer["ts_ms"]:
         # Brokers that did not answer in the monitor's last look have said of no group that it is
         # not there.
@@ -113,7 +113,8 @@ def _print(rows: list[Row], faults: list[str], as_json: bool, *, is_known: bool)
     )
     table = [[_shown(head, row[head]) for head in heads] for row in rows]
     print_table([_HEADS.get(head, head.upper()) for head in heads], table, right=right)
-    for fault in faults:
+    # Where nothing is known they stand in the sentence that says so.
+    for fault in faults if is_known else ():
         say(f"millrace: {fault}")
 
 

@@ -57,7 +57,9 @@ def frame_of(
     at_ms: int, rows: Sequence[Row], errors: Sequence[str], told: Told, before: Frame | None
 ) -> Frame:
     """The moment after `before`; of the first one no use of the processor is known."""
-    details = {str(part["part"]): part.get("details") or {} for part in told.parts}
+    details = {
+        str(part["part"]): part.get("details") or {} for part in told.parts if part.get("reachable")
+    }
     earlier = {row["part"]: row for row in before.parts} if before is not None else {}
     elapsed_s = (at_ms - before.at_ms) / 1000 if before is not None else 0.0
     parts = [

@@ -70,15 +70,17 @@ def test_use_of_the_processor_is_between_two_looks_at_the_same_process() -> None
 
 def test_rates_are_what_the_parts_say_and_unknown_where_they_do_not() -> None:
     details: list[dict[str, Any]] = [
-        {"part": "collector", "details": {"rate_lines_s": 1234.5}},
-        {"part": "stream", "details": {"rows_per_second": 0.0}},
-        {"part": "broker-1", "details": {"bytes_in_per_s": 2_000_000}},
-        {"part": "broker-2", "details": None},
+        {"part": "collector", "reachable": True, "details": {"rate_lines_s": 1234.5}},
+        {"part": "stream", "reachable": True, "details": {"rows_per_second": 0.0}},
+        {"part": "broker-1", "reachable": True, "details": {"bytes_in_per_s": 2_000_000}},
+        {"part": "broker-2", "reachable": True, "details": None},
+        # What a part said while it could be asked does not hold now.
+        {"part": "broker-3", "reachable": False, "details": {"bytes_in_per_s": 0}},
     ]
-    names = ("collector", "stream", "broker-1", "broker-2", "mysql")
+    names = ("collector", "stream", "broker-1", "broker-2", "broker-3", "mysql")
     frame = frame_of(1, [part(name) for name in names], [], Told(parts=details), None)
     rates = [row[6] for row in shown(frame)[0]]
-    assert rates == ["1,234 lines/s", "0 lines/s", "2,000,000 B/s in", "unknown", "-"]
+    assert rates == ["1,234 lines/s", "0 lines/s", "2,000,000 B/s in", "unknown", "unknown", "-"]
 
 
 def test_readers_say_at_least_and_unknown_and_never_a_lag_of_nothing() -> None:
@@ -128,7 +130,7 @@ def test_of_the_findings_only_what_is_wrong_is_a_warning() -> None:
 
 def answer(path: str) -> dict[str, Any]:
     found: dict[str, list[dict[str, Any]]] = {
-        "parts": [{"part": "collector", "details": {"rate_lines_s": 12.0}}],
+        "parts": [{"part": "collector", "reachable": True, "details": {"rate_lines_s": 12.0}}],
         "groups": [group("millrace-stream")],
         "health": [{"level": "warn", "text": "The lag grows."}],
     }
