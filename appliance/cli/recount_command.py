@@ -47,16 +47,19 @@ def recount(
     if asked is None:
         what = "that is held" if since is None else f"that is held since {since}"
         words = f"{metric} has counted every line {what}"
-        tell(words, "recount/1", {"metric": metric, "lines": 0}, as_json)
+        tell(words, "recount/1", {"metric": metric, "offsets": 0}, as_json)
         return
-    say(f"{metric}: {asked:,} lines to count; the stream goes on with them whoever watches")
+    say(
+        f"{metric}: {asked:,} offsets to go through, lines and the ends of their transactions;"
+        " the stream goes on with them whoever watches"
+    )
     try:
         _follow(mill, metric, asked)
     except KeyboardInterrupt:
         say("\nthe stream goes on recounting; the same command shows how far it is")
         raise
     words = f"{metric} has counted every line that was asked for"
-    tell(words, "recount/1", {"metric": metric, "lines": asked}, as_json)
+    tell(words, "recount/1", {"metric": metric, "offsets": asked}, as_json)
 
 
 def _moment_ms(since: str | None) -> int | None:
@@ -158,8 +161,8 @@ def _follow(mill: Mill, metric: str, asked: int) -> None:
             time.sleep(FOLLOW_EVERY_S)
     if _has_left(mill, metric):
         raise CommandError(
-            f"{metric} was taken out of the configuration: {asked - least:,} of {asked:,} lines"
-            " were counted, and no more will be",
+            f"{metric} was taken out of the configuration: {asked - least:,} of {asked:,} offsets"
+            " were gone through, and no more will be",
             Exit.CONDITION,
         )
 
@@ -185,7 +188,7 @@ def rate_of(seen: list[tuple[float, int]]) -> float:
 def progress_text(metric: str, asked: int, seen: list[tuple[float, int]]) -> str:
     """How far it is; with a rate and the time left once there is something to tell them by."""
     (begin_s, _), (end_s, left) = seen[0], seen[-1]
-    text = f"{metric}: {max(0, asked - left):,} of {asked:,} lines"
+    text = f"{metric}: {max(0, asked - left):,} of {asked:,} offsets"
     if end_s - begin_s < RATE_AFTER_S:
         return text
     rate = rate_of(seen)

@@ -86,13 +86,13 @@ def test_a_recount_whose_metric_was_taken_out_is_no_success(
     monkeypatch.setattr(recount_command, "_left", lambda mill, metric: next(answers))
     monkeypatch.setattr(recount_command, "_has_left", lambda mill, metric: True)
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
-    with pytest.raises(CommandError, match=r"600,000 of 3,000,000 lines were counted") as raised:
+    with pytest.raises(CommandError, match=r"600,000 of 3,000,000 offsets were gone through") as raised:
         recount_command._follow(mill(tmp_path), "m", 3_000_000)
     assert raised.value.code == Exit.CONDITION
 
 
 def test_the_time_left_is_told_by_a_rate_over_some_time() -> None:
-    assert progress_text("m", 100, [(0.0, 100), (1.0, 40)]) == "m: 60 of 100 lines"
+    assert progress_text("m", 100, [(0.0, 100), (1.0, 40)]) == "m: 60 of 100 offsets"
     steady = [(0.0, 3_000), (60.0, 2_400)]
     assert progress_text("m", 3_000, steady).endswith("10 a second, 4m 0s left")
     assert progress_text("m", 100, [(0.0, 100), (30.0, 100)]).endswith("unknown left")
