@@ -14,9 +14,10 @@ from appliance.cli.progress import progress_line, waiting
 from appliance.cli.recount_command import recount
 from appliance.cli.rooms import become_room, cell, room_process, status_of
 from appliance.settings import SINK_USER, sinks_settings, stream_check_settings
+from appliance.stream_check import LINES_OF_LOG
+from appliance.supervisor.logs import end_of
 
 DRY_RUN_TIMEOUT_S = 120.0
-LINES_OF_LOG = 8
 
 app = typer.Typer(no_args_is_help=True, help="The stream and its metrics.")
 app.command("recount")(recount)
@@ -86,7 +87,7 @@ def dry_run(
                 Exit.TIMEOUT,
             ) from error
     if process.returncode:
-        end = "\n".join(log.decode(errors="replace").splitlines()[-LINES_OF_LOG:])
+        end = end_of(log.decode(errors="replace"), LINES_OF_LOG)
         raise CommandError(f"the lines could not be tried:\n{end}", Exit.USAGE)
     out(said.decode(errors="replace").rstrip("\n"))
     say(f"nothing was stored ({time.monotonic() - began:.1f} s)")
