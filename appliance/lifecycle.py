@@ -1,40 +1,25 @@
-"""Starting and stopping the whole mill from outside of the supervisor.
+"""Following and stopping the whole mill from outside of the supervisor.
 
-`start` makes the supervisor in the background, `wait_healthy` follows it, `stop` ends it and
-whatever an earlier one left behind. All of it may be called at any time, in any state.
+`starting.start` makes the supervisor in the background, `wait_healthy` follows it, `stop` ends it
+and whatever an earlier one left behind. All of it may be called at any time, in any state. Nothing
+here needs the configuration: `status` and `down` answer without loading what it takes to check it.
 """
 
 import fcntl
 import os
-import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from appliance.checks import Check, before_start
-from appliance.home import EDITED_VARIABLE, Home
-from appliance.init import initialise
-from appliance.parts import broker_names
+from appliance.home import Home
 from appliance.processes import read_record
-from appliance.settings import Mill
 from appliance.supervisor import children, control
-from appliance.supervisor.logs import open_log, tail
+from appliance.supervisor.logs import tail
 
 POLL_S = 0.1
-SUPERVISOR_START_S = 20.0
 CRASHES_TO_GIVE_UP = 4
-
-
-class StartRefused(Exception):
-    """The mill cannot be started; `checks` say why, each with its remedy."""
-
-    def __init__(self, checks: list[Check]) -> None:
-        self.checks = checks
-        super().__init__("\n".join(str(check) for check in checks))
 
 
 class StartFailed(Exception):
@@ -72,54 +57,6 @@ def is_running(home: Home) -> bool:
 def snapshot(home: Home, timeout_s: float = control.TIMEOUT_S) -> dict[str, Any]:
     """What the supervisor knows. Raises NoSupervisor."""
     return control.ask(home.socket, {"command": "status"}, timeout_s)
-
-
-def start(mill: Mill, digest: str) -> None:
-    """Make the supervisor in the background. Raises StartRefused before anything has changed."""
-    home = mill.home
-    # Parts that lost their supervisor hold ports; they end before the ports are looked at.
-    _end_leftovers(home)
-    if faults := before_start(mill):
-        raise StartRefused(faults)
-    initialise(home, len(broker_names(mill.config)))
-    home.run.mkdir(parents=True, exist_ok=True)
-    for name in ("access", "json", "text"):
-        (home.folder / "watched" / name).mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(home.config_file, home.started_config)
-    log = open_log(home.part_log("supervisor"))
-    try:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "appliance", "supervise", "--digest", digest],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd=home.folder,
-            env={
-                **os.environ,
-                "PYTHONPATH": str(home.code),
-                "PYTHONSAFEPATH": "1",
-                "MILLRACE_HOME": str(home.folder),
-                "MILLRACE_CONFIG": str(home.started_config),
-                EDITED_VARIABLE: str(home.config_file),
-            },
-            start_new_session=True,
-        )
-    finally:
-        os.close(log)
-    deadline = time.monotonic() + SUPERVISOR_START_S
-    while time.monotonic() < deadline:
-        try:
-            snapshot(home, 2.0)
-        except control.NoSupervisor:
-            if process.poll() is not None:
-                break
-            time.sleep(POLL_S)
-        else:
-            # Nobody waits for this process any more: that is what the background means.
-            process.returncode = 0
-            return
-    lines = "\n".join(f"  {line}" for line in tail(home.part_log("supervisor"), 8))
-    raise StartFailed(f"the supervisor did not start; data/logs/supervisor.log ends with\n{lines}")
 
 
 def wait_healthy(
@@ -193,7 +130,7 @@ def stop(
         if time.monotonic() >= deadline:
             raise StillStopping(f"not everything has stopped within {timeout_s:.0f} s")
         time.sleep(POLL_S)
-    had_leftovers = bool(_end_leftovers(home))
+    had_leftovers = bool(end_leftovers(home))
     for stale in (home.pid_file, home.socket, *home.run.glob("*.json")):
         stale.unlink(missing_ok=True)
     return was_running or had_leftovers
@@ -224,7 +161,7 @@ def _tell_stopping(home: Home, on_progress: Callable[[Progress], None] | None) -
     on_progress(Progress(len(entries) - len(left), len(entries), ", ".join(left)))
 
 
-def _end_leftovers(home: Home) -> list[str]:
+def end_leftovers(home: Home) -> list[str]:
     """Stop parts whose supervisor was killed. A second one that starts meanwhile does the same."""
     import asyncio
 

@@ -17,6 +17,9 @@ import psutil
 
 from appliance.files import write_atomically
 
+PARENT_VARIABLE = "MILLRACE_SUPERVISOR"
+"""Holds the supervisor's process id: the part then ends when its supervisor dies."""
+
 _PR_SET_PDEATHSIG = 1
 
 

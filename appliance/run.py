@@ -10,11 +10,8 @@ import sys
 
 from appliance import servers
 from appliance.parts import status_ports
-from appliance.processes import die_with_parent
+from appliance.processes import PARENT_VARIABLE, die_with_parent
 from appliance.settings import Mill, encode_settings, room_of, settings_for
-
-PARENT_VARIABLE = "MILLRACE_SUPERVISOR"
-"""Holds the supervisor's process id: the part then ends when its supervisor dies."""
 
 SERVERS = {"redis": servers.redis_command, "mysql": servers.mysql_command}
 

@@ -17,8 +17,10 @@ from appliance.errors import Failure
 from appliance.files import write_atomically
 from appliance.run import settings_descriptor
 from appliance.settings import Mill, encode_settings, stream_check_settings
+from appliance.supervisor.logs import end_of
 
 TIMEOUT_S = 180.0
+LINES_OF_LOG = 8
 STREAM_VERSION_FILES = ("stream/sections.py", "stream/config.py", "stream/metrics.py")
 
 
@@ -77,8 +79,8 @@ def _ask_spark(mill: Mill, settings: dict[str, Any]) -> list[dict[str, Any]]:
     try:
         faults = json.loads(done.stdout)
     except ValueError as error:
-        tail = "\n".join(done.stderr.splitlines()[-8:])
-        raise CheckFailed(f"Spark could not check the metrics:\n{tail}") from error
+        end = end_of(done.stderr, LINES_OF_LOG)
+        raise CheckFailed(f"Spark could not check the metrics:\n{end}") from error
     if not isinstance(faults, list):
         raise CheckFailed("Spark's answer about the metrics is not understood")
     return faults

@@ -8,6 +8,7 @@ import typer
 
 from appliance.cli import context
 from appliance.cli.lag_command import ask_monitor
+from appliance.cli.options import EnvelopeOption
 from appliance.cli.output import (
     CommandError,
     Exit,
@@ -16,8 +17,8 @@ from appliance.cli.output import (
     print_json,
     print_table,
     say,
+    tell,
 )
-from appliance.cli.rooms import JsonOption
 
 if TYPE_CHECKING:
     from monitor.alert_config import AlertsSection
@@ -26,7 +27,7 @@ app = typer.Typer(no_args_is_help=True, help="What the monitor warns of, and who
 
 
 @app.command("list")
-def list_alerts(as_json: JsonOption = False) -> None:
+def list_alerts(as_json: EnvelopeOption = False) -> None:
     """The open alerts, oldest first; exit code 3 when there are any."""
     mill, _ = context.load_mill()
     rows = ask_monitor(mill, "/api/v1/alerts")["data"]
@@ -48,7 +49,7 @@ def list_alerts(as_json: JsonOption = False) -> None:
 
 
 @app.command()
-def test() -> None:
+def test(as_json: EnvelopeOption = False) -> None:
     """Post a message to the webhook and say what came of it; no alert opens.
 
     Exit code 4 where the configuration names no webhook, 1 when it does not take the message.
@@ -75,7 +76,9 @@ def test() -> None:
     except WebhookFailed as error:
         raise CommandError(str(error)) from error
     took_ms = round((time.monotonic() - began_s) * 1000)
-    say(f"{webhook.host} took the message: {status}, after {took_ms} ms")
+    words = f"{webhook.host} took the message: {status}, after {took_ms} ms"
+    data = {"host": webhook.host, "status": status, "took_ms": took_ms}
+    tell(words, "webhook/1", data, as_json)
 
 
 @app.command()

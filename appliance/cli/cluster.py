@@ -17,6 +17,7 @@ import typer
 
 from appliance.cli import context
 from appliance.cli.output import CommandError, Exit, out, print_json, print_table, say
+from appliance.cli.progress import waiting
 from appliance.home import Home
 
 if TYPE_CHECKING:
@@ -68,11 +69,14 @@ def with_cluster(
     """Do something with the cluster that is meant."""
     from appliance.kafka.session import open_cluster, run
 
+    asked = servers(bootstrap)
+
     async def connected() -> Any:
-        async with open_cluster(servers(bootstrap), timeout_ms=round(timeout * 1000)) as cluster:
+        async with open_cluster(asked, timeout_ms=round(timeout * 1000)) as cluster:
             return await work(cluster)
 
-    return run(connected())
+    with waiting(f"asking {asked}"):
+        return run(connected())
 
 
 def emit(

@@ -10,8 +10,10 @@ import typer
 from appliance import lifecycle
 from appliance.cli import context
 from appliance.cli.dead_letters_command import dead_letters
+from appliance.cli.options import EnvelopeOption
 from appliance.cli.output import CommandError, Exit, print_json, print_table, say
-from appliance.cli.rooms import JsonOption, cell_or_dash, room_process, status_of
+from appliance.cli.progress import waiting
+from appliance.cli.rooms import cell, cell_or_dash, room_process, status_of
 from appliance.parts import bootstrap_servers
 from appliance.settings import Mill, collector_settings
 from appliance.supervisor.control import NoSupervisor
@@ -30,12 +32,15 @@ ALTERED = {
 }
 """What did not become one record as it was, by the collector's counters."""
 
+OF_POSITIONS = ("verdict", "position", "lag_bytes", "lines")
+"""What is known of a file only with its stored position."""
+
 app = typer.Typer(no_args_is_help=True, help="The collector and its files.")
 app.command("dead-letters")(dead_letters)
 
 
 @app.command()
-def status(as_json: JsonOption = False) -> None:
+def status(as_json: EnvelopeOption = False) -> None:
     """Every watched file: what it is and by what it is known, size, position, lag."""
     found = status_of("collector")
     files: Any = found.details.get("files", [])
@@ -80,7 +85,7 @@ def known_by(evidence: dict[str, Any] | None) -> str | None:
 
 
 @app.command()
-def check(as_json: JsonOption = False) -> None:
+def check(as_json: EnvelopeOption = False) -> None:
     """Which files match, what they are, and where reading stands; changes nothing.
 
     Exit code 5 when no broker says where reading stands.
@@ -90,12 +95,19 @@ def check(as_json: JsonOption = False) -> None:
     if context.in_containers():
         # The name of the collector lies in its own volume; it tells it to whoever asks.
         settings["section"]["instance"] = settings["section"]["instance"] or _instance(mill)
-    with room_process(mill, "collector", ["--check"], settings, stdout=subprocess.PIPE) as process:
+    with (
+        waiting("the collector looks"),
+        room_process(mill, "collector", ["--check"], settings, stdout=subprocess.PIPE) as process,
+    ):
         said, _ = process.communicate()
     try:
         found = json.loads(said)
     except ValueError as error:
         raise CommandError("the collector could not look; see above") from error
+    if not found["broker"]["reached"]:
+        # Without what is stored every file looks as if it were new.
+        for entry in found["files"]:
+            entry.update(dict.fromkeys(OF_POSITIONS))
     if as_json:
         print_json("collector-check/1", found, found["problems"])
     else:
@@ -122,10 +134,14 @@ def _instance(mill: Mill) -> str | None:
 
 def _print_check(found: dict[str, Any]) -> None:
     heads = ["key", "topic", "verdict", "known_by", "state", "size_bytes", "position", "lag_bytes"]
-    rows = [[cell_or_dash(_cell(entry, head)) for head in heads] for entry in found["files"]]
+    broker = found["broker"]
+    unknown = () if broker["reached"] else OF_POSITIONS
+    rows = [
+        [(cell if head in unknown else cell_or_dash)(_cell(entry, head)) for head in heads]
+        for entry in found["files"]
+    ]
     if rows:
         print_table([head.upper() for head in heads], rows, right=frozenset({5, 6, 7}))
-    broker = found["broker"]
     if not broker["reached"]:
         say(f"positions unknown: {broker['address']} gives no answer: {broker['reason']}")
     for problem in found["problems"]:
@@ -185,7 +201,8 @@ def _refuse_without_brokers(mill: Mill) -> None:
             await cluster.close()
 
     try:
-        asyncio.run(reach())
+        with waiting(f"asking {servers}"):
+            asyncio.run(reach())
     except ClientError as error:
         raise CommandError(
             f"nothing was read, for no broker answers: {error}; `./millrace up` starts the mill,"
@@ -199,7 +216,9 @@ ExecuteOption = Annotated[bool, typer.Option("--execute", help="Do it; else it i
 
 
 @app.command()
-def forget(file: FileArgument, execute: ExecuteOption = False, as_json: JsonOption = False) -> None:
+def forget(
+    file: FileArgument, execute: ExecuteOption = False, as_json: EnvelopeOption = False
+) -> None:
     """Forget what is known of files that are gone; shown only, unless --execute is given.
 
     A later archive of one of them is read as a file of its own.
@@ -208,7 +227,9 @@ def forget(file: FileArgument, execute: ExecuteOption = False, as_json: JsonOpti
 
 
 @app.command()
-def again(file: FileArgument, execute: ExecuteOption = False, as_json: JsonOption = False) -> None:
+def again(
+    file: FileArgument, execute: ExecuteOption = False, as_json: EnvelopeOption = False
+) -> None:
     """Read files from their start once more; shown only, unless --execute is given.
 
     All lines of theirs that were counted are counted a second time.
@@ -224,7 +245,10 @@ def _amend(what: str, file: str, execute: bool, as_json: bool) -> None:
         _refuse_beside_a_collector(mill, "to change what it knows")
     arguments = [f"--{what}", file, *(["--execute"] if execute else [])]
     settings = collector_settings(mill)
-    with room_process(mill, "collector", arguments, settings, stdout=subprocess.PIPE) as process:
+    with (
+        waiting("the collector looks"),
+        room_process(mill, "collector", arguments, settings, stdout=subprocess.PIPE) as process,
+    ):
         said, _ = process.communicate()
     try:
         found = json.loads(said)

@@ -1,5 +1,6 @@
 """`config`: the file checked and shown, and the settings of the cluster's topics and brokers."""
 
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -17,9 +18,10 @@ from appliance.cli.cluster import (
     settings_of,
     with_cluster,
 )
-from appliance.cli.output import CommandError, Exit, out, print_json, say
+from appliance.cli.options import EnvelopeOption
+from appliance.cli.output import CommandError, Exit, out, print_json, say, tell
 from appliance.cli.reload_command import reload
-from appliance.config.faults import Path, key_text
+from appliance.config.faults import ConfigFaults, Path, key_text
 
 app = typer.Typer(no_args_is_help=True, help="The configuration file, and the cluster's settings.")
 app.command()(reload)
@@ -32,24 +34,34 @@ def check(
     quick: Annotated[
         bool, typer.Option("--quick", help="Without asking Spark and the database.")
     ] = False,
+    as_json: EnvelopeOption = False,
 ) -> None:
     """Check the configuration; every fault at once, exit code 2 when there is one."""
-    mill, loaded = context.load_mill()
-    for note in loaded.notes:
-        say(f"{mill.home.config_file}: {note}")
-    if not quick:
-        from appliance.definitions import check_definitions
-        from appliance.stream_check import check_expressions
+    file = context.home().config_file
+    notes: tuple[str, ...] = ()
+    try:
+        mill, loaded = context.load_mill()
+        notes = loaded.notes
+        if not quick:
+            from appliance.cli.judging import judge
 
-        check_expressions(mill, loaded.document)
-        check_definitions(mill, loaded.document)
-    say(f"{mill.home.config_file}: no faults")
+            judge(mill, loaded)
+    except ConfigFaults as error:
+        if not as_json:
+            raise
+        found = [asdict(fault) for fault in error.faults]
+        print_json("faults/1", found, [str(fault) for fault in error.faults])
+        raise typer.Exit(Exit.USAGE) from error
+    if as_json:
+        print_json("faults/1", [], notes)
+        return
+    for note in notes:
+        say(f"{file}: {note}")
+    say(f"{file}: no faults")
 
 
 @app.command()
-def show(
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON envelope.")] = False,
-) -> None:
+def show(as_json: EnvelopeOption = False) -> None:
     """The configuration as it takes effect, defaults included, without secrets."""
     import yaml
 
@@ -63,9 +75,13 @@ def show(
 
 
 @app.command("path")
-def show_path() -> None:
+def show_path(as_json: EnvelopeOption = False) -> None:
     """Which file is meant."""
-    out(str(context.home().config_file))
+    path = str(context.home().config_file)
+    if as_json:
+        print_json("path/1", {"path": path})
+    else:
+        out(path)
 
 
 KindArgument = Annotated[str, typer.Argument(help="topic, broker, broker-logger or group.")]
@@ -121,6 +137,7 @@ def set_settings(
     ] = None,
     dry_run: DryRunOption = False,
     bootstrap: BootstrapOption = None,
+    as_json: EnvelopeOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
     """Change settings of a topic, a broker or a group in the cluster."""
@@ -136,7 +153,9 @@ def set_settings(
         timeout,
         lambda cluster: Admin(cluster).alter_configs({resource: changes}, validate_only=dry_run),
     )
-    say(f"{kind} {name}: {'could be' if dry_run else 'is'} changed")
+    words = f"{kind} {name}: {'could be' if dry_run else 'is'} changed"
+    data = {"kind": kind, "name": name, "settings": changes, "changed": not dry_run}
+    tell(words, "settings-changed/1", data, as_json)
 
 
 def _resource(kind: str, name: str) -> Any:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from appliance.cli.cluster import BootstrapOption, servers
+from appliance.cli.options import EnvelopeOption
 from appliance.cli.output import CommandError, Exit, print_json, print_table, say, utc_text
-from appliance.cli.rooms import JsonOption, cell_or_dash
+from appliance.cli.rooms import cell_or_dash
 from collector.replaying import Letter, first_bytes
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def dead_letters(
             " of them goes in its place.",
         ),
     ] = False,
-    as_json: JsonOption = False,
+    as_json: EnvelopeOption = False,
     bootstrap: BootstrapOption = None,
 ) -> None:
     """What could not be sent as a line: the reason, the file, the place in it, the first bytes.

@@ -3,7 +3,6 @@
 import os
 import random
 import signal
-import sys
 import time
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -12,6 +11,7 @@ import typer
 
 from appliance.cli import context
 from appliance.cli.output import CommandError, say
+from appliance.cli.progress import progress_line
 from appliance.demo import access_line
 
 
@@ -39,7 +39,7 @@ def demo(
     say(f"writing {rate:.0f} lines a second for {seconds:.0f} s into {path}")
     say("watch them: ./millrace show requests_by_status --size 1m --watch")
     # A line is written whole or not at all, also when the command is broken off.
-    with path.open("ab", buffering=0) as file, _stop_flag() as stopped:
+    with path.open("ab", buffering=0) as file, _stop_flag() as stopped, progress_line() as line:
         began = time.monotonic()
         while not stopped and (now := time.monotonic()) < began + seconds:
             due = int((now - began) * rate) + 1
@@ -47,10 +47,8 @@ def demo(
                 lines = [access_line(chance, datetime.now(UTC)) for _ in range(due - written)]
                 file.write("".join(lines).encode())
                 written = due
-                _tell(written, now - began, seconds)
+                line.show(f"{written} lines, of {seconds:.0f} s")
             time.sleep(min(0.05, 1 / rate))
-    if sys.stderr.isatty():
-        sys.stderr.write("\r\x1b[K")
     say(f"{written} lines written")
 
 
@@ -75,9 +73,3 @@ class _stop_flag:
 
     def __bool__(self) -> bool:
         return self.is_set
-
-
-def _tell(written: int, elapsed_s: float, of_s: float) -> None:
-    if sys.stderr.isatty():
-        sys.stderr.write(f"\r\x1b[K{written} lines, {elapsed_s:.0f} of {of_s:.0f} s")
-        sys.stderr.flush()

@@ -12,14 +12,16 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from appliance import checks, growth, lifecycle
 from appliance.checks import Check, Level
 from appliance.cli import context
+from appliance.cli.options import EnvelopeOption
 from appliance.cli.output import Exit, print_json, print_table
+from appliance.cli.progress import waiting
 from appliance.cli.status_command import part_rows
 from appliance.config.faults import ConfigFaults
 from appliance.file_systems import mounts_of_this_process, watched_folders
@@ -37,11 +39,12 @@ PYTHON_MIN = (3, 11)
 
 
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON envelope.")] = False,
+    as_json: EnvelopeOption = False,
 ) -> None:
     """Look at this machine and this mill; findings with remedies; exit code 3 on a failure."""
     home = context.home()
-    found = [*_configuration(home), *_machine(home)]
+    with waiting("looking at the machine and the mill"):
+        found = [*_configuration(home), *_machine(home)]
     if as_json:
         print_json("doctor/1", [{**asdict(check), "level": str(check.level)} for check in found])
     else:

@@ -1,7 +1,5 @@
 """`dump-log`: log files printed, and whole folders checked."""
 
-import sys
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,13 +8,12 @@ import typer
 
 from appliance.cli.cluster import JsonOption
 from appliance.cli.output import CommandError, Exit, out, print_json, say, size_text
+from appliance.cli.progress import ProgressLine, progress_line
 
 if TYPE_CHECKING:
     from appliance.dump.folder import Report
 
 DECODERS = ("offsets", "transactions", "metadata", "plain")
-TELL_AFTER_S = 1.0
-TELL_EVERY_S = 0.25
 
 
 def dump_log(
@@ -43,11 +40,11 @@ def dump_log(
         raise CommandError(f"--decode {decode}: expected {', '.join(DECODERS)}", Exit.USAGE)
     if print_data or decode is not None:
         _print([*_logs(paths)], decode or "plain", max_bytes)
-    progress = _Progress(_size(paths))
-    reports = [check_folder(path, progress.add) for path in paths if path.is_dir()]
-    if files := [path for path in paths if path.is_file()]:
-        reports.append(check_files(files, progress.add))
-    progress.end()
+    with progress_line() as line:
+        progress = _Progress(line, _size(paths))
+        reports = [check_folder(path, progress.add) for path in paths if path.is_dir()]
+        if files := [path for path in paths if path.is_file()]:
+            reports.append(check_files(files, progress.add))
     _tell(reports, as_json)
 
 
@@ -107,28 +104,17 @@ def _size(paths: list[Path]) -> int:
 
 
 class _Progress:
-    """How much is checked, on a terminal, once it takes a moment."""
+    """How much is checked, and how long the rest takes at that pace."""
 
-    def __init__(self, of: int) -> None:
-        self._of, self._done = of, 0
-        self._began_s = self._told_s = time.monotonic()
-        self._is_shown = False
+    def __init__(self, line: ProgressLine, of: int) -> None:
+        self._line, self._of, self._done = line, of, 0
 
     def add(self, size_bytes: int) -> None:
         """So many bytes more are read."""
         self._done += size_bytes
-        now_s = time.monotonic()
-        if not sys.stderr.isatty() or now_s - self._began_s < TELL_AFTER_S:
-            return
-        if now_s - self._told_s >= TELL_EVERY_S:
-            self._told_s, self._is_shown = now_s, True
-            rate = self._done / (now_s - self._began_s)
-            left_s = max(0.0, (self._of - self._done) / rate)
-            text = f"{size_text(self._done)} of {size_text(self._of)}, {left_s:.0f} s left"
-            sys.stderr.write(f"\r\x1b[K{text}")
-            sys.stderr.flush()
+        self._line.show(self._text)
 
-    def end(self) -> None:
-        """Take the line away."""
-        if self._is_shown:
-            sys.stderr.write("\r\x1b[K")
+    def _text(self) -> str:
+        left_s = self._line.elapsed_s * (self._of / self._done - 1) if self._done else 0.0
+        done, of = size_text(self._done), size_text(self._of)
+        return f"{done} of {of}, {max(0.0, left_s):.0f} s left"

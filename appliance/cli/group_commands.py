@@ -20,7 +20,8 @@ from appliance.cli.cluster import (
     remember,
     with_cluster,
 )
-from appliance.cli.output import CommandError, Exit, say
+from appliance.cli.options import EnvelopeOption
+from appliance.cli.output import CommandError, Exit, say, tell
 
 if TYPE_CHECKING:
     from appliance.kafka.groups import Group
@@ -198,6 +199,7 @@ def delete(
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     bootstrap: BootstrapOption = None,
+    as_json: EnvelopeOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
     """Delete groups without members, with what they have committed, after asking."""
@@ -210,16 +212,17 @@ def delete(
         raise CommandError(f"group {missing[0]!r} does not exist", Exit.NOT_FOUND)
     plan = [f"{one.group_id} ({one.state}): {len(one.rows)} offsets" for one in found]
     if dry_run:
-        for line in plan:
-            say(f"would delete {line}")
+        undone: list[Row] = [_outcome("group", one.group_id, None, False) for one in found]
+        words = "\n".join(f"would delete {line}" for line in plan)
+        tell(words, "deleted/1", undone, as_json)
         return
     confirm([f"to be deleted: {line}" for line in plan], yes)
     outcomes = with_cluster(bootstrap, timeout, lambda cluster: delete_groups(cluster, groups))
-    bad = {name: error for name, error in outcomes.items() if error is not None}
-    for name in outcomes:
-        say(f"{name}: {words_of(bad[name])}" if name in bad else f"{name} is deleted")
-    if bad:
-        raise typer.Exit(Exit.FAILED)
+    _tell_deleted(
+        "group",
+        {name: None if error is None else words_of(error) for name, error in outcomes.items()},
+        as_json,
+    )
 
 
 @app.command("delete-offsets")
@@ -229,6 +232,7 @@ def delete_offsets(
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     bootstrap: BootstrapOption = None,
+    as_json: EnvelopeOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
     """Delete what a group has committed of topics that no member of it reads, after asking."""
@@ -245,14 +249,31 @@ def delete_offsets(
     )
     plan = [f"what {group} has committed of {tp}" for tp in tps]
     if dry_run:
-        for line in plan:
-            say(f"would delete {line}")
+        undone: list[Row] = [_outcome("partition", str(tp), None, False) for tp in tps]
+        words = "\n".join(f"would delete {line}" for line in plan)
+        tell(words, "deleted/1", undone, as_json)
         return
     confirm([f"to be deleted: {line}" for line in plan], yes)
     outcomes = with_cluster(
         bootstrap, timeout, lambda cluster: delete_group_offsets(cluster, group, tps)
     )
-    for tp, code in sorted(outcomes.items()):
-        say(f"{tp}: {code.description}" if code else f"{tp} is deleted")
+    _tell_deleted(
+        "partition",
+        {str(tp): code.description if code else None for tp, code in sorted(outcomes.items())},
+        as_json,
+    )
+
+
+def _tell_deleted(what: str, outcomes: dict[str, str | None], as_json: bool) -> None:
+    """What became of each, by name the reason why it was not deleted. Raises Exit."""
+    words = [
+        f"{name}: {error}" if error else f"{name} is deleted" for name, error in outcomes.items()
+    ]
+    rows = [_outcome(what, name, error, error is None) for name, error in outcomes.items()]
+    tell("\n".join(words), "deleted/1", rows, as_json)
     if any(outcomes.values()):
         raise typer.Exit(Exit.FAILED)
+
+
+def _outcome(what: str, name: str, error: str | None, is_deleted: bool) -> Row:
+    return {what: name, "deleted": is_deleted, "error": error}

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from appliance.cli import context
+from appliance.cli.options import EnvelopeOption, EveryOption, every_s
 from appliance.cli.output import (
     CommandError,
     Exit,
@@ -19,10 +20,9 @@ from appliance.cli.output import (
     print_table,
     say,
 )
-from appliance.cli.rooms import JsonOption, cell
+from appliance.cli.rooms import cell
 from appliance.config.faults import did_you_mean
 from appliance.settings import Mill
-from protocol.units import parse_duration_ms
 
 ANSWER_BYTES_MAX = 16 << 20
 TIMEOUT_S = 10.0
@@ -34,7 +34,7 @@ def lag(
     groups: Annotated[list[str] | None, typer.Argument(help="Groups; all if left out.")] = None,
     per: Annotated[str, typer.Option("--per", help="partition, topic or group.")] = "group",
     topic: Annotated[str | None, typer.Option("--topic", help="Only this topic.")] = None,
-    as_json: JsonOption = False,
+    as_json: EnvelopeOption = False,
     fail_on: Annotated[
         int | None,
         typer.Option(
@@ -44,38 +44,43 @@ def lag(
         ),
     ] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Again and again.")] = False,
-    every: Annotated[str, typer.Option("--every", help="How often, with --watch.")] = "2s",
+    every: EveryOption = "2s",
 ) -> None:
     """How far every reader lags, from the monitor's latest snapshot."""
     if per not in ("partition", "topic", "group"):
         raise CommandError(f"--per {per}: expected partition, topic or group", Exit.USAGE)
-    try:
-        every_s = parse_duration_ms(every) / 1000
-    except ValueError as error:
-        raise CommandError(f"--every: {error}", Exit.USAGE) from error
+    wait_s = every_s(every)
     mill, _ = context.load_mill()
     # A total over a group's topics says nothing of one of them.
     per = "topic" if topic is not None and per == "group" else per
     while True:
-        rows, faults = _rows(mill, per, groups or [], topic)
+        rows, faults, unknown = _rows(mill, per, groups or [], topic)
         if watch and is_terminal() and not as_json:
             sys.stdout.write("\x1b[H\x1b[2J")
-        _print(rows, faults, as_json)
+        _print(rows, faults, as_json, is_known=unknown is None)
         if fail_on is not None:
             _fail_above(rows, fail_on)
+        if unknown is not None:
+            if not watch or fail_on is not None:
+                raise CommandError(unknown, Exit.CONDITION)
+            say(f"millrace: {unknown}")
         if not watch:
-            break
+            return
         sys.stdout.flush()
-        time.sleep(every_s)
-    if rows and all(row.get("lag") is None for row in rows):
-        reason = f": {faults[0]}" if faults else ""
-        raise CommandError(f"no lag is known{reason}", Exit.CONDITION)
+        time.sleep(wait_s)
 
 
 def _rows(
     mill: Mill, per: str, groups: list[str], topic: str | None
-) -> tuple[list[Row], list[str]]:
+) -> tuple[list[Row], list[str], str | None]:
+    """The rows asked for, what could not be read, and why nothing is known, if nothing is."""
     answer = ask_monitor(mill, f"/api/v1/lag?per={per}")
+    faults = [f"{fault['source']}: {fault['text']}" for fault in answer.get("errors", ())]
+    unknown = ": ".join(["no lag is known", *(["; ".join(faults)] if faults else [])])
+    if not answer["data"] and answer["kafka_at_ms"] != answer["ts_ms"]:
+        # Brokers that did not answer in the monitor's last look have said of no group that it is
+        # not there.
+        return [], faults, unknown
     known = {str(row["group"]) for row in answer["data"]}
     if missing := [name for name in groups if name not in known]:
         known |= {str(row["group"]) for row in ask_monitor(mill, "/api/v1/groups")["data"]}
@@ -90,15 +95,17 @@ def _rows(
         rows = [row for row in rows if row.get("topic") == topic]
         if not rows:
             raise CommandError(f"nobody has committed anything of {topic!r}", Exit.NOT_FOUND)
-    return rows, [f"{fault['source']}: {fault['text']}" for fault in answer.get("errors", ())]
+    has_lag = not rows or any(row.get("lag") is not None for row in rows)
+    return rows, faults, None if has_lag else unknown
 
 
-def _print(rows: list[Row], faults: list[str], as_json: bool) -> None:
+def _print(rows: list[Row], faults: list[str], as_json: bool, *, is_known: bool) -> None:
     if as_json:
         print_json("lag/1", rows, faults)
         return
     if not rows:
-        say("no group has committed anything yet")
+        if is_known:
+            say("no group has committed anything yet")
         return
     heads = list(rows[0])
     right = frozenset(
@@ -106,7 +113,8 @@ def _print(rows: list[Row], faults: list[str], as_json: bool) -> None:
     )
     table = [[_shown(head, row[head]) for head in heads] for row in rows]
     print_table([_HEADS.get(head, head.upper()) for head in heads], table, right=right)
-    for fault in faults:
+    # Where nothing is known they stand in the sentence that says so.
+    for fault in faults if is_known else ():
         say(f"millrace: {fault}")
 
 

@@ -1,7 +1,9 @@
 """`logs`: what the parts say, in order of time, and what they add."""
 
+import json
 import sys
 import time
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Annotated
 
@@ -13,12 +15,18 @@ from appliance.home import Home
 from appliance.supervisor.logs import tail
 from protocol.units import parse_duration_ms
 
+LOOK_EVERY_S = 0.2
+
+Shape = Callable[[str, str], str]
+"""Makes of a part's name and one of its lines what is printed."""
+
 
 def logs(
     part: Annotated[str | None, typer.Argument(help="One part; all of them if left out.")] = None,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on as lines come.")] = False,
     lines: Annotated[int, typer.Option("-n", "--lines", help="How many of each.", min=0)] = 50,
     since: Annotated[str | None, typer.Option("--since", help="Not older than, like 10m.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="A JSON object for each line.")] = False,
 ) -> None:
     """The parts' logs, oldest first."""
     if context.in_containers():
@@ -32,7 +40,8 @@ def logs(
             newest_ms = round(time.time() * 1000) - parse_duration_ms(since)
         except ValueError as error:
             raise CommandError(str(error), Exit.USAGE) from error
-    follow_logs(files, lines=lines, follow=follow, since_ms=newest_ms)
+    shape = _as_json if as_json else _with_names(files)
+    follow_logs(files, lines=lines, follow=follow, since_ms=newest_ms, shape=shape)
 
 
 def log_files(home: Home, part: str | None) -> dict[str, Path]:
@@ -46,32 +55,55 @@ def log_files(home: Home, part: str | None) -> dict[str, Path]:
 
 
 def follow_logs(
-    files: dict[str, Path], *, lines: int, follow: bool = True, since_ms: int | None = None
+    files: dict[str, Path],
+    *,
+    lines: int,
+    follow: bool = True,
+    since_ms: int | None = None,
+    goes_on: Callable[[], bool] = lambda: True,
+    shape: Shape | None = None,
 ) -> None:
-    """Print the ends of some logs in order of time, then what is added to them."""
+    """Print the ends of some logs in order of time, then what is added to them while it goes on."""
     earliest = utc_text(since_ms) if since_ms is not None else ""
-    width = max((len(name) for name in files), default=0)
-    prefix = {name: f"{name:<{width}} | " if len(files) > 1 else "" for name in files}
+    shape = shape or _with_names(files)
     positions = {name: path.stat().st_size for name, path in files.items()}
     # A line without a time of its own (a traceback, a server's banner) stays behind its forerunner.
     found: list[tuple[str, int, str]] = []
     for name, path in files.items():
         moment = ""
         for line in tail(path, lines):
-            if line[:4].isdigit() and line[4:5] == "-":
+            if _has_moment(line):
                 moment = line[:24]
             if not earliest or moment >= earliest:
-                found.append((moment, len(found), f"{prefix[name]}{line}"))
+                found.append((moment, len(found), shape(name, line)))
     for _, _, line in sorted(found):
         out(line)
     while follow:
         sys.stdout.flush()
-        time.sleep(0.2)
+        # What is written before the end is still printed.
+        follow = goes_on()
+        time.sleep(LOOK_EVERY_S)
         for name, path in files.items():
-            positions[name] = _print_added(path, positions[name], prefix[name])
+            positions[name] = _print_added(path, positions[name], name, shape)
 
 
-def _print_added(path: Path, position: int, prefix: str) -> int:
+def _with_names(files: Collection[str]) -> Shape:
+    """The part before each line where there are several."""
+    width = max((len(name) for name in files), default=0)
+    return lambda name, line: f"{name:<{width}} | {line}" if len(files) > 1 else line
+
+
+def _as_json(name: str, line: str) -> str:
+    moment = line.split(" ", 1)[0] if _has_moment(line) else None
+    return json.dumps({"part": name, "at": moment, "line": line}, ensure_ascii=False)
+
+
+def _has_moment(line: str) -> bool:
+    """Whether a line begins with a time; a traceback's lines do not."""
+    return line[:4].isdigit() and line[4:5] == "-"
+
+
+def _print_added(path: Path, position: int, name: str, shape: Shape) -> int:
     """Print the whole lines behind `position`; returns the new one. A cut file starts again."""
     try:
         if path.stat().st_size < position:
@@ -83,5 +115,5 @@ def _print_added(path: Path, position: int, prefix: str) -> int:
         return position
     whole = text[: text.rfind(b"\n") + 1]
     for line in whole.decode(errors="replace").splitlines():
-        out(f"{prefix}{line}")
+        out(shape(name, line))
     return position + len(whole)

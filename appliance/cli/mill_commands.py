@@ -1,22 +1,21 @@
 """The commands for the whole mill: up, down, restart, start, stop, version."""
 
-import signal
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from appliance import checks, lifecycle
+from appliance import checks, lifecycle, starting
 from appliance.changes import Differences, differences
 from appliance.checks import Level
 from appliance.cli import context
-from appliance.cli.log_command import follow_logs, log_files
+from appliance.cli.foreground import stay_in_front
+from appliance.cli.judging import judge, judge_expressions
 from appliance.cli.needed import refuse_who_is_needed
-from appliance.cli.output import CommandError, Exit, say
+from appliance.cli.options import EnvelopeOption
+from appliance.cli.output import CommandError, Exit, say, tell
+from appliance.cli.progress import progress_line, waiting
 from appliance.config.load import Loaded, load
 from appliance.home import Home
 from appliance.lifecycle import Progress
@@ -27,9 +26,6 @@ from appliance.supervisor import control
 UP_TIMEOUT_S = 300.0
 DOWN_TIMEOUT_S = 300.0
 
-# A mill that took long is told how far it is also where nothing can be rewritten in place.
-LINE_EVERY_S = 5.0
-
 TimeoutOption = Annotated[float, typer.Option("--timeout", help="Seconds to wait.", min=0.1)]
 ForceOption = Annotated[
     bool, typer.Option("--force", help="Also a broker without which partitions take no writes.")
@@ -37,32 +33,9 @@ ForceOption = Annotated[
 PartArgument = Annotated[str, typer.Argument(help="broker-1, collector, stream, …")]
 
 
-@contextmanager
-def progress_line(verb: str) -> Iterator[Any]:
-    """A line that is rewritten in place on a terminal, and one every few seconds elsewhere."""
-    shown = False
-    began = time.monotonic()
-    told_s = began
-
-    def show(progress: Progress) -> None:
-        nonlocal shown, told_s
-        now_s = time.monotonic()
-        text = f"{verb} {progress.done}/{progress.of}"
-        if progress.waiting_for:
-            text += f", waiting for {progress.waiting_for}"
-        if sys.stderr.isatty() and now_s - began >= 1.0:
-            shown = True
-            sys.stderr.write(f"\r\x1b[K{text[:150]}")
-            sys.stderr.flush()
-        elif not sys.stderr.isatty() and now_s - told_s >= LINE_EVERY_S:
-            told_s = now_s
-            say(f"{text} ({now_s - began:.0f} s)")
-
-    try:
-        yield show
-    finally:
-        if shown:
-            sys.stderr.write("\r\x1b[K")
+def _text_of(verb: str, progress: Progress) -> str:
+    text = f"{verb} {progress.done}/{progress.of}"
+    return f"{text}, waiting for {progress.waiting_for}" if progress.waiting_for else text
 
 
 def up(
@@ -74,8 +47,16 @@ def up(
         bool, typer.Option("--apply", help="Restart the parts that a changed file concerns.")
     ] = False,
     timeout: TimeoutOption = UP_TIMEOUT_S,
+    as_json: EnvelopeOption = False,
 ) -> None:
     """Start the mill and wait until it is healthy; of one that runs, start what does not run."""
+    if foreground:
+        stay_in_front(context.home(), lambda: _up(apply, timeout, as_json), down)
+    else:
+        _up(apply, timeout, as_json)
+
+
+def _up(apply: bool, timeout: float, as_json: bool) -> None:
     mill, loaded = context.load_mill()
     home = mill.home
     for note in loaded.notes:
@@ -94,21 +75,23 @@ def up(
         say(f"millrace: {problem}")
     is_as_it_was = runs_already and not (other and apply)
     seconds = time.monotonic() - began
-    say("the mill runs already" if is_as_it_was else f"the mill is up ({seconds:.1f} s)")
-    for line in summary(mill):
-        say(line)
-    if foreground:
-        _stay_in_front(home)
+    words = "the mill runs already" if is_as_it_was else f"the mill is up ({seconds:.1f} s)"
+    data = {
+        "ran_before": runs_already,
+        "differs": str(other) if other and not apply else None,
+        "elapsed_s": round(seconds, 1),
+        "parts": found["parts"],
+    }
+    tell("\n".join([words, *summary(mill)]), "up/1", data, as_json)
 
 
 def _start(mill: Mill, loaded: Loaded) -> None:
     """Make the supervisor, unless the file or the machine is not fit for it."""
-    from appliance.stream_check import check_expressions
-
-    check_expressions(mill, loaded.document)
+    judge_expressions(mill, loaded)
     try:
-        lifecycle.start(mill, context.config_digest(mill.home))
-    except lifecycle.StartRefused as error:
+        with waiting("starting the supervisor"):
+            starting.start(mill, context.config_digest(mill.home))
+    except starting.StartRefused as error:
         for check in error.checks:
             say(f"millrace: {check}")
         raise CommandError("nothing was started") from error
@@ -137,11 +120,7 @@ def _bring_up_to_date(mill: Mill, loaded: Loaded, apply: bool) -> tuple[Mill, Di
 
 def _refuse_what_cannot_run(mill: Mill, loaded: Loaded, started: Mill | None) -> None:
     """Tell what the parts would refuse, while they still run with the configuration before."""
-    from appliance.definitions import check_definitions
-    from appliance.stream_check import check_expressions
-
-    check_expressions(mill, loaded.document)
-    check_definitions(mill, loaded.document)
+    judge(mill, loaded)
     found = list(checks.whose_data(mill))
     if started is not None:
         ours = {port for part in started.parts for _, port in part.ports}
@@ -155,8 +134,10 @@ def _refuse_what_cannot_run(mill: Mill, loaded: Loaded, started: Mill | None) ->
 
 def _wait_healthy(home: Home, timeout: float, verb: str, part: str | None = None) -> dict[str, Any]:
     try:
-        with progress_line(verb) as show:
-            return lifecycle.wait_healthy(home, timeout, show, part)
+        with progress_line() as line:
+            return lifecycle.wait_healthy(
+                home, timeout, lambda progress: line.show(_text_of(verb, progress)), part
+            )
     except TimeoutError as error:
         raise CommandError(f"{error}; `./millrace logs PART` tells more", Exit.TIMEOUT) from error
     except lifecycle.StartFailed as error:
@@ -193,79 +174,83 @@ def _below(path: Path, folder: Path) -> str:
     return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
 
 
-def _stay_in_front(home: Home) -> None:
-    say("Ctrl-C stops the mill")
-    # Whoever ends this process, a terminal or a service manager, means the mill.
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        follow_logs(log_files(home, None), lines=0)
-    except KeyboardInterrupt:
-        down()
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def down(timeout: TimeoutOption = DOWN_TIMEOUT_S) -> None:
+def down(timeout: TimeoutOption = DOWN_TIMEOUT_S, as_json: EnvelopeOption = False) -> None:
     """Stop the mill cleanly: nothing lost, nothing left running."""
+    did_run = _down(timeout)
+    words = "the mill is stopped" if did_run else "the mill was not running"
+    tell(words, "down/1", {"ran_before": did_run}, as_json)
+
+
+def _down(timeout: float) -> bool:
+    """Whether anything ran."""
     try:
-        with progress_line("stopped") as show:
-            did_run = lifecycle.stop(context.home(), timeout, show)
+        with progress_line() as line:
+            return lifecycle.stop(
+                context.home(), timeout, lambda progress: line.show(_text_of("stopped", progress))
+            )
     except lifecycle.StillStopping as error:
         raise CommandError(f"{error}; it goes on stopping by itself", Exit.TIMEOUT) from error
-    say("the mill is stopped" if did_run else "the mill was not running")
 
 
 def restart(
     part: Annotated[str | None, typer.Argument(help="Only this part.")] = None,
     force: ForceOption = False,
     timeout: TimeoutOption = UP_TIMEOUT_S,
+    as_json: EnvelopeOption = False,
 ) -> None:
     """Stop and start the mill with the configuration as it is now, or one part as it was."""
     if part is None:
         # A configuration that cannot run must not take down what runs.
         mill, loaded = context.load_mill()
         _refuse_what_cannot_run(mill, loaded, None)
-        down()
-        up(foreground=False, apply=False, timeout=timeout)
+        say("the mill is stopped" if _down(DOWN_TIMEOUT_S) else "the mill was not running")
+        _up(False, timeout, as_json)
         return
     if not force:
         refuse_who_is_needed(context.home(), part, "restarted")
-    _start_part(part, timeout)
-    say(f"{part} was restarted")
+    tell(f"{part} was restarted", "part/1", _start_part(part, timeout), as_json)
 
 
-def start(part: PartArgument, timeout: TimeoutOption = UP_TIMEOUT_S) -> None:
+def start(
+    part: PartArgument, timeout: TimeoutOption = UP_TIMEOUT_S, as_json: EnvelopeOption = False
+) -> None:
     """Start one part of a running mill that was stopped, or has given up."""
     home = context.home()
-    states = {entry["part"]: entry["state"] for entry in lifecycle.snapshot(home)["parts"]}
-    if states.get(part) == "healthy":
-        say(f"{part} runs already")
+    entries = {entry["part"]: entry for entry in lifecycle.snapshot(home)["parts"]}
+    if part in entries and entries[part]["state"] == "healthy":
+        tell(f"{part} runs already", "part/1", entries[part], as_json)
         return
-    _start_part(part, timeout)
-    say(f"{part} runs")
+    tell(f"{part} runs", "part/1", _start_part(part, timeout), as_json)
 
 
-def _start_part(part: str, timeout: float) -> None:
+def _start_part(part: str, timeout: float) -> dict[str, Any]:
+    """Start it anew; how the supervisor then finds it."""
     home = context.home()
     if not control.ask(home.socket, {"command": "restart", "part": part})["ok"]:
         raise _no_such_part(home, part)
-    _wait_healthy(home, timeout, f"starting {part}", part)
+    found = _wait_healthy(home, timeout, f"starting {part}", part)
+    return next(entry for entry in found["parts"] if entry["part"] == part)
 
 
 def stop(
-    part: PartArgument, force: ForceOption = False, timeout: TimeoutOption = DOWN_TIMEOUT_S
+    part: PartArgument,
+    force: ForceOption = False,
+    timeout: TimeoutOption = DOWN_TIMEOUT_S,
+    as_json: EnvelopeOption = False,
 ) -> None:
     """Stop one part of a running mill; it stays stopped until `start`, `restart` or `up`."""
     home = context.home()
     if not force:
         refuse_who_is_needed(home, part, "stopped")
     try:
-        lifecycle.stop_part(home, part, timeout)
+        with waiting(f"stopping {part}"):
+            lifecycle.stop_part(home, part, timeout)
     except KeyError as error:
         raise _no_such_part(home, part) from error
     except lifecycle.StillStopping as error:
         raise CommandError(f"{error}; it goes on stopping by itself", Exit.TIMEOUT) from error
-    say(f"{part} is stopped; `./millrace start {part}` starts it")
+    words = f"{part} is stopped; `./millrace start {part}` starts it"
+    tell(words, "part/1", {"part": part, "state": "stopped"}, as_json)
 
 
 def _no_such_part(home: Home, part: str) -> CommandError:

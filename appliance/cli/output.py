@@ -11,9 +11,12 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from protocol.log import escape
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 class Exit(IntEnum):
@@ -69,18 +72,30 @@ def print_json(schema: str, data: Any, errors: Sequence[str] = ()) -> None:
     sys.stdout.flush()
 
 
+def tell(words: str, schema: str, data: Any, as_json: bool) -> None:
+    """What a command has done: in words for a person, or as data in the envelope."""
+    if as_json:
+        print_json(schema, data)
+    else:
+        say(words)
+
+
 def print_table(
     heads: Sequence[str], rows: Sequence[Sequence[str]], *, right: frozenset[int] = frozenset()
 ) -> None:
     """Rows under heads; columns in `right` are aligned to their right edge."""
     clean = [[escape(cell) for cell in row] for row in rows]
     if is_terminal() and not os.environ.get("NO_COLOR"):
-        _print_rich(heads, clean, right)
+        from rich.console import Console
+
+        Console().print(rich_table(heads, clean, right))
         return
     out(plain_table(heads, clean, right))
 
 
 PADDED_MAX = 60
+PADDED_MAX_OF_LONG = 160
+"""The same for a column of which most cells are longer: paths, mostly."""
 
 
 def plain_table(
@@ -88,11 +103,12 @@ def plain_table(
 ) -> str:
     """Aligned text, two blanks between columns, nothing ever cut.
 
-    A cell beyond `PADDED_MAX` characters moves what follows it in its own line, and no other line.
+    A cell that is longer than its column is ever made moves what follows it in its own line, and no
+    other line.
     """
     lines = [heads, *rows]
     widths = [
-        max(len(line[column]) for line in lines if len(line[column]) <= PADDED_MAX)
+        _width(len(heads[column]), [len(row[column]) for row in rows])
         for column in range(len(heads))
     ]
     text = []
@@ -103,6 +119,13 @@ def plain_table(
         ]
         text.append("  ".join(cells).rstrip())
     return "\n".join(text)
+
+
+def _width(head: int, cells: Sequence[int]) -> int:
+    """How wide a column is made, by the lengths of what stands in it."""
+    long = sum(1 for cell in cells if cell > PADDED_MAX)
+    limit = PADDED_MAX_OF_LONG if long > len(cells) / 2 else PADDED_MAX
+    return max([head, *(cell for cell in cells if cell <= limit)])
 
 
 _STYLES = {
@@ -116,17 +139,31 @@ _STYLES = {
 }
 
 
-def _print_rich(heads: Sequence[str], rows: Sequence[Sequence[str]], right: frozenset[int]) -> None:
-    from rich.console import Console
+def rich_table(
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    right: frozenset[int] = frozenset(),
+    *,
+    folds: bool = True,
+) -> "Table":
+    """Cells without control characters as a table for a terminal.
+
+    One that is too long goes on in the next line, or with `folds=False` ends with an ellipsis.
+    """
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column, head in enumerate(heads):
-        table.add_column(head, justify="right" if column in right else "left", overflow="fold")
+        table.add_column(
+            head,
+            justify="right" if column in right else "left",
+            overflow="fold" if folds else "ellipsis",
+            no_wrap=not folds,
+        )
     for row in rows:
         table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
-    Console().print(table)
+    return table
 
 
 def utc_text(moment_ms: int) -> str:

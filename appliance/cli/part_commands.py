@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from appliance.cli import context
-from appliance.cli.output import CommandError, Exit, out, say
+from appliance.cli.options import EnvelopeOption
+from appliance.cli.output import CommandError, Exit, out, print_json, say
 from appliance.init import give, initialise
 from appliance.parts import broker_names
 from appliance.servers import write_container_files
@@ -60,6 +61,7 @@ def init(
         list[str] | None,
         typer.Option(help="PART=USER: who a part's secrets belong to (containers)."),
     ] = None,
+    as_json: EnvelopeOption = False,
 ) -> None:
     """Make ids and secrets that are missing; changes nothing that exists."""
     mill, _ = context.load_mill()
@@ -68,6 +70,9 @@ def init(
     if mill.placement.in_containers:
         write_container_files(mill)
     give(mill.home, owners)
+    if as_json:
+        print_json("init/1", [{"secret": name} for name in made.names])
+        return
     for name in made.names:
         out(f"data/secrets/{name}")
     say(f"made {len(made.names)} files" if made.names else "everything is there already")

@@ -1,7 +1,6 @@
 """`produce`: lines of files, or of standard input, as records."""
 
 import sys
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from appliance.cli.cluster import BootstrapOption, complete_topics, servers
-from appliance.cli.output import CommandError, Exit, say
+from appliance.cli.options import EnvelopeOption
+from appliance.cli.output import CommandError, Exit, tell
+from appliance.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
     from appliance.kafka.produce import Outgoing, Tally
 
 CONNECT_TIMEOUT_MS = 10_000
 UNKNOWN_TOPIC_MS = 10_000
-TELL_EVERY_S = 0.5
-LINE_EVERY_S = 5.0
 ACKS = {"all": -1, "1": 1, "0": 0}
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -48,6 +47,7 @@ def produce(
         typer.Option("--per-transaction", help="Records in each; all if left out.", min=1),
     ] = None,
     bootstrap: BootstrapOption = None,
+    as_json: EnvelopeOption = False,
 ) -> None:
     """Send lines as records; ends when each is stored, and with code 1 if any is not."""
     from appliance.kafka.produce import Pace, Tally, send
@@ -70,7 +70,7 @@ def produce(
     headers = tuple(_header(text) for text in header or [])
     records = _records(files or [], key, key_delimiter, headers, partition)
     tally = Tally()
-    progress = _Progress()
+    line = ProgressLine()
 
     async def work() -> None:
         async with open_cluster(servers(bootstrap), timeout_ms=CONNECT_TIMEOUT_MS) as cluster:
@@ -82,13 +82,22 @@ def produce(
                 tally=tally,
                 pace=None if rate is None else Pace(rate),
                 per_transaction=per_transaction,
-                told=progress.show,
+                told=lambda now: line.show(lambda: _progress_text(now, line.elapsed_s)),
             )
 
     try:
         run(work())
     finally:
-        progress.end(tally)
+        line.end()
+        words = f"{tally.stored:,} of {tally.sent:,} records stored ({line.elapsed_s:.1f} s)"
+        data = {
+            "topic": topic,
+            "sent": tally.sent,
+            "stored": tally.stored,
+            "failed": tally.failed,
+            "elapsed_s": round(line.elapsed_s, 3),
+        }
+        tell(words, "produced/1", data, as_json)
     if tally.failed:
         reasons = "; ".join(tally.reasons or ())
         raise CommandError(f"{tally.failed} of {tally.sent} records were not stored: {reasons}")
@@ -134,35 +143,6 @@ async def _lines(files: list[Path]) -> AsyncIterator[bytes]:
                 yield line
 
 
-class _Progress:
-    """How many are sent and stored, and how fast: on a terminal in place, else as lines."""
-
-    def __init__(self) -> None:
-        self._began_s = self._told_s = time.monotonic()
-        self._is_shown = False
-
-    def show(self, tally: "Tally") -> None:
-        """Tell it now and then."""
-        now_s = time.monotonic()
-        is_terminal = sys.stderr.isatty()
-        if now_s - self._told_s < (TELL_EVERY_S if is_terminal else LINE_EVERY_S):
-            return
-        self._told_s = now_s
-        text = f"{tally.sent:,} sent, {tally.stored:,} stored, {self._rate(tally)}"
-        if is_terminal:
-            self._is_shown = True
-            sys.stderr.write(f"\r\x1b[K{text}")
-            sys.stderr.flush()
-        else:
-            say(text)
-
-    def _rate(self, tally: "Tally") -> str:
-        elapsed_s = max(0.001, time.monotonic() - self._began_s)
-        return f"{tally.stored / elapsed_s:,.0f} a second"
-
-    def end(self, tally: "Tally") -> None:
-        """What came of it."""
-        if self._is_shown:
-            sys.stderr.write("\r\x1b[K")
-        elapsed_s = time.monotonic() - self._began_s
-        say(f"{tally.stored:,} of {tally.sent:,} records stored ({elapsed_s:.1f} s)")
+def _progress_text(tally: "Tally", elapsed_s: float) -> str:
+    rate = tally.stored / max(0.001, elapsed_s)
+    return f"{tally.sent:,} sent, {tally.stored:,} stored, {rate:,.0f} a second"

@@ -1,6 +1,5 @@
 """`millrace stream recount`: asks the running stream, and follows how it goes."""
 
-import sys
 import time
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -9,7 +8,9 @@ import pymysql
 import typer
 
 from appliance.cli import context
-from appliance.cli.output import CommandError, Exit, duration_text, say
+from appliance.cli.options import EnvelopeOption
+from appliance.cli.output import CommandError, Exit, duration_text, say, tell
+from appliance.cli.progress import progress_line
 from appliance.parts import bootstrap_servers
 from appliance.settings import SINK_USER, Mill, sinks_settings
 from protocol.client.errors import ClientError
@@ -17,7 +18,6 @@ from protocol.errors import ApiError
 from protocol.units import parse_duration_ms
 
 FOLLOW_EVERY_S = 0.5
-LINE_EVERY_S = 5.0
 RATE_OVER_S = 60.0
 RATE_AFTER_S = 10.0
 """A rate over less than this says nothing: the stream counts in steps of some seconds."""
@@ -29,6 +29,7 @@ def recount(
         str | None,
         typer.Option("--from", help="Only lines that arrived since: 7d, or 2026-08-01T10:00Z."),
     ] = None,
+    as_json: EnvelopeOption = False,
 ) -> None:
     """Count a metric over the lines that the topics or the archive hold and it has not counted.
 
@@ -45,14 +46,20 @@ def recount(
     asked = _ask(mill, metric, topics, _moment_ms(since))
     if asked is None:
         what = "that is held" if since is None else f"that is held since {since}"
-        say(f"{metric} has counted every line {what}")
+        words = f"{metric} has counted every line {what}"
+        tell(words, "recount/1", {"metric": metric, "offsets": 0}, as_json)
         return
-    say(f"{metric}: {asked:,} lines to count; the stream goes on with them whoever watches")
+    say(
+        f"{metric}: {asked:,} offsets to go through, lines and the ends of their transactions;"
+        " the stream goes on with them whoever watches"
+    )
     try:
         _follow(mill, metric, asked)
     except KeyboardInterrupt:
         say("\nthe stream goes on recounting; the same command shows how far it is")
         raise
+    words = f"{metric} has counted every line that was asked for"
+    tell(words, "recount/1", {"metric": metric, "offsets": asked}, as_json)
 
 
 def _moment_ms(since: str | None) -> int | None:
@@ -140,32 +147,24 @@ def _in_mysql(mill: Mill, work: Any) -> Any:
 
 
 def _follow(mill: Mill, metric: str, asked: int) -> None:
-    """Show progress until it is done: in place on a terminal, else a line every few seconds."""
+    """Show progress until it is done. Raises CommandError where it cannot be."""
     seen = [(time.monotonic(), asked)]
-    told_s, least = seen[0][0], asked
-    while (found := _left(mill, metric)) is not None:
-        left, problem = found
-        if problem is not None:
-            raise CommandError(f"{metric}: {problem}; its log says more")
-        now_s, least = time.monotonic(), min(least, left)
-        seen = [one for one in seen if now_s - one[0] <= RATE_OVER_S] + [(now_s, left)]
-        text = progress_text(metric, asked, seen)
-        if sys.stderr.isatty():
-            sys.stderr.write(f"\r\x1b[K{text}")
-            sys.stderr.flush()
-        elif now_s - told_s >= LINE_EVERY_S:
-            told_s = now_s
-            say(text)
-        time.sleep(FOLLOW_EVERY_S)
-    if sys.stderr.isatty():
-        sys.stderr.write("\r\x1b[K")
+    least = asked
+    with progress_line() as line:
+        while (found := _left(mill, metric)) is not None:
+            left, problem = found
+            if problem is not None:
+                raise CommandError(f"{metric}: {problem}; its log says more")
+            now_s, least = time.monotonic(), min(least, left)
+            seen = [one for one in seen if now_s - one[0] <= RATE_OVER_S] + [(now_s, left)]
+            line.show(progress_text(metric, asked, seen))
+            time.sleep(FOLLOW_EVERY_S)
     if _has_left(mill, metric):
         raise CommandError(
-            f"{metric} was taken out of the configuration: {asked - least:,} of {asked:,} lines"
-            " were counted, and no more will be",
+            f"{metric} was taken out of the configuration: {asked - least:,} of {asked:,} offsets"
+            " were gone through, and no more will be",
             Exit.CONDITION,
         )
-    say(f"{metric} has counted every line that was asked for")
 
 
 def _has_left(mill: Mill, metric: str) -> bool:
@@ -189,7 +188,7 @@ def rate_of(seen: list[tuple[float, int]]) -> float:
 def progress_text(metric: str, asked: int, seen: list[tuple[float, int]]) -> str:
     """How far it is; with a rate and the time left once there is something to tell them by."""
     (begin_s, _), (end_s, left) = seen[0], seen[-1]
-    text = f"{metric}: {max(0, asked - left):,} of {asked:,} lines"
+    text = f"{metric}: {max(0, asked - left):,} of {asked:,} offsets"
     if end_s - begin_s < RATE_AFTER_S:
         return text
     rate = rate_of(seen)

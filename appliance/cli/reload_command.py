@@ -5,7 +5,9 @@ import time
 from typing import TYPE_CHECKING
 
 from appliance.cli import context
-from appliance.cli.output import CommandError, Exit, say
+from appliance.cli.options import EnvelopeOption
+from appliance.cli.output import CommandError, Exit, tell
+from appliance.cli.progress import waiting
 from protocol import control
 from protocol.status import StatusUnavailable, fetch_status
 
@@ -17,7 +19,7 @@ LOOK_EVERY_S = 0.1
 STATUS_TIMEOUT_S = 2.0
 
 
-def reload() -> None:
+def reload(as_json: EnvelopeOption = False) -> None:
     """Have the saved file taken over now, and say what changed.
 
     A mill that runs looks at the file by itself, a second after it was saved. Exit code 2 for a
@@ -47,11 +49,11 @@ def reload() -> None:
     if answer["config_problem"]:
         raise CommandError(str(answer["config_problem"]), Exit.CONDITION)
     words = changed_words(started, loaded.config)
-    for line in words:
-        say(line)
     if started.collector != loaded.config.collector:
-        _wait_for_the_collector(mill)
-    say("taken over" if words else "nothing has changed since it was taken over")
+        with waiting("the collector takes the inputs over"):
+            _wait_for_the_collector(mill)
+    last = "taken over" if words else "nothing has changed since it was taken over"
+    tell("\n".join([*words, last]), "reload/1", {"changes": list(words)}, as_json)
 
 
 def _wait_for_the_collector(mill: "Mill") -> None:

@@ -7,9 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
-
-import typer
+from typing import Any, NoReturn
 
 from appliance.cli import context
 from appliance.cli.output import CommandError, Exit
@@ -19,8 +17,6 @@ from appliance.settings import Mill, encode_settings
 from protocol.status import PartStatus, StatusUnavailable, fetch_status
 
 STATUS_TIMEOUT_S = 10.0
-
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON envelope.")]
 
 
 def cell(value: object) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from appliance.cli import context
+from appliance.cli.options import EnvelopeOption
 from appliance.cli.output import (
     CommandError,
     Exit,
@@ -32,7 +33,7 @@ def show(
     ] = None,
     limit: Annotated[int, typer.Option("--limit", help="At most so many keys.", min=1)] = 50,
     watch: Annotated[bool, typer.Option("--watch", help="Again every second.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON envelope.")] = False,
+    as_json: EnvelopeOption = False,
 ) -> None:
     """Print a metric's counts: from Redis, or from MySQL when Redis is away."""
     mill, _ = context.load_mill()

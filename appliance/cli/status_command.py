@@ -8,6 +8,7 @@ import typer
 
 from appliance import lifecycle
 from appliance.cli import context
+from appliance.cli.options import EnvelopeOption
 from appliance.cli.output import (
     Exit,
     duration_text,
@@ -18,11 +19,12 @@ from appliance.cli.output import (
     size_text,
 )
 from appliance.supervisor.control import NoSupervisor
+from appliance.usage import usage_of
 from protocol.status import PartState, StatusUnavailable, fetch_status
 
 
 def status(
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON envelope.")] = False,
+    as_json: EnvelopeOption = False,
     watch: Annotated[bool, typer.Option("--watch", help="Again every two seconds.")] = False,
 ) -> None:
     """How every part is; exit code 3 when the mill is not wholly healthy."""
@@ -45,7 +47,7 @@ def status(
 def part_rows() -> tuple[list[dict[str, Any]], list[str]]:
     """One row per part, and what is wrong with the mill as a whole."""
     home = context.home()
-    if context.placement().in_containers:
+    if context.in_containers():
         return _container_rows(), []
     try:
         found = lifecycle.snapshot(home)
@@ -58,10 +60,7 @@ def part_rows() -> tuple[list[dict[str, Any]], list[str]]:
         if left:
             return [], [f"no supervisor runs, but {', '.join(left)} of an earlier run does"]
         return [], ["the mill is not running"]
-    rows = [
-        _as_it_says_itself({**entry, "memory_bytes": _memory(entry["pid"])})
-        for entry in found["parts"]
-    ]
+    rows = [_as_it_says_itself({**entry, **_used(entry["pid"])}) for entry in found["parts"]]
     errors = ["the mill is being stopped"] if found["stopping"] else []
     if ended := found.get("round_ended"):
         errors.append(ended)
@@ -72,7 +71,7 @@ def part_rows() -> tuple[list[dict[str, Any]], list[str]]:
 
 def notices() -> list[str]:
     """What a person should know of a mill that is well: metrics that a saved file took away."""
-    if context.placement().in_containers:
+    if context.in_containers():
         return []
     try:
         notice = lifecycle.snapshot(context.home()).get("config_notice")
@@ -104,25 +103,19 @@ def _container_rows() -> list[dict[str, Any]]:
                 "uptime_ms": None,
                 "last_exit_code": None,
                 "reason": reason,
-                "memory_bytes": None,
+                **_used(None),
             }
         )
         for part, (answer, reason) in zip(mill.parts, asyncio.run(ask_all()), strict=True)
     ]
 
 
-def _memory(pid: int | None) -> int | None:
-    """Resident memory of a part and everything it started."""
-    import psutil
-
-    if pid is None:
-        return None
-    try:
-        process = psutil.Process(pid)
-        family = [process, *process.children(recursive=True)]
-        return sum(member.memory_info().rss for member in family)
-    except psutil.Error:
-        return None
+def _used(pid: int | None) -> dict[str, Any]:
+    """The columns of what a part takes; unknown where there is no process of its own to ask."""
+    usage = usage_of(pid)
+    if usage is None:
+        return {"memory_bytes": None, "cpu_s": None}
+    return {"memory_bytes": usage.memory_bytes, "cpu_s": round(usage.cpu_s, 2)}
 
 
 def _print_status(rows: list[dict[str, Any]], errors: list[str]) -> None:

@@ -1,7 +1,6 @@
 """`millrace stream`: its metrics, tried, forgotten and counted again."""
 
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Annotated
@@ -9,20 +8,23 @@ from typing import Annotated
 import typer
 
 from appliance.cli import context
-from appliance.cli.output import CommandError, Exit, out, print_json, print_table, say
+from appliance.cli.options import EnvelopeOption
+from appliance.cli.output import CommandError, Exit, out, print_json, print_table, say, tell
+from appliance.cli.progress import progress_line, waiting
 from appliance.cli.recount_command import recount
-from appliance.cli.rooms import JsonOption, become_room, cell, room_process, status_of
+from appliance.cli.rooms import become_room, cell, room_process, status_of
 from appliance.settings import SINK_USER, sinks_settings, stream_check_settings
+from appliance.stream_check import LINES_OF_LOG
+from appliance.supervisor.logs import end_of
 
 DRY_RUN_TIMEOUT_S = 120.0
-LINES_OF_LOG = 8
 
 app = typer.Typer(no_args_is_help=True, help="The stream and its metrics.")
 app.command("recount")(recount)
 
 
 @app.command()
-def status(as_json: JsonOption = False) -> None:
+def status(as_json: EnvelopeOption = False) -> None:
     """The stream's own account of itself."""
     found = status_of("stream")
     if as_json:
@@ -63,16 +65,19 @@ def dry_run(
     if lines > LINES_MAX:
         say(f"of {lines:,} lines the last {LINES_MAX:,} are tried")
     began = time.monotonic()
-    with room_process(
-        mill,
-        "stream",
-        ["--dry-run", key, *(name or [])],
-        stream_check_settings(mill),
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as process:
+    with (
+        waiting("Spark tries the lines"),
+        room_process(
+            mill,
+            "stream",
+            ["--dry-run", key, *(name or [])],
+            stream_check_settings(mill),
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as process,
+    ):
         try:
             said, log = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired as error:
@@ -82,7 +87,7 @@ def dry_run(
                 Exit.TIMEOUT,
             ) from error
     if process.returncode:
-        end = "\n".join(log.decode(errors="replace").splitlines()[-LINES_OF_LOG:])
+        end = end_of(log.decode(errors="replace"), LINES_OF_LOG)
         raise CommandError(f"the lines could not be tried:\n{end}", Exit.USAGE)
     out(said.decode(errors="replace").rstrip("\n"))
     say(f"nothing was stored ({time.monotonic() - began:.1f} s)")
@@ -96,6 +101,7 @@ def _count_lines(path: Path) -> int:
 @app.command()
 def forget(
     metric: Annotated[str, typer.Argument(help="A metric that was taken out of the file.")],
+    as_json: EnvelopeOption = False,
 ) -> None:
     """Remove what MySQL and Redis hold of a metric that is no longer counted."""
     from sinks.config import SinksSettings
@@ -112,17 +118,16 @@ def forget(
     def told(deleted: int) -> None:
         nonlocal rows
         rows += deleted
-        if sys.stderr.isatty():
-            sys.stderr.write(f"\r\x1b[K{rows:,} rows removed")
+        line.show(f"{rows:,} rows removed")
 
     try:
-        forget_metric(settings, metric, told)
+        with progress_line() as line:
+            forget_metric(settings, metric, told)
     except UnknownMetric as error:
         raise CommandError(str(error), Exit.NOT_FOUND) from error
     except SinkUnavailable as error:
         raise CommandError(f"{error}; run it again to go on", Exit.UNREACHABLE) from error
     except SinkError as error:
         raise CommandError(str(error), Exit.CONDITION) from error
-    if sys.stderr.isatty():
-        sys.stderr.write("\r\x1b[K")
-    say(f"{metric} is forgotten ({rows:,} rows)")
+    data = {"metric": metric, "rows": rows}
+    tell(f"{metric} is forgotten ({rows:,} rows)", "forgotten/1", data, as_json)

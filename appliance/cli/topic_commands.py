@@ -21,7 +21,8 @@ from appliance.cli.cluster import (
     settings_of,
     with_cluster,
 )
-from appliance.cli.output import CommandError, Exit, say
+from appliance.cli.options import EnvelopeOption
+from appliance.cli.output import CommandError, Exit, say, tell
 
 if TYPE_CHECKING:
     from appliance.kafka.topics import TopicView
@@ -130,6 +131,7 @@ def create(
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists")] = False,
     dry_run: DryRunOption = False,
     bootstrap: BootstrapOption = None,
+    as_json: EnvelopeOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
     """Make a topic; partitions and replicas are the cluster's defaults if left out."""
@@ -150,7 +152,9 @@ def create(
 
     is_made = with_cluster(bootstrap, timeout, work)
     done = "could be made" if dry_run else "is made"
-    say(f"{topic} {done}" if is_made else f"{topic} exists already")
+    words = f"{topic} {done}" if is_made else f"{topic} exists already"
+    data = {"topic": topic, "made": is_made and not dry_run, "existed": not is_made}
+    tell(words, "topic-made/1", data, as_json)
 
 
 @app.command()
@@ -160,6 +164,7 @@ def alter(
     config: ConfigOption = None,
     delete_config: Annotated[list[str] | None, typer.Option("--delete-config")] = None,
     bootstrap: BootstrapOption = None,
+    as_json: EnvelopeOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
     """Give a topic more partitions, or other settings."""
@@ -179,7 +184,8 @@ def alter(
             await grow(cluster, topic, partitions)
 
     with_cluster(bootstrap, timeout, work)
-    say(f"{topic} is changed")
+    data = {"topic": topic, "partitions": partitions, "settings": changes}
+    tell(f"{topic} is changed", "topic-changed/1", data, as_json)
 
 
 @app.command()
@@ -188,6 +194,7 @@ def delete(
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     bootstrap: BootstrapOption = None,
+    as_json: EnvelopeOption = False,
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
     """Delete topics with all their records, after asking."""
@@ -201,9 +208,12 @@ def delete(
     if missing := [name for name in topics if found[name].error]:
         raise CommandError(f"topic {missing[0]!r} does not exist", Exit.NOT_FOUND)
     plan = [f"{name}: {len(found[name].partitions)} partitions, all records" for name in topics]
+    rows = [
+        {"topic": name, "partitions": len(found[name].partitions), "deleted": not dry_run}
+        for name in topics
+    ]
     if dry_run:
-        for line in plan:
-            say(f"would delete {line}")
+        tell("\n".join(f"would delete {line}" for line in plan), "deleted/1", rows, as_json)
         return
     confirm([f"to be deleted: {line}" for line in plan], yes)
 
@@ -211,7 +221,7 @@ def delete(
         await Admin(cluster).delete_topics(topics)
 
     with_cluster(bootstrap, timeout, work)
-    say(f"deleted {', '.join(topics)}")
+    tell(f"deleted {', '.join(topics)}", "deleted/1", rows, as_json)
 
 
 @app.command()

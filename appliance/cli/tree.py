@@ -75,6 +75,11 @@ COMMANDS: dict[str, Entry] = {
     "lag": Entry(
         "lag_command", "lag", "How far every reader lags, from the monitor's latest snapshot."
     ),
+    "top": Entry(
+        "top_command",
+        "top",
+        "Parts, what they take and do, and how far readers lag: live on a terminal, `q` ends it.",
+    ),
     "alerts": Entry("alerts_command", "app", "What the monitor warns of, and whom it tells."),
     "topic": Entry("topic_commands", "app", "Topics of the cluster."),
     "group": Entry("group_commands", "app", "Groups of readers, and how far they are."),
@@ -103,6 +108,11 @@ COMMANDS: dict[str, Entry] = {
         "part_commands",
         "run",
         "Become one part's process. The supervisor and every container start parts this way.",
+    ),
+    "install-service": Entry(
+        "service_command",
+        "install_service",
+        "A systemd unit that starts this mill with the machine; shown, and written with --write.",
     ),
     "init": Entry(
         "part_commands",

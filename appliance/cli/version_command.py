@@ -1,15 +1,12 @@
 """`version`, and what `--version` prints."""
 
-from typing import Annotated
-
-import typer
-
+from appliance.cli.options import EnvelopeOption
 from appliance.cli.output import out, print_json
 from protocol.status import VERSION
 
 
 def version(
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON envelope.")] = False,
+    as_json: EnvelopeOption = False,
 ) -> None:
     """The mill's version."""
     if as_json:

@@ -6,12 +6,16 @@ lines written between the two steps are the price of that.
 """
 
 import os
+import re
 import shutil
 from pathlib import Path
 
 WORDS_CHARACTERS_MAX = 500
 LOG_BYTES_MAX = 16 * 1024 * 1024
 OLD_FILES = 3
+
+
+_FRAME = re.compile(r"\s+(at [\w.$/<>]+\(.*\)|\.\.\. \d+ more)\s*\Z")
 
 
 def open_log(path: Path) -> int:
@@ -50,6 +54,15 @@ def tail(path: Path, lines: int, bytes_max: int = 64 * 1024) -> list[str]:
             return file.read().decode(errors="replace").splitlines()[-lines:]
     except OSError:
         return []
+
+
+def end_of(said: str, lines: int) -> str:
+    """The last lines of what a process said, without the frames of Java's traces.
+
+    A trace of fifty frames would leave no room for what it is about.
+    """
+    told = [line for line in said.splitlines() if line.strip() and not _FRAME.match(line)]
+    return "\n".join(told[-lines:])
 
 
 def last_words(lines: list[str]) -> str | None:

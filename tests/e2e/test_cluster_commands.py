@@ -66,7 +66,8 @@ def test_a_topic_lives_and_dies(millrace: Run) -> None:
         == 0
     )
     assert millrace("topic", "describe", "t1").code == 4
-    assert millrace("topic", "create", "t1", "-p", "2", "-c", "retention.ms=60000").code == 0
+    made = millrace("topic", "create", "t1", "-p", "2", "-c", "retention.ms=60000", "--json").data
+    assert made == {"topic": "t1", "made": True, "existed": False}
     assert millrace("topic", "create", "t1").code == 1
     assert "exists already" in millrace("topic", "create", "t1", "--if-not-exists").err
     rows = millrace("topic", "describe", "t1", "--json").data
@@ -83,13 +84,16 @@ def test_a_topic_lives_and_dies(millrace: Run) -> None:
     assert refused.code == 2
     assert "needs --yes" in refused.err
     assert "would delete t1: 3 partitions" in millrace("topic", "delete", "t1", "--dry-run").err
-    assert millrace("topic", "delete", "t1", "--yes").code == 0
+    told = millrace("topic", "delete", "t1", "--yes", "--json")
+    assert (told.code, told.data) == (0, [{"topic": "t1", "partitions": 3, "deleted": True}])
     assert millrace("topic", "delete", "t1", "--yes").code == 4
 
 
 def test_records_go_in_and_come_out_again(millrace: Run, tmp_path: Path) -> None:
     millrace("topic", "create", "t2", "-p", "1")
     assert millrace("produce", "t2", "-K", ":", "-H", "h:1", stdin=b"k:v\nk2:\xff\n").code == 0
+    told = millrace("produce", "t2-other", "--json", stdin=b"")
+    assert (told.data["sent"], told.data["stored"], told.data["failed"]) == (0, 0, 0)
     file = tmp_path / "lines.txt"
     file.write_bytes(b"three\nfour")
     assert (
@@ -150,7 +154,8 @@ def test_a_group_is_read_moved_and_deleted(millrace: Run) -> None:
     assert (state["state"], state["members"]) == ("Empty", 0)
     assert millrace("group", "delete-offsets", "g4", "--topic", "t4:1", "--yes").code == 0
     assert millrace("group", "delete", "g4").code == 2
-    assert millrace("group", "delete", "g4", "--yes").code == 0
+    told = millrace("group", "delete", "g4", "--yes", "--json").data
+    assert told == [{"group": "g4", "deleted": True, "error": None}]
     assert millrace("group", "delete", "g4", "--yes").code == 4
 
 

@@ -108,8 +108,10 @@ PURE = {
         "small_fold",
     },
     "appliance": {
+        "cli/top_view",
         "dump/scan",
         "kafka/lines",
+        "service",
         "supervisor/core",
         "supervisor/turns",
     },

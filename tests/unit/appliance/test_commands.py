@@ -137,6 +137,13 @@ def test_a_table_in_a_pipe_is_plain_and_whole() -> None:
     assert lines[2] == f"[b]{' ' * 57}  12"
 
 
+def test_a_table_of_long_paths_is_aligned_all_the_same() -> None:
+    rows = [["/" + "x" * length, "7"] for length in (70, 90, 80, 5)]
+    lines = plain_table(["PATH", "N"], [*rows, ["y" * 400, "7"]], frozenset({1})).splitlines()
+    assert {len(line) for line in lines[:-1]} == {94}
+    assert len(lines[-1]) == 403
+
+
 def test_units_are_readable() -> None:
     assert utc_text(1_785_578_400_123) == "2026-08-01T10:00:00.123Z"
     assert [duration_text(ms) for ms in (None, 900, 61_000, 3_700_000, 90_000_000)] == [

@@ -23,13 +23,23 @@ def row(group: str, lag: int | None, known: int = 2) -> dict[str, Any]:
 
 
 def monitor(
-    home: Path, rows: list[dict[str, Any]], groups: list[str], errors: list[str] | None = None
+    home: Path,
+    rows: list[dict[str, Any]],
+    groups: list[str],
+    errors: list[str] | None = None,
+    kafka_at_ms: int | None = 1_000,
 ) -> AbstractContextManager[None]:
-    """A monitor that has these rows of lag, and knows these groups."""
+    """A monitor that has these rows of lag, and knows these groups; it looked last at 1,000 ms."""
     faults = [{"source": "broker 1", "text": text} for text in errors or []]
     names = [{"group": name} for name in groups]
     return answering(
-        home, lambda path: {"data": rows if "/lag" in path else names, "errors": faults}
+        home,
+        lambda path: {
+            "data": rows if "/lag" in path else names,
+            "errors": faults,
+            "ts_ms": 1_000,
+            "kafka_at_ms": kafka_at_ms,
+        },
     )
 
 
@@ -49,7 +59,18 @@ def test_lags_that_are_all_unknown_are_no_success(
         code, out, err = run(monkeypatch, tmp_path, "lag")
     assert code == 3
     assert "unknown" in out[1]
-    assert "no lag is known: broker 1: gives no answer" in err[-1]
+    assert err == ["millrace: no lag is known: broker 1: gives no answer"]
+
+
+@pytest.mark.parametrize("kafka_at_ms", [None, 400])
+@pytest.mark.parametrize("options", [[], ["mine"], ["--fail-on", "5"], ["--json"]])
+def test_of_brokers_that_do_not_answer_no_lag_is_known_and_no_group_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kafka_at_ms: int | None, options: list[str]
+) -> None:
+    with monitor(tmp_path, [], [], ["no answer"], kafka_at_ms):
+        code, _, err = run(monkeypatch, tmp_path, "lag", *options)
+    assert code == 3
+    assert err == ["millrace: no lag is known: broker 1: no answer"]
 
 
 def test_lags_are_printed_and_filtered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

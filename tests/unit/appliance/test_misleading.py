@@ -1,6 +1,6 @@
 """Commands that once said what was not so."""
 
-import signal
+import json
 import socket
 import tempfile
 import time
@@ -12,13 +12,16 @@ import pytest
 
 from appliance import lifecycle
 from appliance.checks import Level
-from appliance.cli import mill_commands, recount_command
+from appliance.cli import recount_command
 from appliance.cli.doctor import flush_latency
 from appliance.cli.output import CommandError, Exit
 from appliance.cli.recount_command import _moment_ms, progress_text
-from appliance.home import find_home
+from appliance.config.document import Document
+from appliance.config.faults import ConfigFaults
+from appliance.home import Home, find_home
 from appliance.init import initialise
 from appliance.processes import holder_of
+from appliance.settings import Mill
 from tests.harness.ports import free_port
 from tests.unit.appliance.test_commands import config, mill, run
 
@@ -30,6 +33,22 @@ def test_a_check_without_a_broker_is_no_success(
     code, _, err = run(monkeypatch, tmp_path, "collector", "check")
     assert code == Exit.UNREACHABLE
     assert any("positions unknown" in line for line in err), err
+
+
+def test_a_check_without_a_broker_calls_no_file_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = "collector: {inputs: [{paths: ['watched/**'], topic: logs.x}]}"
+    config(tmp_path, f"cluster: {{bootstrap_servers: '127.0.0.1:{free_port()}'}}\n{inputs}")
+    (tmp_path / "watched").mkdir()
+    (tmp_path / "watched" / "a.log").write_text("one line\n")
+    code, out, _ = run(monkeypatch, tmp_path, "collector", "check", "--json")
+    [row] = json.loads(out[0])["data"]["files"]
+    assert code == Exit.UNREACHABLE
+    assert (row["verdict"], row["position"], row["lag_bytes"]) == (None, None, None)
+    assert row["size_bytes"] == 9
+    _, out, _ = run(monkeypatch, tmp_path, "collector", "check")
+    assert out[1].split()[2] == "unknown"
 
 
 def test_once_says_that_no_broker_answers_instead_of_waiting(
@@ -67,31 +86,18 @@ def test_a_recount_whose_metric_was_taken_out_is_no_success(
     monkeypatch.setattr(recount_command, "_left", lambda mill, metric: next(answers))
     monkeypatch.setattr(recount_command, "_has_left", lambda mill, metric: True)
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
-    with pytest.raises(CommandError, match=r"600,000 of 3,000,000 lines were counted") as raised:
+    with pytest.raises(
+        CommandError, match=r"600,000 of 3,000,000 offsets were gone through"
+    ) as raised:
         recount_command._follow(mill(tmp_path), "m", 3_000_000)
     assert raised.value.code == Exit.CONDITION
 
 
 def test_the_time_left_is_told_by_a_rate_over_some_time() -> None:
-    assert progress_text("m", 100, [(0.0, 100), (1.0, 40)]) == "m: 60 of 100 lines"
+    assert progress_text("m", 100, [(0.0, 100), (1.0, 40)]) == "m: 60 of 100 offsets"
     steady = [(0.0, 3_000), (60.0, 2_400)]
     assert progress_text("m", 3_000, steady).endswith("10 a second, 4m 0s left")
     assert progress_text("m", 100, [(0.0, 100), (30.0, 100)]).endswith("unknown left")
-
-
-def test_who_ends_a_mill_in_front_stops_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stopped = []
-
-    def follow(*_: object, **__: object) -> None:
-        signal.raise_signal(signal.SIGTERM)
-        raise AssertionError("the signal ends the following")
-
-    monkeypatch.setattr(mill_commands, "follow_logs", follow)
-    monkeypatch.setattr(mill_commands, "down", lambda: stopped.append(True))
-    before = signal.getsignal(signal.SIGTERM)
-    mill_commands._stay_in_front(find_home({"MILLRACE_HOME": str(tmp_path)}))
-    assert stopped == [True]
-    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_the_holder_of_a_port_is_named_without_what_it_was_told(
@@ -177,7 +183,8 @@ def running(
     monkeypatch.setattr(lifecycle, "is_running", lambda home: True)
     parts = [{"part": name, "state": state} for name, state in states.items()]
     monkeypatch.setattr(lifecycle, "snapshot", lambda home: {"parts": parts})
-    monkeypatch.setattr(lifecycle, "wait_healthy", lambda *_: {"config_problem": None})
+    found = {"config_problem": None, "parts": parts}
+    monkeypatch.setattr(lifecycle, "wait_healthy", lambda *_: found)
     return asked
 
 
@@ -209,6 +216,32 @@ def test_up_with_apply_has_it_done(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert [one["command"] for one in asked] == ["look", "apply"]
     assert "monitor starts anew" in err
     assert any(f"http://127.0.0.1:{port}" in line for line in err)
+
+
+@pytest.mark.parametrize("asked", [["restart"], ["up", "--apply"]])
+def test_a_file_that_the_parts_would_refuse_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[str]
+) -> None:
+    config(tmp_path, EMPTY)
+    told = running(monkeypatch, tmp_path, {"monitor": "healthy"})
+    stopped: list[Home] = []
+
+    def stop(home: Home, *_: object) -> bool:
+        stopped.append(home)
+        return True
+
+    def refuse(mill: Mill, document: Document) -> bool:
+        document.add(("stream", "metrics", 0), "another meaning", "a new name")
+        raise ConfigFaults(document.faults)
+
+    monkeypatch.setattr(lifecycle, "stop", stop)
+    monkeypatch.setattr("appliance.definitions.check_definitions", refuse)
+    config(tmp_path, f"{EMPTY}monitor: {{listen: '127.0.0.1:{free_port()}'}}\n")
+    code, _, err = run(monkeypatch, tmp_path, *asked)
+    assert code == Exit.USAGE
+    assert "stream.metrics[0]: found another meaning, expected a new name" in err[-2]
+    assert stopped == []
+    assert [one["command"] for one in told] in ([], ["look"])
 
 
 def test_up_with_apply_goes_on_with_a_round_that_ended(

@@ -21,7 +21,7 @@ from appliance.processes import (
     read_record,
     record_of,
 )
-from appliance.supervisor.logs import last_words, numbered, open_log, rotate, tail
+from appliance.supervisor.logs import end_of, last_words, numbered, open_log, rotate, tail
 from tests.harness.ports import free_port
 
 
@@ -134,6 +134,22 @@ def test_a_connection_that_lives_is_named_before_one_that_has_ended(
     ended = SimpleNamespace(laddr=SimpleNamespace(port=7), status="TIME_WAIT", pid=None)
     monkeypatch.setattr(psutil, "net_connections", lambda kind: [ended, ours])
     assert holder_of(7).pid == os.getpid()
+
+
+def test_of_javas_trace_the_frames_are_left_out_and_the_causes_stay() -> None:
+    said = (
+        "26/11/26 07:57:20 ERROR SparkContext: Error initializing SparkContext.\n"
+        "org.apache.spark.SparkException: Cannot connect to master\n"
+        "\tat org.apache.spark.deploy.Client.start(Client.scala:12)\n"
+        "Caused by: java.io.IOException: Connection refused\n"
+        "\tat java.base/java.lang.Thread.run(Thread.java:840)\n"
+        "\t... 12 more\n\n"
+    )
+    assert end_of(said, 2) == (
+        "org.apache.spark.SparkException: Cannot connect to master\n"
+        "Caused by: java.io.IOException: Connection refused"
+    )
+    assert end_of("", 2) == ""
 
 
 def test_a_parts_last_words_are_its_last_error() -> None:

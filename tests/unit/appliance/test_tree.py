@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer
@@ -35,6 +36,24 @@ def test_help_loads_no_room() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
     assert "show" in done.stdout
     assert "supervise" not in done.stdout
+
+
+@pytest.mark.parametrize("command", ["status", "logs"])
+def test_what_needs_no_configuration_loads_none_of_it(tmp_path: Path, command: str) -> None:
+    rooms = [name for name in ROOMS if name != "pydantic"]  # typer itself asks for that
+    code = (
+        f"import sys; from appliance.cli.app import main; main([{command!r}]);"
+        f"print([name for name in {rooms} if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=CODE,
+        env={"MILLRACE_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_every_command_can_be_made() -> None:

@@ -1,0 +1,50 @@
+"""`up --foreground`: the mill and the command that started it end together."""
+
+import os
+import signal
+from collections.abc import Callable
+
+from appliance import lifecycle
+from appliance.cli.log_command import follow_logs, log_files
+from appliance.cli.output import CommandError, say
+from appliance.home import Home
+from appliance.notify import service_manager
+
+
+def stay_in_front(home: Home, start: Callable[[], None], stop: Callable[[], None]) -> None:
+    """Start the mill and print its logs until it is stopped; SIGTERM and Ctrl-C stop it.
+
+    Raises what `start` raises, and CommandError when the supervisor has died. Nothing runs then
+    that did not run before.
+    """
+    tell = service_manager(os.environ)
+    # Whoever ends this process, a terminal or a service manager, means the mill.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        _start(home, start, stop)
+        tell("READY=1")
+        say("Ctrl-C stops the mill")
+        follow_logs(log_files(home, None), lines=0, goes_on=lambda: lifecycle.is_running(home))
+    except KeyboardInterrupt:
+        tell("STOPPING=1")
+        stop()
+        return
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    # A supervisor that was told to stop takes its file along.
+    if home.pid_file.exists():
+        stop()
+        raise CommandError("the supervisor has died; data/logs/supervisor.log may say why")
+    say("the mill was stopped by another command")
+
+
+def _start(home: Home, start: Callable[[], None], stop: Callable[[], None]) -> None:
+    did_run = lifecycle.is_running(home)
+    try:
+        start()
+    except KeyboardInterrupt:
+        raise
+    except Exception:
+        if not did_run and lifecycle.is_running(home):
+            stop()
+        raise

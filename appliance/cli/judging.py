@@ -1,0 +1,22 @@
+"""What only Spark and the databases say of a configuration, asked before anything is changed."""
+
+from appliance.cli.progress import waiting
+from appliance.config.load import Loaded
+from appliance.settings import Mill
+
+
+def judge_expressions(mill: Mill, loaded: Loaded) -> None:
+    """Ask Spark of the expressions; answers are remembered. Raises ConfigFaults, CheckFailed."""
+    from appliance.stream_check import check_expressions
+
+    with waiting("Spark checks the metrics"):
+        check_expressions(mill, loaded.document)
+
+
+def judge(mill: Mill, loaded: Loaded) -> None:
+    """Ask MySQL too whether a metric has changed under its name. Raises as above."""
+    from appliance.definitions import check_definitions
+
+    judge_expressions(mill, loaded)
+    with waiting("asking MySQL what is counted"):
+        check_definitions(mill, loaded.document)

@@ -1,0 +1,19 @@
+"""Options that several commands have. Loads nothing of the mill: completion passes through here."""
+
+from typing import Annotated
+
+import typer
+
+from appliance.cli.output import CommandError, Exit
+from protocol.units import parse_duration_ms
+
+EnvelopeOption = Annotated[bool, typer.Option("--json", help="One JSON envelope.")]
+EveryOption = Annotated[str, typer.Option("--every", help="How often, such as 2s.")]
+
+
+def every_s(text: str) -> float:
+    """Seconds between two looks. Raises CommandError."""
+    try:
+        return parse_duration_ms(text) / 1000
+    except ValueError as error:
+        raise CommandError(f"--every: {error}", Exit.USAGE) from error

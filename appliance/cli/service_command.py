@@ -1,0 +1,123 @@
+"""`install-service`: the systemd unit of this mill, shown or written."""
+
+import os
+import pwd
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from appliance.cli import context
+from appliance.cli.options import EnvelopeOption
+from appliance.cli.output import CommandError, Exit, out, print_json, say
+from appliance.files import write_atomically
+from appliance.service import PathNotFit, Service, is_ours, next_steps, unit_folder, unit_text
+
+UNIT_MODE = 0o644
+
+
+def install_service(
+    write: Annotated[
+        bool, typer.Option("--write", help="Write it; else it is only shown.")
+    ] = False,
+    system: Annotated[
+        bool | None,
+        typer.Option(
+            "--system/--user", help="Of the machine, or of this account; as root the first."
+        ),
+    ] = None,
+    name: Annotated[str, typer.Option("--name", help="The unit's name.")] = "millrace",
+    as_json: EnvelopeOption = False,
+) -> None:
+    """A systemd unit that starts this mill with the machine; shown, and written with --write.
+
+    Nothing is enabled or started by it: it says which commands do that.
+    """
+    if context.in_containers():
+        raise CommandError("containers are kept running by their own `restart:`", Exit.CONDITION)
+    if not name or not all(one.isascii() and (one.isalnum() or one in "-_.@") for one in name):
+        raise CommandError(f"--name {name}: expected letters, digits, - _ . @", Exit.USAGE)
+    mill, _ = context.load_mill()
+    is_system = os.geteuid() == 0 if system is None else system
+    home = mill.home
+    account = pwd.getpwuid(home.folder.stat().st_uid).pw_name
+    me = pwd.getpwuid(os.geteuid()).pw_name
+    if not is_system and account != me:
+        raise CommandError(
+            f"{home.folder} belongs to {account}: a unit of {me} would make files there that"
+            f" {account} cannot read; --system, or as {account}",
+            Exit.CONDITION,
+        )
+    service = Service(
+        folder=home.folder,
+        command=home.code / "millrace",
+        config_file=home.config_file,
+        user=account if is_system else None,
+        is_system=is_system,
+    )
+    try:
+        text = unit_text(service)
+    except PathNotFit as error:
+        raise CommandError(f"no unit can be made: {error}") from error
+    unit = f"{name}.service"
+    path = unit_folder(is_system=is_system, config_home=_config_home()) / unit
+    state = _state(path, text)
+    if write and state != "same":
+        _write(path, text, state)
+    steps = next_steps(unit, is_system=is_system, user=account)
+    if as_json:
+        data = {"path": str(path), "found": state, "written": write, "unit": text, "then": steps}
+        print_json("service/1", data)
+        return
+    if not write:
+        out(text.rstrip("\n"))
+    if left := _left_out():
+        say(f"set here, and not in the unit: {', '.join(left)}; `systemctl edit {unit}` adds them")
+    say(_words(path, state, write))
+    for step in steps if write else ():
+        say(f"  {step}")
+
+
+def _left_out() -> list[str]:
+    """Overrides of the configuration that hold for this command only."""
+    named = ("MILLRACE_HOME", "MILLRACE_CONFIG")
+    return sorted(name for name in os.environ if name.startswith("MILLRACE_") and name not in named)
+
+
+def _config_home() -> Path:
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+
+
+def _state(path: Path, text: str) -> str:
+    """What lies where the unit belongs: nothing, the same, an older one of ours, or another's."""
+    try:
+        found = path.read_text(errors="replace")
+    except FileNotFoundError:
+        return "nothing"
+    if found == text:
+        return "same"
+    return "ours" if is_ours(found) else "another"
+
+
+def _write(path: Path, text: str, state: str) -> None:
+    if state == "another":
+        raise CommandError(
+            f"{path} was not written by this command, and is left as it is: --name gives another"
+            " name",
+            Exit.CONDITION,
+        )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, text.encode(), mode=UNIT_MODE)
+    except PermissionError as error:
+        hint = "as root, or --user for a unit of this account"
+        raise CommandError(f"{path} cannot be written: {error.strerror}; {hint}") from error
+
+
+def _words(path: Path, state: str, write: bool) -> str:
+    if state == "same":
+        return f"{path} is this unit already" + ("; with it:" if write else "")
+    if write:
+        return f"{path} is written; then:"
+    lies = {"nothing": "", "ours": ", over an older one", "another": ", where another's lies"}
+    return f"nothing was written: --write puts it into {path}{lies[state]}"

@@ -1,0 +1,74 @@
+"""Makes the supervisor of a mill in the background, once nothing speaks against it."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+
+from appliance.checks import Check, before_start
+from appliance.home import EDITED_VARIABLE
+from appliance.init import initialise
+from appliance.lifecycle import POLL_S, StartFailed, end_leftovers, snapshot
+from appliance.parts import broker_names
+from appliance.settings import Mill
+from appliance.supervisor import control
+from appliance.supervisor.logs import open_log, tail
+
+SUPERVISOR_START_S = 20.0
+
+
+class StartRefused(Exception):
+    """The mill cannot be started; `checks` say why, each with its remedy."""
+
+    def __init__(self, checks: list[Check]) -> None:
+        self.checks = checks
+        super().__init__("\n".join(str(check) for check in checks))
+
+
+def start(mill: Mill, digest: str) -> None:
+    """Make the supervisor in the background. Raises StartRefused before anything has changed."""
+    home = mill.home
+    # Parts that lost their supervisor hold ports; they end before the ports are looked at.
+    end_leftovers(home)
+    if faults := before_start(mill):
+        raise StartRefused(faults)
+    initialise(home, len(broker_names(mill.config)))
+    home.run.mkdir(parents=True, exist_ok=True)
+    for name in ("access", "json", "text"):
+        (home.folder / "watched" / name).mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(home.config_file, home.started_config)
+    log = open_log(home.part_log("supervisor"))
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "appliance", "supervise", "--digest", digest],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=home.folder,
+            env={
+                **os.environ,
+                "PYTHONPATH": str(home.code),
+                "PYTHONSAFEPATH": "1",
+                "MILLRACE_HOME": str(home.folder),
+                "MILLRACE_CONFIG": str(home.started_config),
+                EDITED_VARIABLE: str(home.config_file),
+            },
+            start_new_session=True,
+        )
+    finally:
+        os.close(log)
+    deadline = time.monotonic() + SUPERVISOR_START_S
+    while time.monotonic() < deadline:
+        try:
+            snapshot(home, 2.0)
+        except control.NoSupervisor:
+            if process.poll() is not None:
+                break
+            time.sleep(POLL_S)
+        else:
+            # Nobody waits for this process any more: that is what the background means.
+            process.returncode = 0
+            return
+    lines = "\n".join(f"  {line}" for line in tail(home.part_log("supervisor"), 8))
+    raise StartFailed(f"the supervisor did not start; data/logs/supervisor.log ends with\n{lines}")
