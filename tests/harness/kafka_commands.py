@@ -150,7 +150,11 @@ CASES = (
     Case("metadata-quorum", "describe --replication", "its times are those of the call"),
     Case("metadata-quorum", "describe", codes=(1, 2)),
     Case("leader-election", "--election-type preferred --topic logs --partition 0"),
-    Case("leader-election", "--election-type unclean --path-to-json-file @elect.json"),
+    Case(
+        "leader-election",
+        "--election-type unclean --path-to-json-file @elect.json",
+        "partitions in their order",
+    ),
     Case("leader-election", "--election-type preferred --all-topic-partitions"),
     Case(
         "leader-election",
