@@ -8,12 +8,14 @@ from appliance.cli import context
 from appliance.cli.options import EnvelopeOption
 from appliance.cli.output import CommandError, Exit, tell
 from appliance.cli.progress import waiting
+from appliance.supervisor.effects import State
 from protocol import control
 from protocol.status import StatusUnavailable, fetch_status
 
 if TYPE_CHECKING:
     from appliance.settings import Mill
 
+AT_WORK = (State.STARTING, State.HEALTHY, State.UNHEALTHY)
 TAKEN_OVER_S = 20.0
 LOOK_EVERY_S = 0.1
 STATUS_TIMEOUT_S = 2.0
@@ -37,7 +39,7 @@ def reload(as_json: EnvelopeOption = False) -> None:
             Exit.CONDITION,
         )
     try:
-        control.ask(home.socket, {"command": "status"})
+        parts = control.ask(home.socket, {"command": "status"})["parts"]
         started = load(home.started_config, home.folder).config
         answer = control.ask(home.socket, {"command": "look"})
     except control.NoSupervisor as error:
@@ -49,7 +51,8 @@ def reload(as_json: EnvelopeOption = False) -> None:
     if answer["config_problem"]:
         raise CommandError(str(answer["config_problem"]), Exit.CONDITION)
     words = changed_words(started, loaded.config)
-    if started.collector != loaded.config.collector:
+    # It looks for itself, and the supervisor may have seen the file before this command did.
+    if any(row["part"] == "collector" and row["state"] in AT_WORK for row in parts):
         with waiting("the collector takes the inputs over"):
             _wait_for_the_collector(mill)
     last = "taken over" if words else "nothing has changed since it was taken over"
