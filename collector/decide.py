@@ -297,22 +297,17 @@ class _Session:
 
     def _judge_absent(self, known: Stored) -> None:
         """Rows 1, 6, 7, 13 to 16, 21: none of the names seen is the generation's file."""
-        if known.state.has_ended and known.state is not State.GONE:
-            return
         newcomer = self.at_path.get(known.path)
         if newcomer is not None and newcomer.file in self.settled:
             newcomer = None
         held = self.held.get(known.generation)
+        if newcomer is not None and self._is_renumbered(known, held, newcomer):
+            return
+        if known.state.has_ended and known.state is not State.GONE:
+            return
         if held is not None:
             self._judge_held(known, held, newcomer)
             return
-        if newcomer is not None and _differ_in_device(known.file, newcomer.file):
-            content = self.ask.compare(known, newcomer.file, newcomer.stamp)
-            if content in (Content.UNKNOWN, Content.EQUAL):
-                self.settled.add(newcomer.file)
-                if content is Content.EQUAL:
-                    self._add(Verdict.RENUMBERED, known, newcomer)  # 13
-                return
         reused = self.names.get(known.file)
         is_reused = bool(reused) and known.file not in self.settled
         copy, is_known = self._find_copy(known)
@@ -338,6 +333,23 @@ class _Session:
         ):
             self._begin(Verdict.REPLACED, known, newcomer)  # 15
         self._judge_gone(known)
+
+    def _is_renumbered(self, known: Stored, held: Held | None, newcomer: Seen) -> bool:
+        """Row 13: a file system that was mounted anew. True also while answers are missing.
+
+        What is held open, or was taken to be moved out, is the same file by the number that its
+        file system had before.
+        """
+        if not _differ_in_device(known.file, newcomer.file):
+            return False
+        content = self.ask.compare(known, newcomer.file, newcomer.stamp)
+        if content not in (Content.UNKNOWN, Content.EQUAL):
+            return False
+        self.settled.add(newcomer.file)
+        if content is Content.EQUAL:
+            lost = held is not None and held.size > newcomer.size
+            self._add(Verdict.RENUMBERED, known, newcomer, lost)  # 13
+        return True
 
     def _judge_held(self, known: Stored, held: Held, newcomer: Seen | None) -> None:
         if known.state is State.DRAINING:

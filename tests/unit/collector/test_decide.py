@@ -213,6 +213,22 @@ def test_another_device_number_with_the_same_content_is_the_same_file() -> None:
     assert other[0] == (Verdict.REPLACED, "g", "/w/a", False)
 
 
+def test_a_file_is_the_same_on_another_device_while_its_handle_is_open_or_it_was_gone() -> None:
+    moved = FileId(2, 10)
+    renumbered = (Verdict.RENUMBERED, "g", "/w/a", False)
+    longer = OLD + b"more\n"
+    for known in (G, replace(G, state=State.DRAINING), replace(G, state=State.MOVED_OUT)):
+        held = {} if known.state is State.MOVED_OUT else {"g": Held(len(OLD), 1, 1)}
+        found = judge([known], {moved: longer}, [seen("/w/a", moved, longer)], held)
+        assert found == [renumbered], known.state
+
+
+def test_what_only_the_file_on_the_device_before_has_may_be_lost() -> None:
+    moved, held = FileId(2, 10), {"g": Held(len(OLD) + 5, 2, 1)}
+    found = judge([G], {moved: OLD}, [seen("/w/a", moved, OLD)], held)
+    assert found == [(Verdict.RENUMBERED, "g", "/w/a", True)]
+
+
 def test_what_has_ended_comes_back_under_its_inode() -> None:
     for state in (State.GONE, State.MOVED_OUT):
         known = replace(G, state=state)

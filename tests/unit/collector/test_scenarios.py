@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from collector.config import DRAIN_QUIET_MS
+from collector.fingerprint import FileId
 from collector.sightings import State
 from tests.unit.collector.world import EVENTS, World
 
@@ -343,6 +345,28 @@ def test_34_another_device_number_is_the_same_file(world: World) -> None:
     world.up()
     world.look()
     world.expect(25, renumbered=1, new=0)
+
+
+@pytest.mark.parametrize("away_looks", [0, 1, 3], ids=["unseen", "draining", "moved_out"])
+def test_34_so_it_is_for_a_collector_that_has_it_open(world: World, away_looks: int) -> None:
+    world.write(20, "a")
+    world.look()
+    (known,) = world.registry.generations.values()
+    # What a file system that is mounted anew does: the open handle is of the one before.
+    known.file = FileId(1, known.file.inode)
+    handle = world.handles.get(known.name)
+    assert handle is not None
+    handle.file = known.file
+    world.move("a", "elsewhere")
+    for _ in range(away_looks):
+        world.scan()
+        world.read()
+        world.now_ms += DRAIN_QUIET_MS
+    world.move("elsewhere", "a")
+    world.write(5, "a")
+    world.look()
+    world.quiet()
+    world.expect(25, renumbered=1, new=1, lost_possible=0)
 
 
 def test_37_a_growing_archive_waits_until_it_is_whole(world: World) -> None:
