@@ -124,6 +124,10 @@ class Handles:
         if name in self._open:
             self._pinned.add(name)
 
+    def unpin(self, name: str) -> None:
+        """Its file can be opened by name: this one may be closed again for want of room."""
+        self._pinned.discard(name)
+
     def close(self, name: str) -> None:
         """Close one, if open."""
         handle = self._open.pop(name, None)

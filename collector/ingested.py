@@ -80,6 +80,7 @@ class Ingested:
             self.problems[path] = str(error)
             return False
         if gone is not None:
+            self._handles.unpin(generation.name)
             self.problems[path] = gone
             return False
         self._registry.counters["removed_after_ingest"] += 1

@@ -220,6 +220,8 @@ class Reader:
             generation.still_since_ms = generation.still_since_ms or now_ms
         elif generation.state.has_ended:
             self.handles.close(generation.name)
+        else:
+            self.handles.unpin(generation.name)
 
     # --- reading ------------------------------------------------------------------------------
 

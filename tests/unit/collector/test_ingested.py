@@ -109,6 +109,19 @@ def test_a_file_with_more_names_is_kept_and_named(tmp_path: Path, link: str) -> 
     assert tidy.ingested.problems == {str(world.path("a")): "kept: it has more than one name"}
 
 
+def test_files_that_cannot_go_take_no_more_handles_than_there_are(tmp_path: Path) -> None:
+    tidy = Tidy(tmp_path, after_ingest="delete")
+    world = tidy.world
+    for index in range(world.open_files + 10):
+        world.write(2, f"a{index}")
+        (tmp_path / f"link{index}").hardlink_to(world.path(f"a{index}"))
+    world.look()
+    tidy.wait()
+    assert not tidy.step()
+    assert len(tidy.ingested.problems) == world.open_files + 10
+    assert len(world.handles) <= world.open_files
+
+
 def test_what_was_there_before_and_not_read_is_kept(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"old\n")
     tidy = Tidy(tmp_path, after_ingest="delete", start="end")

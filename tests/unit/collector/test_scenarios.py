@@ -369,6 +369,28 @@ def test_34_so_it_is_for_a_collector_that_has_it_open(world: World, away_looks: 
     world.expect(25, renumbered=1, new=1, lost_possible=0)
 
 
+def test_a_folder_that_vanishes_and_returns_keeps_no_handles(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    world = World(home)
+    world.open_files = 8
+    world.up()
+    for start in (0, 8, 16):
+        for index in range(start, start + 8):
+            world.write(2, f"a{index}")
+        world.look()
+        home.rename(tmp_path / "away")
+        world.scan()
+        world.read()
+        (tmp_path / "away").rename(home)
+        world.look()
+    world.quiet()
+    world.write(1, "a0")
+    world.look()
+    world.expect(49, lost_possible=0, new=24)
+    assert len(world.handles) <= 8
+
+
 def test_37_a_growing_archive_waits_until_it_is_whole(world: World) -> None:
     data = gzip.compress(world.new_lines(100))
     third = len(data) // 3
