@@ -177,30 +177,53 @@ def remove_file(path: str, file: FileId) -> str | None:
 def move_file(path: str, file: FileId, target: Path) -> str | None:
     """Give a file that has one name another one, never over what is there; returns why not.
 
-    Behind a name that is taken stands `.1`, `.2` and so on.
+    Behind a name that is taken stands `.1`, `.2` and so on. A death between the two steps of a
+    move has left the file both names: then only the second step is missing.
     """
-    refusal = _refusal(path, file)
+    refusal = _refusal(path, file, target)
     if refusal is not None:
         return refusal
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        for number in itertools.count():
-            with contextlib.suppress(FileExistsError):
-                os.link(path, f"{target}.{number}" if number else target)
-                break
+        for name in _names(target):
+            try:
+                os.link(path, name)
+            except FileExistsError:
+                if not _is_name_of(name, file):
+                    continue
+            break
         Path(path).unlink()
     except OSError as error:
         return f"not moved to {target}: {error.strerror}{_owner(path)}"
     return None
 
 
-def _refusal(path: str, file: FileId) -> str | None:
+def _names(target: Path) -> Iterator[Path]:
+    """What a moved file may be called, the first choice first."""
+    return itertools.chain([target], (Path(f"{target}.{n}") for n in itertools.count(1)))
+
+
+def _is_name_of(path: Path, file: FileId) -> bool:
+    found = path.lstat()
+    return FileId(found.st_dev, found.st_ino) == file
+
+
+def _is_moved_by_half(file: FileId, target: Path) -> bool:
+    """Whether one of the names that are taken at the target is this very file's."""
+    taken = itertools.takewhile(os.path.lexists, _names(target))
+    return any(_is_name_of(name, file) for name in taken)
+
+
+def _refusal(path: str, file: FileId, target: Path | None = None) -> str | None:
     """Why a name is not one to be taken away."""
     try:
         found = Path(path).lstat()
+        is_alone = found.st_nlink == 1
+        if found.st_nlink == 2 and target is not None:
+            is_alone = _is_moved_by_half(file, target)
     except OSError as error:
         return f"{error.strerror}"
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+    if not stat.S_ISREG(found.st_mode) or not is_alone:
         return "kept: it has more than one name"
     return None if FileId(found.st_dev, found.st_ino) == file else "kept: it is another file by now"
 
