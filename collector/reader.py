@@ -232,16 +232,17 @@ class Reader:
         return handle
 
     def _read(self, generation: Generation, handle: Handle, held: Held, now_ms: int) -> Turn:
+        waking = Waking.AWAKE
         if generation.tailer is None:
             waking = self._waker.wake(generation, handle, held, now_ms)
-            if waking is Waking.CHANGED:
-                self.wants_scan = True
-            if waking is not Waking.AWAKE:
-                return Turn(has_more=waking is Waking.AGAIN)
         elif generation.ruled_by is not generation.section and not self._open_events.is_carried(
             generation
         ):
-            self._waker.renew(generation, handle)
+            waking = self._waker.renew(generation, handle, held)
+        if waking is Waking.CHANGED:
+            self.wants_scan = True
+        if waking is not Waking.AWAKE:
+            return Turn(has_more=waking is Waking.AGAIN)
         tailer = generation.tailer
         assert tailer is not None
         if generation.archive is not None:
