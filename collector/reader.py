@@ -45,6 +45,7 @@ class Reader:
         self._waker = Waker(registry, line_limit)
         self._open_events = OpenEvents(registry)
         self._still: dict[FileId, tuple[Stamp, int]] = {}
+        self._noticed: frozenset[str | FileId] = frozenset()
 
     def judge(self, scan: Scan, now_ms: int) -> list[Generation]:
         """Apply a scan; returns the generations that may have something to read."""
@@ -58,11 +59,19 @@ class Reader:
         paths = {name.file: name.path for name in seen}
         # Each round answers all that is asked, and of a file only so much can be asked: it ends.
         while True:
-            decision = decide(stored, seen, held, answers, is_complete=scan.is_complete)
+            decision = decide(
+                stored,
+                seen,
+                held,
+                answers,
+                is_complete=scan.is_complete,
+                noticed=self._noticed,
+            )
             open_probes = decision.probes - answers.keys()
             if not open_probes or self._prober.is_unfinished:
                 break
             answers.update(self._prober.answer(open_probes, paths))
+        self._noticed = decision.noticed
         self.wants_scan = self._prober.is_unfinished or decision.is_waiting
         touched: dict[str, Generation] = {}
         for judgement in decision.judgements:
@@ -252,7 +261,7 @@ class Reader:
             if self._waker.examine(generation, generation.archive, handle, held):
                 return Turn(has_more=True)
         size = content_size(generation, held)
-        if size < tailer.position:
+        if size < tailer.read_position:
             self.wants_scan = True
             return Turn()
         generation.size = size

@@ -36,12 +36,16 @@ def judge(
     *,
     is_complete: bool = True,
 ) -> list[tuple[Verdict, str | None, str | None, bool]]:
-    """Decide with all probes answered from `files`, and what came of it."""
+    """Decide with all probes answered from `files`, in two looks that see the same."""
     answers: dict[Probe | WholeProbe, bytes | None] = {}
+    noticed: frozenset[str | FileId] = frozenset()
     while True:
-        decision: Decision = decide(known, names, held or {}, answers, is_complete=is_complete)
-        if not decision.probes:
+        decision: Decision = decide(
+            known, names, held or {}, answers, is_complete=is_complete, noticed=noticed
+        )
+        if not decision.probes and not decision.noticed:
             break
+        noticed = noticed if decision.probes else decision.noticed
         for probe in decision.probes:
             if isinstance(probe, WholeProbe):
                 answers[probe] = crc32c.crc32c(files[probe.file][: probe.length]).to_bytes(4, "big")

@@ -6,6 +6,7 @@ Numbers are those of the list in the design.
 import gzip
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,39 @@ def test_15_the_rest_is_read_from_the_copy(world: World) -> None:
     assert set(world.keys) == {b"a"}
 
 
+@pytest.mark.parametrize(
+    ("name", "seen_bytes"), [("a.1", None), ("a.1", 0), ("a.1", 1500), ("b1", None)]
+)
+@pytest.mark.parametrize("is_down", [False, True], ids=["running", "restarted"])
+def test_15_so_it_is_if_all_of_it_happens_while_names_are_looked_at(
+    world: World, is_down: bool, name: str, seen_bytes: int | None
+) -> None:
+    """As logrotate does it within a millisecond: the scan has seen the copy too early, or not."""
+    world.write(10, "a")
+    world.look()
+    world.write(10, "a")
+    world.look()
+    if is_down:
+        world.down()
+        world.up()
+    world.write(10, "a")
+    if seen_bytes is not None:
+        world.path(name).write_bytes(world.path("a").read_bytes()[:seen_bytes])
+    before = world.walker.scan()
+    copy(world, "a", name)
+    truncate(world, "a")
+    world.write(5, "a")
+    after = world.walker.scan()
+    late = [one for one in after.seen if one.path.endswith("/a")]
+    early = [one for one in before.seen if not one.path.endswith("/a")]
+    scan = replace(after, seen=(*early, *late))
+    world.feeder.wake(world.feeder.reader.judge(scan, world.now_ms))
+    world.read()
+    world.look()
+    world.quiet()
+    world.expect(35, copytruncated=1, lost_possible=0)
+
+
 def test_16_the_same_while_down_and_regrown_past_the_position(world: World) -> None:
     world.write(20, "a")
     world.look()
@@ -81,6 +115,30 @@ def test_17_a_copy_that_takes_its_time_waits_beside_its_original(world: World) -
     world.write(5, "a")
     world.look()
     world.expect(25, copytruncated=1, copy_held=1, lost_possible=0)
+
+
+@pytest.mark.parametrize("truncated", ["before it is compared", "later"])
+def test_17_a_copy_waits_though_it_has_more_than_was_seen_of_its_original(
+    world: World, truncated: str
+) -> None:
+    """A scan looks at one file after the other, and a writer does not wait for it."""
+    world.write(20, "a")
+    world.look()
+    early = world.walker.scan().seen
+    world.write(10, "a")
+    copy(world, "a", "a.1")
+    late = world.walker.scan()
+    scan = replace(late, seen=(*early, *(one for one in late.seen if one.path.endswith("a.1"))))
+    if truncated != "later":
+        truncate(world, "a")
+    world.feeder.wake(world.feeder.reader.judge(scan, world.now_ms))
+    world.read()
+    if truncated == "later":
+        world.look()
+        truncate(world, "a")
+    world.write(5, "a")
+    world.look()
+    world.expect(35, copytruncated=1, lost_possible=0, new=1)
 
 
 def test_18_a_copy_older_than_the_position_is_done(world: World) -> None:
@@ -266,7 +324,8 @@ def test_a_copy_is_done_when_the_lines_it_holds_are_committed_and_not_before(wor
     world.abort(is_refused=True)
     truncate(world, "a")
     world.write(5, "a")
-    world.scan()
+    world.scan()  # notices
+    world.scan()  # sees what copy there is
     assert world.states()["a.1"] is State.ROTATED
     world.commit()
     world.kill()
@@ -304,7 +363,8 @@ def test_a_copy_is_done_also_after_its_transaction_failed(world: World, later: s
     world.look()
     truncate(world, "a")
     world.write(5, "a")
-    world.scan()
+    world.scan()  # notices
+    world.scan()  # sees what copy there is
     world.feeder.step(world.now_ms)
     assert world.count("copytruncated") == 1
     if later == "trial":
