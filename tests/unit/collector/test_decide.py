@@ -233,6 +233,23 @@ def test_what_only_the_file_on_the_device_before_has_may_be_lost() -> None:
     assert found == [(Verdict.RENUMBERED, "g", "/w/a", True)]
 
 
+def test_a_copy_waits_if_its_original_is_truncated_while_they_are_compared() -> None:
+    held = {"g": Held(len(OLD), 100, 1)}
+    names = [seen("/w/a", A, OLD), seen("/w/a.1", B, OLD[:2000])]
+    first = decide([G], names, held, {})
+    gone: dict[Probe | WholeProbe, bytes | None] = {
+        probe: digest_of(OLD[probe.offset : probe.offset + probe.length])
+        for probe in first.probes
+        if isinstance(probe, Probe)
+    }
+    while (decision := decide([G], names, held, gone)).probes:
+        for probe in decision.probes - gone.keys():
+            assert isinstance(probe, Probe)
+            of_copy = probe.file == B and digest_of(OLD[probe.offset :][: probe.length])
+            gone[probe] = of_copy or None
+    assert [one.verdict for one in decision.judgements] == [Verdict.UNCHANGED]
+
+
 def test_what_has_ended_comes_back_under_its_inode() -> None:
     for state in (State.GONE, State.MOVED_OUT):
         known = replace(G, state=state)
