@@ -364,7 +364,8 @@ class _Session:
         What is held open, or was taken to be moved out, is the same file by the number that its
         file system had before.
         """
-        if not _differ_in_device(known.file, newcomer.file):
+        is_nothing = known.state.has_ended and not known.position
+        if is_nothing or not _differ_in_device(known.file, newcomer.file):
             return False
         content = self.ask.compare(known, newcomer.file, newcomer.stamp)
         if content not in (Content.UNKNOWN, Content.EQUAL):

@@ -227,6 +227,15 @@ def test_a_file_is_the_same_on_another_device_while_its_handle_is_open_or_it_was
         assert found == [renumbered], known.state
 
 
+def test_of_those_that_had_the_inode_before_one_of_which_nothing_was_read_is_not_the_file() -> None:
+    moved, nothing = FileId(2, 10), Evidence().fingerprint()
+    empty = replace(G, generation="e", state=State.GONE, fingerprint=nothing, is_behind=False)
+    found = judge(
+        [empty, replace(G, state=State.MOVED_OUT)], {moved: OLD}, [seen("/w/a", moved, OLD)]
+    )
+    assert found == [(Verdict.RENUMBERED, "g", "/w/a", False)]
+
+
 def test_what_only_the_file_on_the_device_before_has_may_be_lost() -> None:
     moved, held = FileId(2, 10), {"g": Held(len(OLD) + 5, 2, 1)}
     found = judge([G], {moved: OLD}, [seen("/w/a", moved, OLD)], held)
