@@ -263,6 +263,72 @@ def test_36c_a_compressed_copy_beside_its_original_is_not_counted(world: World) 
     world.expect(25)
 
 
+@pytest.mark.parametrize("ending", [None, "look", "deleted", "down"])
+def test_36e_a_compressed_copy_that_is_older_than_the_position_is_done(
+    world: World, ending: str | None
+) -> None:
+    """copytruncate with compress, while the writer goes on between copy and truncation."""
+    for _ in range(5):
+        world.write(10, "a")
+        world.look()
+    data = world.path("a").read_bytes()
+    world.write(3, "a")
+    world.look()
+    if ending == "down":
+        world.down()
+    world.path("a.1.gz").write_bytes(gzip.compress(data))
+    if ending == "look":
+        world.look()
+    if ending == "deleted":
+        world.path("a").unlink()
+        world.look()
+    else:
+        truncate(world, "a")
+    world.write(5, "a")
+    if ending == "down":
+        world.up()
+    world.look()
+    world.quiet()
+    world.expect(58, archive_done=1)
+    world.down()
+    world.up()
+    world.look()
+    world.expect(58)
+
+
+def test_36f_it_is_noted_when_its_lines_are_committed_and_not_before(world: World) -> None:
+    for _ in range(3):
+        world.write(10, "a")
+        world.look()
+    read_only(world, 10, "a")
+    data = world.path("a").read_bytes()
+    read_only(world, 3, "a")
+    world.abort(is_refused=True)
+    world.path("a.1.gz").write_bytes(gzip.compress(data))
+    truncate(world, "a")
+    for _ in range(3):
+        world.scan()
+        world.feeder.step(world.now_ms)
+    world.commit()
+    world.kill()
+    world.up()
+    world.look()
+    assert world.numbers == list(range(1, 41)), "of the last three there is no file any more"
+
+
+def test_36g_an_archive_that_only_begins_like_the_file_counts(world: World) -> None:
+    world.write(10, "a")
+    world.look()
+    head = world.path("a").read_bytes()
+    for _ in range(5):
+        world.write(10, "a")
+        world.look()
+    world.path("a.1.gz").write_bytes(gzip.compress(head + world.new_lines(30)))
+    world.look()
+    world.quiet()
+    assert sorted(world.numbers) == sorted([*range(1, 91), *range(1, 11)])
+
+
 def test_36d_an_archive_of_other_lines_counts(world: World) -> None:
     world.write(20, "a")
     world.look()
