@@ -193,7 +193,7 @@ class Reader:
         if generation is None or generation.position == copy.size:
             return
         try:
-            handle = open_file(copy.path, copy.file)
+            handle = open_file(copy.path, copy.file, copy.birth_ns)
         except (Vanished, Unreadable):
             self.registry.drop(generation)
             return
@@ -237,7 +237,9 @@ class Reader:
     def _handle(self, generation: Generation) -> Handle:
         handle = self.handles.get(generation.name)
         if handle is None:
-            handle = self.handles.open(generation.name, generation.path, generation.file)
+            handle = self.handles.open(
+                generation.name, generation.path, generation.file, generation.birth_ns
+            )
         return handle
 
     def _read(self, generation: Generation, handle: Handle, held: Held, now_ms: int) -> Turn:
