@@ -269,7 +269,9 @@ class Reader:
         generation.size = size
         request = tailer.request(size)
         if request is None:
-            generation.stamp = held.stamp
+            if generation.stamp != held.stamp:
+                # It may have been rewritten: a look compares it.
+                generation.stamp = None
             return self._at_end(generation)
         return self._take(generation, handle, held, request, now_ms)
 

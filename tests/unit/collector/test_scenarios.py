@@ -220,6 +220,19 @@ def test_23_overwritten_with_lines_of_the_same_length(world: World) -> None:
     world.expect(40, rewritten=1)
 
 
+def test_23b_so_it_is_when_an_event_comes_before_the_next_look(world: World) -> None:
+    world.write(20, "a")
+    world.look()
+    (known,) = world.registry.generations.values()
+    world.path("a").write_bytes(world.new_lines(20))
+    later_ns = world.path("a").stat().st_mtime_ns + 1
+    os.utime(world.path("a"), ns=(later_ns, later_ns))
+    world.feeder.wake([known])
+    world.read()
+    world.look()
+    world.expect(40, rewritten=1, lost_possible=1)
+
+
 def test_24_the_same_bytes_again_look_like_nothing(world: World) -> None:
     data = world.write(20, "a")
     world.look()
