@@ -6,7 +6,7 @@ import crc32c
 import pytest
 
 from collector.decide import decide
-from collector.fingerprint import Evidence, FileId, digest_of
+from collector.fingerprint import Evidence, FileId, Mark, digest_of
 from collector.sightings import (
     Decision,
     Held,
@@ -180,6 +180,28 @@ def test_a_held_file_without_a_name(
     draining = replace(G, state=State.DRAINING)
     again = judge([draining], {A: OLD, B: b"new\n"}, [], held)
     assert again == []
+
+
+def test_a_held_file_is_moved_out_only_after_a_complete_scan() -> None:
+    held = {"g": Held(len(OLD), 100, 1)}
+    assert judge([G], {}, [], held, is_complete=False) == []
+
+
+def test_what_is_held_is_read_before_its_continuation() -> None:
+    longer = OLD + b"more\n"
+    held = {"g": Held(len(OLD) + 5, 100, 0)}
+    assert judge([G], {B: longer}, [seen("/w/a", B, longer)], held) == []
+    read = replace(G, fingerprint=Evidence().advance(longer).fingerprint())
+    assert judge([read], {B: longer}, [seen("/w/a", B, longer)], held) == [
+        (Verdict.REPLACED_SAME_HEAD, "g", "/w/a", False)
+    ]
+
+
+def test_a_file_with_another_older_marker_did_not_shrink() -> None:
+    for digest, verdict in ((digest_of(OLD[3976:5000]), Verdict.SHRUNK), (b"?", Verdict.TRUNCATED)):
+        known = replace(G, trail=(Mark(5000, digest[:8]),))
+        (found,) = judge([known], {A: OLD[:6000]}, [seen("/w/a", A, OLD[:6000])])
+        assert found[0] is verdict
 
 
 def test_a_vanished_file_is_gone_once_and_only_after_a_complete_scan() -> None:
