@@ -296,6 +296,27 @@ def test_36e_a_compressed_copy_that_is_older_than_the_position_is_done(
     world.expect(58)
 
 
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "archive"])
+@pytest.mark.parametrize("is_down", [False, True], ids=["running", "restarted"])
+def test_18b_an_older_copy_is_known_though_all_was_read_in_one_go(
+    world: World, packed: bool, is_down: bool
+) -> None:
+    data = world.write(1500, "a")
+    world.write(300, "a")
+    world.look()
+    if is_down:
+        world.down()
+    name = "a.1.gz" if packed else "a.1"
+    world.path(name).write_bytes(gzip.compress(data) if packed else data)
+    truncate(world, "a")
+    world.write(5, "a")
+    if is_down:
+        world.up()
+    world.look()
+    world.quiet()
+    world.expect(1805)
+
+
 def test_36f_it_is_noted_when_its_lines_are_committed_and_not_before(world: World) -> None:
     for _ in range(3):
         world.write(10, "a")
