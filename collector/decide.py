@@ -304,15 +304,15 @@ class _Session:
 
     def _is_held_copy(self, known: Stored, name: Seen) -> bool | None:
         """Row 17: it may become the copy of a copytruncate; beside a whole original it waits."""
+        if name.still_ms >= COPY_QUIET_MS:
+            return False
         size = max(name.size for name in self.names[known.file])
-        if name.size > size and name.file not in self.noticed_before:
-            # The scan may have passed the original before it grew and was copied.
+        same = name.size <= size and self.ask.same_so_far(known, name)
+        if same is False and name.file not in self.noticed_before:
+            # The original may have grown before it was copied, or been truncated after that.
             self.noticed.add(name.file)
             self.is_waiting = True
             return None
-        if name.still_ms >= COPY_QUIET_MS or name.size > size:
-            return False
-        same = self.ask.same_so_far(known, name)
         if same:
             self._add(Verdict.COPY_HELD, None, name)
         return same

@@ -117,6 +117,22 @@ def test_17_a_copy_that_takes_its_time_waits_beside_its_original(world: World) -
     world.expect(25, copytruncated=1, copy_held=1, lost_possible=0)
 
 
+def test_17_a_copy_waits_though_its_original_is_rewritten_while_they_are_compared(
+    world: World,
+) -> None:
+    world.write(40, "a")
+    world.look()
+    world.handles.close_all()
+    copy(world, "a", "a.1")
+    scan = world.walker.scan()
+    truncate(world, "a")
+    world.write(30, "a")
+    world.feeder.wake(world.feeder.reader.judge(scan, world.now_ms))
+    world.read()
+    world.look()
+    world.expect(70, copytruncated=1, lost_possible=0, new=1)
+
+
 @pytest.mark.parametrize("truncated", ["before it is compared", "later"])
 def test_17_a_copy_waits_though_it_has_more_than_was_seen_of_its_original(
     world: World, truncated: str
