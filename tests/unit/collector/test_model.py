@@ -140,6 +140,7 @@ class Program:
         if self.halves:
             return
         self.look()
+        self.world.quiet()
         device = self.rng.randrange(1, 99)
         for known in self.world.registry.generations.values():
             known.file = FileId(device, known.file.inode)

@@ -13,6 +13,7 @@ from collector.decide import _Session
 from collector.recognition import Recognition
 from collector.sightings import Verdict
 from tests.unit.collector import test_decide as table
+from tests.unit.collector import test_rotations as rotations
 from tests.unit.collector import test_scenarios as files
 from tests.unit.collector import test_scenarios_copies as copies
 from tests.unit.collector.world import World
@@ -115,9 +116,7 @@ def test_a_row_that_is_taken_out_is_missed(
         ("_join", copies.test_36_compressed_while_down_it_is_read_from_the_position_on),
         (
             "_note_older",
-            lambda world: copies.test_36e_a_compressed_copy_that_is_older_than_the_position_is_done(
-                world, "look"
-            ),
+            lambda world: rotations.test_36e_a_compressed_copy_that_is_older_is_done(world, "look"),
         ),
     ],
 )

@@ -14,8 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from collector.config import DRAIN_QUIET_MS
-from collector.fingerprint import FileId
 from collector.sightings import State
 from tests.unit.collector.world import EVENTS, World
 
@@ -220,19 +218,6 @@ def test_23_overwritten_with_lines_of_the_same_length(world: World) -> None:
     world.expect(40, rewritten=1)
 
 
-def test_23b_so_it_is_when_an_event_comes_before_the_next_look(world: World) -> None:
-    world.write(20, "a")
-    world.look()
-    (known,) = world.registry.generations.values()
-    world.path("a").write_bytes(world.new_lines(20))
-    later_ns = world.path("a").stat().st_mtime_ns + 1
-    os.utime(world.path("a"), ns=(later_ns, later_ns))
-    world.feeder.wake([known])
-    world.read()
-    world.look()
-    world.expect(40, rewritten=1, lost_possible=1)
-
-
 def test_24_the_same_bytes_again_look_like_nothing(world: World) -> None:
     data = world.write(20, "a")
     world.look()
@@ -358,50 +343,6 @@ def test_34_another_device_number_is_the_same_file(world: World) -> None:
     world.up()
     world.look()
     world.expect(25, renumbered=1, new=0)
-
-
-@pytest.mark.parametrize("away_looks", [0, 1, 3], ids=["unseen", "draining", "moved_out"])
-def test_34_so_it_is_for_a_collector_that_has_it_open(world: World, away_looks: int) -> None:
-    world.write(20, "a")
-    world.look()
-    (known,) = world.registry.generations.values()
-    # What a file system that is mounted anew does: the open handle is of the one before.
-    known.file = FileId(1, known.file.inode)
-    handle = world.handles.get(known.name)
-    assert handle is not None
-    handle.file = known.file
-    world.move("a", "elsewhere")
-    for _ in range(away_looks):
-        world.scan()
-        world.read()
-        world.now_ms += DRAIN_QUIET_MS
-    world.move("elsewhere", "a")
-    world.write(5, "a")
-    world.look()
-    world.quiet()
-    world.expect(25, renumbered=1, new=1, lost_possible=0)
-
-
-def test_a_folder_that_vanishes_and_returns_keeps_no_handles(tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    home.mkdir()
-    world = World(home)
-    world.open_files = 8
-    world.up()
-    for start in (0, 8, 16):
-        for index in range(start, start + 8):
-            world.write(2, f"a{index}")
-        world.look()
-        home.rename(tmp_path / "away")
-        world.scan()
-        world.read()
-        (tmp_path / "away").rename(home)
-        world.look()
-    world.quiet()
-    world.write(1, "a0")
-    world.look()
-    world.expect(49, lost_possible=0, new=24)
-    assert len(world.handles) <= 8
 
 
 def test_37_a_growing_archive_waits_until_it_is_whole(world: World) -> None:
