@@ -78,8 +78,12 @@ class Handle:
         return data
 
     def look(self) -> Held:
-        """The file's size, time of change and number of names."""
-        found = os.fstat(self._descriptor)
+        """The file's size, time of change and number of names. Raises Unreadable."""
+        try:
+            found = os.fstat(self._descriptor)
+        except OSError as error:
+            # Of a file system on a network, or of a process: it is no more.
+            raise Unreadable(f"{error.strerror}") from error
         return Held(found.st_size, found.st_mtime_ns, found.st_nlink)
 
     def close(self) -> None:

@@ -51,7 +51,7 @@ class Reader:
         """Apply a scan; returns the generations that may have something to read."""
         self.wants_scan = False
         self._prober.begin()
-        held = {name: handle.look() for name, handle in self.handles}
+        held = self._look_at_handles()
         seen = self._disturbed(scan, now_ms)
         undisturbed = {name.file for name in scan.seen} - {name.file for name in seen}
         stored = self.registry.stored(undisturbed)
@@ -161,6 +161,16 @@ class Reader:
 
     # --- judging ------------------------------------------------------------------------------
 
+    def _look_at_handles(self) -> dict[str, Held]:
+        """What each open handle is like; those whose file system is gone are closed."""
+        held: dict[str, Held] = {}
+        for name, handle in self.handles:
+            try:
+                held[name] = handle.look()
+            except Unreadable:
+                self.handles.close(name)
+        return held
+
     def _disturbed(self, scan: Scan, now_ms: int) -> list[Seen]:
         """The names to be judged. Of a file with several names all are, or none.
 
@@ -205,18 +215,27 @@ class Reader:
         """The file ends before the position: go on at the start of the line that its end cuts."""
         if not generation.is_settled:
             # What is on its way was read before the file became shorter; it is judged again.
-            self.wants_scan = True
+            self._judge_again(generation)
             return
-        handle = self._handle(generation)
-        encoding = self._waker.encoding(generation, handle) or Encoding()
-        end = line_start_before(handle, handle.look().size, encoding)
+        try:
+            handle = self._handle(generation)
+            encoding = self._waker.encoding(generation, handle) or Encoding()
+            end = line_start_before(handle, handle.look().size, encoding)
+            print_ = whole_evidence(handle, end).fingerprint()
+        except (Vanished, Unreadable):
+            self._judge_again(generation)
+            return
         if end >= generation.position and generation.tailer is not None:
             # Only of an open event was there more.
             generation.tailer.rewind()
             return
-        generation.fingerprint = whole_evidence(handle, end).fingerprint()
+        generation.fingerprint = print_
         generation.tailer = generation.delivery = None
         generation.touch()
+
+    def _judge_again(self, generation: Generation) -> None:
+        generation.stamp = None
+        self.wants_scan = True
 
     def _settle_handle(self, generation: Generation, now_ms: int) -> None:
         """Keep the handle of what is to be drained, close that of what has ended."""

@@ -1,10 +1,13 @@
 """Folders and file systems that go away and come back while a collector has their files open."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
 from collector.config import DRAIN_QUIET_MS
+from collector.files import Handle
 from collector.fingerprint import FileId
 from tests.unit.collector.world import EVENTS, World
 
@@ -56,3 +59,46 @@ def test_a_folder_that_vanishes_and_returns_keeps_no_handles(tmp_path: Path) -> 
     world.look()
     world.expect(49, lost_possible=0, new=24)
     assert len(world.handles) <= 8
+
+
+def test_a_handle_whose_file_system_is_gone_is_let_go(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As NFS answers for a file whose export is no more, and FUSE after its process has ended."""
+    world.write(20, "a")
+    world.look()
+    assert len(world.handles) == 1
+
+    def stale(_: int) -> os.stat_result:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fstat", stale)
+        world.scan()
+    assert len(world.handles) == 0
+    world.write(5, "a")
+    world.look()
+    world.expect(25, lost_possible=0)
+
+
+def test_a_file_that_goes_while_it_is_found_to_have_shrunk_is_judged_again(world: World) -> None:
+    world.write(100, "a")
+    world.look()
+    world.handles.close_all()
+    os.truncate(world.path("a"), 5050)
+    world.scan()
+    (known,) = world.registry.generations.values()
+    opened = world.handles.open
+
+    def replaced(name: str, path: str, file: FileId, birth_ns: int | None = None) -> Handle:
+        world.path("a").rename(world.path("a.off"))
+        world.handles.open = opened  # type: ignore[method-assign]
+        return opened(name, path, file, birth_ns)
+
+    world.handles.open = replaced  # type: ignore[method-assign]
+    world.scan()
+    assert world.feeder.reader.wants_scan
+    world.path("a.off").rename(world.path("a"))
+    world.look()
+    world.expect(100, shrunk=2, lost_possible=0)
+    assert known.position == 5000
