@@ -270,21 +270,19 @@ class Reader:
         ):
             waking = self._waker.renew(generation, handle, held)
         if waking is Waking.CHANGED:
-            self.wants_scan = True
+            return self._changed(generation, now_ms)
         if waking is not Waking.AWAKE:
             return Turn(has_more=waking is Waking.AGAIN)
         tailer = generation.tailer
         assert tailer is not None
         if generation.archive is not None:
             if held.size < generation.archive.raw.position:
-                self.wants_scan = True
-                return Turn()
+                return self._changed(generation, now_ms)
             if self._waker.examine(generation, generation.archive, handle, held):
                 return Turn(has_more=True)
         size = content_size(generation, held)
         if size < tailer.read_position:
-            self.wants_scan = True
-            return Turn()
+            return self._changed(generation, now_ms)
         generation.size = size
         request = tailer.request(size)
         if request is None:
@@ -309,8 +307,7 @@ class Reader:
             content = handle.read(request.offset - len(before), request.length + len(before))
             if not content.startswith(before):
                 generation.stamp = None
-                self.wants_scan = True
-                return Turn()
+                return self._changed(generation, now_ms)
             data = memoryview(content)[len(before) :]
         generation.stamp = held.stamp
         skipped = tailer.nul_bytes_skipped
@@ -318,6 +315,15 @@ class Reader:
         generation.grown_at_ms = now_ms
         self.registry.counters["nul_bytes_skipped"] += tailer.nul_bytes_skipped - skipped
         return Turn(tuple(blocks), has_more=len(data) > 0)
+
+    def _changed(self, generation: Generation, now_ms: int) -> Turn:
+        """The file is not what it was. Only a scan tells what happened, if the file has a name."""
+        if generation.state is not State.DRAINING:
+            self.wants_scan = True
+            return Turn()
+        self.registry.end_lost(generation, now_ms)
+        self.handles.close(generation.name)
+        return Turn(has_more=generation.has_open_event)
 
     def _at_end(self, generation: Generation) -> Turn:
         """Nothing to read; the rest of a damaged archive is closed for good."""

@@ -221,3 +221,16 @@ def test_23b_so_it_is_when_an_event_comes_before_the_next_look(world: World) -> 
     world.read()
     world.look()
     world.expect(40, rewritten=1, lost_possible=1)
+
+
+@pytest.mark.parametrize("count", [10, 30], ids=["shorter", "longer"])
+def test_a_file_rewritten_and_deleted_before_a_look_is_done_with(world: World, count: int) -> None:
+    world.write(20, "a")
+    world.look()
+    truncate(world, "a")
+    world.write(count, "a")
+    world.path("a").unlink()
+    world.look()
+    world.quiet()
+    world.expect(20, deleted=1, lost_possible=1)
+    assert len(world.handles) == 0
