@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from collector.comparing import JOINING_BYTES_MIN
 from collector.config import COPY_QUIET_MS, DRAIN_QUIET_MS
 from collector.fingerprint import FileId
 from tests.unit.collector.blocks import seed
@@ -166,9 +167,10 @@ class Program:
             and not self.world.path(f"{name}.gz").exists()
         ]
         name = self.rng.choice(names or ["a.1"])
-        if self.rng.random() < 0.6:
-            self.look()
         data = self.world.path(name).read_bytes() if names else b""
+        # Of less than that only its name shows that an archive is a copy, so it has to be seen.
+        if self.rng.random() < 0.6 or len(data) < JOINING_BYTES_MIN:
+            self.look()
         if not data:
             return
         packed = gzip.compress(data)
