@@ -110,7 +110,10 @@ class Comparer:
             if missing:
                 self.probes |= missing
                 return None
-            if self.answers[mine] is None or self.answers[mine] != self.answers[theirs]:
+            if self.answers[theirs] is None:
+                # The other one was truncated meanwhile, or is gone.
+                return None
+            if self.answers[mine] != self.answers[theirs]:
                 return False
         return True
 

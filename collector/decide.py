@@ -38,13 +38,15 @@ def decide(
     answers: Answers,
     *,
     is_complete: bool = True,
+    noticed: Collection[str | FileId] = (),
 ) -> Decision:
     """Judge every known generation and every name of one scan.
 
     `held` has the stat of each generation with an open handle. `is_complete` is False when a
-    folder could not be read: then nothing is declared gone.
+    folder could not be read: then nothing is declared gone. `noticed` is what the decision
+    before this one has noticed.
     """
-    return _Session(stored, seen, held, answers, is_complete).run()
+    return _Session(stored, seen, held, answers, is_complete, noticed).run()
 
 
 class _Session:
@@ -57,6 +59,7 @@ class _Session:
         held: Mapping[str, Held],
         answers: Answers,
         is_complete: bool,
+        noticed: Collection[str | FileId],
     ):
         # The living first: an inode may also stand in the record of a file that has ended.
         bound = [known for known in stored if known.state is not State.DONE]
@@ -64,6 +67,8 @@ class _Session:
         self.held = held
         self.ask = Comparer(answers)
         self.is_complete = is_complete
+        self.noticed_before = noticed
+        self.noticed: set[str | FileId] = set()
         self.names: dict[FileId, list[Seen]] = {}
         self.at_path: dict[str, Seen] = {}
         for name in seen:
@@ -93,7 +98,12 @@ class _Session:
             if file not in self.settled and not self._is_copy(names[0]):
                 self._add(Verdict.NEW, None, names[0], begins=names[0])
                 self._add_links(names, names[0])
-        return Decision(tuple(self.judgements), frozenset(self.ask.probes), self.is_waiting)
+        return Decision(
+            tuple(self.judgements),
+            frozenset(self.ask.probes),
+            self.is_waiting,
+            frozenset(self.noticed),
+        )
 
     def _is_reused(self, known: Stored) -> bool:
         """Whether another file has the inode of this generation's, by its birth."""
@@ -155,12 +165,21 @@ class _Session:
         return True
 
     def _judge_changed(self, known: Stored, name: Seen, content: Content) -> bool:
-        """Rows 8 to 11: the file is not any more what it was. False while answers are missing."""
+        """Rows 8 to 11: the file is not any more what it was. False while answers are missing.
+
+        A scan is no moment: the copy may have been made, and the file truncated, after it had
+        passed. One that began after the change was noticed has seen what copy there is, and whole.
+        """
         copy, is_known = self._find_copy(known)
-        if not is_known:
-            return False
         if copy is not None:
             self.settled.add(copy.file)
+        if not is_known:
+            return False
+        if known.generation not in self.noticed_before:
+            self.noticed.add(known.generation)
+            self.is_waiting = True
+            return False
+        if copy is not None:
             if copy.size >= known.position:
                 lost = known.size > copy.size
                 self._add(Verdict.COPYTRUNCATED, known, copy, lost, begins=name)  # 8a
@@ -285,10 +304,15 @@ class _Session:
 
     def _is_held_copy(self, known: Stored, name: Seen) -> bool | None:
         """Row 17: it may become the copy of a copytruncate; beside a whole original it waits."""
-        size = max(name.size for name in self.names[known.file])
-        if name.still_ms >= COPY_QUIET_MS or name.size > size:
+        if name.still_ms >= COPY_QUIET_MS:
             return False
-        same = self.ask.same_so_far(known, name)
+        size = max(name.size for name in self.names[known.file])
+        same = name.size <= size and self.ask.same_so_far(known, name)
+        if same is False and name.file not in self.noticed_before:
+            # The original may have grown before it was copied, or been truncated after that.
+            self.noticed.add(name.file)
+            self.is_waiting = True
+            return None
         if same:
             self._add(Verdict.COPY_HELD, None, name)
         return same
@@ -297,22 +321,17 @@ class _Session:
 
     def _judge_absent(self, known: Stored) -> None:
         """Rows 1, 6, 7, 13 to 16, 21: none of the names seen is the generation's file."""
-        if known.state.has_ended and known.state is not State.GONE:
-            return
         newcomer = self.at_path.get(known.path)
         if newcomer is not None and newcomer.file in self.settled:
             newcomer = None
         held = self.held.get(known.generation)
+        if newcomer is not None and self._is_renumbered(known, held, newcomer):
+            return
+        if known.state.has_ended and known.state is not State.GONE:
+            return
         if held is not None:
             self._judge_held(known, held, newcomer)
             return
-        if newcomer is not None and _differ_in_device(known.file, newcomer.file):
-            content = self.ask.compare(known, newcomer.file, newcomer.stamp)
-            if content in (Content.UNKNOWN, Content.EQUAL):
-                self.settled.add(newcomer.file)
-                if content is Content.EQUAL:
-                    self._add(Verdict.RENUMBERED, known, newcomer)  # 13
-                return
         reused = self.names.get(known.file)
         is_reused = bool(reused) and known.file not in self.settled
         copy, is_known = self._find_copy(known)
@@ -338,6 +357,24 @@ class _Session:
         ):
             self._begin(Verdict.REPLACED, known, newcomer)  # 15
         self._judge_gone(known)
+
+    def _is_renumbered(self, known: Stored, held: Held | None, newcomer: Seen) -> bool:
+        """Row 13: a file system that was mounted anew. True also while answers are missing.
+
+        What is held open, or was taken to be moved out, is the same file by the number that its
+        file system had before.
+        """
+        is_nothing = known.state.has_ended and not known.position
+        if is_nothing or not _differ_in_device(known.file, newcomer.file):
+            return False
+        content = self.ask.compare(known, newcomer.file, newcomer.stamp)
+        if content not in (Content.UNKNOWN, Content.EQUAL):
+            return False
+        self.settled.add(newcomer.file)
+        if content is Content.EQUAL:
+            lost = held is not None and held.size > newcomer.size
+            self._add(Verdict.RENUMBERED, known, newcomer, lost)  # 13
+        return True
 
     def _judge_held(self, known: Stored, held: Held, newcomer: Seen | None) -> None:
         if known.state is State.DRAINING:

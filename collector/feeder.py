@@ -217,8 +217,6 @@ class Feeder:
 
     def _pass_on(self, generation: Generation, block: Block, lane: Lane, now_ms: int) -> bool:
         """Put a block into batches; False when there is no room for all of it."""
-        assert generation.tailer is not None
-        assert generation.delivery is not None
         place = generation.partition
         assert place is not None
         partition, piece = self._address(generation, block)
@@ -228,9 +226,7 @@ class Feeder:
             if taken is None:
                 self._schedule.park(generation.name, place)
                 return False
-            evidence = generation.tailer.hand_out(taken.block)
-            generation.delivery.send(evidence, taken.block.count)
-            generation.touch()
+            generation.hand_out(taken.block)
             self.outbox.put(place, partition, Entry(generation.name, taken))
             self.rhythm.handed_out(lane, len(taken.block.data), now_ms)
             self._count(generation, taken.block)

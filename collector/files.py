@@ -27,8 +27,9 @@ from collector.sightings import Held, Seen
 _STATX_BTIME = 0x800
 _STATX_BASIC = 0x7FF
 _AT_FDCWD = -100
+_AT_EMPTY_PATH = 0x1000
 # mask, mode, inode, size; birth, change of content; device major and minor (struct statx).
-_STATX_HEAD = struct.Struct("<I24xH2xQQ")
+_STATX_HEAD = struct.Struct("<28xH2xQQ")
 _STATX_TIME = struct.Struct("<qI")
 
 
@@ -77,8 +78,12 @@ class Handle:
         return data
 
     def look(self) -> Held:
-        """The file's size, time of change and number of names."""
-        found = os.fstat(self._descriptor)
+        """The file's size, time of change and number of names. Raises Unreadable."""
+        try:
+            found = os.fstat(self._descriptor)
+        except OSError as error:
+            # Of a file system on a network, or of a process: it is no more.
+            raise Unreadable(f"{error.strerror}") from error
         return Held(found.st_size, found.st_mtime_ns, found.st_nlink)
 
     def close(self) -> None:
@@ -107,9 +112,9 @@ class Handles:
             self._open.move_to_end(name)
         return handle
 
-    def open(self, name: str, path: str, file: FileId) -> Handle:
+    def open(self, name: str, path: str, file: FileId, birth_ns: int | None = None) -> Handle:
         """Open `path` for a generation; raises Vanished or Unreadable."""
-        handle = open_file(path, file)
+        handle = open_file(path, file, birth_ns)
         self.close(name)
         self._open[name] = handle
         excess = len(self._open) - self._capacity
@@ -123,6 +128,10 @@ class Handles:
         """Never close this one for want of room: its file can no longer be opened by name."""
         if name in self._open:
             self._pinned.add(name)
+
+    def unpin(self, name: str) -> None:
+        """Its file can be opened by name: this one may be closed again for want of room."""
+        self._pinned.discard(name)
 
     def close(self, name: str) -> None:
         """Close one, if open."""
@@ -144,8 +153,11 @@ class Handles:
             self.close(name)
 
 
-def open_file(path: str, file: FileId) -> Handle:
-    """Open a file and make sure it is `file`; raises Vanished or Unreadable."""
+def open_file(path: str, file: FileId, birth_ns: int | None = None) -> Handle:
+    """Open a file and make sure it is `file`; raises Vanished or Unreadable.
+
+    Its inode may be another file's by now: that one was born at another time, where both are known.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -153,7 +165,10 @@ def open_file(path: str, file: FileId) -> Handle:
     except OSError as error:
         raise Unreadable(f"{error.strerror}{_owner(path)}") from error
     found = os.fstat(descriptor)
-    if FileId(found.st_dev, found.st_ino) != file:
+    is_same = FileId(found.st_dev, found.st_ino) == file
+    if is_same and birth_ns is not None:
+        is_same = _OPENED.birth_ns(descriptor) in (birth_ns, None)
+    if not is_same:
         os.close(descriptor)
         raise Vanished(path)
     return Handle(descriptor, path, file)
@@ -173,30 +188,53 @@ def remove_file(path: str, file: FileId) -> str | None:
 def move_file(path: str, file: FileId, target: Path) -> str | None:
     """Give a file that has one name another one, never over what is there; returns why not.
 
-    Behind a name that is taken stands `.1`, `.2` and so on.
+    Behind a name that is taken stands `.1`, `.2` and so on. A death between the two steps of a
+    move has left the file both names: then only the second step is missing.
     """
-    refusal = _refusal(path, file)
+    refusal = _refusal(path, file, target)
     if refusal is not None:
         return refusal
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        for number in itertools.count():
-            with contextlib.suppress(FileExistsError):
-                os.link(path, f"{target}.{number}" if number else target)
-                break
+        for name in _names(target):
+            try:
+                os.link(path, name)
+            except FileExistsError:
+                if not _is_name_of(name, file):
+                    continue
+            break
         Path(path).unlink()
     except OSError as error:
         return f"not moved to {target}: {error.strerror}{_owner(path)}"
     return None
 
 
-def _refusal(path: str, file: FileId) -> str | None:
+def _names(target: Path) -> Iterator[Path]:
+    """What a moved file may be called, the first choice first."""
+    return itertools.chain([target], (Path(f"{target}.{n}") for n in itertools.count(1)))
+
+
+def _is_name_of(path: Path, file: FileId) -> bool:
+    found = path.lstat()
+    return FileId(found.st_dev, found.st_ino) == file
+
+
+def _is_moved_by_half(file: FileId, target: Path) -> bool:
+    """Whether one of the names that are taken at the target is this very file's."""
+    taken = itertools.takewhile(os.path.lexists, _names(target))
+    return any(_is_name_of(name, file) for name in taken)
+
+
+def _refusal(path: str, file: FileId, target: Path | None = None) -> str | None:
     """Why a name is not one to be taken away."""
     try:
         found = Path(path).lstat()
+        is_alone = found.st_nlink == 1
+        if found.st_nlink == 2 and target is not None:
+            is_alone = _is_moved_by_half(file, target)
     except OSError as error:
         return f"{error.strerror}"
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+    if not stat.S_ISREG(found.st_mode) or not is_alone:
         return "kept: it has more than one name"
     return None if FileId(found.st_dev, found.st_ino) == file else "kept: it is another file by now"
 
@@ -218,6 +256,19 @@ class _Statx:
         self._call = libc.statx if sys.platform == "linux" and hasattr(libc, "statx") else None
         self._buffer = ctypes.create_string_buffer(256)
 
+    def birth_ns(self, descriptor: int) -> int | None:
+        """When an open file was born; None where that is not known."""
+        if self._call is None:
+            return None
+        if self._call(descriptor, b"", _AT_EMPTY_PATH, _STATX_BTIME, self._buffer) != 0:
+            return None
+        return self._birth_ns()
+
+    def _birth_ns(self) -> int | None:
+        (given,) = struct.unpack_from("<I", self._buffer, 0)
+        birth_s, birth_ns = _STATX_TIME.unpack_from(self._buffer, 80)
+        return birth_s * 10**9 + birth_ns if given & _STATX_BTIME else None
+
     def seen(self, path: str, input_index: int) -> Seen | None:
         """The file under a name, symlinks followed; None when it is not a plain file."""
         if self._call is None:
@@ -227,15 +278,14 @@ class _Statx:
             # Not there, not allowed, or no such call here: the plain way tells which.
             return self._plain(path, input_index)
         raw = self._buffer.raw
-        given, mode, inode, size = _STATX_HEAD.unpack_from(raw, 0)
+        mode, inode, size = _STATX_HEAD.unpack_from(raw, 0)
         if not stat.S_ISREG(mode):
             return None
-        birth_s, birth_ns = _STATX_TIME.unpack_from(raw, 80)
         changed_s, changed_ns = _STATX_TIME.unpack_from(raw, 112)
         major, minor = struct.unpack_from("<II", raw, 136)
-        birth = birth_s * 10**9 + birth_ns if given & _STATX_BTIME else None
         file = FileId(os.makedev(major, minor), inode)
-        return Seen(path, file, size, changed_s * 10**9 + changed_ns, birth, input_index)
+        changed = changed_s * 10**9 + changed_ns
+        return Seen(path, file, size, changed, self._birth_ns(), input_index)
 
     @staticmethod
     def _plain(path: str, input_index: int) -> Seen | None:
@@ -245,6 +295,9 @@ class _Statx:
         file = FileId(found.st_dev, found.st_ino)
         return Seen(path, file, found.st_size, found.st_mtime_ns, None, input_index)
 
+
+_OPENED = _Statx()
+"""For files that are opened, all in one thread; a walker, which may have another, has its own."""
 
 _Look = tuple[int, int, int, int, int]
 """All of a stat that changes when a file does."""

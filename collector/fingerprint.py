@@ -6,6 +6,7 @@ and a running CRC32C of everything before it. A file may only grow behind its po
 or marker differs, it is another file or was rewritten.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import NamedTuple
@@ -18,6 +19,7 @@ HASH_BYTES = 16
 TRAIL_HASH_BYTES = 8  # older marks only add to other evidence
 KEPT_LENGTHS = (64, 256, 1024)
 TRAIL_LENGTH = 8
+MARK_DISTANCE_BYTES = 4096  # of the last mark within a stretch that was read in one go
 
 Bytes = bytes | bytearray | memoryview
 
@@ -128,16 +130,31 @@ def resume(fingerprint: Fingerprint, head: bytes, tail: bytes) -> Evidence:
     return replace(fresh, head=b"", heads=heads_of(head))
 
 
-def extend_trail(trail: tuple[Mark, ...], mark: Mark, position: int) -> tuple[Mark, ...]:
+def extend_trail(trail: tuple[Mark, ...], marks: Iterable[Mark], position: int) -> tuple[Mark, ...]:
     """Older marks at about doubling distances before `position`, at most eight, newest last.
 
-    `mark` is the position record before this one. Of several marks at a like distance the oldest
-    stays, so that it can move on to the next distance.
+    `marks` are those since the trail's last one, in their order. Of several at a like distance the
+    oldest stays, so that it can move on to the next distance.
     """
     kept: dict[int, Mark] = {}
-    short = Mark(mark.position, mark.digest[:TRAIL_HASH_BYTES])
-    for candidate in (*trail, short):
+    for candidate in (*trail, *marks):
         distance = position - candidate.position
         if distance > 0 and candidate.position > 0:
-            kept.setdefault(distance.bit_length(), candidate)
+            short = Mark(candidate.position, candidate.digest[:TRAIL_HASH_BYTES])
+            kept.setdefault(distance.bit_length(), short)
     return tuple(sorted(kept.values()))[-TRAIL_LENGTH:]
+
+
+def marks_within(data: Bytes, end: int) -> list[Mark]:
+    """Marks at doubling distances before the end of a stretch, the first one first.
+
+    So what was read in one go has a trail like what was read bit by bit.
+    """
+    found = []
+    distance = MARK_DISTANCE_BYTES
+    while distance + MARKER_BYTES <= len(data):
+        at = len(data) - distance
+        digest = digest_of(data[at - MARKER_BYTES : at])
+        found.append(Mark(end - distance, digest[:TRAIL_HASH_BYTES]))
+        distance *= 2
+    return found[::-1]

@@ -17,7 +17,9 @@ from collector.fingerprint import (
     Fingerprint,
     Mark,
     extend_trail,
+    marks_within,
 )
+from collector.lines import Block
 from collector.schedule import Backoff, Lane
 from collector.sightings import Stamp, State, Stored, Verdict
 from collector.tailer import Tailer
@@ -81,6 +83,8 @@ class Generation:
     held_back_ms: int | None = None
     """Since when its first lines wait for the file before it."""
     last_mark: Mark | None = None
+    passed: list[Mark] = field(default_factory=list)
+    """Marks of what was handed out since the last cut."""
     copy_of: "Generation | None" = None
     """Whose lines its file holds, until its own first record is stored: not before they are."""
 
@@ -201,6 +205,14 @@ class Generation:
             self.still_since_ms = None
             self.touch()
 
+    def hand_out(self, block: Block) -> None:
+        """Move past a block that was passed on."""
+        assert self.tailer is not None and self.delivery is not None
+        if block.source is not None and not self.is_archive:
+            self.passed += marks_within(block.source, block.end)
+        self.delivery.send(self.tailer.hand_out(block), block.count)
+        self.touch()
+
     def cut(self, now_ms: int) -> Checkpoint:
         """The position record that travels with all lines handed out by now."""
         if self.delivery is None:
@@ -225,7 +237,9 @@ class Generation:
 
     def _checkpoint(self, safe: Fingerprint, lines: int, now_ms: int) -> Checkpoint:
         if self.last_mark is not None and self.last_mark.position < safe.position:
-            self.trail = extend_trail(self.trail, self.last_mark, safe.position)
+            self.passed.insert(0, self.last_mark)
+        self.trail = extend_trail(self.trail, self.passed, safe.position)
+        self.passed.clear()
         self.last_mark = Mark(safe.position, safe.marker)
         return Checkpoint(
             self.name,

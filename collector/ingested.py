@@ -64,7 +64,9 @@ class Ingested:
         try:
             handle = self._handles.get(generation.name)
             if handle is None:
-                handle = self._handles.open(generation.name, path, generation.file)
+                handle = self._handles.open(
+                    generation.name, path, generation.file, generation.birth_ns
+                )
             if generation.stamp is None or handle.look().stamp != generation.stamp:
                 # It has changed since it was read to its end: that is read first.
                 self._registry.counters["ingested_kept"] += 1
@@ -80,6 +82,7 @@ class Ingested:
             self.problems[path] = str(error)
             return False
         if gone is not None:
+            self._handles.unpin(generation.name)
             self.problems[path] = gone
             return False
         self._registry.counters["removed_after_ingest"] += 1

@@ -45,12 +45,13 @@ class Reader:
         self._waker = Waker(registry, line_limit)
         self._open_events = OpenEvents(registry)
         self._still: dict[FileId, tuple[Stamp, int]] = {}
+        self._noticed: frozenset[str | FileId] = frozenset()
 
     def judge(self, scan: Scan, now_ms: int) -> list[Generation]:
         """Apply a scan; returns the generations that may have something to read."""
         self.wants_scan = False
         self._prober.begin()
-        held = {name: handle.look() for name, handle in self.handles}
+        held = self._look_at_handles()
         seen = self._disturbed(scan, now_ms)
         undisturbed = {name.file for name in scan.seen} - {name.file for name in seen}
         stored = self.registry.stored(undisturbed)
@@ -58,11 +59,19 @@ class Reader:
         paths = {name.file: name.path for name in seen}
         # Each round answers all that is asked, and of a file only so much can be asked: it ends.
         while True:
-            decision = decide(stored, seen, held, answers, is_complete=scan.is_complete)
+            decision = decide(
+                stored,
+                seen,
+                held,
+                answers,
+                is_complete=scan.is_complete,
+                noticed=self._noticed,
+            )
             open_probes = decision.probes - answers.keys()
             if not open_probes or self._prober.is_unfinished:
                 break
             answers.update(self._prober.answer(open_probes, paths))
+        self._noticed = decision.noticed
         self.wants_scan = self._prober.is_unfinished or decision.is_waiting
         touched: dict[str, Generation] = {}
         for judgement in decision.judgements:
@@ -152,6 +161,16 @@ class Reader:
 
     # --- judging ------------------------------------------------------------------------------
 
+    def _look_at_handles(self) -> dict[str, Held]:
+        """What each open handle is like; those whose file system is gone are closed."""
+        held: dict[str, Held] = {}
+        for name, handle in self.handles:
+            try:
+                held[name] = handle.look()
+            except Unreadable:
+                self.handles.close(name)
+        return held
+
     def _disturbed(self, scan: Scan, now_ms: int) -> list[Seen]:
         """The names to be judged. Of a file with several names all are, or none.
 
@@ -184,7 +203,7 @@ class Reader:
         if generation is None or generation.position == copy.size:
             return
         try:
-            handle = open_file(copy.path, copy.file)
+            handle = open_file(copy.path, copy.file, copy.birth_ns)
         except (Vanished, Unreadable):
             self.registry.drop(generation)
             return
@@ -196,18 +215,27 @@ class Reader:
         """The file ends before the position: go on at the start of the line that its end cuts."""
         if not generation.is_settled:
             # What is on its way was read before the file became shorter; it is judged again.
-            self.wants_scan = True
+            self._judge_again(generation)
             return
-        handle = self._handle(generation)
-        encoding = self._waker.encoding(generation, handle) or Encoding()
-        end = line_start_before(handle, handle.look().size, encoding)
+        try:
+            handle = self._handle(generation)
+            encoding = self._waker.encoding(generation, handle) or Encoding()
+            end = line_start_before(handle, handle.look().size, encoding)
+            print_ = whole_evidence(handle, end).fingerprint()
+        except (Vanished, Unreadable):
+            self._judge_again(generation)
+            return
         if end >= generation.position and generation.tailer is not None:
             # Only of an open event was there more.
             generation.tailer.rewind()
             return
-        generation.fingerprint = whole_evidence(handle, end).fingerprint()
+        generation.fingerprint = print_
         generation.tailer = generation.delivery = None
         generation.touch()
+
+    def _judge_again(self, generation: Generation) -> None:
+        generation.stamp = None
+        self.wants_scan = True
 
     def _settle_handle(self, generation: Generation, now_ms: int) -> None:
         """Keep the handle of what is to be drained, close that of what has ended."""
@@ -220,42 +248,47 @@ class Reader:
             generation.still_since_ms = generation.still_since_ms or now_ms
         elif generation.state.has_ended:
             self.handles.close(generation.name)
+        else:
+            self.handles.unpin(generation.name)
 
     # --- reading ------------------------------------------------------------------------------
 
     def _handle(self, generation: Generation) -> Handle:
         handle = self.handles.get(generation.name)
         if handle is None:
-            handle = self.handles.open(generation.name, generation.path, generation.file)
+            handle = self.handles.open(
+                generation.name, generation.path, generation.file, generation.birth_ns
+            )
         return handle
 
     def _read(self, generation: Generation, handle: Handle, held: Held, now_ms: int) -> Turn:
+        waking = Waking.AWAKE
         if generation.tailer is None:
             waking = self._waker.wake(generation, handle, held, now_ms)
-            if waking is Waking.CHANGED:
-                self.wants_scan = True
-            if waking is not Waking.AWAKE:
-                return Turn(has_more=waking is Waking.AGAIN)
         elif generation.ruled_by is not generation.section and not self._open_events.is_carried(
             generation
         ):
-            self._waker.renew(generation, handle)
+            waking = self._waker.renew(generation, handle, held)
+        if waking is Waking.CHANGED:
+            return self._changed(generation, now_ms)
+        if waking is not Waking.AWAKE:
+            return Turn(has_more=waking is Waking.AGAIN)
         tailer = generation.tailer
         assert tailer is not None
         if generation.archive is not None:
             if held.size < generation.archive.raw.position:
-                self.wants_scan = True
-                return Turn()
+                return self._changed(generation, now_ms)
             if self._waker.examine(generation, generation.archive, handle, held):
                 return Turn(has_more=True)
         size = content_size(generation, held)
-        if size < tailer.position:
-            self.wants_scan = True
-            return Turn()
+        if size < tailer.read_position:
+            return self._changed(generation, now_ms)
         generation.size = size
         request = tailer.request(size)
         if request is None:
-            generation.stamp = held.stamp
+            if generation.stamp != held.stamp:
+                # It may have been rewritten: a look compares it.
+                generation.stamp = None
             return self._at_end(generation)
         return self._take(generation, handle, held, request, now_ms)
 
@@ -274,8 +307,7 @@ class Reader:
             content = handle.read(request.offset - len(before), request.length + len(before))
             if not content.startswith(before):
                 generation.stamp = None
-                self.wants_scan = True
-                return Turn()
+                return self._changed(generation, now_ms)
             data = memoryview(content)[len(before) :]
         generation.stamp = held.stamp
         skipped = tailer.nul_bytes_skipped
@@ -283,6 +315,15 @@ class Reader:
         generation.grown_at_ms = now_ms
         self.registry.counters["nul_bytes_skipped"] += tailer.nul_bytes_skipped - skipped
         return Turn(tuple(blocks), has_more=len(data) > 0)
+
+    def _changed(self, generation: Generation, now_ms: int) -> Turn:
+        """The file is not what it was. Only a scan tells what happened, if the file has a name."""
+        if generation.state is not State.DRAINING:
+            self.wants_scan = True
+            return Turn()
+        self.registry.end_lost(generation, now_ms)
+        self.handles.close(generation.name)
+        return Turn(has_more=generation.has_open_event)
 
     def _at_end(self, generation: Generation) -> Turn:
         """Nothing to read; the rest of a damaged archive is closed for good."""

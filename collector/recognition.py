@@ -15,6 +15,7 @@ from collector.comparing import JOINING_BYTES_MIN
 from collector.config import BLOCK_BYTES
 from collector.fingerprint import Evidence
 from collector.generation import Generation
+from collector.older_copies import OlderCopies
 from collector.registry import Registry
 from collector.sightings import State, Verdict
 
@@ -37,6 +38,7 @@ class _Comparison:
 
     candidates: list[Generation]
     evidence: Evidence
+    older: OlderCopies
     found: Generation | None = None
 
 
@@ -62,11 +64,23 @@ class Recognition:
         comparison = self._open.get(generation.name)
         if comparison is None:
             candidates = self._candidates(generation, archive.content_size)
-            comparison = self._open[generation.name] = _Comparison(candidates, Evidence())
+            older = OlderCopies(
+                self._longer(generation, archive.content_size), archive.content_size
+            )
+            comparison = _Comparison(candidates, Evidence(), older)
+            self._open[generation.name] = comparison
         if not self._run_through(comparison, archive, read_raw):
             return Compared.AGAIN
-        del self._open[generation.name]
         known = comparison.found
+        if known is None and not comparison.older.run_through(archive, read_raw):
+            return Compared.AGAIN
+        del self._open[generation.name]
+        original = comparison.older.found() if known is None else None
+        if original is not None:
+            if original.safe_position < archive.content_size:
+                # What it holds is not committed yet, and may be in no other file by then.
+                return Compared.WAITING
+            self._note_older(generation, original, comparison.older.evidence)
         if known is not None and self._may_change(generation, known, archive.content_size):
             return Compared.WAITING
         if known is not None and self._holds(known, archive.content_size):
@@ -128,6 +142,29 @@ class Recognition:
             if is_named or (not is_whole and known.position >= JOINING_BYTES_MIN):
                 found.append(known)
         return sorted(found, key=lambda known: known.position)
+
+    def _longer(self, generation: Generation, size: int) -> list[Generation]:
+        """The files of which more was read, by whose archives' names it goes; the latest first."""
+        paths = originals(generation.path)
+        found = [
+            known
+            for known in self._registry.generations.values()
+            if known is not generation
+            and not known.is_archive
+            and known.position > size
+            and (known.path in paths or known.first_path in paths)
+        ]
+        return found[::-1]
+
+    def _note_older(self, generation: Generation, original: Generation, end: Evidence) -> None:
+        """All that it holds was given under the original's key."""
+        self._registry.counters[Verdict.ARCHIVE_DONE] += 1
+        generation.verdict = Verdict.ARCHIVE_DONE
+        generation.fingerprint = end.fingerprint()
+        generation.record_key = original.record_key
+        generation.first_path = original.first_path
+        generation.partition = None
+        generation.touch()
 
     def _join(self, generation: Generation, known: Generation, size: int, now_ms: int) -> None:
         is_done = known.position == size

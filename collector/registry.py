@@ -167,13 +167,21 @@ class Registry:
             self._change(known, judgement, is_held, now_ms)
             touched.append(known)
             if judgement.lost_possible:
-                known.lost_possible = True
-                self.counters["lost_possible"] += 1
+                self._note_lost(known)
             if judgement.copy is not None:
                 touched.append(self._copied(known, judgement.copy, verdict))
         if judgement.begins is not None:
             touched.append(self._begin(judgement.begins, verdict))
         return touched
+
+    def end_lost(self, known: Generation, now_ms: int) -> None:
+        """A file without a name was rewritten: what it held beyond the position cannot be known."""
+        known.end(State.DONE, now_ms)
+        self._note_lost(known)
+
+    def _note_lost(self, known: Generation) -> None:
+        known.lost_possible = True
+        self.counters["lost_possible"] += 1
 
     def found_again(self, known: Generation) -> None:
         """What was feared to be lost of a generation was found in a copy of its file."""

@@ -169,8 +169,11 @@ class Decision:
     """Verdicts, and probes whose answers are needed for those still missing.
 
     `is_waiting`: some file is to be judged again at once, with what these verdicts change.
+    `noticed`: generations whose file has changed, and files that are longer than what they may be
+    copies of. The next scan begins after that, so what it sees of them and of copies is no older.
     """
 
     judgements: tuple[Judgement, ...]
     probes: frozenset[Probe | WholeProbe]
     is_waiting: bool = False
+    noticed: frozenset[str | FileId] = frozenset()

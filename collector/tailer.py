@@ -167,6 +167,11 @@ class Tailer:
         return self.evidence
 
     @property
+    def read_position(self) -> int:
+        """The end of what was read, the pending event included."""
+        return self.position if self.pending is None else self.pending.end
+
+    @property
     def read_evidence(self) -> Evidence:
         """The evidence of what was read, the pending event included."""
         if self.pending is None:
@@ -182,7 +187,7 @@ class Tailer:
 
     def final_request(self, size: int) -> Request | None:
         """What to read of the unfinished last line of a file that is closed for good."""
-        begin = self.position if self.pending is None else self.pending.end
+        begin = self.read_position
         if size <= begin:
             return None
         return Request(begin, min(size - begin, self.rules.limit_bytes))

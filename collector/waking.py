@@ -64,20 +64,26 @@ class Waker:
                 return waking
         encoding = self.encoding(generation, handle)
         if encoding is None:
-            is_short = content_size(generation, held) < UTF_16_MARK_BYTES
-            return Waking.WAITING if is_short else Waking.AGAIN
+            return _not_long_enough(generation, held)
         evidence = self._evidence(generation, handle, held, encoding)
+        if isinstance(evidence, Evidence):
+            evidence = _aligned(generation, handle, evidence, encoding)
         if isinstance(evidence, Waking):
             return evidence
         generation.wake(self._tailer(generation, encoding, evidence))
         return Waking.AWAKE
 
-    def renew(self, generation: Generation, handle: Handle) -> None:
+    def renew(self, generation: Generation, handle: Handle, held: Held) -> Waking:
         """Go on by the rules of another input, or of one that was changed, at the same place."""
+        assert generation.tailer is not None
         encoding = self.encoding(generation, handle)
-        if encoding is not None and generation.tailer is not None:
-            evidence = generation.tailer.evidence
-            generation.follow(self._tailer(generation, encoding, evidence))
+        if encoding is None:
+            return _not_long_enough(generation, held)
+        evidence = _aligned(generation, handle, generation.tailer.evidence, encoding)
+        if isinstance(evidence, Waking):
+            return evidence
+        generation.follow(self._tailer(generation, encoding, evidence))
+        return Waking.AWAKE
 
     def encoding(self, generation: Generation, handle: Handle) -> Encoding | None:
         """The file's encoding; None while it is too short to show which one, or not read so far."""
@@ -172,6 +178,28 @@ def content_of(generation: Generation, handle: Handle, offset: int, length: int)
     if generation.archive is not None:
         return generation.archive.read(handle.read, offset, length)
     return handle.read(offset, length)
+
+
+def _not_long_enough(generation: Generation, held: Held) -> Waking:
+    """Why the encoding is not known yet."""
+    is_short = content_size(generation, held) < UTF_16_MARK_BYTES
+    return Waking.WAITING if is_short else Waking.AGAIN
+
+
+def _aligned(
+    generation: Generation, handle: Handle, evidence: Evidence, encoding: Encoding
+) -> Evidence | Waking:
+    """The evidence of the next place between two code units.
+
+    A file that was read by bytes before its input said UTF-16 stands within a line end's unit.
+    """
+    missing = -evidence.position % encoding.unit_bytes
+    if not missing:
+        return evidence
+    rest = content_of(generation, handle, evidence.position, missing)
+    if rest is None:
+        return Waking.AGAIN
+    return evidence.advance(rest) if len(rest) == missing else Waking.WAITING
 
 
 def _skip_archive(generation: Generation, handle: Handle, held: Held) -> None:

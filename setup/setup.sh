@@ -77,6 +77,7 @@ look_for_missing() {
   has_mysql || missing+=("MariaDB or MySQL server|mariadb-server")
   if [ "$profile" = dev ]; then
     has kcat || optional+=("kcat|kcat kafkacat")
+    has logrotate || optional+=("logrotate|logrotate")
     has_chromium || optional+=("Chromium and its driver|chromium+chromium-driver")
   fi
 }

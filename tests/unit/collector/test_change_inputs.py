@@ -1,5 +1,6 @@
 """Inputs that change while a collector runs: no line lost, none twice, none by wrong rules."""
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,30 @@ def test_a_file_goes_on_by_other_rules(world: World) -> None:
     world.append("a", b"ee\r\nfour\r\n")
     world.look()
     assert world.lines == [b"one", b"two", b"three\r", b"four\r"]
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "archive"])
+@pytest.mark.parametrize("is_down", [False, True], ids=["running", "restarted"])
+def test_a_file_whose_input_says_utf_16_too_late_is_text_from_there_on(
+    world: World, is_down: bool, packed: bool
+) -> None:
+    """Read by bytes it stands behind the first byte of a line end, which has two."""
+    first, second = "eins\r\nzwei\r\n".encode("utf-16"), "dröi\r\nvier\r\n".encode("utf-16-le")
+    world.append("a", gzip.compress(first) if packed else first)
+    world.look()
+    world.change(section(world, "a*", encoding="utf-16"))
+    if is_down:
+        world.down()
+        world.up()
+    world.append("a", gzip.compress(second) if packed else second)
+    for _ in range(9):  # of which none may go on for ever
+        world.scan()
+        world.feeder.step(world.now_ms)
+    world.commit()
+    assert world.lines[2:] == ["dröi".encode(), b"vier"]
+    assert not world.feeder.is_busy
+    (known,) = world.registry.generations.values()
+    assert known.safe_position == len(first) + len(second)
 
 
 def test_lines_that_wait_for_an_event_go_by_the_new_rules_each_once(tmp_path: Path) -> None:

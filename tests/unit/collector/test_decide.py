@@ -6,7 +6,7 @@ import crc32c
 import pytest
 
 from collector.decide import decide
-from collector.fingerprint import Evidence, FileId, digest_of
+from collector.fingerprint import Evidence, FileId, Mark, digest_of
 from collector.sightings import (
     Decision,
     Held,
@@ -36,12 +36,16 @@ def judge(
     *,
     is_complete: bool = True,
 ) -> list[tuple[Verdict, str | None, str | None, bool]]:
-    """Decide with all probes answered from `files`, and what came of it."""
+    """Decide with all probes answered from `files`, in two looks that see the same."""
     answers: dict[Probe | WholeProbe, bytes | None] = {}
+    noticed: frozenset[str | FileId] = frozenset()
     while True:
-        decision: Decision = decide(known, names, held or {}, answers, is_complete=is_complete)
-        if not decision.probes:
+        decision: Decision = decide(
+            known, names, held or {}, answers, is_complete=is_complete, noticed=noticed
+        )
+        if not decision.probes and not decision.noticed:
             break
+        noticed = noticed if decision.probes else decision.noticed
         for probe in decision.probes:
             if isinstance(probe, WholeProbe):
                 answers[probe] = crc32c.crc32c(files[probe.file][: probe.length]).to_bytes(4, "big")
@@ -178,6 +182,28 @@ def test_a_held_file_without_a_name(
     assert again == []
 
 
+def test_a_held_file_is_moved_out_only_after_a_complete_scan() -> None:
+    held = {"g": Held(len(OLD), 100, 1)}
+    assert judge([G], {}, [], held, is_complete=False) == []
+
+
+def test_what_is_held_is_read_before_its_continuation() -> None:
+    longer = OLD + b"more\n"
+    held = {"g": Held(len(OLD) + 5, 100, 0)}
+    assert judge([G], {B: longer}, [seen("/w/a", B, longer)], held) == []
+    read = replace(G, fingerprint=Evidence().advance(longer).fingerprint())
+    assert judge([read], {B: longer}, [seen("/w/a", B, longer)], held) == [
+        (Verdict.REPLACED_SAME_HEAD, "g", "/w/a", False)
+    ]
+
+
+def test_a_file_with_another_older_marker_did_not_shrink() -> None:
+    for digest, verdict in ((digest_of(OLD[3976:5000]), Verdict.SHRUNK), (b"?", Verdict.TRUNCATED)):
+        known = replace(G, trail=(Mark(5000, digest[:8]),))
+        (found,) = judge([known], {A: OLD[:6000]}, [seen("/w/a", A, OLD[:6000])])
+        assert found[0] is verdict
+
+
 def test_a_vanished_file_is_gone_once_and_only_after_a_complete_scan() -> None:
     assert judge([G], {}, []) == [(Verdict.GONE_WHILE_DOWN, "g", None, True)]
     assert judge([replace(G, is_behind=False)], {}, []) == [
@@ -211,6 +237,48 @@ def test_another_device_number_with_the_same_content_is_the_same_file() -> None:
     ]
     other = judge([G], {moved: OTHER}, [seen("/w/a", moved, OTHER)])
     assert other[0] == (Verdict.REPLACED, "g", "/w/a", False)
+
+
+def test_a_file_is_the_same_on_another_device_while_its_handle_is_open_or_it_was_gone() -> None:
+    moved = FileId(2, 10)
+    renumbered = (Verdict.RENUMBERED, "g", "/w/a", False)
+    longer = OLD + b"more\n"
+    for known in (G, replace(G, state=State.DRAINING), replace(G, state=State.MOVED_OUT)):
+        held = {} if known.state is State.MOVED_OUT else {"g": Held(len(OLD), 1, 1)}
+        found = judge([known], {moved: longer}, [seen("/w/a", moved, longer)], held)
+        assert found == [renumbered], known.state
+
+
+def test_of_those_that_had_the_inode_before_one_of_which_nothing_was_read_is_not_the_file() -> None:
+    moved, nothing = FileId(2, 10), Evidence().fingerprint()
+    empty = replace(G, generation="e", state=State.GONE, fingerprint=nothing, is_behind=False)
+    found = judge(
+        [empty, replace(G, state=State.MOVED_OUT)], {moved: OLD}, [seen("/w/a", moved, OLD)]
+    )
+    assert found == [(Verdict.RENUMBERED, "g", "/w/a", False)]
+
+
+def test_what_only_the_file_on_the_device_before_has_may_be_lost() -> None:
+    moved, held = FileId(2, 10), {"g": Held(len(OLD) + 5, 2, 1)}
+    found = judge([G], {moved: OLD}, [seen("/w/a", moved, OLD)], held)
+    assert found == [(Verdict.RENUMBERED, "g", "/w/a", True)]
+
+
+def test_a_copy_waits_if_its_original_is_truncated_while_they_are_compared() -> None:
+    held = {"g": Held(len(OLD), 100, 1)}
+    names = [seen("/w/a", A, OLD), seen("/w/a.1", B, OLD[:2000])]
+    first = decide([G], names, held, {})
+    gone: dict[Probe | WholeProbe, bytes | None] = {
+        probe: digest_of(OLD[probe.offset : probe.offset + probe.length])
+        for probe in first.probes
+        if isinstance(probe, Probe)
+    }
+    while (decision := decide([G], names, held, gone)).probes:
+        for probe in decision.probes - gone.keys():
+            assert isinstance(probe, Probe)
+            of_copy = probe.file == B and digest_of(OLD[probe.offset :][: probe.length])
+            gone[probe] = of_copy or None
+    assert [one.verdict for one in decision.judgements] == [Verdict.UNCHANGED]
 
 
 def test_what_has_ended_comes_back_under_its_inode() -> None:

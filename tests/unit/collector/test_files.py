@@ -101,6 +101,17 @@ def test_a_file_is_opened_only_if_it_is_the_one_judged(tmp_path: Path) -> None:
     handle.close()
 
 
+def test_a_file_on_a_reused_inode_is_not_the_one_judged(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"x")
+    (seen,) = walker(tmp_path, "a").scan().seen
+    if seen.birth_ns is None:
+        pytest.skip("this file system does not tell when a file was born")
+    open_file(str(path), seen.file, seen.birth_ns).close()
+    with pytest.raises(Vanished):
+        open_file(str(path), seen.file, seen.birth_ns - 1)
+
+
 def test_the_least_recently_used_handle_is_closed_first(tmp_path: Path) -> None:
     handles = Handles(2)
     for name in "abc":

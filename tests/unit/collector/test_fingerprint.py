@@ -11,6 +11,7 @@ from collector.fingerprint import (
     digest_of,
     extend_trail,
     heads_of,
+    marks_within,
     resume,
 )
 
@@ -55,10 +56,20 @@ def test_resumed_evidence_goes_on_as_if_never_stopped() -> None:
         ), cut
 
 
+def test_marks_within_a_stretch_are_those_that_reading_bit_by_bit_leaves() -> None:
+    data = random.Random(3).randbytes(40_000)
+    marks = marks_within(data, 1_000_000)
+    assert [1_000_000 - mark.position for mark in marks] == [32_768, 16_384, 8192, 4096]
+    for mark in marks:
+        before = Evidence().advance(data[: mark.position - 960_000]).fingerprint()
+        assert mark.digest == before.marker[: len(mark.digest)]
+    assert marks_within(data[:5000], 5000) == []
+
+
 def test_trail_keeps_marks_at_doubling_distances() -> None:
     trail: tuple[Mark, ...] = ()
     for position in range(100, 100_000, 100):
-        trail = extend_trail(trail, Mark(position, b""), position + 100)
+        trail = extend_trail(trail, [Mark(position, b"")], position + 100)
     distances = [100_000 - mark.position for mark in trail]
     assert 5 <= len(trail) <= 8
     assert all(first > second for first, second in itertools.pairwise(distances))

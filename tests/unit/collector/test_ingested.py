@@ -109,6 +109,44 @@ def test_a_file_with_more_names_is_kept_and_named(tmp_path: Path, link: str) -> 
     assert tidy.ingested.problems == {str(world.path("a")): "kept: it has more than one name"}
 
 
+def test_files_that_cannot_go_take_no_more_handles_than_there_are(tmp_path: Path) -> None:
+    tidy = Tidy(tmp_path, after_ingest="delete")
+    world = tidy.world
+    for index in range(world.open_files + 10):
+        world.write(2, f"a{index}")
+        (tmp_path / f"link{index}").hardlink_to(world.path(f"a{index}"))
+    world.look()
+    tidy.wait()
+    assert not tidy.step()
+    assert len(tidy.ingested.problems) == world.open_files + 10
+    assert len(world.handles) <= world.open_files
+
+
+@pytest.mark.parametrize("taken", ["", "somebody else's"])
+def test_a_move_that_a_kill_cut_in_two_is_ended(tmp_path: Path, taken: str) -> None:
+    tidy = Tidy(tmp_path, after_ingest="move", move_to="old")
+    world = tidy.world
+    target = tmp_path / "old" / "a"
+    target.parent.mkdir()
+    if taken:
+        target.write_text(taken)
+        target = tmp_path / "old" / "a.1"
+    world.write(20, "a")
+    world.look()
+    target.hardlink_to(world.path("a"))
+    world.kill()
+    world.up()
+    tidy.ingested = Ingested(world.registry, world.handles, str(tmp_path))
+    world.look()
+    tidy.wait()
+    assert tidy.step()
+    assert not world.path("a").exists()
+    assert target.stat().st_nlink == 1
+    world.look()
+    world.quiet()
+    world.expect(20)
+
+
 def test_what_was_there_before_and_not_read_is_kept(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"old\n")
     tidy = Tidy(tmp_path, after_ingest="delete", start="end")

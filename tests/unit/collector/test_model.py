@@ -10,11 +10,14 @@ import gzip
 import random
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from collector.config import COPY_QUIET_MS
+from collector.comparing import JOINING_BYTES_MIN
+from collector.config import COPY_QUIET_MS, DRAIN_QUIET_MS
+from collector.fingerprint import FileId
 from tests.unit.collector.blocks import seed
 from tests.unit.collector.world import EVENTS, World
 
@@ -98,6 +101,62 @@ class Program:
             self.append("a")
         self.look()
 
+    def copytruncate_unseen(self) -> None:
+        """All of it happens while a scan goes from one name to the next."""
+        world, original, copy = self.world, self.world.path("a"), self.world.path("a.1")
+        if not original.exists():
+            return
+        self.make_room()
+        self.look()
+        if b"\n" not in original.read_bytes():
+            return
+        moments = []
+        if self.rng.random() < 0.5:
+            copy.write_bytes(original.read_bytes()[: self.rng.randrange(9000)])
+        moments.append(world.walker.scan())
+        if self.rng.random() < 0.5:
+            self.append("a")
+        copy.write_bytes(original.read_bytes())
+        moments.append(world.walker.scan())
+        original.write_bytes(b"")
+        if "a" in self.halves:
+            self.halves["a.1"] = self.halves.pop("a")
+        if self.rng.random() < 0.5:
+            self.append("a")
+        moments.append(world.walker.scan())
+        seen = [self.rng.choice(moments) for _ in range(2)]
+        names = [one for one in moments[-1].seen if one.path not in (str(original), str(copy))]
+        for path, scan in zip((original, copy), seen, strict=True):
+            names += [one for one in scan.seen if one.path == str(path)]
+        scan = replace(moments[-1], seen=tuple(names))
+        world.feeder.wake(world.feeder.reader.judge(scan, world.now_ms))
+        if self.rng.random() < 0.5:
+            world.read()
+        if self.rng.random() < 0.2:
+            self.kill()
+        self.look()
+
+    def mount_anew(self) -> None:
+        """The file system comes back with another number, and may be away for a while."""
+        if self.halves:
+            return
+        self.look()
+        self.world.quiet()
+        device = self.rng.randrange(1, 99)
+        for known in self.world.registry.generations.values():
+            known.file = FileId(device, known.file.inode)
+            handle = self.world.handles.get(known.name)
+            if handle is not None:
+                handle.file = known.file
+        away = self.world.folder.with_name("away")
+        self.world.folder.rename(away)
+        for _ in range(self.rng.randint(0, 2)):
+            self.world.scan()
+            self.world.read()
+            self.world.now_ms += self.rng.choice((100, DRAIN_QUIET_MS))
+        away.rename(self.world.folder)
+        self.look()
+
     def compress(self) -> None:
         """A rotated file becomes an archive, which may be seen half written, or beside it."""
         names = [
@@ -108,9 +167,10 @@ class Program:
             and not self.world.path(f"{name}.gz").exists()
         ]
         name = self.rng.choice(names or ["a.1"])
-        if self.rng.random() < 0.6:
-            self.look()
         data = self.world.path(name).read_bytes() if names else b""
+        # Of less than that only its name shows that an archive is a copy, so it has to be seen.
+        if self.rng.random() < 0.6 or len(data) < JOINING_BYTES_MIN:
+            self.look()
         if not data:
             return
         packed = gzip.compress(data)
@@ -216,6 +276,7 @@ class Program:
             self.append, self.append, self.append, self.half, self.create, self.rotate, self.delete,
             self.truncate, self.replace, self.zip, self.look, self.look, self.restart, self.kill,
             self.abort, self.start_over, self.copytruncate, self.copytruncate, self.compress,
+            self.copytruncate_unseen, self.mount_anew,
         ]  # fmt: skip
         for _ in range(STEPS):
             self.rng.choice(steps)()

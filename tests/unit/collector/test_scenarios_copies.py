@@ -225,6 +225,20 @@ def test_43_a_copy_left_quiet_beside_its_original_is_a_file_of_its_own(world: Wo
     assert (world.count("copy_held"), world.count("new"), world.count("copy_done")) == (1, 2, 0)
 
 
+def test_a_copy_at_the_name_of_a_deleted_file_is_not_counted_twice(world: World) -> None:
+    world.write(20, "a.1")
+    world.write(20, "a")
+    world.look()
+    world.path("a.1").unlink()
+    copy(world, "a", "a.1")
+    world.look()
+    truncate(world, "a")
+    world.write(5, "a")
+    world.look()
+    world.quiet()
+    world.expect(45, copytruncated=1, deleted=1, lost_possible=0)
+
+
 def test_a_file_deleted_after_it_was_copied_is_not_counted_twice(world: World) -> None:
     world.write(20, "a")
     world.look()
@@ -266,7 +280,8 @@ def test_a_copy_is_done_when_the_lines_it_holds_are_committed_and_not_before(wor
     world.abort(is_refused=True)
     truncate(world, "a")
     world.write(5, "a")
-    world.scan()
+    world.scan()  # notices
+    world.scan()  # sees what copy there is
     assert world.states()["a.1"] is State.ROTATED
     world.commit()
     world.kill()
@@ -304,7 +319,8 @@ def test_a_copy_is_done_also_after_its_transaction_failed(world: World, later: s
     world.look()
     truncate(world, "a")
     world.write(5, "a")
-    world.scan()
+    world.scan()  # notices
+    world.scan()  # sees what copy there is
     world.feeder.step(world.now_ms)
     assert world.count("copytruncated") == 1
     if later == "trial":

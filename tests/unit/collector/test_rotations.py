@@ -1,0 +1,236 @@
+"""Rotations beside a collector that is in the middle of something: a scan, a read, a comparison.
+
+Numbers are those of the scenarios that these are forms of. What a scan has seen at different
+moments is put together by hand.
+"""
+
+import gzip
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from protocol.types import TopicPartition
+from tests.unit.collector.test_scenarios_copies import compress, copy, read_only, truncate
+from tests.unit.collector.world import EVENTS, LOOK_MS, World
+
+
+@pytest.fixture(params=[{}, EVENTS], ids=["lines", "events"])
+def world(tmp_path: Path, request: pytest.FixtureRequest) -> World:
+    return World(tmp_path, **request.param)
+
+
+@pytest.mark.parametrize(
+    ("name", "seen_bytes"), [("a.1", None), ("a.1", 0), ("a.1", 1500), ("b1", None)]
+)
+@pytest.mark.parametrize("is_down", [False, True], ids=["running", "restarted"])
+def test_15_so_it_is_if_all_of_it_happens_while_names_are_looked_at(
+    world: World, is_down: bool, name: str, seen_bytes: int | None
+) -> None:
+    """As logrotate does it within a millisecond: the scan has seen the copy too early, or not."""
+    world.write(10, "a")
+    world.look()
+    world.write(10, "a")
+    world.look()
+    if is_down:
+        world.down()
+        world.up()
+    world.write(10, "a")
+    if seen_bytes is not None:
+        world.path(name).write_bytes(world.path("a").read_bytes()[:seen_bytes])
+    before = world.walker.scan()
+    copy(world, "a", name)
+    truncate(world, "a")
+    world.write(5, "a")
+    after = world.walker.scan()
+    late = [one for one in after.seen if one.path.endswith("/a")]
+    early = [one for one in before.seen if not one.path.endswith("/a")]
+    scan = replace(after, seen=(*early, *late))
+    world.feeder.wake(world.feeder.reader.judge(scan, world.now_ms))
+    world.read()
+    world.look()
+    world.quiet()
+    world.expect(35, copytruncated=1, lost_possible=0)
+
+
+def test_17_a_copy_waits_though_its_original_is_rewritten_while_they_are_compared(
+    world: World,
+) -> None:
+    world.write(40, "a")
+    world.look()
+    world.handles.close_all()
+    copy(world, "a", "a.1")
+    scan = world.walker.scan()
+    truncate(world, "a")
+    world.write(30, "a")
+    world.feeder.wake(world.feeder.reader.judge(scan, world.now_ms))
+    world.read()
+    world.look()
+    world.expect(70, copytruncated=1, lost_possible=0, new=1)
+
+
+@pytest.mark.parametrize("truncated", ["before it is compared", "later"])
+def test_17_a_copy_waits_though_it_has_more_than_was_seen_of_its_original(
+    world: World, truncated: str
+) -> None:
+    """A scan looks at one file after the other, and a writer does not wait for it."""
+    world.write(20, "a")
+    world.look()
+    early = world.walker.scan().seen
+    world.write(10, "a")
+    copy(world, "a", "a.1")
+    late = world.walker.scan()
+    scan = replace(late, seen=(*early, *(one for one in late.seen if one.path.endswith("a.1"))))
+    if truncated != "later":
+        truncate(world, "a")
+    world.feeder.wake(world.feeder.reader.judge(scan, world.now_ms))
+    world.read()
+    if truncated == "later":
+        world.look()
+        truncate(world, "a")
+    world.write(5, "a")
+    world.look()
+    world.expect(35, copytruncated=1, lost_possible=0, new=1)
+
+
+@pytest.mark.parametrize("ending", [None, "look", "deleted", "down"])
+def test_36e_a_compressed_copy_that_is_older_is_done(world: World, ending: str | None) -> None:
+    """copytruncate with compress, while the writer goes on between copy and truncation."""
+    for _ in range(5):
+        world.write(10, "a")
+        world.look()
+    data = world.path("a").read_bytes()
+    world.write(3, "a")
+    world.look()
+    if ending == "down":
+        world.down()
+    world.path("a.1.gz").write_bytes(gzip.compress(data))
+    if ending == "look":
+        world.look()
+    if ending == "deleted":
+        world.path("a").unlink()
+        world.look()
+    else:
+        truncate(world, "a")
+    world.write(5, "a")
+    if ending == "down":
+        world.up()
+    world.look()
+    world.quiet()
+    world.expect(58, archive_done=1)
+    world.down()
+    world.up()
+    world.look()
+    world.expect(58)
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "archive"])
+@pytest.mark.parametrize("is_down", [False, True], ids=["running", "restarted"])
+def test_18b_an_older_copy_is_known_though_all_was_read_in_one_go(
+    world: World, packed: bool, is_down: bool
+) -> None:
+    data = world.write(1500, "a")
+    world.write(300, "a")
+    world.look()
+    if is_down:
+        world.down()
+    name = "a.1.gz" if packed else "a.1"
+    world.path(name).write_bytes(gzip.compress(data) if packed else data)
+    truncate(world, "a")
+    world.write(5, "a")
+    if is_down:
+        world.up()
+    world.look()
+    world.quiet()
+    world.expect(1805)
+
+
+def test_36f_it_is_noted_when_its_lines_are_committed_and_not_before(world: World) -> None:
+    """A death while a broker refuses lines of which the copy is all there is, in another lane."""
+    world.feeder._partition_of = lambda topic, key: TopicPartition(topic, len(key) % 2)
+    for _ in range(3):
+        world.write(10, "a")
+        world.look()
+    read_only(world, 10, "a")
+    data = world.path("a").read_bytes()
+    read_only(world, 3, "a")
+    world.abort(is_refused=True)
+    world.path("a.1.gz").write_bytes(gzip.compress(data))
+    truncate(world, "a")
+    for _ in range(5):
+        world.scan()
+        world.feeder.step(world.now_ms)
+        world.now_ms += LOOK_MS
+    world.commit()
+    world.kill()
+    world.up()
+    world.look()
+    assert world.numbers == list(range(1, 41)), "of the last three there is no file any more"
+
+
+def test_36g_an_archive_that_only_begins_like_the_file_counts(world: World) -> None:
+    world.write(10, "a")
+    world.look()
+    head = world.path("a").read_bytes()
+    for _ in range(5):
+        world.write(10, "a")
+        world.look()
+    world.path("a.1.gz").write_bytes(gzip.compress(head + world.new_lines(30)))
+    world.look()
+    world.quiet()
+    assert sorted(world.numbers) == sorted([*range(1, 91), *range(1, 11)])
+
+
+def test_the_next_copy_may_have_the_inode_of_the_one_before(world: World) -> None:
+    """delaycompress frees the inode of `a.1`, and file systems give it to the new one at once."""
+    world.write(20, "a")
+    world.look()
+    copy(world, "a", "a.1")
+    truncate(world, "a")
+    world.write(5, "a")
+    world.look()
+    known = world.registry.at_path(str(world.path("a.1")))
+    assert known is not None
+    if known.birth_ns is None:
+        pytest.skip("this file system does not tell when a file was born")
+    compress(world, "a.1", keep=True)
+    world.path("a.1.gz").rename(world.path("a.2.gz"))
+    world.look()
+    # The same file stands for the next one: only that it was born later shows the difference.
+    known.birth_ns -= 1
+    world.handles.close(known.name)
+    world.path("a.1").write_bytes(world.path("a").read_bytes())
+    truncate(world, "a")
+    world.write(3, "a")
+    world.feeder.wake([known])  # as an event does, before any scan
+    world.read()
+    world.look()
+    world.quiet()
+    world.expect(28, copytruncated=2, lost_possible=0)
+
+
+def test_23b_so_it_is_when_an_event_comes_before_the_next_look(world: World) -> None:
+    world.write(20, "a")
+    world.look()
+    (known,) = world.registry.generations.values()
+    world.path("a").write_bytes(world.new_lines(20))
+    later_ns = world.path("a").stat().st_mtime_ns + 1
+    os.utime(world.path("a"), ns=(later_ns, later_ns))
+    world.feeder.wake([known])
+    world.read()
+    world.look()
+    world.expect(40, rewritten=1, lost_possible=1)
+
+
+@pytest.mark.parametrize("count", [10, 30], ids=["shorter", "longer"])
+def test_a_file_rewritten_and_deleted_before_a_look_is_done_with(world: World, count: int) -> None:
+    world.write(20, "a")
+    world.look()
+    truncate(world, "a")
+    world.write(count, "a")
+    world.path("a").unlink()
+    world.look()
+    world.quiet()
+    world.expect(20, deleted=1, lost_possible=1)
+    assert len(world.handles) == 0
