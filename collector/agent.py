@@ -30,6 +30,7 @@ from collector.feeder import Feeder, file_key
 from collector.files import Handles, Scan, Walker
 from collector.generation import Generation
 from collector.ingested import Ingested
+from collector.lag_watch import LagWatch
 from collector.outbox import Outbox
 from collector.positions import Positions
 from collector.producer import Brokers
@@ -171,6 +172,7 @@ class Agent:
             self._due["hot"] = now_ms + HOT_TICK_MS
             self.feeder.wake(self._hot(now_ms))
         self.feeder.step(self.clock())
+        self._lag_watch.step(self.clock())
         await self.committer.step(self.clock(), flush=flush)
         if self.reader.wants_scan:
             self._due["scan"] = min(self._due["scan"], now_ms + RESCAN_GAP_MS)
@@ -191,6 +193,7 @@ class Agent:
             await self.drain(deadline_ms)
         if self._refreshing is not None:
             self._refreshing.cancel()
+        self._lag_watch.stop()
         await self.committer.stop(max(1, deadline_ms - self.clock()))
         await self.brokers.close(max(1, deadline_ms - self.clock()))
         self.handles.close_all()
@@ -267,6 +270,7 @@ class Agent:
             self._wake.set,
             self._on_refusal,
         )
+        self._lag_watch = LagWatch(self.brokers, self.feeder.windows, self.clock, self._wake.set)
 
     async def _take_over(self) -> bool:
         """Become the instance's only collector; False when stopped."""
@@ -306,6 +310,7 @@ class Agent:
         logger.warning("transaction taken away, starting over", extra=fields(reason=str(reason)))
         self.registry.counters["started_over"] += 1
         self.is_ready = False
+        self._lag_watch.stop()
         await self.committer.stop(STOP_DEADLINE_MS)
         if await self._tenure.has_rival(self._pause, lambda: self._stopping):
             logger.error(
@@ -405,7 +410,11 @@ class Agent:
         times = [self._due["scan"], self._due["rate"], now_ms + IDLE_MS]
         if self._is_watch_short:
             times.append(self._due["hot"])
-        for deadline_ms in (self.feeder.deadline_ms, self.committer.deadline_ms):
+        for deadline_ms in (
+            self.feeder.deadline_ms,
+            self.committer.deadline_ms,
+            self._lag_watch.deadline_ms(now_ms),
+        ):
             if deadline_ms is not None:
                 times.append(deadline_ms)
         await self._pause(max(1, min(times) - now_ms))

@@ -23,6 +23,7 @@ DEFAULT_EXCLUDE = (".*", "*~", "*.swp", "*.tmp", "*.part")
 # Reading.
 BLOCK_BYTES = 1 << 20  # most bytes of one file read in one turn
 BACKFILL_BYTES = 4 << 20  # a file further behind than this is read in the backfill lane
+NEW_BYTES = 64 << 10  # a file that never was read to its end is behind by more than this
 PREFIX_BYTES = 4096  # most bytes of a file's head that identify it
 MARKER_BYTES = 1024  # most bytes before the position that confirm it
 DRAIN_QUIET_MS = 5_000  # a file moved out of the globs is done after so long without growth
@@ -32,6 +33,8 @@ CHECKSUM_BYTES = 64 << 20  # most bytes read in one look to tell if a file is an
 RETRY_MS = (200, 5_000)  # back-off of an unreadable file and of a lane that refuses
 RESCAN_GAP_MS = 50  # least time between two scans asked for by events
 # Sending.
+READER_GROUP = "millrace-stream"  # what it has counted, old lines beside live ones wait for
+SHARED_BLOCK_BYTES = 128 << 10  # most bytes of one file read at once beside live lines of others
 COMMIT_MS = 25  # least time between two commits of fresh lines
 BACKFILL_COMMIT_MS = 1_000  # lines of files far behind wait no longer for their commit
 COMMIT_SHARE = 4  # a transaction is ended when this part of in_flight_bytes is in it

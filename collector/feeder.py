@@ -7,11 +7,18 @@ outbox, the committer sends what it holds. A test can do the same in memory.
 import heapq
 from collections.abc import Callable, Iterable
 
-from collector.config import COMMIT_MS, DEAD_LETTERS_TOPIC, InputSection
+from collector.config import (
+    BLOCK_BYTES,
+    COMMIT_MS,
+    DEAD_LETTERS_TOPIC,
+    SHARED_BLOCK_BYTES,
+    InputSection,
+)
 from collector.dead_letters import dead_letter
 from collector.encode import Header, Piece
 from collector.files import Unreadable
 from collector.generation import Generation
+from collector.lag_windows import LagWindows
 from collector.lines import Block, Kind
 from collector.outbox import Batch, Entry, Outbox
 from collector.pace import Pace
@@ -60,7 +67,10 @@ class Feeder:
         self.counters = reader.registry.counters
         self._partition_of = partition_of
         self._key_of = key_of
+        self.windows = LagWindows()
         self._schedule: Schedule[str, TopicPartition] = Schedule()
+        self._held: dict[TopicPartition, dict[str, None]] = {}
+        """By partition, the files that wait for its window."""
         self._paces: dict[int, tuple[InputSection, Pace]] = {}
         self._paced: set[str] = set()
         self._alarms: list[tuple[int, str]] = []
@@ -81,6 +91,7 @@ class Feeder:
             if self._alarm_of.get(due) == at_ms:
                 del self._alarm_of[due]
                 self.wake(self._named([due]))
+        self._let_go_on(now_ms)
         for _ in range(LIVE_TURNS):
             name = self._schedule.next(Lane.LIVE)
             if name is None:
@@ -96,9 +107,14 @@ class Feeder:
         return any(self._schedule.waiting(lane) for lane in Lane)
 
     @property
-    def is_paced(self) -> bool:
-        """Some file waits for the pace of its input."""
-        return bool(self._paced)
+    def held_files(self) -> int:
+        """How many files wait for the window of their partition."""
+        return sum(map(len, self._held.values()))
+
+    @property
+    def is_waiting(self) -> bool:
+        """Some file waits for the pace of its input, or for the window of its partition."""
+        return bool(self._paced or self._held)
 
     @property
     def deadline_ms(self) -> int | None:
@@ -116,6 +132,8 @@ class Feeder:
             self.counters["dead_lettered"] += batch.record_count
         else:
             self.counters["lines_total"] += batch.record_count
+        if batch.partition == batch.place:
+            self.windows.settled(batch.place, batch.record_count)
 
     def covers(self, generation: Generation) -> bool:
         """Whether the transaction at hand has all lines that were handed out of a generation.
@@ -141,6 +159,16 @@ class Feeder:
         if generation.partition is not None:
             self._give(generation, self.reader.finish(generation), Lane.LIVE, now_ms)
 
+    def _let_go_on(self, now_ms: int) -> None:
+        """One file of each partition whose window has room again."""
+        for place, names in list(self._held.items()):
+            name = next(iter(names))
+            if self.windows.may_go_on(place, name, now_ms):
+                del names[name]
+                self.wake(self._named([name]))
+            if not names:
+                del self._held[place]
+
     def _turn(self, name: str, lane: Lane, now_ms: int) -> None:
         generation = self.registry.generations.get(name)
         self._paced.discard(name)
@@ -160,8 +188,15 @@ class Feeder:
         if not self.outbox.has_room(generation.partition, lane):
             self._schedule.park(name, generation.partition)
             return
+        block_bytes = BLOCK_BYTES
+        if generation.is_behind and self.windows.is_shared(generation.partition, name, now_ms):
+            if not self.windows.may_go_on(generation.partition, name, now_ms):
+                self._held.setdefault(generation.partition, {})[name] = None
+                self.reader.keep(generation)
+                return
+            block_bytes = SHARED_BLOCK_BYTES
         try:
-            turn = self.reader.turn(generation, now_ms)
+            turn = self.reader.turn(generation, now_ms, block_bytes)
         except Unreadable as problem:
             generation.error = str(problem)
             self._schedule.delay(name, now_ms + generation.backoff.next_ms())
@@ -171,6 +206,7 @@ class Feeder:
             pace.took(sum(block.end - block.start for block in turn.blocks), now_ms)
         if not self._give(generation, turn, lane, now_ms):
             return
+        generation.was_read(to_its_end=not turn.has_more)
         self.wake(turn.others)
         if turn.wake_at_ms is not None and self._alarm_of.get(name) != turn.wake_at_ms:
             self._alarm_of[name] = turn.wake_at_ms
@@ -228,7 +264,13 @@ class Feeder:
                 return False
             generation.hand_out(taken.block)
             self.outbox.put(place, partition, Entry(generation.name, taken))
-            self.rhythm.handed_out(lane, len(taken.block.data), now_ms)
+            if partition == place:
+                self.windows.handed_out(place, taken.block.count)
+            if generation.keeps_up:
+                self.windows.wrote_live(place, generation.name, now_ms)
+            # A window is no larger than a commit: it would wait a second for its own.
+            is_shared = self.windows.is_shared(place, generation.name, now_ms)
+            self.rhythm.handed_out(Lane.LIVE if is_shared else lane, len(taken.block.data), now_ms)
             self._count(generation, taken.block)
         return True
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from collector.archive import Archive
 from collector.checkpoints import Checkpoint
-from collector.config import BACKFILL_BYTES, RETRY_MS, InputSection
+from collector.config import BACKFILL_BYTES, NEW_BYTES, RETRY_MS, InputSection
 from collector.delivery import Delivery
 from collector.fingerprint import (
     Evidence,
@@ -74,6 +74,8 @@ class Generation:
     """An archive that was held against what is known, and is read as what it was found to be."""
     order: int = 0
     """How many were begun before it since the start; 0: known from before."""
+    keeps_up: bool = False
+    """It was read to its end, and was not far behind since."""
     grown_at_ms: int = 0
     """When bytes were last read of it."""
     carried_by: "Generation | None" = None
@@ -117,6 +119,12 @@ class Generation:
     def lane(self) -> Lane:
         """Far behind files are read in the backfill lane."""
         return Lane.BACKFILL if self.size - self.position > BACKFILL_BYTES else Lane.LIVE
+
+    @property
+    def is_behind(self) -> bool:
+        """Its next lines are old ones, which live lines of other files need not wait for."""
+        is_new = not self.keeps_up and self.size - self.position > NEW_BYTES
+        return not self.state.has_ended and (is_new or self.lane is Lane.BACKFILL)
 
     @property
     def is_archive(self) -> bool:
@@ -186,6 +194,13 @@ class Generation:
         """Read by the rules of this tailer, which are those of the section."""
         self.tailer = tailer
         self.ruled_by = self.section
+
+    def was_read(self, *, to_its_end: bool) -> None:
+        """It had a turn, which found no more to read or did."""
+        if to_its_end and self.size - self.position <= NEW_BYTES:
+            self.keeps_up = True
+        elif self.lane is Lane.BACKFILL:
+            self.keeps_up = False
 
     def touch(self) -> None:
         """Something changed that its position record should say."""

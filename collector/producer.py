@@ -23,6 +23,7 @@ from collector.config import (
     CollectorSettings,
 )
 from collector.encode import encode
+from collector.lag_windows import Progress
 from collector.limits import (
     DEFAULT_MESSAGE_BYTES,
     MAX_MESSAGE_BYTES,
@@ -38,6 +39,7 @@ from protocol.client.cluster import Cluster
 from protocol.client.errors import ClientError, raise_for
 from protocol.client.fetch_core import IsolationLevel
 from protocol.client.fetcher import Fetcher
+from protocol.client.group import fetch_offsets
 from protocol.client.partitioner import partition_for_key
 from protocol.client.producer import BatchMetadata, Producer
 from protocol.errors import ApiError
@@ -331,6 +333,20 @@ class Brokers:
         for at in found.values():
             raise_for(at.error)
         return {tp: at.offset for tp, at in found.items()}
+
+    async def progress_of(
+        self, group: str, places: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, Progress]:
+        """How far a group has read partitions, and their ends. Raises ClientError, ApiError."""
+        # In this order, and with what is not committed: so no less seems to be left than there is.
+        committed = await fetch_offsets(self._cluster, group, places)
+        ends = await self._admin.list_offsets(dict.fromkeys(places, LATEST_TIMESTAMP))
+        found: dict[TopicPartition, Progress] = {}
+        for tp, end in ends.items():
+            raise_for(end.error)
+            at = committed[tp]
+            found[tp] = Progress(None if at is None else at.offset, end.offset)
+        return found
 
     async def close(self, timeout_ms: int) -> None:
         """Stop; what is not committed by then stays in its file."""

@@ -7,10 +7,11 @@ and the next scan decides.
 """
 
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 
 from collector.archive_names import originals
-from collector.config import DRAIN_QUIET_MS
+from collector.config import BLOCK_BYTES, DRAIN_QUIET_MS
 from collector.decide import decide
 from collector.encodings import Encoding
 from collector.evidence import line_start_before, whole_evidence
@@ -112,14 +113,17 @@ class Reader:
         is_plain = held is not None and not generation.is_archive
         return is_plain and held is not None and held.size > generation.position
 
-    def turn(self, generation: Generation, now_ms: int) -> Turn:
-        """Read on; raises Unreadable. Blocks are to be handed out by the generation's tailer."""
+    def turn(self, generation: Generation, now_ms: int, block_bytes: int = BLOCK_BYTES) -> Turn:
+        """Read on, at most about so much; raises Unreadable.
+
+        Blocks are to be handed out by the generation's tailer.
+        """
         if generation.state.has_ended:
             return self._open_events.rest(generation)
         try:
             handle = self._handle(generation)
             held = handle.look()
-            turn = self._read(generation, handle, held, now_ms)
+            turn = self._read(generation, handle, held, now_ms, block_bytes)
             if generation.tailer is not None and generation.tailer.rules.events is not None:
                 turn = self._open_events.settle(generation, turn, now_ms)
         except Vanished:
@@ -154,6 +158,11 @@ class Reader:
             # What precedes the damage is no line, and never will be one.
             blocks[-1] = replace(blocks[-1], kind=Kind.DEAD_LETTER, source=None)
         return self._open_events.last(generation, tuple(blocks))
+
+    def keep(self, generation: Generation) -> None:
+        """Have its file open, which is to be read later, so that it may lose its name meanwhile."""
+        with suppress(Vanished, Unreadable):
+            self._handle(generation)
 
     def close(self, generation: Generation) -> None:
         """Let a generation's handle go."""
@@ -261,7 +270,9 @@ class Reader:
             )
         return handle
 
-    def _read(self, generation: Generation, handle: Handle, held: Held, now_ms: int) -> Turn:
+    def _read(
+        self, generation: Generation, handle: Handle, held: Held, now_ms: int, block_bytes: int
+    ) -> Turn:
         waking = Waking.AWAKE
         if generation.tailer is None:
             waking = self._waker.wake(generation, handle, held, now_ms)
@@ -284,7 +295,7 @@ class Reader:
         if size < tailer.read_position:
             return self._changed(generation, now_ms)
         generation.size = size
-        request = tailer.request(size)
+        request = tailer.request(size, block_bytes)
         if request is None:
             if generation.stamp != held.stamp:
                 # It may have been rewritten: a look compares it.

@@ -105,6 +105,7 @@ def details(agent: Agent) -> dict[str, object]:
         "files": [file_row(generation) for generation in furthest_behind],
         "files_total": len(alive),
         "lost_possible": [lost_row(known) for known in lost[:STATUS_LOST_MAX]],
+        "files_held": agent.feeder.held_files,
         "lag_bytes_total": sum(generation.lag_bytes for generation in alive),
         "lines_total": counters["lines_total"],
         "bytes_total": counters["bytes_total"],
@@ -164,6 +165,8 @@ class _AgentMetrics(Collector):
         alive = living(agent)
         for name, text, value in (
             ("files", "Files known and read", len(alive)),
+            ("held_files", "Old files waiting for the stream beside live lines",
+             agent.feeder.held_files),
             ("open_files", "Open handles", len(agent.handles)),
             ("lag_bytes", "Bytes not committed", sum(g.lag_bytes for g in alive)),
             ("held_deleted_files", "Files without a name being read to their end",

@@ -69,8 +69,11 @@ class Tailer:
         """The start of the next line (or piece of an overlong one) to be passed on."""
         return self.evidence.position
 
-    def request(self, size: int) -> Request | None:
-        """What to read of a file of `size` bytes; None when nothing new can come of it."""
+    def request(self, size: int, block_bytes: int = BLOCK_BYTES) -> Request | None:
+        """What to read of a file of `size` bytes; None when nothing new can come of it.
+
+        At most `block_bytes`, unless they held no line end.
+        """
         if self._long_line is not None:
             return Request(self.position, self.rules.limit_bytes)
         if self.rules.encoding.unit_bytes > 1:
@@ -81,7 +84,7 @@ class Tailer:
             offset = self._searched.position
             return Request(offset, min(size - offset, self._block_bytes))
         # When a whole block held no line end, only a longer look can tell if the line is too long.
-        wanted = self._block_bytes
+        wanted = min(self._block_bytes, block_bytes)
         if self._searched_end - self.position >= wanted:
             wanted = max(wanted, self.rules.look_bytes)
         return Request(self.position, min(size - self.position, wanted))

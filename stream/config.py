@@ -147,6 +147,11 @@ class StreamSection(Section):
         return metrics
 
     @property
+    def is_local(self) -> bool:
+        """Whether Spark's tasks run in the driver's process, and not in executors of a cluster."""
+        return self.master == "local" or self.master.startswith("local[")
+
+    @property
     def topics(self) -> tuple[str, ...]:
         """The topics read, sorted."""
         return tuple(sorted(section.topic for section in self.from_.values()))

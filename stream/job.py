@@ -212,7 +212,8 @@ class StreamJob:
             return
         lines = made_lines(session, now.section.topics)
         folding = Folding(now.plan, as_blocks=True)
-        for fold in (*[folding.fold_small] * WARM_UP_ROUNDS, folding.fold_large):
+        small = folding.fold_small if now.section.is_local else folding.fold_large
+        for fold in (*[small] * WARM_UP_ROUNDS, folding.fold_large):
             if not self._stop.is_set():
                 fold(lines)
 
@@ -232,9 +233,12 @@ class StreamJob:
             sharing=self._sharing,
             options=options,
             first_offsets=lambda: self._ask_topics().starts,
+            is_local=now.section.is_local,
         )
+        cores = None if now.section.is_local else lambda: session.sparkContext.defaultParallelism
+        divider = Divider(self._sharing, self._state.topics_end_at, cores)
         query: StreamingQuery = (
-            read_kafka(session, options, Divider(self._sharing, self._state.topics_end_at))
+            read_kafka(session, options, divider)
             .writeStream.foreachBatch(writer)
             .option("checkpointLocation", self._checkpoint.location)
             .trigger(processingTime=f"{parse_duration_ms(now.section.trigger)} milliseconds")

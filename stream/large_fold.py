@@ -43,10 +43,13 @@ class LargeFold:
         self._plan = plan
         self._spec = fold_spec(plan, as_blocks=as_blocks)
 
-    def fold(self, lines: DataFrame, judging: Judging) -> Counts:
-        """Judge and fold lines, which have the columns of `sources.COLUMNS_DDL`."""
+    def fold(self, lines: DataFrame, judging: Judging, tasks: int) -> Counts:
+        """Judge and fold lines, which have the columns of `sources.COLUMNS_DDL`.
+
+        Cells meet in so many tasks of a second stage.
+        """
         jvm: Any = lines.sparkSession._jvm
-        return self._counts(jvm.millrace.Fold.serve(lines._jdf, judging.shared, self._spec))
+        return self._counts(jvm.millrace.Fold.serve(lines._jdf, judging.shared, self._spec, tasks))
 
     def fold_here(self, session: SparkSession, span: Span, judging: Judging) -> Counts:
         """Judge and fold what the running stream has between two offsets, without a job."""

@@ -21,7 +21,7 @@ class SparkParts:
     """The parts of one batch.
 
     `session` is the one that its frame belongs to, `options` are those of the stream's source.
-    `count` counts lines that cover so many offsets.
+    `count` counts lines that cover so many offsets, and `tasks` says by how many these are read.
     """
 
     def __init__(
@@ -30,18 +30,21 @@ class SparkParts:
         options: Mapping[str, str],
         plan: FoldPlan,
         count: Callable[[DataFrame, int], Counts],
+        tasks: Callable[[SparkSession, int], int | None],
         first_offsets: Callable[[], Offsets],
     ) -> None:
         self._session = session
         self._options = options
         self._plan = plan
         self._count = count
+        self._tasks = tasks
         self.first_offsets = first_offsets
 
     def count(self, part: Part) -> Counts:
         """Count a part."""
-        lines = read_ranges(self._session, self._options, part)
-        return self._count(lines, size_of(part))
+        offsets = size_of(part)
+        tasks = self._tasks(self._session, offsets)
+        return self._count(read_ranges(self._session, self._options, part, tasks), offsets)
 
     def read_line(self, one: OffsetRange) -> tuple[str, bytes]:
         """The file and the first bytes of the record at a single offset, not judged."""

@@ -216,7 +216,8 @@ class Recounter:
 def _own_plan(now: Counting, metric: str) -> _OwnPlan:
     own = tuple(one for one in now.section.metrics if one.name == metric)
     plan = compile_plan(now.section.model_copy(update={"metrics": own}))
-    return _OwnPlan(now, metric, plan, Folding(plan, as_blocks=now.sinks.takes_blocks))
+    folding = Folding(plan, as_blocks=now.sinks.takes_blocks, is_local=now.section.is_local)
+    return _OwnPlan(now, metric, plan, folding)
 
 
 def unreachable(gaps: Sequence[OffsetRange], held: Offsets, archived: Archived) -> Offsets:

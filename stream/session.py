@@ -51,7 +51,7 @@ _JVM_OPTIONS = (
 def spark_options(settings: StreamSettings, scratch: Path | None = None) -> dict[str, str]:
     """All of Spark's settings for these settings of ours; temporary files go into `scratch`."""
     section = settings.section
-    local = section.master.startswith("local")
+    local = section.is_local
     options = {
         "spark.app.name": "millrace-stream",
         "spark.master": section.master,
@@ -128,7 +128,7 @@ def environment(settings: StreamSettings) -> dict[str, str]:
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "MALLOC_ARENA_MAX": "2",
     }
-    if settings.section.master.startswith("local"):
+    if settings.section.is_local:
         wanted["SPARK_LOCAL_IP"] = "127.0.0.1"
     if settings.java_home is not None:
         wanted["JAVA_HOME"] = settings.java_home

@@ -4,7 +4,8 @@ Partitions share a batch fairly: none takes more than an equal part while anothe
 Partitions that are *live*, which the stream keeps up with, have all of their lines in each batch,
 whatever waits elsewhere; and while there are any, those that are behind get so little that a batch
 takes PACE_S, for the next live line waits that long. With nothing but old lines, batches are as
-large as memory allows, which counts the most lines per second.
+large as memory allows, which counts the most lines per second. On a cluster batches of both kinds
+grow with its executors' cores.
 """
 
 from collections.abc import Mapping
@@ -13,6 +14,9 @@ from stream.checkpoint import Offsets
 
 # Counting a batch takes about as long while some partition is live and others are behind.
 PACE_S = 0.2
+
+# The same on a cluster, where the job of a batch takes half of that, whatever is in it.
+CLUSTER_PACE_S = 0.4
 
 # The stream stays ready for live lines for so long after the last of them.
 LIVE_S = 5.0
@@ -26,6 +30,11 @@ PACED_LINES_MIN = 1_500
 PACED_LINES_FIRST = 2_000
 PACED_LINES_MAX = 20_000
 
+# On a cluster, by each core: what a paced batch takes at most, where that is more, and any batch.
+# One core folds the latter in some three seconds.
+PACED_LINES_PER_CORE = 10_000
+LINES_PER_CORE = 250_000
+
 # By so much the size of a paced batch moves at once.
 _STEP_MAX = 1.5
 
@@ -38,6 +47,7 @@ class Sharing:
 
     def __init__(self, lines_max: int) -> None:
         self._lines_max = lines_max
+        self._pace_s = PACE_S
         self._paced_lines_max = min(PACED_LINES_MAX, lines_max)
         self._paced_lines_min = min(PACED_LINES_MIN, self._paced_lines_max)
         self._paced_lines = min(PACED_LINES_FIRST, self._paced_lines_max)
@@ -46,15 +56,19 @@ class Sharing:
         self._drained: frozenset[tuple[str, int]] = frozenset()
         self._divided_s = 0.0
 
-    def ends(self, starts: Offsets, latest: Offsets, now_s: float) -> Offsets | None:
+    def ends(
+        self, starts: Offsets, latest: Offsets, now_s: float, cores: int | None = None
+    ) -> Offsets | None:
         """Where a batch ends that begins at `starts`, where the partitions end at `latest`.
 
-        None for a batch in which a partition appears: where that begins is not known here.
+        `cores` are those of a cluster's executors. None for a batch in which a partition appears:
+        where that begins is not known here.
         """
         if latest.keys() - starts.keys():
             return None
         waiting = {place: max(0, end - starts[place]) for place, end in latest.items()}
-        part = fair_part(waiting, self._lines_max)
+        lines_max = self._sized(cores)
+        part = fair_part(waiting, lines_max)
         came_max = max(PACED_LINES_MIN, int(LIVE_LINES_PER_S * (now_s - self._divided_s)))
         live = {
             place: lines
@@ -69,7 +83,7 @@ class Sharing:
         if self._is_paced:
             taken = sum(live.values())
             wanted = max(self._paced_lines_min, self._paced_lines - taken)
-            part = fair_part(behind, min(wanted, self._lines_max - taken))
+            part = fair_part(behind, min(wanted, lines_max - taken))
         ends = latest
         if part is not None:
             ends = {
@@ -80,10 +94,20 @@ class Sharing:
         self._divided_s = now_s
         return ends
 
+    def _sized(self, cores: int | None) -> int:
+        """The most that a batch takes, which paced ones are sized by as well."""
+        if cores is None:
+            return self._lines_max
+        lines_max = min(self._lines_max, cores * LINES_PER_CORE)
+        self._pace_s = CLUSTER_PACE_S
+        self._paced_lines_max = min(max(PACED_LINES_MAX, cores * PACED_LINES_PER_CORE), lines_max)
+        self._paced_lines = min(self._paced_lines, self._paced_lines_max)
+        return lines_max
+
     def counted(self, lines: int, seconds: float) -> None:
         """So many lines of the batch divided last were counted in this time."""
         if self._is_paced and lines:
-            step = min(_STEP_MAX, max(1 / _STEP_MAX, PACE_S / max(seconds, 0.001)))
+            step = min(_STEP_MAX, max(1 / _STEP_MAX, self._pace_s / max(seconds, 0.001)))
             wanted = int(self._paced_lines * step)
             self._paced_lines = max(self._paced_lines_min, min(wanted, self._paced_lines_max))
 

@@ -30,6 +30,9 @@ FETCH_MAX_WAIT_MS = 5
 # the same number on each core.
 LINES_PER_TASK = 60_000
 
+# Where executors share a batch, none gets fewer: starting a task takes as long as some hundred.
+LINES_PER_TASK_MIN = 5_000
+
 ASK_TIMEOUT_MS = 10_000
 
 MADE_LINES = 300
@@ -225,18 +228,26 @@ def kafka_options(
 class Divider:
     """What the JVM asks how to divide a batch among the partitions (`java/SharedKafka.java`).
 
-    `hear_ends` is told where the topics end each time that a batch is planned.
+    `hear_ends` is told where the topics end each time that a batch is planned. `cores` tells how
+    many a cluster's executors have.
     """
 
-    def __init__(self, sharing: Sharing, hear_ends: Callable[[Offsets], None]) -> None:
+    def __init__(
+        self,
+        sharing: Sharing,
+        hear_ends: Callable[[Offsets], None],
+        cores: Callable[[], int] | None = None,
+    ) -> None:
         self._sharing = sharing
         self._hear_ends = hear_ends
+        self._cores = cores
 
     def ends(self, starts: str, latest: str) -> str | None:
         """The ends of a batch; offsets as Spark's Kafka source writes them."""
         topics_end = decode_offsets(latest)
         self._hear_ends(topics_end)
-        ends = self._sharing.ends(decode_offsets(starts), topics_end, time.monotonic())
+        cores = None if self._cores is None else self._cores()
+        ends = self._sharing.ends(decode_offsets(starts), topics_end, time.monotonic(), cores)
         return None if ends is None else encode_offsets(ends)
 
     class Java:
@@ -253,12 +264,21 @@ def read_kafka(session: SparkSession, options: Mapping[str, str], divider: Divid
     return lines.select(*COLUMNS)
 
 
+def tasks_for(offsets: int, cores: int) -> int:
+    """How many tasks share so many offsets: the same number on each core, but none a few lines."""
+    most = max(1, offsets // LINES_PER_TASK_MIN)
+    return min(most, math.ceil(offsets / LINES_PER_TASK / cores) * cores)
+
+
 def read_ranges(
-    session: SparkSession, options: Mapping[str, str], ranges: Sequence[OffsetRange]
+    session: SparkSession,
+    options: Mapping[str, str],
+    ranges: Sequence[OffsetRange],
+    tasks: int | None = None,
 ) -> DataFrame:
     """Some offsets, at most one range of each partition, as the stream of these options reads them.
 
-    No range may be empty.
+    By about so many tasks; without a number each reads what one may. No range may be empty.
     """
     partitions: dict[str, list[int]] = {}
     starts: dict[str, dict[str, int]] = {}
@@ -268,10 +288,9 @@ def read_ranges(
         starts.setdefault(one.topic, {})[str(one.partition)] = one.start
         ends.setdefault(one.topic, {})[str(one.partition)] = one.end
     offsets = sum(one.end - one.start for one in ranges)
-    in_task = LINES_PER_TASK
-    if offsets > LINES_PER_TASK:
-        cores = session.sparkContext.defaultParallelism
-        in_task = math.ceil(offsets / (math.ceil(offsets / LINES_PER_TASK / cores) * cores))
+    if tasks is None and offsets > LINES_PER_TASK:
+        tasks = tasks_for(offsets, session.sparkContext.defaultParallelism)
+    in_task = LINES_PER_TASK if tasks is None else math.ceil(offsets / tasks)
     same = {name: value for name, value in options.items() if name not in _STREAM_OPTIONS}
     own = {
         "assign": json.dumps(partitions),

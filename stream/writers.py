@@ -30,7 +30,7 @@ from stream.parts import SparkParts
 from stream.pieces import PIECE_OFFSETS_MIN, pieces_of
 from stream.quarantine import Part, PartSize
 from stream.sharing import Sharing
-from stream.sources import span_of
+from stream.sources import LINES_PER_TASK_MIN, span_of
 from stream.state import StreamState, clock_ms
 from stream.suspects import Suspects
 
@@ -72,9 +72,11 @@ class BatchWriter:
         sharing: Sharing,
         options: Mapping[str, str],
         first_offsets: Callable[[], Offsets],
+        is_local: bool,
     ) -> None:
         """`options` are those of Spark's Kafka source, by which parts of a batch are read again.
 
+        `is_local`: Spark's tasks run in the driver's process, and not in executors.
         `first_offsets` asks the broker for what it holds first of each partition.
         """
         self.failure: Exception | None = None
@@ -91,7 +93,7 @@ class BatchWriter:
         self._sharing = sharing
         self._options = options
         self._first_offsets = first_offsets
-        self._folding = Folding(plan, as_blocks=sinks.takes_blocks)
+        self._folding = Folding(plan, as_blocks=sinks.takes_blocks, is_local=is_local)
         self._idle = threading.Event()
         self._idle.set()
         self._is_held = False
@@ -146,13 +148,18 @@ class BatchWriter:
         ranges = list(self._checkpoint.ranges(batch_id).values())
         offsets = sum(one.end - max(one.start, 0) for one in ranges)
         parts = SparkParts(
-            frame.sparkSession, self._options, self._plan, self._count, self._first_offsets
+            frame.sparkSession,
+            self._options,
+            self._plan,
+            self._count,
+            self._folding.tasks,
+            self._first_offsets,
         )
         pieces = [tuple(ranges)]
         if self._sinks.takes_blocks and offsets >= 2 * PIECE_OFFSETS_MIN:
             pieces = pieces_of(with_starts(ranges, parts))
         if len(pieces) == 1:
-            count = partial(self._count_batch, frame, ranges, offsets)
+            count = partial(self._count_batch, frame, ranges, offsets, parts)
             counted = self._halving.count(ranges, count, parts)
             lines = self._hand_over(counted, is_last=True)
         else:
@@ -167,8 +174,7 @@ class BatchWriter:
             for number, piece in enumerate(pieces, 1):
                 if self._stop.is_set():
                     raise StopRequested
-                held = tuple(one for one in piece if one.start < one.end)
-                counted = self._halving.count(piece, partial(parts.count, held), parts)
+                counted = self._halving.count(piece, partial(parts.count, _held(piece)), parts)
                 lines += counted.counts.lines
                 is_last = number == len(pieces)
                 sinks.do(partial(self._hand_over, counted, is_last=is_last))
@@ -196,12 +202,21 @@ class BatchWriter:
         self._note(batch, counted, outcome, int((time.monotonic() - begin) * 1000))
         return counts.lines
 
-    def _count_batch(self, frame: DataFrame, ranges: Sequence[OffsetRange], offsets: int) -> Counts:
-        """Fold a batch; if it is not large the driver reads it, which takes less than a job."""
-        if offsets > READ_HERE_LINES or any(one.start == EARLIEST for one in ranges):
-            return self._count(frame, offsets)
-        session = frame.sparkSession
-        return self._whole(session, self._folding.fold_here(session, span_of(ranges), offsets))
+    def _count_batch(
+        self, frame: DataFrame, ranges: Sequence[OffsetRange], offsets: int, parts: SparkParts
+    ) -> Counts:
+        """Fold a batch that is one piece.
+
+        If it is not large a local driver reads it, which takes less than a job. Executors share it,
+        where Spark's frame would have one task for each partition.
+        """
+        session, folding = frame.sparkSession, self._folding
+        is_known = all(one.start != EARLIEST for one in ranges)
+        if is_known and folding.is_local and offsets <= READ_HERE_LINES:
+            return self._whole(session, folding.fold_here(session, span_of(ranges), offsets))
+        if is_known and not folding.is_local and offsets > LINES_PER_TASK_MIN:
+            return parts.count(_held(ranges))
+        return self._count(frame, offsets)
 
     def _count(self, frame: DataFrame, offsets: int) -> Counts:
         """Fold a frame that covers so many offsets."""
@@ -244,6 +259,11 @@ class BatchWriter:
             sinks_ms=sinks_ms,
             poison=counted.poison,
         )
+
+
+def _held(ranges: Sequence[OffsetRange]) -> Part:
+    """Those that are not empty."""
+    return tuple(one for one in ranges if one.start < one.end)
 
 
 def exact_ranges(

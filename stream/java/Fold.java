@@ -57,10 +57,11 @@ public final class Fold implements FlatMapFunction {
 
   /**
    * Folds the lines that a `Judge` judges, and offers the frames at a local socket, of which the
-   * port and the secret come back; frames have their length before them.
+   * port and the secret come back; frames have their length before them. The second stage has so
+   * many tasks.
    */
-  public static Object[] serve(Dataset lines, Broadcast judge, String spec) throws Exception {
-    int tasks = lines.sparkSession().sparkContext().defaultParallelism();
+  public static Object[] serve(Dataset lines, Broadcast judge, String spec, int tasks)
+      throws Exception {
     JavaRDD rows = lines.queryExecution().toRdd().toJavaRDD();
     JavaRDD chunks = rows.mapPartitions(new Fold(judge, spec, tasks));
     // So that expressions find the session's settings in a task, as they do within Spark's plans.

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from collector.config import TRANSACTION_TIMEOUT_MS
+from collector.config import BACKFILL_BYTES, TRANSACTION_TIMEOUT_MS
 from tests.harness.broker import BrokerProcess
-from tests.harness.collector import CollectorProcess, TopicReader
+from tests.harness.collector import CollectorProcess, GroupOfTheStream, TopicReader
 from tests.harness.wait import wait_until
 
 pytestmark = pytest.mark.live
@@ -108,6 +108,40 @@ def run_kills(tmp_path: Path, kills: int, count: int, rate: int, pause_s: float)
             expected = written_lines(folder)
             assert len(expected) == count
             check_arrival(reader, expected, collector)
+            assert collector.stop() == 0
+        finally:
+            load.kill()
+            load.wait()
+            if collector.process is not None:
+                collector.kill9()
+            reader.close()
+
+
+def test_a_collector_killed_while_an_old_file_waits_loses_and_doubles_nothing(
+    tmp_path: Path,
+) -> None:
+    """All go to one partition, of which the old file fills no more than the stream reads."""
+    rng = random.Random(SEED)
+    topic = "t.waits"
+    with BrokerProcess(tmp_path / "broker") as broker:
+        collector = CollectorProcess(tmp_path, broker.mill_bootstrap, section(topic))
+        collector.topics = [{"name": topic, "partitions": 1}]
+        collector.start()
+        reader = TopicReader(broker.bootstrap, topic, (0,))
+        folder = collector.home / "watched/text"
+        load = write_load(folder, 12_000, 2_000)
+        old = folder / ".old"
+        old.write_bytes(b"".join(b"d %0*d\n" % (97, n) for n in range(2 * BACKFILL_BYTES // 100)))
+        try:
+            with GroupOfTheStream(broker.bootstrap, topic, 1) as stream, stream.reading():
+                wait_until(lambda: len(reader.poll()) > 1_000, 30, "live lines")
+                old.rename(folder / "d.log")
+                for _ in range(4):
+                    time.sleep(rng.uniform(0.2, 1))
+                    collector.kill9()
+                    collector.start()
+                assert load.wait(120) == 0
+                check_arrival(reader, written_lines(folder), collector)
             assert collector.stop() == 0
         finally:
             load.kill()

@@ -1,7 +1,10 @@
-"""The stream on a standalone Spark cluster whose workers and master are killed, against our broker
-and against Apache Kafka: every cell as on one machine.
+"""The stream on a standalone Spark cluster: its executors read, judge and fold every line.
+
+Also where workers and master are killed, every cell is as on one machine: against our broker and
+against Apache Kafka.
 """
 
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -16,7 +19,7 @@ from tests.harness.broker import BrokerProcess
 from tests.harness.kafka import KafkaProcess
 from tests.harness.mysql import MySqlServer
 from tests.harness.redis import RedisServer
-from tests.harness.spark import SparkCluster
+from tests.harness.spark import EventLog, SparkCluster
 from tests.harness.stream import StreamProcess
 from tests.harness.wait import wait_until
 
@@ -25,7 +28,10 @@ pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.timeout(1_200)]
 TOPIC = "logs.access"
 DEADLINE_S = 240.0
 LARGE = 30_000
-"""More lines than the driver folds by itself, so that executors group and exchange them."""
+"""So many lines that all executors share them."""
+LIVE = 400
+LIVE_ROUNDS = 10
+EVENTS_DEADLINE_S = 20.0
 METRICS: list[dict[str, Any]] = [
     {"name": "by_status", "from": "access", "key": "status", "measure": "count"},
     {"name": "by_path", "from": "access", "key": "path", "measure": "sum", "value": "bytes"},
@@ -42,10 +48,16 @@ class Rig:
     """A broker of either kind, both sinks, a cluster and a driver."""
 
     def __init__(
-        self, bootstrap: str, stream: StreamProcess, spark: SparkCluster, mysql: MySqlServer
+        self,
+        bootstrap: str,
+        stream: StreamProcess,
+        spark: SparkCluster,
+        events: EventLog,
+        mysql: MySqlServer,
     ) -> None:
         self.stream = stream
         self.spark = spark
+        self.events = events
         self.sent = 0
         self._bootstrap = bootstrap
         self._mysql = mysql
@@ -72,6 +84,22 @@ class Rig:
         for size_s in (0, 3_600):
             assert self._cells("by_status", size_s) == statuses
             assert self._cells("by_path", size_s) == paths
+
+    def counted_per_s(self, count: int) -> float:
+        """Have lines counted that are there all at once; how many a second."""
+        began_s = time.monotonic()
+        self.send(count)
+        self.check_exact()
+        return count / (time.monotonic() - began_s)
+
+    def read_by_executors(self, count: int) -> Counter[str]:
+        """What executors have read, once they have read so many lines in all."""
+        wait_until(
+            lambda: self.events.records_read().total() >= count,
+            EVENTS_DEADLINE_S,
+            f"{count} lines read by tasks: {self.events.records_read()}",
+        )
+        return self.events.records_read()
 
     def _cells(self, metric: str, size_s: int) -> Counter[str]:
         settings = self.stream.sinks.mysql
@@ -100,10 +128,11 @@ def rig(
         else:
             inside = outside = stack.enter_context(KafkaProcess(tmp_path)).bootstrap
         spark = stack.enter_context(SparkCluster(tmp_path / "spark", workers=2))
+        events = EventLog(tmp_path / "events")
         section = {
             "master": spark.url,
             "heap": "512MiB",
-            "spark": spark.settings,
+            "spark": {**spark.settings, **events.settings},
             "from": {"access": {"topic": TOPIC, "format": "combined"}},
             "defaults": {"windows": ["1h", "all"]},
             "metrics": METRICS,
@@ -111,7 +140,23 @@ def rig(
         database: MySqlSettings = mysql_server.new_database()
         sinks = SinksSettings(mysql=database, redis=redis_server.settings)
         stream = stack.enter_context(StreamProcess(tmp_path, section, sinks, inside))
-        yield Rig(outside, stream, spark, mysql_server)
+        yield Rig(outside, stream, spark, events, mysql_server)
+
+
+def test_executors_do_the_work_for_live_lines_and_for_old_ones(rig: Rig) -> None:
+    made_up = rig.events.records_read().total()  # the lines by which the stream warms up
+    for _ in range(LIVE_ROUNDS):
+        rig.send(LIVE)
+        rig.check_exact()
+    read = rig.read_by_executors(made_up + rig.sent)
+    assert set(read) <= {"0", "1"}, f"by nobody else: {read}"
+    two_per_s = rig.counted_per_s(LARGE)
+    more = rig.read_by_executors(made_up + rig.sent) - read
+    assert min(more["0"], more["1"]) >= LARGE // 4, f"executors share {LARGE} lines: {more}"
+    rig.spark.kill9("worker-2")
+    one_per_s = rig.counted_per_s(LARGE)
+    assert rig.read_by_executors(made_up + rig.sent)["driver"] == 0
+    print(f"{LARGE} lines: {two_per_s:.0f}/s by two workers, {one_per_s:.0f}/s by one")
 
 
 def test_workers_and_master_are_killed_and_every_line_counts_once(rig: Rig) -> None:

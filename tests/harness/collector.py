@@ -10,13 +10,17 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from collector.config import READER_GROUP
+from collector.producer import INPUT_PARTITIONS
 from protocol.status import PartStatus, fetch_status
 from tests.harness.ports import free_port
 from tests.harness.wait import wait_until
@@ -25,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 START_DEADLINE_S = 30.0
 STOP_DEADLINE_S = 20.0
+READ_EVERY_S = 0.02
 
 
 class CollectorProcess:
@@ -165,4 +170,43 @@ class TopicReader:
         return [value for _, _, value in self.records]
 
     def close(self) -> None:
+        self._consumer.close()
+
+
+class GroupOfTheStream:
+    """Commits for the stream's group, as if that had read a topic."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int = INPUT_PARTITIONS) -> None:
+        self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": READER_GROUP})
+        self._topic = topic
+        self._partitions = partitions
+
+    def reads_all(self) -> None:
+        """Up to the ends as they are now."""
+        places = [TopicPartition(self._topic, number) for number in range(self._partitions)]
+        for place in places:
+            place.offset = self._consumer.get_watermark_offsets(place, 5)[1]
+        self._consumer.commit(offsets=places, asynchronous=False)
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """It goes on reading all there is."""
+        ends = threading.Event()
+
+        def follow() -> None:
+            while not ends.wait(READ_EVERY_S):
+                self.reads_all()
+
+        thread = threading.Thread(target=follow, name="group of the stream")
+        thread.start()
+        try:
+            yield
+        finally:
+            ends.set()
+            thread.join()
+
+    def __enter__(self) -> "GroupOfTheStream":
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._consumer.close()

@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import urllib.request
+from collections import Counter
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -23,6 +24,37 @@ from tests.harness.wait import wait_until
 
 START_DEADLINE_S = 90.0
 EXECUTOR_MEMORY = "512m"
+
+
+class EventLog:
+    """What tasks did, as Spark notes it; `settings` is what `stream.spark` needs for that."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+
+    @property
+    def settings(self) -> dict[str, str]:
+        return {
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.dir": self.folder.as_uri(),
+            "spark.eventLog.compress": "false",
+            "spark.eventLog.rolling.enabled": "false",
+        }
+
+    def records_read(self) -> Counter[str]:
+        """By executor, the records that tasks read, be it from topics or made up."""
+        found: Counter[str] = Counter()
+        for file in self.folder.iterdir():
+            for line in file.read_text().splitlines(keepends=True):
+                # The last line of a log that is being written may be half of one.
+                if line.endswith("\n") and '"SparkListenerTaskEnd"' in line:
+                    event = json.loads(line)
+                    metrics = event.get("Task Metrics") or {}
+                    count = metrics.get("Input Metrics", {}).get("Records Read", 0)
+                    if count:
+                        found[event["Task Info"]["Executor ID"]] += count
+        return found
 
 
 class SparkCluster:

@@ -37,6 +37,7 @@ PURE = {
         "delivery",
         "events",
         "fingerprint",
+        "lag_windows",
         "lines",
         "open_events",
         "outbox",

@@ -105,7 +105,7 @@ def test_any_growth_and_any_restart_gives_the_same_events(by: By, name: str) -> 
         seen, grown, records = 0, Tailer(line_rules, Evidence(), 64), []
         while seen < len(data):
             seen = min(len(data), seen + rng.choice((1, 7, 40, 300)))
-            while (request := grown.request(seen)) is not None:
+            while (request := grown.request(seen, rng.choice((8, 16, 64)))) is not None:
                 got = memoryview(data)[request.offset : min(seen, request.offset + request.length)]
                 for block in grown.take(request, got):
                     begin = 0

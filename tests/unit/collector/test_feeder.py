@@ -3,7 +3,8 @@
 import random
 from pathlib import Path
 
-from collector.config import BACKFILL_BYTES
+from collector.config import BACKFILL_BYTES, COMMIT_MS, NEW_BYTES, SHARED_BLOCK_BYTES
+from collector.lag_windows import LINES_FIRST
 from tests.unit.collector.blocks import seed
 from tests.unit.collector.world import World
 
@@ -108,3 +109,101 @@ def test_transactions_end_in_any_way_and_nothing_is_lost_or_doubled(tmp_path: Pa
             int(line) for key, line in zip(world.keys, world.lines, strict=True) if key == name
         ]
         assert found == sorted(found), f"MILLRACE_SEED={number}"
+
+
+def test_an_old_file_waits_in_its_file_for_live_lines_of_its_partition(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.write(1, "a")
+    world.scan()
+    world.read()
+    world.write(1, "a")
+    world.path("b-old").write_bytes(world.new_lines(2 * BACKFILL_BYTES // 100))
+    written = 2 + 2 * BACKFILL_BYTES // 100
+    read_before = 0
+    while len(world.lines) < written:
+        before = len(world.lines)
+        world.scan()
+        for _ in range(100):
+            world.feeder.step(world.now_ms)
+            world.commit()
+        assert len(world.lines) - read_before <= LINES_FIRST + 2 * SHARED_BLOCK_BYTES // 100
+        assert len(world.lines) > before, "and goes on when the reader has what was there"
+        read_before = len(world.lines)
+        world.tell_progress(read_before)
+    assert world.numbers[0] == 1
+    assert sorted(world.numbers) == list(range(1, written + 1)), "each line once"
+    old = [number for number in world.numbers if number > 2]
+    assert old == sorted(old), "in the order of its file"
+
+
+def test_a_file_that_keeps_up_waits_for_nothing(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    for name in ("a", "b"):
+        world.write(1, name)
+    world.scan()
+    world.read()
+    for _ in range(30):
+        for name in ("a", "b"):
+            world.write(NEW_BYTES // 50, name)
+        world.scan()
+        world.read()
+    assert len(world.lines) == 2 + 60 * (NEW_BYTES // 50)
+    assert world.feeder.windows.to_ask(world.now_ms) == []
+
+
+def test_old_lines_beside_live_ones_are_committed_as_soon_as_those(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.write(1, "a")
+    world.scan()
+    world.read()
+    world.write(1, "a")
+    world.scan()
+    world.read()
+    world.path("b-old").write_bytes(world.new_lines(2 * BACKFILL_BYTES // 100))
+    world.scan()
+    world.feeder.step(world.now_ms)
+    world.tell_progress(2)
+    world.feeder.rhythm.cut(world.now_ms)
+    world.feeder.step(world.now_ms)
+    assert world.feeder.rhythm.deadline_ms == world.now_ms + COMMIT_MS
+
+
+def test_a_file_that_is_removed_while_it_waits_is_read_all_the_same(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.write(1, "a")
+    world.scan()
+    world.read()
+    world.write(1, "a")
+    world.scan()
+    world.read()
+    world.path("b-old").write_bytes(world.new_lines(2 * BACKFILL_BYTES // 100))
+    written = 2 + 2 * BACKFILL_BYTES // 100
+    world.scan()
+    world.feeder.step(world.now_ms)
+    assert world.feeder.held_files == 1
+    assert len(world.lines) == 2, "nothing of it was read yet"
+    world.path("b-old").unlink()
+    for _ in range(100):
+        world.scan()
+        world.tell_progress(len(world.lines))
+        for _ in range(20):
+            world.feeder.step(world.now_ms)
+            world.commit()
+    assert sorted(world.numbers) == list(range(1, written + 1))
+
+
+def test_a_file_that_is_gone_waits_for_nobody(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.write(1, "a")
+    world.scan()
+    world.read()
+    world.write(1, "a")
+    world.path("b-old").write_bytes(world.new_lines(2 * BACKFILL_BYTES // 100))
+    world.scan()
+    world.feeder.step(world.now_ms)
+    assert world.feeder.is_waiting
+    world.path("b-old").write_bytes(b"")
+    world.scan()
+    world.tell_progress(len(world.lines))
+    world.read()
+    assert not world.feeder.is_waiting

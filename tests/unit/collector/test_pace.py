@@ -46,10 +46,10 @@ def test_files_of_an_input_share_its_pace_and_another_input_has_none(tmp_path: P
     assert 4_900 <= took_ms <= 6_200
     assert 3.5 * (1 << 20) <= at_4_s * 100 <= 5.1 * (1 << 20)
     assert min(lines_of(world, b"a1"), lines_of(world, b"a2")) == count
-    assert world.feeder.is_paced, "the last block is paid for, too"
+    assert world.feeder.is_waiting, "the last block is paid for, too"
     world.now_ms += 1_100
     world.read()
-    assert not world.feeder.is_paced
+    assert not world.feeder.is_waiting
 
 
 def test_a_huge_file_and_a_thousand_small_ones_come_along_together(tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
 """A tailer fed by any program of growth and short reads gives each line once, in order."""
 
 import random
+from collections.abc import Callable
 
 import pytest
 
+from collector.config import BLOCK_BYTES
 from collector.fingerprint import Evidence
 from collector.lines import Kind, LineRules, Overlong
 from collector.tailer import Request, Tailer
@@ -24,8 +26,9 @@ class File:
         self.most_read = max(self.most_read, request.length)
         return memoryview(self.data[request.offset : request.offset + request.length])
 
-    def drain(self) -> None:
-        while (request := self.tailer.request(len(self.data))) is not None:
+    def drain(self, look: Callable[[], int] = lambda: BLOCK_BYTES) -> None:
+        """Read all there is, each time at most as much as `look` says."""
+        while (request := self.tailer.request(len(self.data), look())) is not None:
             for block in self.tailer.take(request, self.read(request)):
                 self.kinds.append(block.kind)
                 lines = bytes(block.data).split(b"\n")[:-1]
@@ -137,7 +140,7 @@ def test_any_growth_gives_the_same_records_as_one_look(mode: Overlong) -> None:
         while len(grown.data) < len(data):
             end = len(grown.data) + rng.choice((1, 7, 50, 400))
             grown.data = data[:end]
-            grown.drain()
+            grown.drain(lambda: rng.choice((8, 64, 1000)))
             if rng.random() < 0.2:
                 grown.tailer.rewind()
         grown.drain()

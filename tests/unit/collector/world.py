@@ -11,6 +11,7 @@ from collector.config import DRAIN_QUIET_MS, InputSection
 from collector.discovery import is_matched, plan
 from collector.feeder import Feeder, file_key
 from collector.files import Handles, Walker
+from collector.lag_windows import Progress
 from collector.outbox import Batch, Outbox
 from collector.positions import Positions
 from collector.reader import Reader
@@ -106,6 +107,13 @@ class World:
             lambda topic, key: TopicPartition(topic, 0),
             file_key,
         )
+
+    def tell_progress(self, lines: int) -> None:
+        """The topic's reader has read so many of its lines."""
+        asked = self.feeder.windows.to_ask(self.now_ms)
+        self.feeder.windows.asked(asked, self.now_ms)
+        progress = Progress(lines, len(self.lines))
+        self.feeder.windows.told(dict.fromkeys(asked, progress), self.now_ms)
 
     def down(self) -> None:
         self.commit()

@@ -255,3 +255,12 @@ def test_there_is_no_archive_unless_one_is_asked_for() -> None:
     given = StreamSection.model_validate(section(archive={"folder": "s3a://logs/raw"})).archive
     assert given is not None
     assert (given.folder, given.every) == ("s3a://logs/raw", "10m")
+
+
+@pytest.mark.parametrize(
+    ("master", "is_local"),
+    [("local", True), ("local[2]", True), ("local[*]", True), ("spark://a:7077", False),
+     ("yarn", False), ("k8s://https://a", False)],
+)  # fmt: skip
+def test_whether_tasks_run_in_the_drivers_process(master: str, is_local: bool) -> None:
+    assert StreamSection(master=master).is_local is is_local

@@ -4,11 +4,14 @@ import pytest
 
 from stream.checkpoint import Offsets
 from stream.sharing import (
+    CLUSTER_PACE_S,
+    LINES_PER_CORE,
     LIVE_S,
     PACE_S,
     PACED_LINES_FIRST,
     PACED_LINES_MAX,
     PACED_LINES_MIN,
+    PACED_LINES_PER_CORE,
     Sharing,
     fair_part,
 )
@@ -23,10 +26,15 @@ def sharing() -> Sharing:
     return Sharing(LINES_MAX)
 
 
-def taken(of: Sharing, waiting: dict[tuple[str, int], int], now_s: float = 0.0) -> Offsets:
+def taken(
+    of: Sharing,
+    waiting: dict[tuple[str, int], int],
+    now_s: float = 0.0,
+    cores: int | None = None,
+) -> Offsets:
     """How many lines a batch takes of each partition; all of them begin at 1,000."""
     starts = dict.fromkeys(waiting, 1_000)
-    ends = of.ends(starts, {place: 1_000 + lines for place, lines in waiting.items()}, now_s)
+    ends = of.ends(starts, {place: 1_000 + lines for place, lines in waiting.items()}, now_s, cores)
     assert ends is not None
     return {place: end - 1_000 for place, end in ends.items()}
 
@@ -111,6 +119,33 @@ def test_a_configured_size_smaller_than_the_pace_holds() -> None:
     assert taken(of, {OLD: 5_000, NEW: 10}) == {OLD: 90, NEW: 10}
     of.counted(100, 60.0)
     assert sum(taken(of, {OLD: 5_000, NEW: 10}).values()) == 100
+
+
+def test_on_a_cluster_a_large_batch_follows_the_cores_of_its_executors() -> None:
+    of = Sharing(10 * LINES_PER_CORE)
+    waiting = {OLD: 50 * LINES_PER_CORE, NEW: 0}
+    assert taken(of, waiting, cores=2)[OLD] == 2 * LINES_PER_CORE
+    assert taken(of, waiting, cores=6)[OLD] == 6 * LINES_PER_CORE
+    assert taken(of, waiting, cores=99)[OLD] == 10 * LINES_PER_CORE, "but for the driver's memory"
+
+
+@pytest.mark.parametrize(("cores", "ends_at"), [(1, 20_000), (16, 16 * PACED_LINES_PER_CORE)])
+def test_on_a_cluster_a_paced_batch_may_grow_with_the_cores(cores: int, ends_at: int) -> None:
+    of = Sharing(10 * LINES_PER_CORE)
+    for _ in range(30):
+        of.counted(sum(taken(of, {OLD: 5_000_000, NEW: 10}, cores=cores).values()), 0.0)
+    assert taken(of, {OLD: 5_000_000, NEW: 10}, cores=cores)[OLD] == pytest.approx(ends_at, abs=10)
+    assert taken(of, {OLD: 5_000_000, NEW: 10}, cores=1)[OLD] <= 20_000, "executors were lost"
+
+
+def test_on_a_cluster_a_paced_batch_has_time_for_its_job() -> None:
+    of = Sharing(10 * LINES_PER_CORE)
+    overhead_s, per_line_s = 0.25, 20e-6
+    lines = 0
+    for _ in range(30):
+        lines = sum(taken(of, {OLD: 5_000_000, NEW: 10}, cores=4).values())
+        of.counted(lines, overhead_s + lines * per_line_s)
+    assert lines == pytest.approx((CLUSTER_PACE_S - overhead_s) / per_line_s, rel=0.1)
 
 
 def test_where_a_partition_appears_the_source_decides() -> None:

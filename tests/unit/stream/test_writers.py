@@ -6,8 +6,15 @@ from sinks.rows import OffsetRange
 from stream.checkpoint import EARLIEST
 from stream.counts import PartitionCount
 from stream.progress import end_offsets
-from stream.sharing import Sharing
-from stream.sources import Divider, TopicOffsets, lost_lines
+from stream.sharing import LINES_PER_CORE, Sharing
+from stream.sources import (
+    LINES_PER_TASK,
+    LINES_PER_TASK_MIN,
+    Divider,
+    TopicOffsets,
+    lost_lines,
+    tasks_for,
+)
 from stream.state import StreamState
 from stream.writers import OffsetsDiffer, exact_ranges
 
@@ -87,3 +94,27 @@ def test_where_the_topics_end_is_heard_when_a_batch_is_planned() -> None:
     divider = Divider(Sharing(10), state.topics_end_at)
     assert divider.ends('{"t":{"0":4}}', '{"t":{"0":435004}}') == '{"t": {"0": 14}}'
     assert state.lines_behind([OffsetRange("t", 0, 4, 14)]) == 434_990
+
+
+def test_a_batch_is_planned_for_the_cores_that_executors_have_then() -> None:
+    cores = iter((1, 3))
+    divider = Divider(Sharing(9 * LINES_PER_CORE), lambda _: None, lambda: next(cores))
+    for count in (1, 3):
+        ends = divider.ends('{"t":{"0":0}}', '{"t":{"0":99000000}}')
+        assert ends == f'{{"t": {{"0": {count * LINES_PER_CORE}}}}}'
+
+
+@pytest.mark.parametrize(
+    ("offsets", "cores", "tasks"),
+    [
+        (1, 8, 1),
+        (LINES_PER_TASK_MIN * 2 - 1, 8, 1),
+        (LINES_PER_TASK_MIN * 3, 8, 3),
+        (LINES_PER_TASK_MIN * 20, 8, 8),
+        (LINES_PER_TASK * 8, 8, 8),
+        (LINES_PER_TASK * 8 + 1, 8, 16),
+        (LINES_PER_TASK + 1, 2, 2),
+    ],
+)
+def test_tasks_share_a_batch(offsets: int, cores: int, tasks: int) -> None:
+    assert tasks_for(offsets, cores) == tasks
