@@ -108,6 +108,8 @@ PURE = {
         "small_fold",
     },
     "appliance": {
+        "backup/manifest",
+        "backup/plan",
         "dump/scan",
         "kafka/lines",
         "supervisor/core",
