@@ -35,8 +35,8 @@ pytestmark = pytest.mark.live
 
 TOPIC = "logs.access"
 RATE = 2_000
-ONE = """
-cluster: {settings: {num.partitions: 3}}
+LINES = """
+cluster: {brokers: 1, settings: {num.partitions: 3}}
 collector: {inputs: [{paths: ["watched/access/**"], topic: logs.access}]}
 stream: {metrics: []}
 sinks: {mysql: null}
@@ -71,11 +71,13 @@ def move_watched(old: TempMill, new: TempMill) -> Path:
     return new.home.folder / "watched" / "access"
 
 
-def test_each_line_is_in_its_topic_once_after_a_restore(tmp_path: Path) -> None:
+@pytest.mark.parametrize("brokers", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_each_line_is_in_its_topic_once_after_a_restore(tmp_path: Path, brokers: int) -> None:
+    text = LINES.replace("brokers: 1", f"brokers: {brokers}")
     base_s = int(time.time()) // 10 * 10
     with temp_mill(tmp_path / "old") as old, temp_mill(tmp_path / "new") as new:
-        old.write_config(ONE)
-        new.write_config(ONE)
+        old.write_config(text)
+        new.write_config(text)
         old.up()
         old_reading = Reading(old)
         folder = old.home.folder / "watched" / "access"
