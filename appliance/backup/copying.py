@@ -50,9 +50,11 @@ class Copier:
         was copied until then remembered; OSError when the target takes no more.
         """
         looked_at_ns = time.time_ns()
+        made = self.folders
         seen = self._look()
         for path, mode in self.folders.items():
-            (self._target / path).mkdir(mode=mode, parents=True, exist_ok=True)
+            if path not in made:
+                (self._target / path).mkdir(mode=mode, exist_ok=True)
         todo = plan.steps(self._copied, seen)
         of = sum(_size(step, seen) for step in todo)
         done = 0
