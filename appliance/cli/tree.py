@@ -104,6 +104,16 @@ COMMANDS: dict[str, Entry] = {
     ),
     "collector": Entry("collector_commands", "app", "The collector and its files."),
     "stream": Entry("stream_commands", "app", "The stream and its metrics."),
+    "backup": Entry(
+        "backup_command",
+        "backup",
+        "Copy the whole mill, of one moment, while it runs or when it is stopped.",
+    ),
+    "restore": Entry(
+        "backup_command",
+        "restore",
+        "Make a data folder of a backup, where there is none; nothing is ever overwritten.",
+    ),
     "run": Entry(
         "part_commands",
         "run",

@@ -39,6 +39,7 @@ from appliance.supervisor.effects import (
 from appliance.supervisor.following import Following
 from appliance.supervisor.logs import last_words, rotate, tail
 from appliance.supervisor.part_state import PartState
+from appliance.supervisor.pausing import Pausing
 from appliance.supervisor.probes import probe
 from protocol.log import fields
 from protocol.settling import LOOK_EVERY_S
@@ -88,6 +89,7 @@ class Driver:
         self._commands = commands or {}
         self._leftover_stop_s = leftover_stop_s
         self._processes: dict[str, Process] = {}
+        self._pausing = Pausing(self._processes)
         self._tasks: set[asyncio.Task[None]] = set()
         self._effects: asyncio.Queue[Effect] = asyncio.Queue()
         self._changed = asyncio.Event()
@@ -265,6 +267,8 @@ class Driver:
             return self.snapshot()
         if command == "apply":
             return await self._apply()
+        if command in ("pause", "resume"):
+            return await self._pausing.answer(request)
         if command == "stop":
             self._enqueue(self.core.stop(self._now_ms()))
             return {"ok": True}

@@ -128,6 +128,10 @@ class Load:
         with LoadWriter(self.folder, self.rate, self.base_s) as load:
             meanwhile()
             self.count = load.finish()
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until all that was written is counted."""
         what = "the collector has read everything"
         wait_until(self._is_read, STALLED_S, what, progress=self._positions)
         wait_until(

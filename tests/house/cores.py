@@ -109,6 +109,8 @@ PURE = {
         "small_fold",
     },
     "appliance": {
+        "backup/manifest",
+        "backup/plan",
         "cli/top_view",
         "dump/scan",
         "kafka/lines",

@@ -1,0 +1,186 @@
+"""Rounds of copying: looks at a data folder, and makes the copies what the files are.
+
+The one file that reads a running mill's data for a backup; `plan` decides what is to be done.
+Nothing of the mill is opened for writing.
+"""
+
+import os
+import stat
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from appliance.backup import plan
+from appliance.backup.plan import Copied, Copy, Extend, Remove, Seen, Step, Whole
+from broker.storage.disk import OsDisk
+from broker.storage.errors import DiskError
+from broker.storage.walk import BatchWalk
+from protocol.wire.records import HEADER_BYTES
+
+PIECE_BYTES = 1 << 20
+
+
+class TooSlow(Exception):
+    """A round was not over when it had to be; the text says how far it came."""
+
+
+Progress = Callable[[int, int], None]
+"""Told the bytes done and the bytes there are, as far as is known."""
+
+
+def no_progress(done: int, of: int) -> None:
+    """For whoever does not want to know."""
+
+
+class Copier:
+    """Copies one data folder into another, round by round."""
+
+    def __init__(self, source: Path, target: Path, *, with_redis: bool) -> None:
+        self._source = source
+        self._target = target
+        self._with_redis = with_redis
+        self._copied: dict[str, Copied] = {}
+        self.folders: dict[str, int] = {}
+        """The mode of every folder that was there in the last round, by path."""
+
+    def round(self, progress: Progress = no_progress, deadline: float | None = None) -> int:
+        """Copy what has changed since the last round; returns how many bytes were read.
+
+        `deadline` is a time of the monotonic clock, in seconds. Raises TooSlow at it, with all that
+        was copied until then remembered; OSError when the target takes no more.
+        """
+        looked_at_ns = time.time_ns()
+        made = self.folders
+        seen = self._look()
+        for path, mode in self.folders.items():
+            if path not in made:
+                (self._target / path).mkdir(mode=mode, exist_ok=True)
+        todo = plan.steps(self._copied, seen)
+        of = sum(_size(step, seen) for step in todo)
+        done = 0
+        for step in todo:
+            # What is cut off in the middle is done again from its beginning.
+            self._copied.pop(step.path, None)
+            try:
+                if isinstance(step, Remove):
+                    raise FileNotFoundError(step.path)
+                read, whole = self._copy(step, deadline)
+            except (FileNotFoundError, TooSlow) as error:
+                (self._target / step.path).unlink(missing_ok=True)
+                if isinstance(error, TooSlow):
+                    raise
+                continue
+            self._copied[step.path] = Copied(seen[step.path], looked_at_ns, whole)
+            done += read
+            progress(done, of)
+        return done
+
+    def prune(self) -> None:
+        """Remove folders that were gone in the last round; there is nothing in them."""
+        for folder, _, _ in os.walk(self._target, topdown=False):
+            path = Path(folder).relative_to(self._target)
+            if path != Path() and str(path) not in self.folders:
+                Path(folder).rmdir()
+
+    def _look(self) -> dict[str, Seen]:
+        seen: dict[str, Seen] = {}
+        folders: dict[str, int] = {}
+        waiting = [""]
+        while waiting:
+            folder = waiting.pop()
+            try:
+                entries = list(os.scandir(self._source / folder))
+            except (FileNotFoundError, NotADirectoryError):
+                # Deleted since its parent was read.
+                continue
+            for entry in entries:
+                path = f"{folder}/{entry.name}" if folder else entry.name
+                if not plan.belongs(path, with_redis=self._with_redis):
+                    continue
+                try:
+                    # Parts may have their folder on a disk of their own, behind a link.
+                    found = entry.stat(follow_symlinks=not folder)
+                except FileNotFoundError:
+                    continue
+                if stat.S_ISDIR(found.st_mode):
+                    folders[path] = stat.S_IMODE(found.st_mode)
+                    waiting.append(path)
+                elif stat.S_ISREG(found.st_mode):
+                    seen[path] = Seen(
+                        found.st_dev,
+                        found.st_ino,
+                        found.st_size,
+                        found.st_mtime_ns,
+                        found.st_ctime_ns,
+                    )
+        self.folders = dict(sorted(folders.items()))
+        return seen
+
+    def _copy(self, step: Copy | Extend, deadline: float | None) -> tuple[int, Whole | None]:
+        """Copy one file; the bytes read, and how far it is known to be whole if it is a log."""
+        source, target = self._source / step.path, self._target / step.path
+        known = Whole(0, 0)
+        if isinstance(step, Extend) and is_same_batch(source, target, step.whole):
+            known = step.whole
+        read = copy_file(source, target, known.end, deadline) - known.end
+        if isinstance(step, Copy) and not step.is_active:
+            return read, None
+        # Checksums take their time, which there is none of while everything stands still.
+        return read, known if deadline is not None else whole_batches(target, known)
+
+
+def _size(step: Step, seen: dict[str, Seen]) -> int:
+    if isinstance(step, Remove):
+        return 0
+    size = seen[step.path].size_bytes
+    return size - step.whole.end if isinstance(step, Extend) else size
+
+
+def copy_file(source: Path, target: Path, begin: int, deadline: float | None = None) -> int:
+    """Make a copy what the file is from byte `begin` on; returns how long the file is.
+
+    The copy has the file's rights from its first byte on. Raises TooSlow, OSError.
+    """
+    with source.open("rb", buffering=0) as reading:
+        mode = stat.S_IMODE(os.fstat(reading.fileno()).st_mode)
+        flags = os.O_WRONLY | os.O_CREAT
+        with os.fdopen(os.open(target, flags, mode), "wb", buffering=0) as writing:
+            os.fchmod(writing.fileno(), mode)
+            position = begin
+            while True:
+                if deadline is not None and time.monotonic() >= deadline:
+                    raise TooSlow(f"{source}: {position:,} bytes")
+                piece = memoryview(os.pread(reading.fileno(), PIECE_BYTES, position))
+                if not piece:
+                    break
+                while piece:
+                    written = os.pwrite(writing.fileno(), piece, position)
+                    position += written
+                    piece = piece[written:]
+            writing.truncate(position)
+    return position
+
+
+def whole_batches(log: Path, known: Whole) -> Whole:
+    """How far a copied log holds whole batches by their checksums, from what is known of it on."""
+    try:
+        file = OsDisk().open(str(log))
+        walk = BatchWalk(file, known.end, file.size_bytes(), is_checked=True)
+        last = known.last
+        for _ in walk:
+            last = walk.position
+    except DiskError as error:
+        raise OSError(error.number, os.strerror(error.number), error.path) from error
+    return Whole(walk.position, last)
+
+
+def is_same_batch(source: Path, target: Path, whole: Whole) -> bool:
+    """Whether the last whole batch of a copy still stands in the file."""
+    return _header(source, whole) == _header(target, whole)
+
+
+def _header(log: Path, whole: Whole) -> bytes:
+    """The header of the last batch: it has the offset, the leader epoch and the checksum."""
+    with log.open("rb") as file:
+        file.seek(whole.last)
+        return file.read(min(HEADER_BYTES, whole.end - whole.last))

@@ -1,0 +1,94 @@
+"""The database server for the time in which it is read or filled, while the mill does not run.
+
+It listens on its socket alone, so that no port is in the way of anybody.
+"""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any
+
+import pymysql
+
+from appliance.backup.tables import AS_WRITTEN, DatabaseFailed
+from appliance.errors import Failure
+from appliance.init import read_secret
+from appliance.processes import die_with_parent
+from appliance.servers import mysql_command
+from appliance.settings import DATABASE, Mill
+from protocol.control import short_path
+
+START_S = 180.0
+STOP_S = 60.0
+POLL_S = 0.1
+
+
+@contextmanager
+def database_server(mill: Mill) -> Iterator[Any]:
+    """A connection of root's to the mill's own database, made when there is none.
+
+    The server has ended, and all is on the disk, when the block is left. Raises DatabaseFailed,
+    ServerError.
+    """
+    folder = mill.home.part_data("mysql")
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / "backup.log"
+    command = [*mysql_command(mill), "--skip-networking"]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            preexec_fn=partial(die_with_parent, os.getpid()),
+        )
+    try:
+        connection = _connect(mill, process)
+        try:
+            yield connection
+        finally:
+            with suppress(pymysql.err.Error):
+                connection.close()
+        process.send_signal(signal.SIGTERM)
+        try:
+            code = process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            raise DatabaseFailed(f"the database did not stop within {STOP_S:.0f} s") from None
+        if code != 0:
+            raise DatabaseFailed(f"the database ended with code {code}; {log} tells why")
+        log.unlink()
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def _connect(mill: Mill, process: "subprocess.Popen[bytes]") -> Any:
+    """Wait until the server answers, which it does once its users are those of `data/secrets`."""
+    folder = mill.home.part_data("mysql")
+    deadline = time.monotonic() + START_S
+    while True:
+        try:
+            with short_path(folder / "db" / "mysqld.sock") as name:
+                return pymysql.connect(
+                    unix_socket=name,
+                    user="root",
+                    password=read_secret(mill.home, "mysql/root"),
+                    database=DATABASE,
+                    charset="utf8mb4",
+                    conv=AS_WRITTEN,
+                )
+        except (pymysql.err.Error, OSError) as error:
+            if process.poll() is not None or time.monotonic() >= deadline:
+                raise _did_not_start(mill, error) from error
+        time.sleep(POLL_S)
+
+
+def _did_not_start(mill: Mill, error: Exception) -> Failure:
+    log = mill.home.part_data("mysql") / "backup.log"
+    lines = "\n".join(f"  {line[:400]}" for line in log.read_text().splitlines()[-8:])
+    return DatabaseFailed(f"the database does not start ({error}); it said\n{lines}")

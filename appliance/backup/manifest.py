@@ -1,0 +1,95 @@
+"""What a backup holds: which mill's, of when, every file with its size and checksum.
+
+Pure: text in, values out. The manifest is written when all else is on the disk, so a folder without
+one is no backup, and it has a checksum of its own.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from appliance.errors import Failure
+
+FILE_NAME = "manifest.json"
+FORMAT = 1
+"""Of the folder's layout; whoever finds a later one must not guess."""
+
+
+class BadBackup(Failure):
+    """A folder is no backup, or a damaged one; the text names the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """One file: its path in the backup, size, SHA-256 in hexadecimal, and mode bits."""
+
+    path: str
+    size_bytes: int
+    sha256: str
+    mode: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFolder:
+    """One folder below the data folder, and its mode bits."""
+
+    path: str
+    mode: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One backup. `paused_ms` is how long the mill stood still, `made_at_ms` when that was."""
+
+    version: str
+    made_at_ms: int
+    paused_ms: int
+    cluster_id: str
+    brokers: int
+    rows: int
+    folders: tuple[StoredFolder, ...]
+    files: tuple[StoredFile, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all files together."""
+        return sum(file.size_bytes for file in self.files)
+
+
+def encode(manifest: Manifest) -> bytes:
+    """The manifest as it stands in its file."""
+    content = {"format": FORMAT, **asdict(manifest)}
+    content["sha256"] = _checksum(content)
+    return json.dumps(content, indent=1).encode() + b"\n"
+
+
+def decode(data: bytes) -> Manifest:
+    """The manifest in a file. Raises BadBackup for one that is damaged, or of a later format."""
+    try:
+        content = json.loads(data)
+        found = content.pop("format")
+        if isinstance(found, int) and found > FORMAT:
+            version = content.get("version")
+            raise BadBackup(
+                f"{FILE_NAME}: the backup is of format {found}, made by version {version}; this"
+                f" version reads {FORMAT}: restore it with that version, or a later one"
+            )
+        if content.pop("sha256") != _checksum({"format": found, **content}):
+            raise BadBackup(f"{FILE_NAME} is damaged: its checksum does not match")
+        content["folders"] = tuple(StoredFolder(**one) for one in content["folders"])
+        content["files"] = tuple(StoredFile(**one) for one in content["files"])
+        manifest = Manifest(**content)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise BadBackup(f"{FILE_NAME} is damaged: {error}") from error
+    for path in (*(one.path for one in manifest.folders), *(one.path for one in manifest.files)):
+        pure = PurePosixPath(path)
+        if pure.is_absolute() or ".." in pure.parts:
+            raise BadBackup(f"{FILE_NAME}: {path} does not lie in the backup")
+    return manifest
+
+
+def _checksum(content: dict[str, Any]) -> str:
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,161 @@
+"""Makes a data folder of a backup: all of it is checked first, and nothing is there until all is.
+
+The folder takes its name at the end, so what is cut off leaves no mill that could be started.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+from appliance import lifecycle
+from appliance.backup import manifest as manifests
+from appliance.backup import tables
+from appliance.backup.copying import copy_file
+from appliance.backup.database import database_server
+from appliance.backup.manifest import BadBackup, Manifest
+from appliance.backup.take import DATA, SQL, Report, checksum
+from appliance.errors import Failure
+from appliance.files import sync_folder, write_atomically
+from appliance.parts import broker_names, bundles_mysql
+from appliance.processes import boot_id
+from appliance.settings import Mill
+from broker.storage.checkpoint import RUNNING, decode_running, encode_running
+
+
+class RestoreFailed(Failure):
+    """Nothing was restored; the text says why, and nothing is left behind."""
+
+
+def restore(mill: Mill, backup: Path, target: Path, report: Report) -> Manifest:
+    """Make `target`, which is not there or empty, the data folder that was backed up.
+
+    Raises BadBackup, RestoreFailed and other Failures, with nothing changed.
+    """
+    found = read_manifest(backup)
+    refuse_unfit(mill, found, target)
+    verify(backup, found, report)
+    with _staging(target) as staging:
+        _copy(backup, found, staging, report)
+        for path in (staging / DATA).glob(f"broker-*/{RUNNING}"):
+            vouch(path)
+        if _has_tables(found):
+            report("database", 0, 0)
+            with (
+                database_server(replace(mill, home=replace(mill.home, folder=staging))) as server,
+                (backup / SQL).open(encoding="utf-8", newline="\n") as lines,
+            ):
+                tables.run(server, lines)
+    return found
+
+
+def read_manifest(backup: Path) -> Manifest:
+    """The manifest of a backup. Raises BadBackup."""
+    path = backup / manifests.FILE_NAME
+    try:
+        return manifests.decode(path.read_bytes())
+    except OSError as error:
+        raise BadBackup(f"{path}: {error.strerror}; {backup} is no backup, or a cut one") from error
+
+
+def refuse_unfit(mill: Mill, found: Manifest, target: Path) -> None:
+    """Raise RestoreFailed for a place that is taken, or a configuration of another mill."""
+    if target == mill.home.data and lifecycle.is_running(mill.home):
+        raise RestoreFailed(f"the mill in {mill.home.folder} runs; `./millrace down` stops it")
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise RestoreFailed(
+            f"{target} is not empty; move it away first, for nothing is ever overwritten"
+        )
+    configured = len(broker_names(mill.config))
+    if configured != found.brokers:
+        raise RestoreFailed(
+            f"the backup is of {found.brokers} broker{'s' if found.brokers > 1 else ''}, and"
+            f" {mill.home.config_file} asks for {configured}: set cluster.brokers"
+        )
+    if bundles_mysql(mill.config) != _has_tables(found):
+        what = "has a MySQL server of the mill's own" if _has_tables(found) else "has none"
+        raise RestoreFailed(
+            f"the mill that was backed up {what}, and {mill.home.config_file} says otherwise"
+            " under sinks.mysql"
+        )
+
+
+def _has_tables(found: Manifest) -> bool:
+    return any(file.path == SQL for file in found.files)
+
+
+def verify(backup: Path, found: Manifest, report: Report) -> None:
+    """Raise BadBackup, with the file's name, unless every file is what it was when it was made."""
+    done = 0
+    for file in found.files:
+        path = backup / file.path
+        try:
+            with path.open("rb") as reading:
+                size_bytes = os.fstat(reading.fileno()).st_size
+                if size_bytes != file.size_bytes:
+                    raise BadBackup(f"{path} has {size_bytes:,} bytes, and had {file.size_bytes:,}")
+                sha256, _ = checksum(reading)
+        except OSError as error:
+            raise BadBackup(f"{path}: {error.strerror}") from error
+        if sha256 != file.sha256:
+            raise BadBackup(f"{path} is damaged: its checksum does not match")
+        done += size_bytes
+        report("checked", done, found.size_bytes)
+
+
+@contextmanager
+def _staging(target: Path) -> Iterator[Path]:
+    """A folder beside the target; what is `data` in it takes the target's name after the block."""
+    staging = target.with_name(f"{target.name}.restoring")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        staging.mkdir(mode=0o700)
+    except FileExistsError as error:
+        raise RestoreFailed(
+            f"{staging} is there: another restore is going on, or one was killed; then remove it"
+        ) from error
+    except OSError as error:
+        raise RestoreFailed(f"{error.filename}: {error.strerror}") from error
+    try:
+        yield staging
+        (staging / DATA).rename(target)
+        sync_folder(target.parent)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise RestoreFailed(f"{error.filename or target}: {reason}; nothing is there") from error
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _copy(backup: Path, found: Manifest, staging: Path, report: Report) -> None:
+    data = staging / DATA
+    data.mkdir(mode=0o755)
+    for folder in found.folders:
+        (data / folder.path).mkdir(parents=True, exist_ok=True)
+        (data / folder.path).chmod(folder.mode)
+    done = 0
+    for file in found.files:
+        if not file.path.startswith(f"{DATA}/"):
+            continue
+        target = staging / file.path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        done += copy_file(backup / file.path, target, 0)
+        target.chmod(file.mode)
+        with target.open("rb") as written:
+            os.fsync(written.fileno())
+        report("copied", done, found.size_bytes)
+    for folder_path, _, _ in os.walk(data):
+        sync_folder(Path(folder_path))
+
+
+def vouch(path: Path) -> None:
+    """Have a broker's note of its last run say this run of the kernel.
+
+    The note vouches that nothing was lost which the kernel had taken. A backup holds all of that,
+    and it has just been synced here; without the note no replica with `flush=interval` could lead.
+    """
+    with suppress(ValueError):
+        broker_epoch, _ = decode_running(path.read_bytes())
+        write_atomically(path, encode_running(broker_epoch, boot_id()), mode=0o600)

@@ -1,0 +1,136 @@
+"""The database as SQL: written from one moment's view of it, one statement a line, and run again.
+
+Like `mysqldump --single-transaction`, but that the moment is chosen by whoever asks: it has to lie
+where the mill stands still. Any client of MySQL or MariaDB can run the file, too.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TextIO
+
+import pymysql
+from pymysql.converters import encoders, escape_string
+from pymysql.cursors import SSCursor
+
+from appliance.errors import Failure
+from sinks.mysql_link import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S
+
+AS_WRITTEN: dict[Any, Any] = dict(encoders)
+"""Conversions for a connection that gives values as the server writes them: none of PyMySQL's from
+text to numbers and dates, which are dear, and have to be text again."""
+
+STATEMENT_BYTES = 1 << 20
+"""About how long an INSERT becomes: far below what a server takes by default, which is 16 MiB."""
+
+HEAD = (
+    "SET NAMES utf8mb4",
+    "SET SESSION time_zone = '+00:00'",
+    "SET SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO'",
+    "SET SESSION autocommit = 0",
+)
+
+
+class DatabaseFailed(Failure):
+    """The database could not be read, or not be filled; the text says why."""
+
+
+def open_view(host: str, port: int, user: str, password: str, database: str) -> Any:
+    """A connection whose values come as the server writes them; raises DatabaseFailed."""
+    try:
+        return pymysql.connect(
+            host=host,
+            port=port,
+            user=user,
+            password=password,
+            database=database,
+            charset="utf8mb4",
+            conv=AS_WRITTEN,
+            connect_timeout=CONNECT_TIMEOUT_S,
+            read_timeout=ANSWER_TIMEOUT_S,
+            init_command="SET SESSION time_zone = '+00:00'",
+        )
+    except pymysql.err.Error as error:
+        raise DatabaseFailed(f"MySQL: {error}") from error
+
+
+def begin(connection: Any) -> None:
+    """What is read from here on is as it is now, whatever is written meanwhile."""
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+    except pymysql.err.Error as error:
+        raise DatabaseFailed(f"MySQL: {error}") from error
+
+
+def write(connection: Any, file: TextIO) -> int:
+    """Write every table and view; returns how many rows there are. Raises DatabaseFailed."""
+    try:
+        return sum(_lines(connection, file))
+    except pymysql.err.Error as error:
+        raise DatabaseFailed(f"MySQL: {error}") from error
+
+
+def _lines(connection: Any, file: TextIO) -> Iterator[int]:
+    for statement in HEAD:
+        file.write(f"{statement};\n")
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW FULL TABLES")
+        kinds = dict(cursor.fetchall())
+    # A view needs the tables that it is of.
+    for name in sorted(kinds, key=lambda name: (kinds[name] == "VIEW", name)):
+        with connection.cursor() as cursor:
+            cursor.execute(f"SHOW CREATE TABLE {quoted(name)}")
+            file.write(f"{one_line(cursor.fetchone()[1])};\n")
+        if kinds[name] == "VIEW":
+            continue
+        with connection.cursor(SSCursor) as cursor:
+            cursor.execute(f"SELECT * FROM {quoted(name)}")
+            columns = [column[0] for column in cursor.description]
+            yield from _inserts(name, columns, iter(cursor.fetchone, None), file)
+    file.write("COMMIT;\n")
+
+
+def _inserts(
+    table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], file: TextIO
+) -> Iterator[int]:
+    head = f"INSERT INTO {quoted(table)} ({', '.join(map(quoted, columns))}) VALUES "
+    length = 0
+    for row in rows:
+        text = f"({', '.join(map(literal, row))})"
+        file.write(f", {text}" if length else f"{head}{text}")
+        length += len(text)
+        if length >= STATEMENT_BYTES:
+            file.write(";\n")
+            length = 0
+        yield 1
+    if length:
+        file.write(";\n")
+
+
+def quoted(name: str) -> str:
+    """A name as SQL has it."""
+    return f"`{name.replace('`', '``')}`"
+
+
+def literal(value: str | bytes | None) -> str:
+    """A value as SQL has it, in one line; a number's text stands for the number exactly."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, bytes):
+        return f"x'{value.hex()}'"
+    return f"'{escape_string(value)}'"
+
+
+def one_line(statement: str) -> str:
+    """A statement that makes a table or view; there are line ends between its columns only."""
+    return " ".join(line.strip() for line in statement.splitlines())
+
+
+def run(connection: Any, lines: Iterable[str]) -> None:
+    """Run what `write` has written. Raises DatabaseFailed."""
+    try:
+        with connection.cursor() as cursor:
+            for line in lines:
+                cursor.execute(line.rstrip("\n").removesuffix(";"))
+    except pymysql.err.Error as error:
+        raise DatabaseFailed(f"MySQL: {error}") from error

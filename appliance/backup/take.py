@@ -1,0 +1,279 @@
+"""Takes a backup: rounds of copying while the mill works, the last one while it stands still.
+
+What lies on the disk while everything stands still is what `kill -9` of all parts at that moment
+would have left, and the mill goes on exactly from that (decision 0082). MySQL alone goes on: its
+view of that moment is opened meanwhile and written out later.
+"""
+
+import hashlib
+import os
+import shutil
+import sqlite3
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from appliance import lifecycle
+from appliance.backup import manifest as manifests
+from appliance.backup import plan, tables
+from appliance.backup.copying import Copier, TooSlow
+from appliance.backup.database import database_server
+from appliance.backup.manifest import Manifest, StoredFile, StoredFolder
+from appliance.backup.pause import Pause, PauseFailed, paused
+from appliance.errors import Failure
+from appliance.files import PRIVATE, sync_folder, write_atomically
+from appliance.home import Home
+from appliance.init import read_secret
+from appliance.parts import broker_names, bundles_mysql
+from appliance.settings import SINK_USER, Mill, sinks_settings
+from appliance.supervisor import children
+from appliance.supervisor.driver import AlreadyRunning, take_lock
+from protocol.status import VERSION
+
+DATA = "data"
+SQL = "mysql.sql"
+CONFIG = "millrace.yaml"
+
+LIVE_ROUNDS = 2
+"""The first copies all there is, the second what was written meanwhile."""
+
+PAUSES_MAX = 5
+COPY_S_MAX = 2.0
+"""How long the mill may stand still for copying; it is asked again later if that is too short."""
+
+HASH_BYTES = 1 << 20
+
+Report = Callable[[str, int, int], None]
+"""Told what is being done, and the bytes done of how many."""
+
+
+class BackupFailed(Failure):
+    """There is no backup; the text says why, and nothing is left behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A backup, and what of the mill is not in it."""
+
+    manifest: Manifest
+    left_out: tuple[str, ...] = ()
+
+
+def take(mill: Mill, target: Path, report: Report) -> Taken:
+    """Make `target`, which is not there or empty, a backup of the mill, whether it runs or not.
+
+    Raises Failure, with nothing left behind; NoSupervisor where the mill ends meanwhile.
+    """
+    refuse_unfit(mill, target)
+    with _draft(target) as draft:
+        taken = _Taking(mill, draft, report).run()
+        write_atomically(
+            draft / manifests.FILE_NAME, manifests.encode(taken.manifest), mode=PRIVATE
+        )
+    return taken
+
+
+def refuse_unfit(mill: Mill, target: Path) -> None:
+    """Raise BackupFailed for a mill of which no moment can be had, or a place that is taken."""
+    config, data = mill.config, mill.home.data
+    if config.cluster.bootstrap_servers is not None:
+        raise BackupFailed(
+            "cluster.bootstrap_servers names a cluster of your own: it cannot be copied at the"
+            " moment at which MySQL is; back both up with their own tools, MySQL first"
+        )
+    if config.sinks.mysql is not None and not bundles_mysql(config):
+        raise BackupFailed(
+            "sinks.mysql names a server of your own, and no copy of it is known to be of the moment"
+            " of the brokers' logs; stop the mill, and back both up with tools of your own"
+        )
+    if config.sinks.mysql is None and mill.part("redis") is None:
+        raise BackupFailed("sinks.redis names a server of your own, and is the only sink")
+    if not data.is_dir():
+        raise BackupFailed(f"there is no mill in {mill.home.folder}: {data} is missing")
+    place, kept = target.resolve(), data.resolve()
+    if place.is_relative_to(kept) or kept.is_relative_to(place):
+        raise BackupFailed(f"{target} and {data} lie in each other: choose another folder")
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise BackupFailed(f"{target} is there already: choose a new folder, or an empty one")
+
+
+@contextmanager
+def _draft(target: Path) -> Iterator[Path]:
+    """A folder beside the target that takes its name when the block is done, else goes."""
+    draft = target.with_name(f"{target.name}.partial")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft.mkdir(mode=0o700)
+    except FileExistsError as error:
+        raise BackupFailed(
+            f"{draft} is there: another backup is being made, or one was killed; then remove it"
+        ) from error
+    except OSError as error:
+        raise BackupFailed(f"{error.filename}: {error.strerror}") from error
+    try:
+        yield draft
+        draft.rename(target)
+        sync_folder(target.parent)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise BackupFailed(f"{error.filename or draft}: {reason}; nothing was kept") from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+class _Taking:
+    """One backup on its way."""
+
+    def __init__(self, mill: Mill, draft: Path, report: Report) -> None:
+        self._mill = mill
+        self._draft = draft
+        self._report = report
+        self._has_mysql = mill.config.sinks.mysql is not None
+        self._copier = Copier(mill.home.data, draft / DATA, with_redis=not self._has_mysql)
+        self._made_at_ms = 0
+        self._rows = 0
+
+    def run(self) -> Taken:
+        home = self._mill.home
+        (self._draft / DATA).mkdir(mode=0o755)
+        if lifecycle.is_running(home):
+            pause = self._of_a_running_mill()
+        else:
+            self._of_a_stopped_mill()
+            pause = Pause()
+        self._copier.prune()
+        left_out = _copy_history(home, self._draft / DATA)
+        shutil.copyfile(home.config_file, self._draft / CONFIG)
+        (self._draft / CONFIG).chmod(PRIVATE)
+        names = broker_names(self._mill.config)
+        found = Manifest(
+            version=VERSION,
+            made_at_ms=self._made_at_ms,
+            paused_ms=pause.length_ms,
+            cluster_id=read_secret(home, f"{names[0]}/cluster_id"),
+            brokers=len(names),
+            rows=self._rows,
+            folders=tuple(StoredFolder(*one) for one in self._copier.folders.items()),
+            files=tuple(self._stored()),
+        )
+        return Taken(found, left_out)
+
+    def _of_a_running_mill(self) -> Pause:
+        view = self._open_view() if self._has_mysql else None
+        try:
+            for _ in range(LIVE_ROUNDS):
+                self._copier.round(self._progress("copied"))
+            pause = self._cut(view)
+            if view is not None:
+                self._write_tables(view)
+        finally:
+            if view is not None:
+                view.close()
+        return pause
+
+    def _cut(self, view: Any) -> Pause:
+        """The last round, at one moment of all parts. Raises BackupFailed when none was found."""
+        home = self._mill.home
+        for _ in range(PAUSES_MAX):
+            names = [entry["part"] for entry in lifecycle.snapshot(home)["parts"]]
+            # Redis as a view is not in the backup, and MySQL is asked while the others stand still.
+            still = [name for name in names if name not in ("mysql", "redis")]
+            if not self._has_mysql:
+                still.append("redis")
+            try:
+                with paused(home, still) as pause:
+                    deadline = time.monotonic() + COPY_S_MAX
+                    self._made_at_ms = round(time.time() * 1000)
+                    if view is not None:
+                        tables.begin(view)
+                    self._copier.round(deadline=deadline)
+            except (TooSlow, PauseFailed) as error:
+                why = str(error)
+                self._copier.round(self._progress("copied"))
+            else:
+                return pause
+        raise BackupFailed(f"no moment for a backup was found in {PAUSES_MAX} tries: {why}")
+
+    def _of_a_stopped_mill(self) -> None:
+        home = self._mill.home
+        if running := children.leftovers(home):
+            raise BackupFailed(
+                f"{', '.join(running)} run without a supervisor; `./millrace down` ends them"
+            )
+        try:
+            lock = take_lock(home)
+        except AlreadyRunning as error:
+            raise BackupFailed(f"the mill is being started: {error}") from error
+        try:
+            self._made_at_ms = round(time.time() * 1000)
+            self._copier.round(self._progress("copied"))
+            if self._has_mysql:
+                with database_server(self._mill) as connection:
+                    self._write_tables(connection)
+        finally:
+            os.close(lock)
+
+    def _open_view(self) -> Any:
+        settings = sinks_settings(self._mill, SINK_USER, "stream")["mysql"]
+        names = ("host", "port", "user", "password", "database")
+        return tables.open_view(*(settings[name] for name in names))
+
+    def _write_tables(self, connection: Any) -> None:
+        self._report("database", 0, 0)
+        path = self._draft / SQL
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
+            self._rows = tables.write(connection, file)
+
+    def _stored(self) -> Iterator[StoredFile]:
+        """Every file of the draft, synced and with its checksum."""
+        paths = sorted(path for path in self._draft.rglob("*") if path.is_file())
+        of = sum(path.stat().st_size for path in paths)
+        done = 0
+        for path in paths:
+            sha256, size_bytes = synced_checksum(path)
+            done += size_bytes
+            self._report("checksums", done, of)
+            mode = stat.S_IMODE(path.stat().st_mode)
+            yield StoredFile(str(path.relative_to(self._draft)), size_bytes, sha256, mode)
+        for folder, _, _ in os.walk(self._draft):
+            sync_folder(Path(folder))
+
+    def _progress(self, what: str) -> Callable[[int, int], None]:
+        return lambda done, of: self._report(what, done, of)
+
+
+def _copy_history(home: Home, data: Path) -> tuple[str, ...]:
+    """Copy the monitor's history by SQLite's own means; what is said when it cannot be read."""
+    source, target = home.data / plan.HISTORY, data / plan.HISTORY
+    if not source.exists():
+        return ()
+    try:
+        with closing(sqlite3.connect(source)) as reading, closing(sqlite3.connect(target)) as made:
+            reading.backup(made)
+    except sqlite3.Error as error:
+        target.unlink(missing_ok=True)
+        return (f"the monitor's history ({error})",)
+    target.chmod(stat.S_IMODE(source.stat().st_mode))
+    return ()
+
+
+def synced_checksum(path: Path) -> tuple[str, int]:
+    """SHA-256 in hexadecimal and size in bytes of a file, which is on the disk then."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        return checksum(file)
+
+
+def checksum(file: Any) -> tuple[str, int]:
+    """SHA-256 in hexadecimal and size in bytes of what a file holds."""
+    digest = hashlib.sha256()
+    size_bytes = 0
+    while piece := file.read(HASH_BYTES):
+        digest.update(piece)
+        size_bytes += len(piece)
+    return digest.hexdigest(), size_bytes

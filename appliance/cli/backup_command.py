@@ -1,0 +1,142 @@
+"""`backup` and `restore`: the whole mill into a folder, and a data folder out of that."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from appliance import lifecycle
+from appliance.cli import context
+from appliance.cli.output import CommandError, Exit, print_json, say, size_text, utc_text
+
+if TYPE_CHECKING:
+    from appliance.backup.manifest import Manifest
+    from appliance.settings import Mill
+
+LINE_EVERY_S = 5.0
+SHOWN_AFTER_S = 1.0
+
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")]
+
+
+def backup(
+    folder: Annotated[Path, typer.Argument(help="Where to; not there yet, or empty.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Copy the whole mill, of one moment, while it runs or when it is stopped.
+
+    Broker logs, file positions, counts, ids and secrets (mode 0600). All parts stand still for some
+    tens of milliseconds; `restore` makes a mill of the copy that goes on exactly.
+    """
+    from appliance.backup.take import take
+
+    if context.in_containers():
+        text = "in containers no part may stop another: docs/backup.md has what to do instead"
+        raise CommandError(text, Exit.CONDITION)
+    began = time.monotonic()
+    with _progress() as report:
+        taken = take(_as_it_runs(), folder.absolute(), report)
+    found = taken.manifest
+    for what in taken.left_out:
+        say(f"millrace: left out: {what}")
+    if as_json:
+        print_json("backup/1", _row(found, folder), taken.left_out)
+        return
+    say(
+        f"{folder}: {_words(found)}; the mill stood still for {found.paused_ms} ms"
+        f" ({time.monotonic() - began:.1f} s)"
+    )
+
+
+def restore(
+    folder: Annotated[Path, typer.Argument(help="What `backup` has made.")],
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", help="The data folder to make, if not the mill's own."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a data folder of a backup, where there is none; nothing is ever overwritten.
+
+    Every checksum is compared first. `up` then goes on: what was counted is not counted again, and
+    what came into the watched files since is read again, once.
+    """
+    from appliance.backup.restore import restore as make
+    from appliance.backup.take import CONFIG
+
+    if context.in_containers():
+        text = "in containers each part has a volume: docs/backup.md has what to do instead"
+        raise CommandError(text, Exit.CONDITION)
+    mill, _ = context.load_mill()
+    target = mill.home.data if data is None else data.absolute()
+    began = time.monotonic()
+    with _progress() as report:
+        found = make(mill, folder.absolute(), target, report)
+    if as_json:
+        print_json("restore/1", _row(found, target))
+        return
+    say(
+        f"{target}: {_words(found)}, as of {utc_text(found.made_at_ms)}"
+        f" ({time.monotonic() - began:.1f} s)"
+    )
+    if (folder / CONFIG).read_bytes() != mill.home.config_file.read_bytes():
+        say(f"the configuration of then is {folder / CONFIG}; that of now is left as it is")
+
+
+def _as_it_runs() -> "Mill":
+    """The mill with the configuration it was started with, which the file may no longer be."""
+    home = context.home()
+    if lifecycle.is_running(home):
+        home = replace(home, config_file=home.started_config, edited=home.config_file)
+    return context.load_mill(home)[0]
+
+
+def _words(found: "Manifest") -> str:
+    text = f"{len(found.files):,} files, {size_text(found.size_bytes)}"
+    return f"{text}, {found.rows:,} rows of MySQL" if found.rows else text
+
+
+def _row(found: "Manifest", folder: Path) -> dict[str, object]:
+    return {
+        "folder": str(folder),
+        "version": found.version,
+        "made_at_ms": found.made_at_ms,
+        "paused_ms": found.paused_ms,
+        "cluster_id": found.cluster_id,
+        "brokers": found.brokers,
+        "rows": found.rows,
+        "files": len(found.files),
+        "size_bytes": found.size_bytes,
+    }
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, int, int], None]]:
+    """A line that is rewritten in place on a terminal, and one every few seconds elsewhere."""
+    began = time.monotonic()
+    told_s = began
+    shown = False
+    is_terminal = sys.stderr.isatty()
+
+    def report(what: str, done: int, of: int) -> None:
+        nonlocal told_s, shown
+        now_s = time.monotonic()
+        text = f"{what} {size_text(done)} of {size_text(of)}" if of else what
+        if is_terminal and now_s - began >= SHOWN_AFTER_S:
+            shown = True
+            sys.stderr.write(f"\r\x1b[K{text}")
+            sys.stderr.flush()
+        elif not is_terminal and now_s - told_s >= LINE_EVERY_S:
+            told_s = now_s
+            say(f"{text} ({now_s - began:.0f} s)")
+
+    try:
+        yield report
+    finally:
+        if shown:
+            sys.stderr.write("\r\x1b[K")

@@ -1,0 +1,106 @@
+"""Has parts stand still for a moment and go on, so that what is on the disk is of one moment.
+
+SIGSTOP stops a part's process group wherever its threads are: what lies on the disk then is what
+`kill -9` of all of them at that moment would have left. A pause ends by itself when nobody ends it.
+"""
+
+import asyncio
+import logging
+import signal
+import time
+from asyncio.subprocess import Process
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from appliance.supervisor.children import end_group
+from protocol.log import fields
+
+PAUSE_MS_MAX = 5_000
+"""Sessions, and those who probe parts, bear so much."""
+
+STOP_MS_MAX = 2_000
+"""How long threads may take to stop: one that waits for the disk stops when that has answered."""
+
+POLL_S = 0.002
+
+logger = logging.getLogger(__name__)
+
+
+class Pausing:
+    """At most one pause at a time."""
+
+    def __init__(self, processes: Mapping[str, Process]) -> None:
+        """`processes` are the parts' own, by name, as they come and go."""
+        self._processes = processes
+        self._paused: dict[str, int] = {}
+        self._names: tuple[str, ...] = ()
+        self._end: asyncio.TimerHandle | None = None
+
+    async def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """What a request to pause or to resume is told."""
+        if request.get("command") == "resume":
+            return self._resume()
+        match request:
+            case {"parts": list(names), "for_ms": int(for_ms)} if 0 < for_ms <= PAUSE_MS_MAX:
+                return await self._pause(tuple(str(name) for name in names), for_ms)
+        return {"ok": False, "error": f"expected parts, and for_ms up to {PAUSE_MS_MAX}"}
+
+    async def _pause(self, names: tuple[str, ...], for_ms: int) -> dict[str, Any]:
+        if self._end is not None:
+            return {"ok": False, "error": "the mill is paused already"}
+        self._names = names
+        self._paused = self._pids()
+        self._end = asyncio.get_running_loop().call_later(for_ms / 1000, self._run_on)
+        for pid in self._paused.values():
+            end_group(pid, signal.SIGSTOP)
+        deadline = time.monotonic() + min(STOP_MS_MAX, for_ms) / 1000
+        groups = frozenset(self._paused.values())
+        while not await asyncio.to_thread(stand_still, groups):
+            if time.monotonic() >= deadline:
+                self._run_on()
+                return {"ok": False, "error": f"a part did not stop within {STOP_MS_MAX} ms"}
+            await asyncio.sleep(POLL_S)
+        return {"ok": True}
+
+    def _resume(self) -> dict[str, Any]:
+        """End the pause; `held` tells whether all parts stood still until now, and none came."""
+        held = self._end is not None and self._paused == self._pids()
+        self._run_on()
+        return {"ok": True, "held": held}
+
+    def _pids(self) -> dict[str, int]:
+        return {name: self._processes[name].pid for name in self._names if name in self._processes}
+
+    def _run_on(self) -> None:
+        """Let everything go on; who has ended meanwhile is missed by nobody."""
+        if self._end is None:
+            return
+        self._end.cancel()
+        self._end = None
+        for pid in self._paused.values():
+            end_group(pid, signal.SIGCONT)
+        logger.info("parts stood still for a backup", extra=fields(parts=", ".join(self._paused)))
+
+
+def stand_still(groups: Iterable[int]) -> bool:
+    """Whether every thread of these process groups is stopped, or has ended."""
+    wanted = set(groups)
+    for process in Path("/proc").iterdir():
+        if not process.name.isdigit():
+            continue
+        try:
+            if int(_fields(process / "stat")[2]) not in wanted:
+                continue
+            for thread in (process / "task").iterdir():
+                if _fields(thread / "stat")[0] not in ("T", "t", "Z", "X"):
+                    return False
+        except OSError:
+            # It ended while it was looked at.
+            continue
+    return True
+
+
+def _fields(stat: Path) -> list[str]:
+    """State, parent, group and so on: what follows the name, which may hold anything."""
+    return stat.read_text().rpartition(")")[2].split()

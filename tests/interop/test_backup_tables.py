@@ -1,0 +1,128 @@
+"""The database as SQL: every value as it was, of one moment, into another server's tables."""
+
+import io
+import os
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from appliance.backup import tables
+from sinks import migrate
+from sinks.config import MySqlSettings
+from sinks.mysql_link import connect
+from tests.harness.mysql import MySqlServer
+
+ODD_TEXTS = (
+    "",
+    "plain",
+    "a 'quote', a \"double\" one, a \\ and a ;",
+    "two\nlines\r\nand a tab\t",
+    "\x00 NUL, \x1a end, \x85 next line, \u2028 separator",
+    "Straße 東京 🌍",
+    "%s %(name)s {}",
+)
+ODD_BYTES = (b"", b"\x00\xff'\\\n;", bytes(range(256)))
+
+
+def view_of(settings: MySqlSettings) -> Any:
+    return tables.open_view(
+        settings.host, settings.port, settings.user, settings.password, settings.database
+    )
+
+
+def everything(settings: MySqlSettings) -> dict[str, list[tuple[Any, ...]]]:
+    connection = connect(settings)
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW TABLES")
+        names = [name for (name,) in cursor.fetchall()]
+        found = {}
+        for name in names:
+            cursor.execute(f"SELECT * FROM `{name}`")
+            found[name] = sorted(cursor.fetchall(), key=repr)
+    connection.close()
+    return found
+
+
+def fill(settings: MySqlSettings) -> None:
+    """Our own tables, a view, and values of every kind in them."""
+    connection = connect(settings)
+    with connection.cursor() as cursor:
+        migrate.prepare(cursor)
+        for number, text in enumerate(ODD_TEXTS):
+            for index, data in enumerate(ODD_BYTES):
+                cursor.execute(
+                    "INSERT INTO windows (metric, size_s, start_at, k_hash, k1, `count`, `sum`,"
+                    " `min`, value, quantiles, hll, seq)"
+                    " VALUES ('m', %s, %s, %s, %s, %s, %s, %s, NULL, %s, %s, 7)",
+                    (
+                        number,
+                        datetime(2026, 8, 1, 10, index, tzinfo=UTC).replace(tzinfo=None),
+                        os.urandom(16),
+                        text,
+                        2**63 - 1,
+                        "99999999999999999999999999.123456789012",
+                        "-0.000000000001",
+                        '{"p50": 1.5}' if index else None,
+                        data,
+                    ),
+                )
+        cursor.execute("INSERT INTO ledger VALUES ('logs.access', 0, 12345)")
+        cursor.execute("CREATE SQL SECURITY INVOKER VIEW `a view` AS SELECT k1 FROM windows")
+    connection.close()
+
+
+@pytest.fixture
+def old(mysql_server: MySqlServer) -> MySqlSettings:
+    settings = mysql_server.new_database()
+    fill(settings)
+    return settings
+
+
+def test_every_value_comes_back(
+    old: MySqlSettings, mysql_server: MySqlServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Statements of a few rows each.
+    monkeypatch.setattr(tables, "STATEMENT_BYTES", 500)
+    view, text = view_of(old), io.StringIO(newline="\n")
+    tables.begin(view)
+    rows = tables.write(view, text)
+    view.close()
+    new = mysql_server.new_database()
+    connection = view_of(new)
+    tables.run(connection, io.StringIO(text.getvalue(), newline="\n"))
+    connection.close()
+    before = everything(old)
+    assert everything(new) == before
+    assert rows == sum(len(found) for name, found in before.items() if name != "a view")
+    assert len(before["windows"]) == len(ODD_TEXTS) * len(ODD_BYTES)
+
+
+def test_what_is_written_after_the_moment_is_not_in_it(
+    old: MySqlSettings, mysql_server: MySqlServer
+) -> None:
+    view, text = view_of(old), io.StringIO(newline="\n")
+    tables.begin(view)
+    before = everything(old)
+    connection = connect(old)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE ledger SET end_offset = 99999")
+        cursor.execute("DELETE FROM windows WHERE size_s < 3")
+    connection.close()
+    tables.write(view, text)
+    view.close()
+    new = mysql_server.new_database()
+    connection = view_of(new)
+    tables.run(connection, io.StringIO(text.getvalue(), newline="\n"))
+    connection.close()
+    assert everything(new) == before
+    assert everything(old) != before
+
+
+def test_what_the_server_refuses_is_said(old: MySqlSettings, mysql_server: MySqlServer) -> None:
+    connection = view_of(mysql_server.new_database())
+    with pytest.raises(tables.DatabaseFailed, match="doesn't exist"):
+        tables.run(connection, ["INSERT INTO nothing VALUES (1);\n"])
+    connection.close()
+    with pytest.raises(tables.DatabaseFailed, match="MySQL: "):
+        tables.open_view(old.host, old.port, old.user, "not the password", old.database)

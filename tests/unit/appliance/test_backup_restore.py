@@ -1,0 +1,221 @@
+"""A stopped mill's backup and its restore, and what is refused. No server runs here."""
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from appliance.backup.manifest import BadBackup
+from appliance.backup.restore import RestoreFailed, restore, vouch
+from appliance.backup.take import BackupFailed, take
+from appliance.config.load import load_text
+from appliance.home import find_home
+from appliance.init import initialise
+from appliance.parts import Placement
+from appliance.processes import boot_id
+from appliance.settings import Mill
+from appliance.supervisor.control import NoSupervisor
+from appliance.supervisor.driver import take_lock
+from broker.storage.checkpoint import decode_running, encode_running
+from tests.harness.mounts import MIB, Tmpfs
+
+TEXT = """
+cluster: {brokers: 1}
+stream: {metrics: []}
+sinks: {mysql: null}
+monitor: {listen: 127.0.0.1:8090}
+"""
+LOG = "broker-1/t-0/00000000000000000000.log"
+
+
+def mill_in(folder: Path, text: str = TEXT) -> Mill:
+    home = find_home({"MILLRACE_HOME": str(folder)})
+    home.config_file.parent.mkdir(parents=True, exist_ok=True)
+    home.config_file.write_text(text)
+    config = load_text(text, "millrace.yaml", folder, {}).config
+    return Mill(home, config, Placement())
+
+
+def ignored(what: str, done: int, of: int) -> None:
+    """Nobody watches."""
+
+
+@pytest.fixture
+def mill(tmp_path: Path) -> Mill:
+    """One that has run and is stopped."""
+    found = mill_in(tmp_path / "old")
+    initialise(found.home, 1)
+    for path, data in {
+        LOG: b"batches",
+        "broker-1/.running": encode_running(9, "another boot"),
+        "collector/instance": b"a name\n",
+        "redis/appendonlydir/appendonly.aof.1.incr.aof": b"*1\r\n",
+        "logs/broker-1.log": b"said\n",
+    }.items():
+        file = found.home.data / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+    return found
+
+
+@pytest.fixture
+def backup(mill: Mill, tmp_path: Path) -> Path:
+    take(mill, tmp_path / "backup", ignored)
+    return tmp_path / "backup"
+
+
+@pytest.fixture
+def new(tmp_path: Path) -> Mill:
+    return mill_in(tmp_path / "new")
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+def test_a_restored_folder_holds_what_was_backed_up(mill: Mill, backup: Path, new: Mill) -> None:
+    restore(new, backup, new.home.data, ignored)
+    old = files(mill.home.data)
+    del old["logs/broker-1.log"], old["supervisor.lock"]
+    old["broker-1/.running"] = encode_running(9, boot_id())
+    assert files(new.home.data) == old
+    secret = new.home.secrets / "redis" / "password"
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+    assert stat.S_IMODE(secret.parent.stat().st_mode) == 0o700
+    assert sorted(path.name for path in new.home.folder.iterdir()) == ["configs", "data"]
+
+
+def test_nobody_else_may_read_a_backup(backup: Path) -> None:
+    assert stat.S_IMODE(backup.stat().st_mode) == 0o700
+    for name in ("manifest.json", "millrace.yaml", "data/secrets/redis/password"):
+        assert stat.S_IMODE((backup / name).stat().st_mode) == 0o600
+
+
+def test_a_replica_is_vouched_for_under_the_kernel_that_runs(tmp_path: Path) -> None:
+    note = tmp_path / ".running"
+    note.write_bytes(encode_running(9, "another boot"))
+    vouch(note)
+    assert decode_running(note.read_bytes()) == (9, boot_id())
+    note.write_bytes(b"\0\0\0")
+    vouch(note)
+    assert note.read_bytes() == b"\0\0\0", "what says nothing vouches for nothing"
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def cut(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+
+
+@pytest.mark.parametrize("damage", [flip, cut, Path.unlink])
+@pytest.mark.parametrize("name", [f"data/{LOG}", "millrace.yaml", "manifest.json"])
+def test_a_damaged_backup_is_refused_with_the_file_s_name(
+    backup: Path, new: Mill, name: str, damage: Callable[[Path], None]
+) -> None:
+    damage(backup / name)
+    with pytest.raises(BadBackup, match=Path(name).name):
+        restore(new, backup, new.home.data, ignored)
+    assert not new.home.data.exists()
+
+
+def test_nothing_is_overwritten(mill: Mill, backup: Path, new: Mill) -> None:
+    before = files(mill.home.data)
+    with pytest.raises(RestoreFailed, match="is not empty; move it away first"):
+        restore(mill, backup, mill.home.data, ignored)
+    assert files(mill.home.data) == before
+    new.home.data.mkdir()
+    restore(new, backup, new.home.data, ignored)
+    assert (new.home.data / LOG).exists(), "an empty folder is as good as none"
+
+
+def test_a_mill_that_runs_is_left_alone(backup: Path, new: Mill) -> None:
+    lock = take_lock(new.home)
+    try:
+        with pytest.raises(RestoreFailed, match="millrace down` stops it"):
+            restore(new, backup, new.home.data, ignored)
+    finally:
+        os.close(lock)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (TEXT.replace("brokers: 1", "brokers: 3"), "of 1 broker, and .* asks for 3"),
+        (TEXT.replace("sinks: {mysql: null}\n", ""), "says otherwise under sinks.mysql"),
+    ],
+)
+def test_a_configuration_of_another_mill_is_refused(
+    backup: Path, tmp_path: Path, text: str, why: str
+) -> None:
+    other = mill_in(tmp_path / "other", text)
+    with pytest.raises(RestoreFailed, match=why):
+        restore(other, backup, other.home.data, ignored)
+    assert not other.home.data.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("cluster: {bootstrap_servers: 'a:9092'}", "cluster.bootstrap_servers names a cluster"),
+        ("sinks: {mysql: {host: db}}", "sinks.mysql names a server of your own"),
+        ("sinks: {mysql: null, redis: {host: cache}}", "sinks.redis names a server of your own"),
+    ],
+)
+def test_servers_of_somebody_else_have_no_moment_in_common(
+    mill: Mill, tmp_path: Path, text: str, why: str
+) -> None:
+    config = load_text(text, "millrace.yaml", tmp_path, {}).config
+    with pytest.raises(BackupFailed, match=why):
+        take(replace(mill, config=config), tmp_path / "backup", ignored)
+    assert not (tmp_path / "backup").exists()
+
+
+def test_a_place_that_is_taken_is_refused(mill: Mill, backup: Path, tmp_path: Path) -> None:
+    with pytest.raises(BackupFailed, match="is there already"):
+        take(mill, backup, ignored)
+    with pytest.raises(BackupFailed, match="lie in each other"):
+        take(mill, mill.home.data / "backups" / "today", ignored)
+    (tmp_path / "second.partial").mkdir()
+    with pytest.raises(BackupFailed, match="another backup is being made, or one was killed"):
+        take(mill, tmp_path / "second", ignored)
+    with pytest.raises(BackupFailed, match="there is no mill"):
+        take(mill_in(tmp_path / "nowhere"), tmp_path / "third", ignored)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Tmpfs]:
+    with Tmpfs(tmp_path / "small", 4) as mounted:
+        yield mounted
+
+
+def test_on_a_full_disk_nothing_is_left(
+    mill: Mill, backup: Path, new: Mill, small_disk: Tmpfs, tmp_path: Path
+) -> None:
+    (mill.home.data / LOG).write_bytes(bytes(8 * MIB))
+    with pytest.raises(BackupFailed, match="No space left on device; nothing was kept"):
+        take(mill, small_disk.folder / "backup", ignored)
+    assert list(small_disk.folder.iterdir()) == []
+    take(mill, tmp_path / "large", ignored)
+    with pytest.raises(RestoreFailed, match="No space left on device; nothing is there"):
+        restore(new, tmp_path / "large", small_disk.folder / "data", ignored)
+    assert list(small_disk.folder.iterdir()) == []
+
+
+def test_what_is_being_made_or_stopped_is_not_backed_up(mill: Mill, tmp_path: Path) -> None:
+    """A supervisor holds the lock and does not answer: it starts, or ends."""
+    lock = take_lock(mill.home)
+    try:
+        with pytest.raises(NoSupervisor):
+            take(mill, tmp_path / "backup", ignored)
+    finally:
+        os.close(lock)
+    assert not (tmp_path / "backup").exists() and not (tmp_path / "backup.partial").exists()
