@@ -117,6 +117,7 @@ def test_each_line_is_in_its_topic_once_after_a_restore(tmp_path: Path, brokers:
         print(f"stood still for {row['paused_ms']} ms, {row['files']} files; {load.end} lines")
 
 
+@pytest.mark.slow
 def test_the_database_goes_through_a_running_and_a_stopped_mill(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     with temp_mill(tmp_path / "old") as old, temp_mill(tmp_path / "new") as new:
