@@ -246,7 +246,12 @@ def test_a_preferred_replica_leads_again_by_order(
     cluster.brokers[preferred].kill9()
     wait_until(lambda: first().leader not in (preferred, -1), 20, "another one leads")
     cluster.brokers[preferred].spawn()
-    wait_until(lambda: preferred in first().isrs, 30, "it is in sync again")
+
+    def all_in_sync() -> bool:
+        topics = admin.list_topics(timeout=10).topics.values()
+        return all(len(one.isrs) == 3 for topic in topics for one in topic.partitions.values())
+
+    wait_until(all_in_sync, 30, "it is in sync again")
     assert first().leader != preferred
     named = ("--topic", "logs.access", "--partition", "0")
     done = "Successfully completed leader election (PREFERRED) for partitions logs.access-0\n"
