@@ -1,7 +1,8 @@
-"""The collector beside a confluent-kafka loop: the same file, the same broker, the same codec.
+"""The collector beside others: the same file, the same broker, the same codec; and live lines' way.
 
-Both are whole processes from start to the last acknowledgement, and CPU-seconds are the kernel's
-own account of them, interpreter start included.
+Each is a whole process from start to the last acknowledgement, and CPU-seconds are the kernel's own
+account of it, interpreter start included. Fluent Bit is measured where there is one: `FLUENT_BIT`
+names its program, or it is on the path.
 """
 
 import os
@@ -9,15 +10,19 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from bench.librdkafka import Lost, Topics
+from confluent_kafka import Consumer, TopicPartition
+
+from bench.librdkafka import CONSUME_AT_ONCE, TIMEOUT_S, Lost, Topics
 from bench.lines import LineSource, write_lines
 from bench.machine import cpu_s
 from bench.measurement import Figures, Goal, Measurement, Peer
+from bench.pace import Follower, Paced
+from bench.report import note
 from bench.session import ROOT, Bench
 from tests.harness.broker import BrokerProcess
 from tests.harness.collector import CollectorProcess
@@ -30,11 +35,40 @@ FLUSH = {"flush.messages": str(2**63 - 1)}
 LINES = {"none": 4_000_000, "gzip": 1_000_000}
 """Lines by codec; the peer's zlib is slow, so it gets fewer."""
 START = datetime(2026, 1, 1, tzinfo=UTC)
+LIVE_RATE = 1_000
+POLL_S = 0.002
+LIVE_GOALS = (Goal("p99_ms", at_most=60),)
+FLUENT_BIT = """\
+[SERVICE]
+    flush 1
+    log_level error
+[INPUT]
+    name tail
+    path {path}
+    db {folder}/positions.db
+    read_from_head on
+    exit_on_eof on
+    buffer_chunk_size 1M
+    buffer_max_size 4M
+[OUTPUT]
+    name kafka
+    match *
+    brokers {brokers}
+    topics {topic}
+    format raw
+    raw_log_key log
+    queue_full_retries 0
+    rdkafka.enable.idempotence true
+    rdkafka.compression.codec {codec}
+"""
 
 
 def measure(bench: Bench) -> Iterator[Measurement]:
     """Without compression, where only the line's way counts, and with the collector's default."""
     folder = bench.new_folder("broker")
+    fluent_bit = os.environ.get("FLUENT_BIT") or shutil.which("fluent-bit")
+    if fluent_bit is None:
+        note("no fluent-bit on the path and none named by FLUENT_BIT: not measured beside it")
     with BrokerProcess(folder) as broker:
         for codec, full in LINES.items():
             count = bench.options.sized(full, full // 8)
@@ -46,8 +80,62 @@ def measure(bench: Bench) -> Iterator[Measurement]:
             goal = Goal("lines_per_cpu_s", at_least=1.5, of="ratio")
             peer = Peer("confluent-kafka loop", theirs)
             yield Measurement(PART, case, runs, peer, [goal])
+            if fluent_bit is not None:
+                case = f"{case}, the collector beside Fluent Bit"
+                theirs_too = partial(race.fluent_bit, fluent_bit, codec)
+                runs, theirs = bench.in_turn(case, partial(race.ours, codec), theirs_too)
+                goal = Goal("lines_per_cpu_s", at_least=3, of="ratio")
+                yield Measurement(PART, case, runs, Peer("Fluent Bit", theirs), [goal])
             source.unlink()
+        yield _live(bench, broker)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _live(bench: Bench, broker: BrokerProcess) -> Measurement:
+    """The collector alone: from a line's write to a reader of committed records."""
+    section = {"inputs": [{"paths": ["watched/access/**"], "topic": TOPIC}]}
+    case = f"line written → committed in the topic, {LIVE_RATE:,} lines/s"
+    topics = Topics(broker.bootstrap)
+    topics.create(TOPIC, 1, {})
+    try:
+        with CollectorProcess(
+            bench.new_folder("live"), broker.mill_bootstrap, section
+        ) as collector:
+            paced = Paced(
+                collector.home / "watched" / KEY,
+                LineSource(bench.options.seed),
+                partial(_Committed, broker.bootstrap),
+            )
+            seconds = bench.options.sized(20, 4)
+            runs = bench.repeat(case, partial(paced.latency, LIVE_RATE, seconds))
+    finally:
+        topics.delete(TOPIC)
+    return Measurement(PART, case, runs, goals=LIVE_GOALS)
+
+
+class _Committed(Follower):
+    """Records of the topic's one partition that a reader of committed ones sees."""
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__(TOPIC)
+        self._bootstrap = bootstrap
+
+    def looks(self) -> Generator[int, None, None]:
+        """How many more than at first, after each fetch."""
+        consumer = Consumer(
+            {"bootstrap.servers": self._bootstrap, "group.id": "bench", "fetch.wait.max.ms": 20}
+        )
+        try:
+            place = TopicPartition(TOPIC, 0)
+            _, place.offset = consumer.get_watermark_offsets(place, TIMEOUT_S)
+            consumer.assign([place])
+            found = 0
+            while True:
+                yield found
+                messages = consumer.consume(CONSUME_AT_ONCE, timeout=POLL_S)
+                found += sum(message.error() is None for message in messages)
+        finally:
+            consumer.close()
 
 
 class _Race:
@@ -81,6 +169,22 @@ class _Race:
         arguments = [self._broker.bootstrap, TOPIC, str(self._source), codec, KEY]
         command = [sys.executable, "-m", "bench.peer_produce", *arguments]
         return self._timed(lambda: subprocess.Popen(command, cwd=ROOT), lambda: "")
+
+    def fluent_bit(self, program: str, codec: str) -> Figures:
+        folder = self._bench.new_folder("fluent-bit")
+        settings = folder / "fluent-bit.conf"
+        settings.write_text(
+            FLUENT_BIT.format(
+                path=self._source, folder=folder, brokers=self._broker.bootstrap,
+                topic=TOPIC, codec=codec,
+            )
+        )  # fmt: skip
+        try:
+            return self._timed(
+                lambda: subprocess.Popen([program, "-q", "-c", str(settings)]), lambda: ""
+            )
+        finally:
+            shutil.rmtree(folder)
 
     def _timed(
         self, spawn: Callable[[], "subprocess.Popen[bytes]"], log_text: Callable[[], str]

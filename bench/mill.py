@@ -10,7 +10,7 @@ from functools import partial
 
 from bench.machine import trees_cpu_s
 from bench.measurement import Figures, Goal, Measurement
-from bench.pace import Paced, Source
+from bench.pace import Counted, Paced, Source
 from bench.report import note
 from bench.session import Bench
 from bench.traffic import Traffic, write_traffic
@@ -60,7 +60,7 @@ def _at_work(mill: WholeMill, measure: Callable[[], Figures]) -> Figures:
 def paced_file(mill: WholeMill, name: str, source: Source) -> Paced:
     """A watched file of its own."""
     port = mill.mill.ports["redis"]
-    return Paced(mill.watched / name, f"access/{name}", port, source)
+    return Paced(mill.watched / name, source, partial(Counted, port, f"access/{name}"))
 
 
 def _dropped(bench: Bench, mill: WholeMill, source: Traffic) -> Measurement:

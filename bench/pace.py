@@ -1,17 +1,19 @@
-"""Lines written at a pace, and when each of them was counted in Redis.
+"""Lines written at a pace, and when each of them was counted, or had arrived elsewhere.
 
-The writer notes how many lines stand in the file and when; the reader notes how many are counted
+The writer notes how many lines stand in the file and when; a follower notes how many have arrived
 and when. One file is one key, its lines keep their order, so line n is visible as soon as the
 count has reached n.
 """
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import redis
 
@@ -37,72 +39,90 @@ class Source(Protocol):
         ...
 
 
-class Counted:
-    """A thread that follows the count of one file; `times[i]` is when it first was `counts[i]`."""
+class Follower(ABC):
+    """A thread that follows how many lines have arrived; `times[i]` is when it first were
+    `counts[i]`."""
 
-    def __init__(self, port: int, file: str) -> None:
+    def __init__(self, what: str) -> None:
         self.counts: list[int] = [0]
         self.times: list[float] = [time.perf_counter()]
-        self._file = file
-        self._client = redis.Redis(port=port, decode_responses=True)
+        self._what = what
         self._ends = threading.Event()
-        self._subscribed = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="counted", daemon=True)
+        self._begun = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="follower", daemon=True)
 
     @property
     def latest(self) -> int:
-        """How many lines are counted by now."""
+        """How many lines have arrived by now."""
         return self.counts[-1]
 
+    @abstractmethod
+    def looks(self) -> Generator[int, None, None]:
+        """How many have arrived, again and again; what it holds open is closed with it."""
+
     def _follow(self) -> None:
-        # redis-py's own types stop at this method.
-        open_channel: Callable[..., Any] = self._client.pubsub
-        with open_channel(ignore_subscribe_messages=True) as messages:
-            messages.subscribe(CHANNEL)
-            while not self._ends.is_set():
-                messages.get_message(timeout=POLL_S)
-                count = int(self._client.hget(COUNTS, self._file) or 0)
+        with closing(self.looks()) as looks:
+            for count in looks:
                 if count > self.counts[-1]:
                     self.times.append(time.perf_counter())
                     self.counts.append(count)
-                self._subscribed.set()
+                self._begun.set()
+                if self._ends.is_set():
+                    return
 
     def wait_for(self, count: int) -> None:
-        """Wait until so many lines are counted; TimeoutError when nothing moves any more."""
+        """Wait until so many lines have arrived; TimeoutError when nothing moves any more."""
         end_s, seen = time.monotonic() + COUNTED_DEADLINE_S, self.latest
         while self.latest < count:
             if self.latest > seen:
                 end_s, seen = time.monotonic() + COUNTED_DEADLINE_S, self.latest
             if time.monotonic() > end_s:
-                raise TimeoutError(f"{self.latest} of {count} lines of {self._file} counted")
+                raise TimeoutError(f"{self.latest} of {count} lines of {self._what} counted")
             time.sleep(POLL_S)
         if self.latest > count:
             raise AssertionError(f"{self.latest} lines counted of {count} written")
 
-    def __enter__(self) -> "Counted":
+    def __enter__(self) -> Self:
         self._thread.start()
-        self._subscribed.wait(10)
+        self._begun.wait(10)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._ends.set()
         self._thread.join(10)
-        self._client.close()
+
+
+class Counted(Follower):
+    """The count of one file in Redis."""
+
+    def __init__(self, port: int, file: str) -> None:
+        super().__init__(file)
+        self._port = port
+
+    def looks(self) -> Generator[int, None, None]:
+        """The count after each batch."""
+        with redis.Redis(port=self._port, decode_responses=True) as client:
+            # redis-py's own types stop here.
+            open_channel: Callable[..., Any] = client.pubsub
+            with open_channel(ignore_subscribe_messages=True) as messages:
+                messages.subscribe(CHANNEL)
+                while True:
+                    messages.get_message(timeout=POLL_S)
+                    yield int(client.hget(COUNTS, self._what) or 0)
 
 
 class Paced:
-    """One file that grows at a pace, and its lines' way to Redis."""
+    """One file that grows at a pace, and its lines' way to where a new `follower` looks."""
 
-    def __init__(self, path: Path, file: str, port: int, source: Source) -> None:
+    def __init__(self, path: Path, source: Source, follower: Callable[[], Follower]) -> None:
         self._path = path
-        self._file = file
-        self._port = port
         self._source = source
+        self._follower = follower
 
     def latency(self, rate: int, seconds: float) -> Figures:
-        """Write at `rate`; p50 and p99 over all lines from just before their write to Redis."""
+        """Write at `rate`; p50 and p99 over all lines from just before their write to the end."""
         written: list[tuple[float, int]] = []
-        with Counted(self._port, self._file) as counted, self._path.open("ab", 0) as out:
+        with self._follower() as counted, self._path.open("ab", 0) as out:
             first = counted.latest
             total, began_s = first, time.perf_counter()
             while (elapsed_s := time.perf_counter() - began_s) < seconds:
@@ -129,7 +149,7 @@ class Paced:
         longer when batches are so long that too few of them fall into the time.
         """
         blocks = [self._source.at(datetime.now(UTC), BLOCK_LINES) for _ in range(BLOCKS)]
-        with Counted(self._port, self._file) as counted, self._path.open("ab", 0) as out:
+        with self._follower() as counted, self._path.open("ab", 0) as out:
             total, number, began_s = counted.latest, 0, time.perf_counter()
             while (elapsed_s := time.perf_counter() - began_s) < seconds or (
                 len(counted.counts) < COUNTS_MIN and elapsed_s < COUNTED_DEADLINE_S

@@ -51,6 +51,10 @@ from protocol.wire.records import assemble_batch, build_batch
 
 INPUT_PARTITIONS = 3  # of an input's topic that the configuration says nothing about
 REACH_TIMEOUT_MS = 3_000
+REQUEST_TIMEOUT_MS = 10_000
+"""How long a broker may take to answer before it is asked again, or its successor. A broker that is
+frozen keeps its connections: nothing but this ends the wait for it. A third of what Kafka's clients
+take, for who tails live files is not to stand still longer than a session of a broker lasts."""
 START_TIMEOUT_MS = 10_000
 POLL_MS = 500
 
@@ -87,7 +91,9 @@ class Brokers:
         self._settings = settings
         self._name = name
         self._codec = Codec[settings.section.compression.upper()]
-        self._cluster = Cluster(settings.bootstrap_servers, client_id=name)
+        self._cluster = Cluster(
+            settings.bootstrap_servers, client_id=name, request_timeout_ms=REQUEST_TIMEOUT_MS
+        )
         self._admin = Admin(self._cluster)
         self._producer: Producer | None = None
         self._limits: dict[str, int] = {}
