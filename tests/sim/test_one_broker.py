@@ -18,6 +18,7 @@ from broker.world import Address
 from protocol.client.fetch_core import IsolationLevel
 from tests.harness.seed import seeded
 from tests.sim.clients import Client, Committed, Produced, Read, Script, Transacted, topic_made
+from tests.sim.many_lives import live, parts_of
 from tests.sim.whole_brokers import HOST_PORT, WholeBroker, WholeCluster
 
 TOPIC = "t"
@@ -148,12 +149,9 @@ def test_the_readers_of_committed_data_wait_for_the_last_marker() -> None:
 
 
 @pytest.mark.slow
-def test_a_great_many_lives() -> None:
-    chance = seeded("one broker, many lives")
-    for _ in range(int(os.environ.get("MILLRACE_LIVES", "5000"))):
-        seed = str(chance.random())
-        print(seed)
-        Life(seed).run()
+@pytest.mark.parametrize("part", parts_of(5_000), ids=str)
+def test_a_great_many_lives(part: tuple[int, int]) -> None:
+    live("one broker, many lives", part, lambda seed: Life(seed).run())
 
 
 DIGEST = """

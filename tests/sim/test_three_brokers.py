@@ -3,7 +3,6 @@ order, whichever of them dies, loses its power, its links or the room on its dis
 
 from __future__ import annotations
 
-import os
 from random import Random
 
 import pytest
@@ -13,6 +12,7 @@ from protocol.client.fetch_core import IsolationLevel
 from protocol.wire.schema import Message
 from tests.harness.seed import seeded
 from tests.sim.clients import Client, Produced, Read, Script, topic_made
+from tests.sim.many_lives import live, parts_of
 from tests.sim.test_whole_brokers import is_in_service
 from tests.sim.whole_brokers import HOST_PORT, WholeCluster
 
@@ -170,9 +170,6 @@ def test_what_is_acknowledged_stays_whoever_dies(number: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_great_many_lives() -> None:
-    chance = seeded("three brokers, many lives")
-    for _ in range(int(os.environ.get("MILLRACE_LIVES", "2000"))):
-        seed = str(chance.random())
-        print(seed)
-        Life(seed).run()
+@pytest.mark.parametrize("part", parts_of(2_000), ids=str)
+def test_a_great_many_lives(part: tuple[int, int]) -> None:
+    live("three brokers, many lives", part, lambda seed: Life(seed).run())

@@ -7,7 +7,6 @@ was committed, whole and in order, and in the end nothing may hold them back.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from itertools import chain, repeat
 from random import Random
@@ -42,6 +41,7 @@ from tests.sim.clients import (
     producer_of,
     topic_made,
 )
+from tests.sim.many_lives import live, parts_of
 from tests.sim.test_three_brokers import END_MS_MAX, READY_MS_MAX, Life
 from tests.sim.test_whole_brokers import is_in_service
 from tests.sim.whole_brokers import HOST_PORT, WholeCluster
@@ -213,12 +213,9 @@ def test_transactions_end_as_they_were_decided_whoever_dies(number: int) -> None
 
 
 @pytest.mark.slow
-def test_a_great_many_lives() -> None:
-    chance = seeded("transactions, many lives")
-    for _ in range(int(os.environ.get("MILLRACE_LIVES", "1000"))):
-        seed = str(chance.random())
-        print(seed)
-        TransactedLife(seed).run()
+@pytest.mark.parametrize("part", parts_of(1_000), ids=str)
+def test_a_great_many_lives(part: tuple[int, int]) -> None:
+    live("transactions, many lives", part, lambda seed: TransactedLife(seed).run())
 
 
 def test_each_broker_gives_out_producer_ids_whoever_is_the_controller_and_each_once() -> None:
