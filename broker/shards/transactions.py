@@ -134,13 +134,16 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
         """Let the id's shard judge; `reply` comes with what has moved, once that is durable.
 
         The markers of a transaction that is decided by it are written after the reply has left.
+        A refusal waits for nothing, so it tells what the shard holds, as a read does: of a
+        coordinator that may have been deposed it would be the end of a producer it does not know.
         """
         try:
             loaded = self.find(transactional_id)
             shard = self.shard(transactional_id)
             outcome = judge(shard)
         except ApiError as error:
-            refused(error)
+            may_tell = self._ports.replicas.place.may_read
+            refused(error if may_tell else ApiError(ErrorCode.NOT_COORDINATOR, error.message))
             return
         self._submit(loaded, shard, outcome, reply, refused)
 

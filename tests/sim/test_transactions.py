@@ -212,6 +212,11 @@ def test_transactions_end_as_they_were_decided_whoever_dies(number: int) -> None
     TransactedLife(str(seeded(f"transactions {number}").random())).run()
 
 
+def test_a_deposed_coordinator_ends_no_producer_that_it_has_never_heard_of() -> None:
+    """In this life it stands still while another gives out the producer's id, and is asked then."""
+    TransactedLife("0.9889904957555354").run()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("part", parts_of(1_000), ids=str)
 def test_a_great_many_lives(part: tuple[int, int]) -> None:
