@@ -6,6 +6,7 @@ What was acknowledged is read by everybody, once, in order, and all goes on by i
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -35,11 +36,11 @@ CUTS_LONG: list[Cut] = [
     (who, how, seconds) for how in CUTS for seconds in (1, 3, 5, 7, 12) for who in BROKERS
 ]
 """105, longer than a follower may lag (5 s) and than a session (9 s), and shorter."""
-FREEZES_LONG: list[Freeze] = [
+FREEZES_LONG: Sequence[Freeze] = [
     (who, seconds) for seconds in (1, 3, 5, 8, 10, 12) for who in BROKERS
 ] * 3
 """54, as long as the cuts."""
-ENDS_LONG: list[End] = [
+ENDS_LONG: Sequence[End] = [
     (who, count, how)
     for who in BROKERS[:2]
     for count in (1, 2, 3)
@@ -55,9 +56,9 @@ FULL_S = (2, 8, 3, 8) * 5
 def run(
     folder: Path,
     name: str,
-    cuts: list[Cut] | None = None,
-    freezes: list[Freeze] | None = None,
-    ends: list[End] | None = None,
+    cuts: Sequence[Cut] | None = None,
+    freezes: Sequence[Freeze] | None = None,
+    ends: Sequence[End] | None = None,
 ) -> None:
     """One fault after the other; after each the cluster and its clients come to themselves."""
     with (
