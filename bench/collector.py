@@ -59,7 +59,6 @@ FLUENT_BIT = """\
     raw_log_key log
     queue_full_retries 0
     rdkafka.enable.idempotence true
-    rdkafka.compression.codec {codec}
 """
 
 
@@ -80,9 +79,10 @@ def measure(bench: Bench) -> Iterator[Measurement]:
             goal = Goal("lines_per_cpu_s", at_least=1.5, of="ratio")
             peer = Peer("confluent-kafka loop", theirs)
             yield Measurement(PART, case, runs, peer, [goal])
-            if fluent_bit is not None:
+            # With gzip it ends before what it gave to librdkafka is sent: some of the lines arrive.
+            if fluent_bit is not None and codec == "none":
                 case = f"{case}, the collector beside Fluent Bit"
-                theirs_too = partial(race.fluent_bit, fluent_bit, codec)
+                theirs_too = partial(race.fluent_bit, fluent_bit)
                 runs, theirs = bench.in_turn(case, partial(race.ours, codec), theirs_too)
                 goal = Goal("lines_per_cpu_s", at_least=3, of="ratio")
                 yield Measurement(PART, case, runs, Peer("Fluent Bit", theirs), [goal])
@@ -170,15 +170,14 @@ class _Race:
         command = [sys.executable, "-m", "bench.peer_produce", *arguments]
         return self._timed(lambda: subprocess.Popen(command, cwd=ROOT), lambda: "")
 
-    def fluent_bit(self, program: str, codec: str) -> Figures:
+    def fluent_bit(self, program: str) -> Figures:
         folder = self._bench.new_folder("fluent-bit")
         settings = folder / "fluent-bit.conf"
         settings.write_text(
             FLUENT_BIT.format(
-                path=self._source, folder=folder, brokers=self._broker.bootstrap,
-                topic=TOPIC, codec=codec,
+                path=self._source, folder=folder, brokers=self._broker.bootstrap, topic=TOPIC
             )
-        )  # fmt: skip
+        )
         try:
             return self._timed(
                 lambda: subprocess.Popen([program, "-q", "-c", str(settings)]), lambda: ""
