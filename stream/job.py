@@ -36,6 +36,7 @@ from stream.folders import root_of
 from stream.folding import Folding
 from stream.halving import StopRequested, places
 from stream.in_hand import Hand
+from stream.masters import MasterAway, ask_masters
 from stream.memory import lines_per_batch, machine_bytes
 from stream.overseer import JvmGone, Overseer
 from stream.progress import Committer, ProgressListener
@@ -107,6 +108,7 @@ class StreamJob:
         lock = take_lock(self._settings.data_dir / "lock")
         try:
             self._say_suspects()
+            self._persist(lambda: ask_masters(self._settings.section.master))
             session = start_session(self._settings, scratch=empty_scratch(self._settings.data_dir))
             java_classes.load(session, self._settings.data_dir)
             faults = self._course.faults(session)
@@ -325,6 +327,8 @@ class StreamJob:
                 return attempt()
             except SinkUnavailable as error:
                 code, text = f"{error.sink}-away", str(error)
+            except MasterAway as error:
+                code, text = "spark-away", str(error)
             except (ApiError, ClientError, OSError) as error:
                 code, text = "broker-away", str(error)
             self._state.waiting(code, text)
