@@ -33,9 +33,7 @@ def columns_of(client: TestClient, path: str) -> list[str]:
 def test_the_page_is_what_the_api_says_of_itself() -> None:
     head, begin, _ = PAGE.read_text().partition(BEGIN)
     with site(some_reading()) as client:
-        made = table(
-            client.get("/api/openapi.json").json(), lambda path: columns_of(client, path)
-        )
+        made = table(client.get("/api/openapi.json").json(), lambda path: columns_of(client, path))
     wanted = head + BEGIN + "\n" + made
     if os.environ.get("MILLRACE_BLESS"):
         PAGE.write_text(wanted)
