@@ -175,7 +175,10 @@ class StreamJob:
                 pause_s = RETRY_S[0]
             why = error_words(failure)
             self._state.waiting(QUERY_ENDED, f"the query ended and is started again: {why}")
-            logger.warning("query ended; starting it again", extra=fields(why=why))
+            # Spark's own trace of it is left out of the log (`log4j2.properties`).
+            logger.warning(
+                "query ended; starting it again", extra=fields(why=why), exc_info=writer.failure
+            )
             self._stop.wait(pause_s)
             pause_s = min(pause_s * 2, RETRY_S[1])
         return EXIT_STOPPED
