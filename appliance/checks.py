@@ -101,7 +101,9 @@ def spark_master(mill: Mill) -> Iterator[Check]:
     try:
         ask_masters(master)
     except MasterAway as error:
-        yield Check(Level.FAILED, "Spark's master", str(error), "start it, or correct stream.master")
+        yield Check(
+            Level.FAILED, "Spark's master", str(error), "start it, or correct stream.master"
+        )
     else:
         if addresses(master):
             yield Check(Level.OK, "Spark's master", f"{master} answers")

@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("nginx") is None, reason="nginx is not installed"),
 ]
 
-PASSWORD = "mill:race"  # noqa: S105 - the one of this test alone
+PASSWORD = "mill:race"
 START_S = 30.0
 
 

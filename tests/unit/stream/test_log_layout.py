@@ -85,7 +85,7 @@ def test_a_record_begins_on_a_line_of_its_own(jvm: Jvm, length: int) -> None:
 
 
 def test_a_query_that_ends_is_told_by_the_stream_alone(jvm: Jvm) -> None:
-    """A change of metrics ends the query by an exception: an ERROR with a trace, of nothing wrong."""
+    """A change of metrics ends the query by an exception: an ERROR with a trace, of nothing."""
     jvm.error("Query [id = 7c0f, runId = 1d2e] terminated with error", jvm.thrown("StopRequested"))
     jvm.error("something else")
     lines = jvm.lines()
