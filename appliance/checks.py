@@ -19,6 +19,7 @@ from appliance.processes import holder_of, port_is_free
 from appliance.servers import find_program
 from appliance.settings import Mill
 from stream.jars import jar_paths, missing_jars, pinned_jars
+from stream.masters import MasterAway, addresses, ask_masters
 
 FREE_BYTES_MIN = 256 << 20
 FREE_BYTES_WARNING = 2 << 30
@@ -48,8 +49,8 @@ class Check:
 
 def before_start(mill: Mill) -> list[Check]:
     """Everything that would keep the mill from working, when none of its parts runs."""
-    found = [*programs(mill), *connector_jars(mill), *whose_data(mill), *disk_space(mill.home)]
-    found.extend(ports(mill))
+    found = [*programs(mill), *connector_jars(mill), *spark_master(mill), *whose_data(mill)]
+    found += [*disk_space(mill.home), *ports(mill)]
     return [check for check in found if check.level is Level.FAILED]
 
 
@@ -90,6 +91,22 @@ def connector_jars(mill: Mill, *, check_sums: bool = False) -> Iterator[Check]:
     else:
         sums = ", sums agree" if check_sums else ""
         yield Check(Level.OK, what, f"{len(jar_paths(folder))} jars in {folder}{sums}")
+
+
+def spark_master(mill: Mill) -> Iterator[Check]:
+    """The master of a standalone Spark cluster, where the stream's work goes to one."""
+    master = mill.config.stream.master
+    if not mill.config.stream.metrics:
+        return
+    try:
+        ask_masters(master)
+    except MasterAway as error:
+        yield Check(
+            Level.FAILED, "Spark's master", str(error), "start it, or correct stream.master"
+        )
+    else:
+        if addresses(master):
+            yield Check(Level.OK, "Spark's master", f"{master} answers")
 
 
 def whose_data(mill: Mill) -> Iterator[Check]:

@@ -7,6 +7,7 @@ here needs the configuration: `status` and `down` answer without loading what it
 
 import fcntl
 import os
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -20,6 +21,15 @@ from appliance.supervisor.logs import tail
 
 POLL_S = 0.1
 CRASHES_TO_GIVE_UP = 4
+REASON_CHARS_MAX = 160
+
+IN_VAIN = "lines-lost: "
+"""How the reason of a part begins that waits for what does not come back by itself."""
+
+IN_VAIN_S = 30.0
+"""So long it may: brokers that return tell of fewer lines until they know what all of them hold."""
+
+_PROBLEM = re.compile(r"[a-z]+(-[a-z]+)*: ")
 
 
 class StartFailed(Exception):
@@ -67,10 +77,11 @@ def wait_healthy(
 ) -> dict[str, Any]:
     """Wait until every part (or the one named) is healthy and return the last snapshot.
 
-    Raises StartFailed when a part has given up or keeps crashing meanwhile, TimeoutError when time
-    is up. The mill is left as it is: what runs keeps running.
+    Raises StartFailed when a part has given up, keeps crashing meanwhile or has waited in vain for
+    `IN_VAIN_S`, TimeoutError when time is up. The mill is left as it is: what runs keeps running.
     """
     deadline = time.monotonic() + timeout_s
+    in_vain_since_s: dict[str, float] = {}
     crashes: dict[str, int] | None = None
     while True:
         try:
@@ -94,16 +105,30 @@ def wait_healthy(
             since = entry["restarts"] - crashes.get(entry["part"], 0)
             if entry["state"] == "failed" or since >= CRASHES_TO_GIVE_UP:
                 raise StartFailed(_failure_text(home, entry))
+        _refuse_waiting_in_vain(waiting, in_vain_since_s)
         if time.monotonic() >= deadline:
             reasons = "; ".join(f"{e['part']}: {e['reason'] or e['state']}" for e in waiting)
             raise TimeoutError(f"not healthy within {timeout_s:.0f} s: {reasons}")
         time.sleep(POLL_S)
 
 
+def _refuse_waiting_in_vain(waiting: list[dict[str, Any]], since_s: dict[str, float]) -> None:
+    """Keep in mind since when which parts wait in vain, and raise StartFailed for the first."""
+    now_s = time.monotonic()
+    in_vain = {entry["part"]: entry for entry in waiting if entry["reason"].startswith(IN_VAIN)}
+    for name in since_s.keys() - in_vain.keys():
+        del since_s[name]
+    for name, entry in in_vain.items():
+        if now_s - since_s.setdefault(name, now_s) >= IN_VAIN_S:
+            why = f"{name} waits for what does not come back by itself: {entry['reason']}"
+            raise StartFailed(f"{why}; docs/troubleshooting.md says what helps")
+
+
 def _waiting_text(entry: dict[str, Any]) -> str:
-    """A part that is waited for, with what it waits for itself while it works."""
-    is_well = entry["state"] == "healthy" and entry["reason"]
-    return f"{entry['part']} ({entry['reason']})" if is_well else str(entry["part"])
+    """A part that is waited for, with what it waits for itself while it works, or cannot."""
+    reason = entry["reason"]
+    is_told = reason and (entry["state"] == "healthy" or _PROBLEM.match(reason))
+    return f"{entry['part']} ({reason[:REASON_CHARS_MAX]})" if is_told else str(entry["part"])
 
 
 def _failure_text(home: Home, entry: dict[str, Any]) -> str:

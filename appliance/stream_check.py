@@ -11,6 +11,7 @@ import subprocess
 import sys
 from typing import Any
 
+from appliance.checks import Level, spark_master
 from appliance.config.document import Document
 from appliance.config.faults import ConfigFaults, Path
 from appliance.errors import Failure
@@ -59,6 +60,9 @@ def _digest(mill: Mill, settings: dict[str, Any]) -> str:
 
 
 def _ask_spark(mill: Mill, settings: dict[str, Any]) -> list[dict[str, Any]]:
+    for check in spark_master(mill):
+        if check.level is Level.FAILED:
+            raise CheckFailed(str(check))
     descriptor = settings_descriptor(encode_settings(settings))
     try:
         done = subprocess.run(

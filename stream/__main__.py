@@ -111,11 +111,13 @@ def check(settings: StreamSettings) -> int:
 def dry_run(settings: StreamSettings, path: Path, name: str | None) -> int:
     """Print what the metrics would count of a file's lines."""
     from stream.dry_run import DryRunFault, run_dry
+    from stream.masters import MasterAway, ask_masters
     from stream.session import start_session
 
     try:
+        ask_masters(settings.section.master)
         run_dry(start_session, settings, path, name, sys.stdout.write)
-    except DryRunFault as error:
+    except (DryRunFault, MasterAway) as error:
         logger.error("%s", error)
         return 2
     return 0

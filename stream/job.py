@@ -36,6 +36,7 @@ from stream.folders import root_of
 from stream.folding import Folding
 from stream.halving import StopRequested, places
 from stream.in_hand import Hand
+from stream.masters import MasterAway, ask_masters
 from stream.memory import lines_per_batch, machine_bytes
 from stream.overseer import JvmGone, Overseer
 from stream.progress import Committer, ProgressListener
@@ -107,6 +108,7 @@ class StreamJob:
         lock = take_lock(self._settings.data_dir / "lock")
         try:
             self._say_suspects()
+            self._persist(lambda: ask_masters(self._settings.section.master))
             session = start_session(self._settings, scratch=empty_scratch(self._settings.data_dir))
             java_classes.load(session, self._settings.data_dir)
             faults = self._course.faults(session)
@@ -173,7 +175,10 @@ class StreamJob:
                 pause_s = RETRY_S[0]
             why = error_words(failure)
             self._state.waiting(QUERY_ENDED, f"the query ended and is started again: {why}")
-            logger.warning("query ended; starting it again", extra=fields(why=why))
+            # Spark's own trace of it is left out of the log (`log4j2.properties`).
+            logger.warning(
+                "query ended; starting it again", extra=fields(why=why), exc_info=writer.failure
+            )
             self._stop.wait(pause_s)
             pause_s = min(pause_s * 2, RETRY_S[1])
         return EXIT_STOPPED
@@ -325,6 +330,8 @@ class StreamJob:
                 return attempt()
             except SinkUnavailable as error:
                 code, text = f"{error.sink}-away", str(error)
+            except MasterAway as error:
+                code, text = "spark-away", str(error)
             except (ApiError, ClientError, OSError) as error:
                 code, text = "broker-away", str(error)
             self._state.waiting(code, text)

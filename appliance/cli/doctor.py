@@ -71,6 +71,7 @@ def _configuration(home: Home) -> Iterator[Check]:
         yield from checks.programs(mill)
         yield from _server_versions()
         yield from checks.connector_jars(mill, check_sums=True)
+        yield from checks.spark_master(mill)
         yield from checks.whose_data(mill)
         yield from _mill_state(mill)
         if lifecycle.is_running(home):

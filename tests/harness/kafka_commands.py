@@ -44,6 +44,7 @@ class Case:
 
 
 GONE = (1, 4)
+SETTINGS = "a topic's settings in their order"
 WORDS = "the broker's own words, where Kafka prints Java's exception"
 
 CASES = (
@@ -55,9 +56,9 @@ CASES = (
     Case("topics", "--list"),
     Case("topics", "--list --exclude-internal"),
     Case("topics", "--list --topic lo.*"),
-    Case("topics", "--describe"),
-    Case("topics", "--describe --topic logs,plain"),
-    Case("topics", "--describe --topics-with-overrides"),
+    Case("topics", "--describe", SETTINGS),
+    Case("topics", "--describe --topic logs,plain", SETTINGS),
+    Case("topics", "--describe --topics-with-overrides", SETTINGS),
     Case("topics", "--describe --under-replicated-partitions"),
     Case("topics", "--describe --unavailable-partitions"),
     Case("topics", "--describe --at-min-isr-partitions --topic logs"),

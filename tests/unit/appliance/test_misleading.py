@@ -297,3 +297,22 @@ def test_a_container_s_collector_says_whose_positions_are_meant(
     code, _, err = run(monkeypatch, tmp_path, "collector", "check")
     assert code == Exit.UNREACHABLE
     assert "whose positions are meant only the collector says" in err[0]
+
+
+@pytest.mark.parametrize("asked", [["up"], ["config", "check"]])
+def test_a_spark_master_that_is_away_is_named_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[str]
+) -> None:
+    """Spark itself took 70 s to say so, and named no address."""
+    port = free_port()
+    metric = "{name: m, from: a, measure: count}"
+    source = "a: {topic: logs.access, format: raw}"
+    config(
+        tmp_path,
+        f"stream: {{master: 'spark://127.0.0.1:{port}', from: {{{source}}}, metrics: [{metric}]}}",
+    )
+    began_s = time.monotonic()
+    code, _, err = run(monkeypatch, tmp_path, *asked)
+    assert code == Exit.FAILED, err
+    assert any(f"127.0.0.1:{port} (Connection refused)" in line for line in err), err
+    assert time.monotonic() - began_s < 10

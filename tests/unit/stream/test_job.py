@@ -1,7 +1,9 @@
 """The driver's end, with a JVM that is played."""
 
+import logging
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NoReturn
 
 import pytest
@@ -63,3 +65,33 @@ def test_a_driver_whose_jvm_ends_while_it_warms_up_leaves_no_thread_behind(
     with pytest.raises(ConnectionRefusedError):
         StreamJob(settings_in(tmp_path), StreamState("stream", [], 100), threading.Event()).run()
     assert [one.name for one in threading.enumerate() if one.name == "committer"] == []
+
+
+def test_a_query_that_ended_is_told_with_where_it_happened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark's own words of it are left out of the log, for it ends by every change of metrics."""
+    failure = ArithmeticError("as far as this is played")
+    writer = SimpleNamespace(failure=failure, has_applied=False)
+    stop = threading.Event()
+
+    def watch(*_: object) -> Exception:
+        stop.set()
+        return failure
+
+    for name, done in (
+        ("_warm_up", lambda *_: None),
+        ("_start_beside", lambda *_: None),
+        ("_start_query", lambda *_: (writer, None)),
+        ("_watch", watch),
+    ):
+        monkeypatch.setattr(StreamJob, name, done)
+    monkeypatch.setattr(module, "start_session", lambda *_, **__: None)
+    monkeypatch.setattr(java_classes, "load", lambda *_: None)
+    monkeypatch.setattr(Course, "faults", lambda *_: [])
+    monkeypatch.setattr(ProgressListener, "register", lambda *_: None)
+    with caplog.at_level(logging.WARNING):
+        StreamJob(settings_in(tmp_path), StreamState("stream", [], 100), stop).run()
+    (record,) = [one for one in caplog.records if one.getMessage().startswith("query ended")]
+    assert record.exc_info is not None
+    assert record.exc_info[1] is failure

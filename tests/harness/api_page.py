@@ -1,0 +1,38 @@
+"""The list of the monitor's API as a page: from its OpenAPI, and from rows that it gives."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+SHARED = "format"
+"""A parameter that every path has; the page says so once."""
+
+
+def parameter_text(parameter: Mapping[str, Any]) -> str:
+    """A parameter with its values or default, and what is said of it."""
+    schema = parameter["schema"]
+    values = " \\| ".join(f"`{value}`" for value in schema.get("enum", []))
+    default = schema.get("default")
+    notes = [
+        values,
+        f"default `{default}`" if default not in (None, "") else "",
+        parameter.get("description", ""),
+    ]
+    text = ", ".join(note for note in notes if note)
+    return f"`{parameter['name']}`" + (f" ({text})" if text else "")
+
+
+def table(openapi: Mapping[str, Any], columns: Callable[[str], Sequence[str]]) -> str:
+    """A row for each path; `columns` tells what rows a path gave, none where it gave none."""
+    lines = ["| path | gives | parameters | columns |", "|---|---|---|---|"]
+    for path, verbs in openapi["paths"].items():
+        for verb, operation in verbs.items():
+            name = path if verb == "get" else f"{verb.upper()} {path}"
+            asked = [one for one in operation.get("parameters", []) if one["name"] != SHARED]
+            cells = [
+                f"`{name}`",
+                operation["summary"],
+                "; ".join(map(parameter_text, asked)),
+                ", ".join(f"`{column}`" for column in columns(path)) if verb == "get" else "",
+            ]
+            lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"

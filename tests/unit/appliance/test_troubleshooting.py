@@ -1,0 +1,72 @@
+"""docs/troubleshooting.md quotes what the program says, and knows every problem it can name."""
+
+import re
+
+import pytest
+
+from appliance.home import CODE
+from stream import state
+from tests.harness.literals import FILLED, is_said, sources
+
+PAGE = (CODE / "docs" / "troubleshooting.md").read_text()
+MESSAGES_MIN = 20
+CODES_MIN = 20
+
+# Where a part names a problem: the code is the first text. `{` begins what is filled in.
+NAMED = (
+    r'Problem\(\s*f?"([a-z_{][^"\s]*)"',
+    r'\.waiting\(\s*f?"([a-z_{][^"]*)"',
+    r'code, text = f?"([a-z_{][^"]*)", (?:str\(error\)|\()',
+)
+# The collector's are kept by their code and a place.
+KEPT = (r'(?:found|problems)\[f?"([a-z]+)(?=[ "])',)
+
+
+def rows(heading: str) -> list[str]:
+    """The first cells of the table below a heading."""
+    below = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    lines = [line for line in below.splitlines() if line.startswith("| `")]
+    return [line.split(" | ")[0].removeprefix("| ") for line in lines]
+
+
+def quoted(cells: list[str]) -> list[str]:
+    return [text for cell in cells for text in re.findall(r"`([^`]+)`", cell)]
+
+
+def codes() -> set[str]:
+    """Every problem that a part can name."""
+    found = {state.POISON, state.QUERY_ENDED}
+    for path in sources():
+        text = path.read_text()
+        for pattern in (*NAMED, *(KEPT if "collector" in path.parts else ())):
+            found |= {re.sub(r"\{[^}]*\}", FILLED, code) for code in re.findall(pattern, text)}
+    return found
+
+
+MESSAGES = quoted(rows("Starting") + rows("Commands"))
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+def test_what_is_quoted_is_said(message: str) -> None:
+    assert is_said(message)
+
+
+def test_what_nobody_says_is_found_out() -> None:
+    assert len(MESSAGES) >= MESSAGES_MIN
+    assert not is_said("the moon is in the way of …")
+    assert not is_said("… in use by … and then nothing was started")
+
+
+def test_every_problem_has_its_row() -> None:
+    known = set(quoted(rows("What parts report")))
+    named = codes()
+    assert len(named) >= CODES_MIN
+    assert {code for code in named if not code.endswith("-away")} <= known
+    assert known - {f"{FILLED}-away"} <= named
+
+
+def test_the_pages_lead_to_pages_that_are_there() -> None:
+    for path in sorted((CODE / "docs").glob("*.md")):
+        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text()):
+            if not target.startswith("https://"):
+                assert (path.parent / target).exists(), f"{path.name}: {target}"

@@ -1,0 +1,99 @@
+"""How long a start is waited for, and what is told meanwhile; the supervisor is played."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from appliance import lifecycle
+from appliance.home import Home, find_home
+from appliance.lifecycle import Progress, StartFailed, wait_healthy
+
+LOST = (
+    "lines-lost: logs.access-0 is counted up to 20, but the broker holds it up to 9 only:"
+    " was the topic made anew?"
+)
+UP_S = 300.0
+
+
+def part(name: str, state: str, reason: str = "") -> dict[str, Any]:
+    return {"part": name, "state": state, "reason": reason, "restarts": 0, "starts_anew": False}
+
+
+class Clock:
+    """Goes on by what is slept."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_000.0
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    played = SimpleNamespace(monotonic=lambda: made.now_s, sleep=made.sleep)
+    monkeypatch.setattr(lifecycle, "time", played)
+    return made
+
+
+@pytest.fixture
+def home(clock: Clock) -> Home:
+    return find_home({"MILLRACE_HOME": "/nowhere"})
+
+
+def play(monkeypatch: pytest.MonkeyPatch, *looks: list[dict[str, Any]]) -> None:
+    """The supervisor says one after the other, and then the last one for ever."""
+    left = list(looks)
+
+    def snapshot(home: Home) -> dict[str, Any]:
+        return {"parts": left.pop(0) if len(left) > 1 else left[0]}
+
+    monkeypatch.setattr(lifecycle, "snapshot", snapshot)
+
+
+def test_what_no_waiting_mends_is_not_waited_for(
+    home: Home, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mill whose logs were torn had `up` wait for all of its 300 s, and not say what for."""
+    play(monkeypatch, [part("redis", "healthy"), part("stream", "starting", LOST)])
+    began_s = clock.now_s
+    with pytest.raises(StartFailed, match="counted up to 20, but the broker holds it up to 9"):
+        wait_healthy(home, UP_S)
+    assert clock.now_s - began_s == pytest.approx(lifecycle.IN_VAIN_S, abs=2 * lifecycle.POLL_S)
+
+
+def test_lines_that_come_back_are_waited_for(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers that return together tell of fewer lines until they know what all of them hold."""
+    most = int(lifecycle.IN_VAIN_S / lifecycle.POLL_S) - 1
+    lost, away = part("stream", "starting", LOST), part("stream", "starting", "broker-away: no")
+    looks = [[lost]] * most + [[away]] + [[lost]] * most
+    play(monkeypatch, *looks, [part("stream", "healthy")])
+    assert wait_healthy(home, UP_S)["parts"] == [part("stream", "healthy")]
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "expected"),
+    [
+        ("starting", "starting", "stream"),
+        ("starting", "127.0.0.1:8092: Connection refused", "stream"),
+        ("starting", "mysql-away: not now", "stream (mysql-away: not now)"),
+        ("healthy", "starts anew", "stream (starts anew)"),
+    ],
+)
+def test_what_a_part_waits_for_is_told(
+    home: Home, monkeypatch: pytest.MonkeyPatch, state: str, reason: str, expected: str
+) -> None:
+    told: list[Progress] = []
+    waiting = {**part("stream", state, reason), "starts_anew": state == "healthy"}
+    play(monkeypatch, [waiting], [part("stream", "healthy")])
+    wait_healthy(home, UP_S, told.append)
+    assert told[0].waiting_for == expected
+
+
+def test_a_reason_without_end_is_cut(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Progress] = []
+    play(monkeypatch, [part("a", "starting", f"x-away: {'y' * 500}")], [part("a", "healthy")])
+    wait_healthy(home, UP_S, told.append)
+    assert len(told[0].waiting_for) < lifecycle.REASON_CHARS_MAX + 10
