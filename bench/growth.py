@@ -22,7 +22,7 @@ from bench.session import Bench, Unavailable
 from sinks.blocks import encode
 from sinks.config import MySqlSettings
 from sinks.growth import rows_of
-from sinks.keys import key_hash
+from sinks.keys import key_id
 from sinks.mysql_sink import MySqlSink
 from sinks.rows import Batch, CellBlock, FoldRow, MetricDefinition, OffsetRange
 from sinks.store import clock_ms
@@ -111,14 +111,12 @@ class _Table:
         self._past_s = START_S - MINUTE_S
 
     def add_paths(self) -> None:
-        """Make the keys, in the order of their hashes."""
+        """Make the keys."""
         paths = [f"/shop/department/item/{number:06}" for number in range(PATHS)]
         with self._connection() as connection, connection.cursor() as cursor:
-            cursor.execute(
-                "CREATE TABLE paths (k_hash BINARY(16) PRIMARY KEY, path VARCHAR(64) NOT NULL)"
-            )
+            cursor.execute("CREATE TABLE paths (k_id VARBINARY(255) PRIMARY KEY)")
             cursor.executemany(
-                "INSERT INTO paths VALUES (%s, %s)", [(key_hash((one,)), one) for one in paths]
+                "INSERT INTO paths VALUES (%s)", [(key_id((one,)),) for one in paths]
             )
         self._paths = paths
 
@@ -129,15 +127,19 @@ class _Table:
                 last = min(first + MINUTES_AT_ONCE, minutes) - 1
                 start = f"TIMESTAMPADD(MINUTE, seq, '{_moment(START_S)}')"
                 cursor.execute(
-                    "INSERT INTO windows"
-                    " (metric, size_s, start_at, k_hash, k1, `count`, value, seq)"
-                    f" SELECT STRAIGHT_JOIN '{METRIC.name}', {MINUTE_S}, {start}, k_hash, path,"
-                    f" 1 + seq MOD 37, 1 + seq MOD 37, 0 FROM seq_{first}_to_{last}, paths"
-                )
-                cursor.execute(
                     "INSERT INTO window_keys (metric, size_s, start_at, n_keys, seq)"
                     f" SELECT '{METRIC.name}', {MINUTE_S}, {start}, {PATHS}, 0"
                     f" FROM seq_{first}_to_{last}"
+                )
+                cursor.execute(
+                    "INSERT INTO window_cells (window_number, k_id, `count`, seq)"
+                    " SELECT STRAIGHT_JOIN window_number, k_id, 1 + window_number MOD 37, 0"
+                    " FROM window_keys, paths WHERE metric = %s AND start_at BETWEEN %s AND %s",
+                    (
+                        METRIC.name,
+                        _moment(START_S + first * MINUTE_S),
+                        _moment(START_S + last * MINUTE_S),
+                    ),
                 )
         self._minutes = max(self._minutes, minutes)
 
@@ -189,7 +191,9 @@ class _Table:
 
     def purge(self) -> Figures:
         """The oldest windows of what is filled leave, with live merges in between."""
-        oldest = f"SELECT MIN(start_at) FROM windows WHERE metric = '{METRIC.name}' AND size_s = 60"
+        oldest = (
+            f"SELECT MIN(start_at) FROM window_keys WHERE metric = '{METRIC.name}' AND size_s = 60"
+        )
         with self._connection() as connection, connection.cursor() as cursor:
             cursor.execute(oldest)
             (found,) = cursor.fetchone()

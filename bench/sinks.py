@@ -2,25 +2,33 @@
 
 Each batch of rows touches the same keys in the present minute and the totals, as a live mill's
 batches do; each batch of blocks fills minutes of a past day that nobody wrote yet, as a backlog's
-do. `apply` is what the stream waits for before it may read on.
+do. `apply` is what the stream waits for before it may read on. Made-up traffic is counted as the
+shipped metrics without a sketch count it: in the order of a backlog, and second by second.
 """
 
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from decimal import Decimal
+from typing import Any
 
+import pymysql
 import pytest
 
 from bench.figures import percentile
 from bench.machine import cpu_s
 from bench.measurement import Figures, Measurement
 from bench.session import Bench, Unavailable
+from bench.traffic import LINES_PER_SECOND, STATUSES, Drawn, Traffic, path_of
 from sinks.blocks import encode
 from sinks.config import SinksSettings
-from sinks.keys import Key
+from sinks.growth import rows_of
+from sinks.keys import Key, key_id
+from sinks.merge import WindowId, fold_to_windows
 from sinks.rows import Batch, CellBlock, FoldRow, MetricDefinition, OffsetRange
 from sinks.store import Outcome, Sinks, clock_ms
-from sinks.values import Aggregate
+from sinks.values import Aggregate, combined
 from tests.harness.mysql import MySqlServer
 from tests.harness.redis import RedisServer
 
@@ -43,6 +51,11 @@ METRIC = MetricDefinition(
     max_keys=None,
     definition_hash=bytes(16),
 )
+BACKLOG_LINES = 250_000
+BY_STATUS = replace(METRIC, name="requests_by_status", measure="count", windows_s=(60, 3_600, 0))
+BYTES = replace(BY_STATUS, name="bytes_by_status", measure="sum")
+BY_PATH = replace(BY_STATUS, name="top_paths")
+TRAFFIC = (BY_STATUS, BYTES, BY_PATH)
 
 
 def measure(bench: Bench) -> Iterator[Measurement]:
@@ -60,6 +73,12 @@ def measure(bench: Bench) -> Iterator[Measurement]:
         case = f"merge of {BLOCKS_A_BATCH} blocks of {KEYS_A_BLOCK:,} cells"
         merges = _BlockMerges(mysql, redis, 0, bench.options.sized(10, 2))
         yield Measurement(PART, case, bench.repeat(case, merges.run))
+        for case, lines, at_once in (
+            ("traffic of a backlog", bench.options.sized(1_000_000, 200_000), BACKLOG_LINES),
+            ("traffic as it comes", bench.options.sized(100_000, 20_000), LINES_PER_SECOND),
+        ):
+            counted = _Counted(mysql, lines, at_once)
+            yield Measurement(PART, case, bench.repeat(case, counted.run, runs=1))
 
 
 class _Merges:
@@ -130,6 +149,87 @@ class _BlockMerges(_Merges):
             encode(METRIC, SLICE_S, first_s + number * SLICE_S, cells)
             for number in range(BLOCKS_A_BATCH)
         ]
+
+
+class _Counted:
+    """Made-up lines in MySQL alone; each run counts them into a database of its own."""
+
+    def __init__(self, mysql: MySqlServer, lines: int, at_once: int) -> None:
+        self._mysql = mysql
+        self._at_once = at_once
+        self._drawn, _ = Traffic(4711).draw(PAST_S, max(1, lines // LINES_PER_SECOND))
+
+    def run(self) -> Figures:
+        """What the lines cost the server, and what their cells take."""
+        assert self._mysql.process is not None
+        database = self._mysql.new_database()
+        sinks = Sinks(SinksSettings(mysql=database), TRAFFIC)
+        sinks.open(QUERY)
+        lines = len(self._drawn)
+        mysql_s = cpu_s(self._mysql.process.pid)
+        for batch_id, first in enumerate(range(0, lines, self._at_once)):
+            rows = _cells_of(self._drawn, first, min(first + self._at_once, lines))
+            sinks.apply(self._batch(batch_id, rows))
+        mysql_s = cpu_s(self._mysql.process.pid) - mysql_s
+        sinks.close()
+        with self._mysql.connect(database) as connection:
+            cells, octets = _stored(connection.cursor(pymysql.cursors.Cursor))
+        return {
+            "cells_per_line": cells / lines,
+            "bytes_per_cell": octets / cells,
+            "mysql_cpu_s_per_million_lines": mysql_s / lines * 1e6,
+        }
+
+    def _batch(self, batch_id: int, rows: Sequence[FoldRow]) -> Batch:
+        blocks: list[CellBlock] = []
+        if self._at_once == BACKLOG_LINES:
+            blocks, rows = list(_as_blocks(rows)), ()
+        ranges = [OffsetRange("logs.access", 0, batch_id, batch_id + 1)]
+        return Batch(QUERY, batch_id, rows, [], ranges, 1, clock_ms(), blocks=blocks)
+
+
+def _cells_of(drawn: Drawn, first: int, end: int) -> list[FoldRow]:
+    """Lines folded by minute and key, as the stream hands them over."""
+    sums: dict[tuple[str, int, str], list[int]] = defaultdict(list)
+    for at in range(first, end):
+        start_s = int(drawn.second[at]) // SLICE_S * SLICE_S
+        status, size = STATUSES[drawn.status[at]], int(drawn.size[at])
+        sums[BY_STATUS.name, start_s, status].append(1)
+        sums[BY_PATH.name, start_s, path_of(int(drawn.path[at]))].append(1)
+        if size >= 0:
+            sums[BYTES.name, start_s, status].append(size)
+    return [
+        FoldRow(name, start_s, (key,), len(some), *_sums(some) if name == BYTES.name else ())
+        for (name, start_s, key), some in sums.items()
+    ]
+
+
+def _sums(sizes: Sequence[int]) -> tuple[Decimal, Decimal, Decimal]:
+    return Decimal(sum(sizes)), Decimal(min(sizes)), Decimal(max(sizes))
+
+
+def _as_blocks(rows: Sequence[FoldRow]) -> Iterator[CellBlock]:
+    """The cells of each window in the order of the table, as Spark's tasks write them."""
+    definitions = {metric.name: metric for metric in TRAFFIC}
+    windows: dict[WindowId, list[tuple[Key, Aggregate]]] = defaultdict(list)
+    for cell_id, cell in sorted(fold_to_windows(rows, definitions, 0).items()):
+        windows[cell_id.window].append((cell.key, combined(cell.parts)))
+    for window, cells in windows.items():
+        metric, size_s, start_s = window
+        yield encode(definitions[metric], size_s, start_s, sorted(cells, key=_place))
+
+
+def _place(cell: tuple[Key, Aggregate]) -> bytes:
+    return key_id(cell[0])
+
+
+def _stored(cursor: Any) -> tuple[int, int]:
+    """How many cells there are, and the octets they take with their windows."""
+    cursor.execute("ANALYZE TABLE window_cells, window_keys")
+    cursor.fetchall()
+    cursor.execute("SELECT COUNT(*) FROM window_cells")
+    (cells,) = cursor.fetchone()
+    return int(cells), rows_of(cursor, clock_ms() // 1000).table_bytes
 
 
 def _row(start_s: int, number: int) -> FoldRow:

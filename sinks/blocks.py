@@ -2,33 +2,33 @@
 
 A block is SQL tuples separated by commas, one for each key of one window:
 
-    ('<metric>',<size_s>,<start>,0x<hash>,<k1>[,<k2>[,<k3>]],<count>,<value>,@seq)
-    ('<metric>',<size_s>,<start>,0x<hash>,<k1>[,…],<count>,<sum>,<min>,<max>,<value>,@seq)
+    ('',<k_id>,<k1>[,<k2>[,<k3>]],<count>)
+    ('',<k_id>,<k1>[,<k2>[,<k3>]],<count>,<sum>,<min>,<max>)
 
-The short form is that of measure `count`, whose value is the count. `start` is a number of 14
-digits, yyyymmddHHMMSS in UTC; `hash` are the 32 hexadecimal digits of `keys.key_hash`. There are as
-many k columns as the metric has key columns; a metric without a key has the one k1 `'*'`. A text
-stands in quotes as it is, unless it holds a quote, a backslash or a NUL: then it is `_utf8mb4
-0x<octets>`. Decimals are quoted, for the server would read a number with an exponent as a double.
-The value is the sum, min or max itself; a mean's or a share's is NULL, for the server divides.
+The short form is that of measure `count`. OPENING, with which every tuple begins, becomes the
+window's number and the merge's `seq` when a statement is made: whoever writes a block knows
+neither. No key reads like it, for no text holds a quote. `k_id` is `keys.key_id`: a text that
+begins with `=`, or 0x23 and the hash's 32 digits. There are as many k columns as the metric has key
+columns, a metric without a key has the one k1 `'*'`, and a key that stands in its `k_id` has NULL.
+A text stands in quotes as it is, unless it holds a quote, a backslash or a NUL: then it is
+hexadecimal, as a k column with `_utf8mb4` before it. Decimals are quoted, for the server would read
+a number with an exponent as a double.
 """
 
 import re
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
 from decimal import Decimal
 from functools import lru_cache
 
-from sinks.keys import Key, key_hash, shown_columns
-from sinks.merge import WindowId
+from sinks.keys import Key, key_id, shown_columns, text_of_id
 from sinks.rows import CellBlock, MetricDefinition
-from sinks.values import QUOTIENT_PLACES, SUM_MAX, Aggregate, Measure
+from sinks.values import SUM_MAX, Aggregate, Measure
 
 ADDITIVE = frozenset(
     {Measure.COUNT, Measure.SUM, Measure.MIN, Measure.MAX, Measure.MEAN, Measure.SHARE}
 )
-QUOTIENTS = frozenset({Measure.MEAN, Measure.SHARE})
-QUOTIENT_SQL = f"ROUND(`sum`/`count`,{QUOTIENT_PLACES})"
+# What stands where the window's number and the merge's `seq` come.
+OPENING = b"('',"
 
 _NUMBERS = ("sum", "min", "max")
 _AWKWARD = ("'", "\\", "\0")
@@ -43,24 +43,25 @@ def head(definition: MetricDefinition) -> bytes:
     """What stands before the tuples of one or more blocks of a metric."""
     keys = [f"k{place}" for place in range(1, max(1, len(definition.key_columns)) + 1)]
     numbers = () if definition.measure == Measure.COUNT else (f"`{name}`" for name in _NUMBERS)
-    columns = ["metric", "size_s", "start_at", "k_hash", *keys, "`count`", *numbers, "value", "seq"]
-    return f"INSERT INTO windows ({','.join(columns)}) VALUES ".encode()
+    columns = ["window_number", "seq", "k_id", *keys, "`count`", *numbers]
+    return f"INSERT INTO window_cells ({','.join(columns)}) VALUES ".encode()
 
 
 def tail(definition: MetricDefinition) -> bytes:
-    """What stands behind the tuples to add them to cells that may be there.
-
-    Columns are set from left to right, so a value is made of the sums as they become.
-    """
+    """What stands behind the tuples to add them to cells that may be there."""
     changes = ["`count`=`count`+VALUES(`count`)"]
     if definition.measure != Measure.COUNT:
         changes.append(f"`sum`={_SUM_SQL}")
         for name, function in (("min", "LEAST"), ("max", "GREATEST")):
             joined = f"{function}(`{name}`,VALUES(`{name}`))"
             changes.append(f"`{name}`=COALESCE({joined},`{name}`,VALUES(`{name}`))")
-    shown = QUOTIENT_SQL if definition.measure in QUOTIENTS else f"`{definition.measure}`"
-    changes += [f"value={shown}", "seq=VALUES(seq)"]
+    changes.append("seq=VALUES(seq)")
     return f" ON DUPLICATE KEY UPDATE {','.join(changes)}".encode()
+
+
+def opened(piece: bytes, number: int, seq: int) -> bytes:
+    """Tuples of one window under its number and the merge's `seq`, as they are sent."""
+    return piece.replace(OPENING, f"({number},{seq},".encode())
 
 
 def encode(
@@ -70,10 +71,9 @@ def encode(
     cells: Iterable[tuple[Key, Aggregate]],
 ) -> CellBlock:
     """The block of some cells of one window; each key stands in it once."""
-    begin = opening(WindowId(definition.name, size_s, start_s))
     tuples = [
-        f"{begin}{key_hash(key).hex()},{_columns(definition, key)},"
-        f"{_numbers(definition.measure, one)},@seq)"
+        f"{OPENING.decode()}{identity(key_id(key))},{_columns(definition, key)},"
+        f"{_numbers(definition.measure, one)})"
         for key, one in cells
     ]
     return CellBlock(definition.name, size_s, start_s, len(tuples), ",".join(tuples).encode())
@@ -96,10 +96,12 @@ def decode(block: CellBlock, definition: MetricDefinition) -> list[tuple[Key, Ag
     return cells
 
 
-def opening(window: WindowId) -> str:
-    """How each tuple of a window begins, up to the digits of the hash."""
-    moment = datetime.fromtimestamp(window.start_s, UTC).strftime("%Y%m%d%H%M%S")
-    return f"('{window.metric}',{window.size_s},{moment},0x"
+def identity(k_id: bytes) -> str:
+    """An identity as the server reads it."""
+    text = text_of_id(k_id)
+    if text is None or any(character in text for character in _AWKWARD):
+        return f"0x{k_id.hex()}"
+    return f"'{k_id.decode()}'"
 
 
 def literal(text: str | None) -> str:
@@ -127,8 +129,7 @@ def is_clean(block: CellBlock) -> bool:
 
 def pieces(block: CellBlock, octets_max: int) -> Iterator[bytes]:
     """The body cut between tuples, into pieces of at most `octets_max`, or of one tuple."""
-    # Nothing in a tuple looks like this: a key has no quote, so what follows one is never a name.
-    border = f",@seq),('{block.metric}',".encode()
+    border = b")," + OPENING
     before = border.index(b",(")
     begin = 0
     while len(block.body) - begin > octets_max:
@@ -143,34 +144,44 @@ def pieces(block: CellBlock, octets_max: int) -> Iterator[bytes]:
 
 
 def _columns(definition: MetricDefinition, key: Key) -> str:
-    columns = shown_columns(key)[: max(1, len(definition.key_columns))]
+    columns = columns_beside(key_id(key), key)[: max(1, len(definition.key_columns))]
     return ",".join(literal(part) for part in columns)
+
+
+def columns_beside(k_id: bytes, key: Key) -> tuple[str | None, str | None, str | None]:
+    """k1 to k3 as they are stored: a text that stands in the identity stands nowhere else."""
+    return shown_columns(key) if text_of_id(k_id) is None else (None, None, None)
 
 
 def _numbers(measure: str, one: Aggregate) -> str:
     if measure == Measure.COUNT:
-        return f"{one.count},{one.count}"
-    numbers = {
-        "sum": decimal_literal(one.sum),
-        "min": decimal_literal(one.min),
-        "max": decimal_literal(one.max),
-    }
-    return ",".join([str(one.count), *numbers.values(), numbers.get(measure, "NULL")])
+        return str(one.count)
+    return ",".join([str(one.count), *map(decimal_literal, (one.sum, one.min, one.max))])
 
 
 @lru_cache
 def _tuple_pattern(key_columns: int, is_count: bool) -> re.Pattern[str]:
+    k_id = r"('=[^']*'|0x3[Dd](?:[0-9A-Fa-f]{2})*|0x23[0-9A-Fa-f]{32})"
     key = r"(NULL|'[^']*'|_utf8mb4 0x[0-9A-Fa-f]+)"
     number = r"(NULL|'[^']*')"
-    parts = [r"\('[a-z0-9_]+'", r"\d+", r"\d+", "0x[0-9A-Fa-f]{32}", *[key] * max(1, key_columns)]
-    parts += [r"(\d+)", r"\d+"] if is_count else [r"(\d+)", number, number, number, r"[^,()]+"]
-    return re.compile(",".join(parts) + r",@seq\)(?:,(?=\()|\Z)")
+    parts = [k_id, *[key] * max(1, key_columns), r"(\d+)"]
+    if not is_count:
+        parts += [number] * len(_NUMBERS)
+    return re.compile(re.escape(OPENING.decode()) + ",".join(parts) + r"\)(?:,(?=\()|\Z)")
 
 
 def _cell(groups: tuple[str, ...], definition: MetricDefinition) -> tuple[Key, Aggregate]:
     columns = max(1, len(definition.key_columns))
-    key = tuple(_text(part) for part in groups[:columns]) if definition.key_columns else ()
-    count, *numbers = groups[columns:]
+    k_id, *groups_left = groups
+    key: Key = ()
+    if definition.key_columns:
+        if k_id.startswith("'="):
+            key = (k_id[2:-1],)
+        elif k_id[:4].lower() == "0x3d":
+            key = (bytes.fromhex(k_id[4:]).decode("utf-8", "replace"),)
+        else:
+            key = tuple(_text(part) for part in groups_left[:columns])
+    count, *numbers = groups_left[columns:]
     total, least, most = (
         None if text == "NULL" else Decimal(text[1:-1]) for text in numbers or ["NULL"] * 3
     )

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sinks.blocks import decode, head, is_clean, pieces
+from sinks.blocks import decode, head, is_clean, opened, pieces
 from sinks.keys import key_hash
 from sinks.merge import (
     CellId,
@@ -119,18 +119,29 @@ def may_fall(plan: BulkPlan, definitions: Definitions) -> frozenset[WindowId]:
 
 
 def statements(
-    blocks: Iterable[CellBlock], definition: MetricDefinition, end: bytes, octets_max: int
+    blocks: Iterable[CellBlock],
+    definition: MetricDefinition,
+    end: bytes,
+    octets_max: int,
+    *,
+    numbers: Mapping[WindowId, int],
+    seq: int,
 ) -> Iterator[bytes]:
-    """Blocks of one metric as INSERT statements of about `octets_max`, each closed by `end`."""
+    """Blocks of one metric as INSERT statements of about `octets_max`, each closed by `end`.
+
+    `numbers` are those of the blocks' windows. Not counted among the octets is what a tuple grows
+    by with the number and `seq`: with the shortest of keys it becomes not twice as long.
+    """
     begin = head(definition)
     some: list[bytes] = []
     octets = 0
     for block in blocks:
+        number = numbers[window_of(block)]
         for piece in pieces(block, octets_max):
             if some and octets + len(piece) > octets_max:
                 yield begin + b",".join(some) + end
                 some, octets = [], 0
-            some.append(piece)
+            some.append(opened(piece, number, seq))
             octets += len(piece) + 1
     if some:
         yield begin + b",".join(some) + end

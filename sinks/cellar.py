@@ -34,7 +34,7 @@ class Cellar(Protocol):
     def cells_page(
         self, window: WindowId, after: bytes, cells_max: int
     ) -> list[tuple[CellId, Cell]]:
-        """The window's next cells behind the hash `after`, in the order of hashes."""
+        """The window's next cells behind the identity `after` (`keys.key_id`), in their order."""
         ...
 
     def cells_between(

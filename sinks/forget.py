@@ -12,7 +12,7 @@ import pymysql
 from sinks import mysql_link
 from sinks.config import RedisSettings, SinksSettings
 from sinks.errors import SinkUnavailable, UnknownMetric
-from sinks.migrate import prepare
+from sinks.migrate import is_present, prepare
 from sinks.mysql_ranges import begin_to_forget, forget_rows
 from sinks.redis_link import connect, guarded_call
 from sinks.redis_truth import DEFINITIONS_KEY, STATE_PREFIX
@@ -38,6 +38,11 @@ def forget_metric(
     try:
         with connection.cursor() as cursor:
             prepare(cursor)
+            if not is_present(cursor):
+                why = (
+                    "its tables are of an older version: let the stream start once, then try again"
+                )
+                raise SinkUnavailable("mysql", why)
             connection.begin()
             begin_to_forget(cursor, name)
             connection.commit()

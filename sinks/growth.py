@@ -34,7 +34,7 @@ class SizeRows:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What the table `windows` holds, and the bytes of disk it takes with its index."""
+    """What `window_cells` holds, and the bytes of disk that it and `window_keys` take."""
 
     sizes: Sequence[SizeRows]
     table_bytes: int
@@ -74,8 +74,8 @@ def rows_of(cursor: Any, now_s: int) -> Stored:
         for metric, size_s, rows, recent, first_s in cursor.fetchall()
     ]
     cursor.execute(
-        "SELECT data_length + index_length FROM information_schema.tables"
-        " WHERE table_schema = DATABASE() AND table_name = 'windows'"
+        "SELECT SUM(data_length + index_length) FROM information_schema.tables"
+        " WHERE table_schema = DATABASE() AND table_name IN ('window_cells', 'window_keys')"
     )
     found = cursor.fetchone()
     return Stored(sizes, int(found[0] or 0) if found else 0)

@@ -1,8 +1,10 @@
 """How a key is told apart, shown and cut. Pure.
 
-Keys are bytes: collations fold case and accents and pad blanks, so a row is found by a hash. It is
+Keys are bytes: collations fold case and accents and pad blanks, so a key is found by a hash. It is
 made of the columns as they are shown, each with its length before it, by a function that Spark and
 MySQL have too: of a row in the database, and of a line in a query, the same hash can be made.
+MySQL's rows need no hash of a key that is one short text: its octets are its identity (decision
+0087).
 """
 
 from functools import lru_cache
@@ -10,6 +12,10 @@ from hashlib import blake2b, sha256
 
 K_COLUMN_CHARACTERS = 512
 K_HASH_BYTES = 16
+# With its mark, an identity of at most 255 octets: beyond that its length would take two.
+KEY_ID_TEXT_OCTETS_MAX = 254
+# How an identity begins: of a text that stands in it as it is, and of a hash.
+TEXT_MARK, HASH_MARK = b"=", b"#"
 # Live batches bring the same keys again and again.
 HASHES_REMEMBERED_MAX = 8_192
 NULL_TEXT = "(null)"
@@ -60,6 +66,24 @@ def _hashed(part: str | None) -> str:
         return NULL_HASHED
     value = cut(part)
     return f"{len(value.encode())}:{value}"
+
+
+def key_id(key: Key) -> bytes:
+    """What tells a key apart from all others of its window in MySQL, as `window_cells` has it.
+
+    `=` and the octets of a key that is one text of at most KEY_ID_TEXT_OCTETS_MAX; `#` and the
+    hash of any other, of NULL and of the overflow key.
+    """
+    if len(key) == 1 and key[0] is not None and not is_other(key):
+        text = cut(key[0]).encode()
+        if len(text) <= KEY_ID_TEXT_OCTETS_MAX:
+            return TEXT_MARK + text
+    return HASH_MARK + key_hash(key)
+
+
+def text_of_id(k_id: bytes) -> str | None:
+    """The text that stands in an identity as it is; None for one that is a hash."""
+    return k_id[1:].decode() if k_id.startswith(TEXT_MARK) else None
 
 
 def file_hash(path: str) -> bytes:

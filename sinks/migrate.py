@@ -1,9 +1,11 @@
 """A database that an older version wrote, brought to the present shape where it stands.
 
-Version 1 held six places, hashed the full values of a key with BLAKE2b and had an index on `seq`.
-Its `windows` are copied, some at a time and whole windows only, into a table of the present shape,
-which then takes the old one's name. What is done next is read off the tables themselves: so a
-migration that died at any point goes on where it stood, by whichever driver comes next.
+Version 1 held six places, hashed the full values of a key with BLAKE2b and had an index on `seq`;
+in version 2 a row of `windows` had its metric, size and start, the hash of its key and its value in
+it. The table `windows` of either is copied, some cells at a time and whole windows only, into
+`window_cells`; in the same transaction `windows_copied` notes how far. When all is there, a view
+takes the table's name. What is done next is read off the tables themselves: so a migration that
+died at any point goes on where it stood, by whichever driver comes next.
 """
 
 import logging
@@ -15,7 +17,16 @@ from typing import Any, NamedTuple
 
 from sinks import schema
 from sinks.errors import SchemaTooNew, SinkUnavailable
-from sinks.keys import NO_KEY_TEXT, OTHER_TEXT, Key, is_other, key_hash, other_key
+from sinks.keys import (
+    KEY_ID_TEXT_OCTETS_MAX,
+    NO_KEY_TEXT,
+    OTHER_TEXT,
+    Key,
+    is_other,
+    key_hash,
+    other_key,
+)
+from sinks.mysql_views import DERIVED_SQL, SEQ_MODULUS, WINDOWS_VIEW
 from sinks.rows import MetricDefinition
 from sinks.values import SUM_MAX
 
@@ -25,8 +36,16 @@ CELLS_PER_STEP = 20_000
 # Cells of a metric that is not configured any more, by which its number of key columns is found.
 KEYS_TRIED = 100
 LOCK_WAIT_S = 5
-COPY, OLD = "windows_next", "windows_before"
+OLD = "windows_before"
+# How far the cells are copied: the last window, in one row.
+COPIED = "windows_copied"
+# Where version 2 copied the cells of version 1; then it took the name `windows`.
+COPY_OF_VERSION_2 = "windows_next"
 _VALUE_MAX = "9999999999999999.999999999999"
+PLACES_OF_VERSION_1 = 6
+TABLE = "BASE TABLE"
+_COPIED_TABLE = f"""CREATE TABLE {COPIED} (id TINYINT PRIMARY KEY,
+  metric VARCHAR(48) NOT NULL, size_s INT NOT NULL, start_at DATETIME NOT NULL)"""
 
 
 class _Place(NamedTuple):
@@ -45,10 +64,13 @@ def prepare(cursor: Any) -> None:
     cursor.execute(schema.VERSION_TABLE)
     for statement in schema.LASTING_TABLES:
         cursor.execute(statement)
+    if not _has_column(cursor, "metrics", "measure"):
+        cursor.execute(schema.MEASURE_COLUMN)
+    is_older = any(_kind(cursor, name) == TABLE for name in ("windows", OLD, COPY_OF_VERSION_2))
     version = _version(cursor)
     if version is None:
         # Written before the tables are, so that half a set of ours is never taken for an older one.
-        version = 1 if _exists(cursor, "windows") else schema.VERSION
+        version = 1 if is_older else schema.VERSION
         cursor.execute(
             "INSERT INTO schema_version (id, version) VALUES (1, %s) "
             "ON DUPLICATE KEY UPDATE id = 1",
@@ -56,13 +78,28 @@ def prepare(cursor: Any) -> None:
         )
     if version > schema.VERSION:
         raise SchemaTooNew(version, schema.VERSION)
-    is_copy = _exists(cursor, "window_keys") and not _has_column(cursor, "window_keys", "seq")
-    if version == schema.VERSION and is_copy:
-        # A copy of a database of version 1 was put in place of ours.
+    if version == schema.VERSION and _kind(cursor, "windows") == TABLE:
+        # A copy of an older database was put in place of ours.
         cursor.execute("UPDATE schema_version SET version = 1")
-    elif version == schema.VERSION:
-        for statement in schema.CELL_TABLES:
-            cursor.execute(statement)
+    elif version == schema.VERSION or not is_older:
+        _make_tables(cursor)
+        cursor.execute("UPDATE schema_version SET version = %s", (schema.VERSION,))
+
+
+def is_present(cursor: Any) -> bool:
+    """Whether the tables are of this version, once `prepare` has looked at them."""
+    return _version(cursor) == schema.VERSION
+
+
+def _make_tables(cursor: Any) -> None:
+    """Make the tables of the present version where an older one has left no cells."""
+    if not _has_column(cursor, "window_keys", "window_number"):
+        # Whose cells they were nobody knows any more, and their numbers will be given again.
+        cursor.execute("DROP TABLE IF EXISTS window_cells, window_keys")
+    for statement in schema.CELL_TABLES:
+        cursor.execute(statement)
+    if _kind(cursor, "windows") is None:
+        cursor.execute(WINDOWS_VIEW)
 
 
 class Migration:
@@ -87,65 +124,98 @@ class Migration:
 
     def step(self, cursor: Any) -> bool:
         """Do the next thing, a second's work or so; False when nothing was left to do."""
-        if _version(cursor) == schema.VERSION:
-            if _exists(cursor, OLD):
-                cursor.execute(f"DROP TABLE {OLD}")
+        if is_present(cursor):
+            cursor.execute(f"DROP TABLE IF EXISTS {OLD}, {COPIED}")
             return False
-        if not _has_column(cursor, "window_keys", "seq"):
-            logger.info("bringing the database from version 1 to %s", schema.VERSION)
-            cursor.execute(
-                "ALTER TABLE window_keys ADD COLUMN seq BIGINT NOT NULL DEFAULT 0, ADD KEY (seq)"
-            )
-            return True
-        if _exists(cursor, OLD):
-            # The copy is whole: it was given the name only then.
-            if not _exists(cursor, "windows"):
-                cursor.execute(f"RENAME TABLE {COPY} TO windows")
+        windows = _kind(cursor, "windows")
+        if windows is None and _kind(cursor, COPY_OF_VERSION_2) is not None:
+            # Version 2 died between two renames; its copy was whole.
+            cursor.execute(f"RENAME TABLE {COPY_OF_VERSION_2} TO windows")
+        elif not _has_column(cursor, "window_keys", "window_number"):
+            self._number_windows(cursor)
+        elif _kind(cursor, COPIED) is None:
+            # Steps of their own: they commit, and what follows would be no transaction.
+            cursor.execute("DROP TABLE IF EXISTS window_cells")
+            cursor.execute(schema.CELLS_TABLE)
+            cursor.execute(_COPIED_TABLE)
+        elif windows == TABLE and not self._copy_some(cursor):
+            cursor.execute(f"RENAME TABLE windows TO {OLD}")
+        elif windows != TABLE:
+            cursor.execute(WINDOWS_VIEW)
             cursor.execute("UPDATE schema_version SET version = %s", (schema.VERSION,))
             logger.info("the database is of version %s", schema.VERSION)
-            return True
-        if not _exists(cursor, COPY):
-            # A step of its own: it would commit, and what follows would be no transaction.
-            cursor.execute(schema.windows_table(COPY))
-            return True
-        if self._copy_some(cursor):
-            return True
-        cursor.execute(f"RENAME TABLE windows TO {OLD}, {COPY} TO windows")
         return True
+
+    def _number_windows(self, cursor: Any) -> None:
+        """The first step: window_keys as it is today, and nothing left of an earlier attempt."""
+        is_first = not _has_column(cursor, "window_keys", "seq")
+        logger.info(
+            "bringing the database from version %s to %s", 1 + (not is_first), schema.VERSION
+        )
+        cursor.execute(f"DROP TABLE IF EXISTS {COPIED}, {COPY_OF_VERSION_2}, {OLD}")
+        seq = "ADD COLUMN seq BIGINT NOT NULL DEFAULT 0, ADD KEY (seq), " if is_first else ""
+        cursor.execute(
+            f"ALTER TABLE window_keys {seq}ADD COLUMN window_number INT UNSIGNED NOT NULL "
+            "AUTO_INCREMENT, ADD UNIQUE KEY (window_number)"
+        )
 
     def _copy_some(self, cursor: Any) -> bool:
         """Copy the windows behind the last one copied; False when all are there."""
-        last = _place(cursor, COPY, "TRUE", (), descending=True)
-        first = _place(cursor, "windows", *_behind(last))
+        cursor.execute(f"SELECT metric, size_s, start_at FROM {COPIED}")
+        row = cursor.fetchone()
+        behind = _behind(None if row is None else _Place(str(row[0]), int(row[1]), row[2]))
+        first = _place(cursor, *behind)
         if first is None:
             return False
         metric = first.metric
-        where, values = (
-            f"({_behind(last)[0] or 'TRUE'}) AND metric = %s",
-            (*_behind(last)[1], metric),
-        )
-        end = _place(cursor, "windows", where, values, skip=CELLS_PER_STEP - 1)
-        if end is not None:
-            where += " AND (size_s < %s OR (size_s = %s AND start_at <= %s))"
-            values = (*values, end.size_s, end.size_s, end.start_at)
-        self._warn_of_limits(cursor, metric, where, values)
-        copied = cursor.execute(
-            f"INSERT INTO {COPY} SELECT metric, size_s, start_at, "
-            f"{_hash_sql(self._columns_of(cursor, metric))}, k1, k2, k3, `count`, "
-            f"{_limited('`sum`', SUM_MAX)}, {_limited('`min`', _VALUE_MAX)}, "
-            f"{_limited('`max`', _VALUE_MAX)}, {_limited('value', SUM_MAX)}, "
-            f"quantiles, hll, kll, seq FROM windows WHERE {where}",
-            values,
-        )
+        # Named in full, for window_keys has columns of these names as well.
+        where, values = f"({behind[0]}) AND windows.metric = %s", (*behind[1], metric)
+        end = _place(cursor, where, values, skip=CELLS_PER_STEP - 1)
+        if end is None:
+            end = _place(cursor, where, values, descending=True)
+        assert end is not None, "there is a first one"
+        where += " AND (windows.size_s < %s OR (windows.size_s = %s AND windows.start_at <= %s))"
+        values = (*values, end.size_s, end.size_s, end.start_at)
+        self._copied += self._copy(cursor, metric, where, values)
         cursor.execute(
-            "UPDATE window_keys JOIN (SELECT metric, size_s, start_at, MAX(seq) AS newest "
-            f"FROM windows WHERE {where} GROUP BY metric, size_s, start_at) AS copied "
-            "USING (metric, size_s, start_at) SET window_keys.seq = copied.newest",
-            values,
+            f"INSERT INTO {COPIED} (id, metric, size_s, start_at) VALUES (1,%s,%s,%s) "
+            "ON DUPLICATE KEY UPDATE metric = VALUES(metric), size_s = VALUES(size_s), "
+            "start_at = VALUES(start_at)",
+            end,
         )
-        self._copied += copied
         logger.info("%s cells copied, at %s from %s on", self._copied, metric, first.start_at)
         return True
+
+    def _copy(self, cursor: Any, metric: str, where: str, values: Sequence[object]) -> int:
+        # Version 1 had no `seq` of windows. A window without a row gets one: no cell is left out.
+        cursor.execute(
+            "INSERT INTO window_keys (metric, size_s, start_at, n_keys, seq) "
+            "SELECT metric, size_s, start_at, COUNT(*), MAX(seq) AS newest FROM windows "
+            f"WHERE {where} GROUP BY metric, size_s, start_at "
+            "ON DUPLICATE KEY UPDATE window_keys.seq = GREATEST(window_keys.seq, VALUES(seq))",
+            values,
+        )
+        k_hash, numbers = "k_hash", ["`sum`", "`min`", "`max`", "value"]
+        if _is_of_version_1(cursor):
+            self._warn_of_limits(cursor, metric, where, values)
+            k_hash = _hash_sql(self._columns_of(cursor, metric))
+            limits = (SUM_MAX, _VALUE_MAX, _VALUE_MAX, SUM_MAX)
+            numbers = [_limited(*pair) for pair in zip(numbers, limits, strict=True)]
+        *sums, value = numbers
+        derived = ", ".join(f"'{measure}'" for measure in DERIVED_SQL)
+        is_text = _is_text(k_hash)
+        beside = ", ".join(f"IF({is_text}, NULL, {name})" for name in ("k1", "k2", "k3"))
+        copied: int = cursor.execute(
+            "INSERT INTO window_cells (window_number, k_id, k1, k2, k3, `count`, `sum`, `min`, "
+            "`max`, value, quantiles, hll, kll, seq) SELECT window_number, "
+            f"IF({is_text}, CAST(CONCAT('=', k1) AS BINARY), CONCAT('#', {k_hash})), {beside}, "
+            f"`count`, {', '.join(sums)}, IF(measure IN ({derived}), NULL, {value}), quantiles, "
+            f"hll, kll, windows.seq & {SEQ_MODULUS - 1} "
+            "FROM windows STRAIGHT_JOIN window_keys USING (metric, size_s, start_at) "
+            f"LEFT JOIN metrics ON metrics.name = windows.metric WHERE {where}",
+            values,
+        )
+        return copied
 
     def _warn_of_limits(
         self, cursor: Any, metric: str, where: str, values: Sequence[object]
@@ -212,32 +282,38 @@ def _limited(column: str, limit: object) -> str:
     return f"LEAST(GREATEST({column}, -{limit}), {limit})"
 
 
+def _is_text(k_hash: str) -> str:
+    """Whether a row's key is one text, and short: then its hash is that of the text alone."""
+    alone = "UNHEX(LEFT(SHA2(CONCAT(LENGTH(k1), ':', k1), 256), 32))"
+    return f"(k1 IS NOT NULL AND LENGTH(k1) <= {KEY_ID_TEXT_OCTETS_MAX} AND {k_hash} = {alone})"
+
+
 def _behind(place: _Place | None) -> tuple[str, tuple[object, ...]]:
     """The condition for windows behind one in the order of the primary key."""
     if place is None:
         return "TRUE", ()
     metric, size_s, start_at = place
     return (
-        "metric > %s OR (metric = %s AND (size_s > %s OR (size_s = %s AND start_at > %s)))",
+        "windows.metric > %s OR (windows.metric = %s AND (windows.size_s > %s "
+        "OR (windows.size_s = %s AND windows.start_at > %s)))",
         (metric, metric, size_s, size_s, start_at),
     )
 
 
 def _place(
     cursor: Any,
-    table: str,
     where: str,
     values: Sequence[object],
     *,
     descending: bool = False,
     skip: int = 0,
 ) -> _Place | None:
-    """The window of the first cell that fulfils a condition, or of a later one."""
+    """The window of the first cell of `windows` that fulfils a condition, or of a later one."""
     order = ", ".join(
         f"{name} {'DESC' if descending else 'ASC'}" for name in ("metric", "size_s", "start_at")
     )
     cursor.execute(
-        f"SELECT metric, size_s, start_at FROM {table} WHERE {where} "
+        f"SELECT metric, size_s, start_at FROM windows WHERE {where} "
         f"ORDER BY {order} LIMIT 1 OFFSET {skip}",
         values,
     )
@@ -251,13 +327,24 @@ def _version(cursor: Any) -> int | None:
     return None if row is None else int(row[0])
 
 
-def _exists(cursor: Any, table: str) -> bool:
+def _is_of_version_1(cursor: Any) -> bool:
+    """Whether `windows` has six places; the noted version is set back for any older copy."""
     cursor.execute(
-        "SELECT COUNT(*) FROM information_schema.tables "
-        "WHERE table_schema = DATABASE() AND table_name = %s",
-        (table,),
+        "SELECT numeric_scale FROM information_schema.columns WHERE table_schema = DATABASE() "
+        "AND table_name = 'windows' AND column_name = 'sum'"
     )
-    return bool(cursor.fetchone()[0])
+    return int(cursor.fetchone()[0]) == PLACES_OF_VERSION_1
+
+
+def _kind(cursor: Any, name: str) -> str | None:
+    """TABLE, another kind such as a view's, or None where nothing is called so."""
+    cursor.execute(
+        "SELECT table_type FROM information_schema.tables "
+        "WHERE table_schema = DATABASE() AND table_name = %s",
+        (name,),
+    )
+    row = cursor.fetchone()
+    return None if row is None else str(row[0])
 
 
 def _has_column(cursor: Any, table: str, column: str) -> bool:

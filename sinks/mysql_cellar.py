@@ -1,14 +1,21 @@
 """The truth in MySQL as the live view reads it."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from sinks.cellar import Ranking
-from sinks.keys import key_hash, other_key
+from sinks.keys import key_id, other_key
 from sinks.merge import Cell, CellId, WindowId
-from sinks.mysql_rows import CELL_COLUMNS, cell_of, key_of_columns, to_datetime, to_seconds
+from sinks.mysql_rows import CELL_COLUMNS, cell_of, key_of_row, to_datetime, to_seconds
 from sinks.mysql_sink import MySqlSink
+from sinks.mysql_views import K1_SQL, SEQ_DISTANCE_MAX, seq_is_after, value_sql
 from sinks.rows import MetricDefinition
+
+_PLACE = "metric, size_s, start_at"
+_NUMBER = (
+    "(SELECT window_number FROM window_keys WHERE metric = %s AND size_s = %s AND start_at = %s)"
+)
 
 
 class MySqlCellar:
@@ -26,19 +33,28 @@ class MySqlCellar:
         """Cells that merges after `seq` wrote, window by window; None if more than `cells_max`."""
 
         def read(cursor: Any) -> list[tuple[CellId, Cell]] | None:
+            cursor.execute("SELECT MAX(seq) FROM window_keys")
+            (newest,) = cursor.fetchone()
+            if newest is not None and newest - seq > SEQ_DISTANCE_MAX:
+                return None
+            is_newer, from_seq = seq_is_after(seq)
             cursor.execute(
-                f"SELECT {CELL_COLUMNS} FROM window_keys STRAIGHT_JOIN windows "
-                "USING (metric, size_s, start_at) "
-                "WHERE window_keys.seq > %s AND windows.seq > %s LIMIT %s",
-                (seq, seq, cells_max + 1),
+                f"SELECT {_PLACE}, {CELL_COLUMNS} FROM window_keys STRAIGHT_JOIN window_cells "
+                f"USING (window_number) WHERE window_keys.seq > %s AND {is_newer} LIMIT %s",
+                (seq, from_seq, cells_max + 1),
             )
             rows = cursor.fetchall()
             if len(rows) > cells_max:
                 return None
-            ours = [cell_of(row, self._definitions) for row in rows if row[0] in self._definitions]
+            ours = [self._cell(row) for row in rows if row[0] in self._definitions]
             return sorted(ours, key=lambda pair: pair[0])
 
         return self._sink.read(read)
+
+    def _cell(self, row: Sequence[Any]) -> tuple[CellId, Cell]:
+        metric, size_s, start_at, *columns = row
+        window = WindowId(str(metric), int(size_s), to_seconds(start_at))
+        return cell_of(window, columns, self._definitions)
 
     def windows_from(self, metric: str, size_s: int, oldest_s: int) -> list[tuple[int, int]]:
         """Start and number of keys of the windows from `oldest_s` on, newest first."""
@@ -75,18 +91,15 @@ class MySqlCellar:
     def cells_page(
         self, window: WindowId, after: bytes, cells_max: int
     ) -> list[tuple[CellId, Cell]]:
-        """The window's next cells behind the hash `after`, in the order of hashes."""
+        """The window's next cells behind the identity `after`, in the order of identities."""
 
         def read(cursor: Any) -> list[tuple[CellId, Cell]]:
-            # Reading a column costs more than comparing its value: the window's own are left out.
-            place = (window.metric, window.size_s, to_datetime(window.start_s))
-            columns = CELL_COLUMNS.removeprefix("metric, size_s, start_at, ")
             cursor.execute(
-                f"SELECT {columns} FROM windows WHERE metric = %s AND size_s = %s "
-                "AND start_at = %s AND k_hash > %s ORDER BY k_hash LIMIT %s",
-                (*place, after, cells_max),
+                f"SELECT {CELL_COLUMNS} FROM window_cells WHERE window_number = "
+                f"{_NUMBER} AND k_id > %s ORDER BY k_id LIMIT %s",
+                (*_values(window), after, cells_max),
             )
-            return [cell_of((*place, *row), self._definitions) for row in cursor.fetchall()]
+            return [cell_of(window, row, self._definitions) for row in cursor.fetchall()]
 
         return self._sink.read(read)
 
@@ -97,34 +110,36 @@ class MySqlCellar:
 
         def read(cursor: Any) -> list[tuple[CellId, Cell]]:
             cursor.execute(
-                f"SELECT {CELL_COLUMNS} FROM windows WHERE metric = %s AND size_s = %s "
-                "AND start_at BETWEEN %s AND %s ORDER BY start_at, k_hash",
+                f"SELECT {_PLACE}, {CELL_COLUMNS} FROM window_keys STRAIGHT_JOIN window_cells "
+                "USING (window_number) WHERE metric = %s AND size_s = %s "
+                "AND start_at BETWEEN %s AND %s ORDER BY start_at, k_id",
                 (metric, size_s, to_datetime(first_s), to_datetime(last_s)),
             )
-            return [cell_of(row, self._definitions) for row in cursor.fetchall()]
+            return [self._cell(row) for row in cursor.fetchall()]
 
         return self._sink.read(read)
 
     def ranking(self, window: WindowId, top: int) -> Ranking:
         """The window's highest values, the overflow key apart; among equals by name."""
-        columns = len(self._definitions[window.metric].key_columns)
+        definition = self._definitions[window.metric]
+        columns = len(definition.key_columns)
+        value = value_sql(definition.measure)
 
         def read(cursor: Any) -> Ranking:
             cursor.execute(
-                "SELECT k_hash, k1, k2, k3, value FROM windows WHERE metric = %s AND size_s = %s "
-                "AND start_at = %s AND k_hash <> %s AND value IS NOT NULL "
-                "ORDER BY value DESC, k1, k2, k3 LIMIT %s",
-                (
-                    window.metric,
-                    window.size_s,
-                    to_datetime(window.start_s),
-                    key_hash(other_key(columns)),
-                    top,
-                ),
+                f"SELECT k_id, k1, k2, k3, {value} AS shown FROM window_cells WHERE window_number "
+                f"= {_NUMBER} AND k_id <> %s AND {value} IS NOT NULL "
+                f"ORDER BY shown DESC, {K1_SQL}, k2, k3 LIMIT %s",
+                (*_values(window), key_id(other_key(columns)), top),
             )
             return [
-                (key_of_columns((k1, k2, k3), columns, bytes(k_hash)), value)
-                for k_hash, k1, k2, k3, value in cursor.fetchall()
+                (key_of_row((bytes(k_id), k1, k2, k3), columns)[1], value)
+                for k_id, k1, k2, k3, value in cursor.fetchall()
             ]
 
         return self._sink.read(read)
+
+
+def _values(window: WindowId) -> tuple[str, int, datetime]:
+    """The arguments of _NUMBER."""
+    return window.metric, window.size_s, to_datetime(window.start_s)

@@ -7,10 +7,13 @@ the live view must show of the blocks is read back, so it gets absolute cells of
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any
 
-from sinks.blocks import QUOTIENT_SQL, QUOTIENTS, tail
+import pymysql
+
+from sinks import mysql_link
+from sinks.blocks import tail
 from sinks.bulk import (
     BulkPlan,
     Definitions,
@@ -20,7 +23,8 @@ from sinks.bulk import (
     plan_blocks,
     statements,
 )
-from sinks.keys import key_hash, other_key
+from sinks.errors import SinkUnavailable
+from sinks.keys import HASH_MARK, key_id, other_key
 from sinks.merge import (
     Cell,
     CellId,
@@ -33,13 +37,22 @@ from sinks.merge import (
     overflow_candidates,
 )
 from sinks.mysql_rows import CELL_COLUMNS, cell_of, to_datetime, to_seconds, upserts
-from sinks.recent import RecentCells
+from sinks.mysql_views import SEQ_MODULUS
+from sinks.recent import RecentCells, WindowRow
 from sinks.rows import Batch, CellBlock, MetricDefinition
 from sinks.view import is_shown
 
 # A statement of this size costs the server next to nothing beside its rows.
 STATEMENT_OCTETS = 2 * 1024 * 1024
 WINDOWS_PER_QUERY = 1_000
+# What a server says when AUTO_INCREMENT has come to the end of its column.
+NUMBERS_USED_UP = frozenset({167, 1264, 1467})
+MORE_NUMBERS = (
+    "4,294,967,295 windows have been made, and there is no number left for another: stop the "
+    "stream, then `ALTER TABLE window_cells MODIFY window_number BIGINT UNSIGNED NOT NULL` and"
+    " `ALTER TABLE window_keys MODIFY window_number BIGINT UNSIGNED NOT NULL AUTO_INCREMENT`"
+)
+_PLACE = "metric, size_s, start_at"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +80,15 @@ class CellWriter:
         self._definitions = definitions
         self._recent = recent
         self._seq = seq
+        self._numbers: dict[WindowId, int] = {}
 
     def write(self, batch: Batch, packet_octets: int) -> Written:
         """Write a batch's cells; `packet_octets` is the largest statement the server takes."""
         now_s = batch.now_ms // 1000
         gathered = fold_to_windows(batch.rows, self._definitions, now_s)
         plan = self._plan(batch, gathered, now_s)
-        octets_max = min(STATEMENT_OCTETS, packet_octets // 2)
+        # A tuple of a block may become twice as long.
+        octets_max = min(STATEMENT_OCTETS, packet_octets // 4)
         bulk = plan.windows
         if bulk:
             self._recent.forget(bulk)
@@ -94,23 +109,36 @@ class CellWriter:
         kept = kept_blocks(batch.blocks, self._definitions, now_s)
         if not kept:
             return BulkPlan()
-        return plan_blocks(kept, self._definitions, self._read_key_counts(kept), gathered)
+        found = self._read_windows(kept)
+        self._numbers |= {window: row.number for window, row in found.items()}
+        counts = {window: row.n_keys for window, row in found.items()}
+        return plan_blocks(kept, self._definitions, counts, gathered)
 
     def _add_blocks(self, plan: BulkPlan, octets_max: int) -> None:
-        self._cursor.execute("SET @seq = %s", (self._seq,))
+        self._numbers |= self._make(w for w in plan.windows if w not in self._numbers)
         for definition, blocks in self._by_metric(plan.fresh):
-            inserted = sum(
-                self._cursor.execute(statement)
-                for statement in statements(blocks, definition, b"", octets_max)
-            )
+            inserted = self._insert(definition, blocks, b"", octets_max)
             said = sum(block.keys for block in blocks)
             if inserted != said:
                 raise ValueError(f"blocks of {definition.name} held {inserted} cells, said {said}")
         for definition, blocks in self._by_metric(plan.added):
-            for statement in statements(blocks, definition, tail(definition), octets_max):
-                self._cursor.execute(statement)
-        self._divide(plan.windows)
-        self._write_key_counts({**plan.new_keys, **self._count_keys(plan.recounted)})
+            self._insert(definition, blocks, tail(definition), octets_max)
+        self._write_key_counts({**plan.new_keys, **self._count_keys(plan.recounted)}, self._numbers)
+
+    def _insert(
+        self,
+        definition: MetricDefinition,
+        blocks: Iterable[CellBlock],
+        end: bytes,
+        octets_max: int,
+    ) -> int:
+        seq = self._seq % SEQ_MODULUS
+        return sum(
+            self._cursor.execute(statement)
+            for statement in statements(
+                blocks, definition, end, octets_max, numbers=self._numbers, seq=seq
+            )
+        )
 
     def _by_metric(
         self, blocks: Iterable[CellBlock]
@@ -118,57 +146,80 @@ class CellWriter:
         for name, some in groupby(blocks, key=lambda block: block.metric):
             yield self._definitions[name], list(some)
 
-    def _divide(self, windows: Iterable[WindowId]) -> None:
-        """Give the cells that were inserted without a quotient theirs."""
-        quotients = [w for w in windows if self._definitions[w.metric].measure in QUOTIENTS]
-        for where, values in _selections(quotients):
-            self._cursor.execute(
-                f"UPDATE windows SET value = {QUOTIENT_SQL} WHERE {where} AND seq = %s "
-                "AND value IS NULL",
-                (*values, self._seq),
-            )
-
     def _count_keys(self, windows: Iterable[WindowId]) -> dict[WindowId, int]:
+        overflow = key_id(other_key(1))
         counts: dict[WindowId, int] = {}
-        for where, values in _selections(windows):
+        for some in _in_parts(self._by_number(windows)):
             self._cursor.execute(
-                f"SELECT metric, size_s, start_at, COUNT(*) FROM windows WHERE {where} "
-                "AND k_hash <> %s GROUP BY metric, size_s, start_at",
-                (*values, key_hash(other_key(1))),
+                "SELECT window_number, COUNT(*) FROM window_cells WHERE window_number IN %s "
+                "AND k_id <> %s GROUP BY window_number",
+                (list(some), overflow),
             )
-            counts |= _counts(self._cursor.fetchall())
+            counts |= {some[number]: int(count) for number, count in self._cursor.fetchall()}
         return counts
 
-    def _read_key_counts(self, windows: Iterable[WindowId]) -> dict[WindowId, int]:
-        counts: dict[WindowId, int] = {}
+    def _by_number(self, windows: Iterable[WindowId]) -> dict[int, WindowId]:
+        return {self._numbers[window]: window for window in sorted(windows)}
+
+    def _make(self, windows: Iterable[WindowId]) -> dict[WindowId, int]:
+        """Give windows that are not there their rows, still without keys; returns their numbers."""
+        new = sorted(windows)
+        if not new:
+            return {}
+        # No upsert: that would use up a number for each window that is there already.
+        try:
+            self._cursor.executemany(
+                f"INSERT INTO window_keys ({_PLACE}, n_keys, seq) VALUES (%s,%s,%s,0,%s)",
+                [(w.metric, w.size_s, to_datetime(w.start_s), self._seq) for w in new],
+            )
+        except pymysql.err.Error as error:
+            if mysql_link.error_code(error) not in NUMBERS_USED_UP:
+                raise
+            # Waited for like a server that is away: the batch passes as soon as there are more.
+            raise SinkUnavailable("mysql", MORE_NUMBERS) from error
+        return {window: row.number for window, row in self._read_windows(new).items()}
+
+    def _read_windows(self, windows: Iterable[WindowId]) -> dict[WindowId, WindowRow]:
+        found: dict[WindowId, WindowRow] = {}
         for where, values in _selections(windows):
             self._cursor.execute(
-                f"SELECT metric, size_s, start_at, n_keys FROM window_keys WHERE {where}", values
+                f"SELECT {_PLACE}, window_number, n_keys FROM window_keys WHERE {where}", values
             )
-            counts |= _counts(self._cursor.fetchall())
-        return counts
+            for metric, size_s, start_at, number, n_keys in self._cursor.fetchall():
+                window = WindowId(str(metric), int(size_s), to_seconds(start_at))
+                found[window] = WindowRow(int(number), int(n_keys))
+        return found
 
-    def _write_key_counts(self, counts: Mapping[WindowId, int]) -> None:
+    def _write_key_counts(
+        self, counts: Mapping[WindowId, int], numbers: Mapping[WindowId, int]
+    ) -> None:
         if counts:
             self._cursor.executemany(
-                "INSERT INTO window_keys (metric, size_s, start_at, n_keys, seq) "
-                "VALUES (%s,%s,%s,%s,%s) "
+                f"INSERT INTO window_keys ({_PLACE}, n_keys, seq, window_number) "
+                "VALUES (%s,%s,%s,%s,%s,%s) "
                 "ON DUPLICATE KEY UPDATE n_keys = VALUES(n_keys), seq = VALUES(seq)",
                 [
-                    (w.metric, w.size_s, to_datetime(w.start_s), counts[w], self._seq)
+                    (*w[:2], to_datetime(w.start_s), counts[w], self._seq, numbers[w])
                     for w in sorted(counts)
                 ],
             )
 
     def _read_back(self, windows: Iterable[WindowId]) -> Cells:
         cells: Cells = {}
-        for where, values in _selections(windows):
+        for some in _in_parts(self._by_number(windows)):
             self._cursor.execute(
-                f"SELECT {CELL_COLUMNS} FROM windows WHERE {where} AND seq = %s",
-                (*values, self._seq),
+                f"SELECT window_number, {CELL_COLUMNS} FROM window_cells "
+                "WHERE window_number IN %s AND seq = %s",
+                (list(some), self._seq % SEQ_MODULUS),
             )
-            cells.update(cell_of(row, self._definitions) for row in self._cursor.fetchall())
+            cells.update(self._cells_of(self._cursor.fetchall(), some))
         return cells
+
+    def _cells_of(
+        self, rows: Iterable[Sequence[Any]], windows: Mapping[int, WindowId]
+    ) -> Iterator[tuple[CellId, Cell]]:
+        for number, *columns in rows:
+            yield cell_of(windows[number], columns, self._definitions)
 
     def _write_rows(
         self, gathered: GatheredCells, octets_max: int
@@ -179,30 +230,52 @@ class CellWriter:
         touched = sorted({*gathered, *overflow_candidates(gathered, self._definitions)})
         windows = list(dict.fromkeys(cell_id.window for cell_id in touched))
         if unknown := self._recent.unknown(windows):
-            self._recent.learn_counts(unknown, self._read_key_counts(unknown))
+            self._recent.learn_windows(unknown, self._read_windows(unknown))
         if missing := self._recent.missing(touched):
-            self._recent.learn_cells(missing, self._read_cells(missing))
+            self._recent.learn_cells(missing, self._read_cells(missing, gathered))
+        there = self._recent.numbers(windows)
+        self._recent.learn_numbers(self._make(w for w in windows if w not in there))
+        numbers = self._recent.numbers(windows)
         stored = self._recent.stored(touched)
         counts = self._recent.key_counts(windows)
         cells, new_counts = merge_with_stored(gathered, stored, counts, self._definitions)
-        for statement in upserts(cells, self._seq, self._definitions, octets_max):
+        seq = self._seq % SEQ_MODULUS
+        for statement in upserts(cells, seq, self._definitions, octets_max, numbers=numbers):
             self._cursor.execute(statement)
         counts |= new_counts
-        self._write_key_counts(counts)
+        self._write_key_counts(counts, numbers)
         return cells, stored, counts
 
-    def _read_cells(self, cells: Sequence[CellId]) -> dict[CellId, Cell]:
+    def _read_cells(self, cells: Sequence[CellId], gathered: GatheredCells) -> dict[CellId, Cell]:
+        numbers = self._recent.numbers(cell_id.window for cell_id in cells)
         # DELETE, for TRUNCATE would commit the transaction, of a temporary table too.
         self._cursor.execute("DELETE FROM touched")
         self._cursor.executemany(
-            "INSERT INTO touched (metric, size_s, start_at, k_hash) VALUES (%s,%s,%s,%s)",
-            [(c.metric, c.size_s, to_datetime(c.start_s), c.k_hash) for c in cells],
+            "INSERT INTO touched (window_number, k_id) VALUES (%s,%s)",
+            [
+                # What nobody gathered is an overflow key.
+                (
+                    numbers[cell_id.window],
+                    key_id(gathered[cell_id].key)
+                    if cell_id in gathered
+                    else HASH_MARK + cell_id.k_hash,
+                )
+                for cell_id in cells
+            ],
         )
         self._cursor.execute(
-            f"SELECT {CELL_COLUMNS} FROM touched STRAIGHT_JOIN windows "
-            "USING (metric, size_s, start_at, k_hash)"
+            f"SELECT window_number, {CELL_COLUMNS} FROM touched STRAIGHT_JOIN window_cells "
+            "USING (window_number, k_id)"
         )
-        return dict(cell_of(row, self._definitions) for row in self._cursor.fetchall())
+        windows = {number: window for window, number in numbers.items()}
+        return dict(self._cells_of(self._cursor.fetchall(), windows))
+
+
+def _in_parts(windows: Mapping[int, WindowId]) -> Iterator[dict[int, WindowId]]:
+    """Windows by their numbers, some at a time."""
+    left = iter(windows.items())
+    while some := dict(islice(left, WINDOWS_PER_QUERY)):
+        yield some
 
 
 def _selections(windows: Iterable[WindowId]) -> Iterator[tuple[str, tuple[object, ...]]]:
@@ -214,10 +287,3 @@ def _selections(windows: Iterable[WindowId]) -> Iterator[tuple[str, tuple[object
             marks = ",".join(["%s"] * len(part))
             where = f"metric = %s AND size_s = %s AND start_at IN ({marks})"
             yield where, (metric, size_s, *part)
-
-
-def _counts(rows: Iterable[Sequence[Any]]) -> dict[WindowId, int]:
-    return {
-        WindowId(str(metric), int(size_s), to_seconds(start_at)): int(count)
-        for metric, size_s, start_at, count in rows
-    }

@@ -4,7 +4,7 @@ The rules are in `ranges.py`. A metric is forgotten in steps, the last of which 
 until then its definition is FORGOTTEN, which no configuration has, so that nobody counts it.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from sinks.errors import StillCounted, UnknownMetric
@@ -12,6 +12,7 @@ from sinks.ranges import Change, Ledger, MetricRange, Topics, change, is_away
 
 FORGOTTEN = bytes(16)
 ROWS_PER_STEP = 10_000
+WINDOWS_PER_STEP = 1_000
 
 
 def change_metrics(cursor: Any, names: Topics, stored: Collection[str], ledger: Ledger) -> Change:
@@ -62,17 +63,37 @@ def begin_to_forget(cursor: Any, name: str) -> None:
 
 def forget_rows(cursor: Any, name: str, *, told: Callable[[int], None]) -> None:
     """Delete the cells of a metric some at a time, each step for good, and then its name."""
-    # A window without a count is held to be empty: its cells go first.
-    for table in ("windows", "window_keys"):
-        while True:
-            deleted = cursor.execute(
-                f"DELETE FROM {table} WHERE metric = %s LIMIT %s", (name, ROWS_PER_STEP)
-            )
-            told(deleted if table == "windows" else 0)
-            if deleted < ROWS_PER_STEP:
-                break
+    while numbers := _windows_of(cursor, name):
+        deleted = ROWS_PER_STEP
+        while deleted == ROWS_PER_STEP:
+            deleted = delete_cells(cursor, numbers, ROWS_PER_STEP)
+            told(deleted)
+        delete_windows(cursor, numbers)
     cursor.execute(f"DROP VIEW IF EXISTS `{name}`")
     _remove_name(cursor, name)
+
+
+def _windows_of(cursor: Any, name: str) -> list[int]:
+    cursor.execute(
+        "SELECT window_number FROM window_keys WHERE metric = %s LIMIT %s", (name, WINDOWS_PER_STEP)
+    )
+    return [int(number) for (number,) in cursor.fetchall()]
+
+
+def delete_cells(cursor: Any, numbers: Sequence[int], rows_max: int) -> int:
+    """Delete cells of some windows, at most so many; returns how many there were.
+
+    A window without a row in `window_keys` is held to be empty: its cells go first.
+    """
+    deleted: int = cursor.execute(
+        "DELETE FROM window_cells WHERE window_number IN %s LIMIT %s", (list(numbers), rows_max)
+    )
+    return deleted
+
+
+def delete_windows(cursor: Any, numbers: Sequence[int]) -> None:
+    """Delete windows of which no cell is left."""
+    cursor.execute("DELETE FROM window_keys WHERE window_number IN %s", (list(numbers),))
 
 
 def _remove_name(cursor: Any, name: str) -> None:

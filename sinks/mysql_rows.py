@@ -1,4 +1,4 @@
-"""Cells as rows of the table `windows`, and back. Pure."""
+"""Cells as rows of the table `window_cells`, and back. Pure."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,19 +6,17 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from sinks.blocks import decimal_literal, literal, opening
-from sinks.keys import OTHER_TEXT, Key, key_hash, other_key, shown_columns
-from sinks.merge import Cell, CellId
+from sinks.blocks import ADDITIVE, columns_beside, decimal_literal, identity, literal
+from sinks.keys import HASH_MARK, OTHER_TEXT, Key, key_hash, key_id, other_key, text_of_id
+from sinks.merge import Cell, CellId, WindowId
 from sinks.rows import MetricDefinition
 from sinks.values import Aggregate, quantiles_of, value_of
 
 EPOCH_START = datetime(1970, 1, 1, tzinfo=UTC).replace(tzinfo=None)
-CELL_COLUMNS = (
-    "metric, size_s, start_at, k_hash, k1, k2, k3, `count`, `sum`, `min`, `max`, hll, kll"
-)
+CELL_COLUMNS = "k_id, k1, k2, k3, `count`, `sum`, `min`, `max`, hll, kll"
 UPSERT_HEAD = (
-    "INSERT INTO windows (metric, size_s, start_at, k_hash, k1, k2, k3, `count`, `sum`, `min`, "
-    "`max`, value, quantiles, hll, kll, seq) VALUES "
+    "INSERT INTO window_cells (window_number, seq, k_id, k1, k2, k3, `count`, `sum`, `min`, `max`, "
+    "value, quantiles, hll, kll) VALUES "
 )
 UPSERT_TAIL = (
     " ON DUPLICATE KEY UPDATE "
@@ -41,21 +39,27 @@ def to_seconds(start_at: datetime) -> int:
 
 
 def upserts(
-    cells: Mapping[CellId, Cell], seq: int, definitions: Definitions, octets_max: int
+    cells: Mapping[CellId, Cell],
+    seq: int,
+    definitions: Definitions,
+    octets_max: int,
+    *,
+    numbers: Mapping[WindowId, int],
 ) -> Iterator[str]:
-    """The statements of about `octets_max` that write absolute cells.
+    """The statements of about `octets_max` that write absolute cells, in the order of the table.
 
     They are made here as text, because a driver that escapes value by value takes longer over that
     than everything else of a merge takes.
     """
     rows: list[str] = []
     octets = 0
-    last, begin = None, ""
-    for cell_id, cell in cells.items():
-        window = cell_id.window
-        if window != last:
-            last, begin = window, opening(window)
-        row = f"{begin}{cell_id.k_hash.hex()},{_values(cell, definitions[cell_id.metric])},{seq})"
+    placed = sorted(
+        ((numbers[cell_id.window], key_id(cell.key), cell_id) for cell_id, cell in cells.items()),
+        key=lambda place: place[:2],
+    )
+    for number, k_id, cell_id in placed:
+        told = _values(k_id, cells[cell_id], definitions[cell_id.metric])
+        row = f"({number},{seq},{identity(k_id)},{told})"
         if rows and octets + len(row) > octets_max:
             yield UPSERT_HEAD + ",".join(rows) + UPSERT_TAIL
             rows, octets = [], 0
@@ -65,11 +69,13 @@ def upserts(
         yield UPSERT_HEAD + ",".join(rows) + UPSERT_TAIL
 
 
-def _values(cell: Cell, definition: MetricDefinition) -> str:
+def _values(k_id: bytes, cell: Cell, definition: MetricDefinition) -> str:
     aggregate = cell.aggregate
-    k1, k2, k3 = shown_columns(cell.key)
-    value = value_of(definition.measure, aggregate)
-    shown = str(value) if isinstance(value, int) else decimal_literal(value)
+    k1, k2, k3 = columns_beside(k_id, cell.key)
+    shown = "NULL"
+    if definition.measure not in ADDITIVE:
+        value = value_of(definition.measure, aggregate)
+        shown = str(value) if isinstance(value, int) else decimal_literal(value)
     quantiles = quantiles_of(aggregate)
     told = "NULL" if quantiles is None else f"'{_json_numbers(quantiles)}'"
     return (
@@ -84,24 +90,27 @@ def _octets(sketch: bytes | None) -> str:
     return f"0x{sketch.hex()}" if sketch else "NULL"
 
 
-def cell_of(row: Sequence[Any], definitions: Definitions) -> tuple[CellId, Cell]:
+def cell_of(window: WindowId, row: Sequence[Any], definitions: Definitions) -> tuple[CellId, Cell]:
     """The inverse, from a row of CELL_COLUMNS."""
-    metric, size_s, start_at, k_hash, k1, k2, k3, count, total, least, most, hll, kll = row
-    cell_id = CellId(str(metric), int(size_s), to_seconds(start_at), bytes(k_hash))
-    columns = len(definitions[cell_id.metric].key_columns)
-    aggregate = Aggregate(int(count), total, least, most, hll, kll)
-    return cell_id, Cell(key_of_columns((k1, k2, k3), columns, cell_id.k_hash), aggregate)
+    k_id, k1, k2, k3, count, total, least, most, hll, kll = row
+    columns = len(definitions[window.metric].key_columns)
+    k_hash, key = key_of_row((bytes(k_id), k1, k2, k3), columns)
+    return CellId(*window, k_hash), Cell(key, Aggregate(int(count), total, least, most, hll, kll))
 
 
-def key_of_columns(
-    columns: tuple[str | None, str | None, str | None], count: int, k_hash: bytes
-) -> Key:
-    """A key as far as its readable columns tell; the overflow key is known by its hash."""
-    if count == 0:
-        return ()
-    if columns[0] == OTHER_TEXT and key_hash(other_key(count)) == k_hash:
-        return other_key(count)
-    return columns[:count]
+def key_of_row(
+    row: tuple[bytes, str | None, str | None, str | None], columns: int
+) -> tuple[bytes, Key]:
+    """The hash of a key of so many columns, and the key as far as its readable columns tell."""
+    k_id, *shown = row
+    text = text_of_id(k_id)
+    if text is not None:
+        return key_hash((text,)), (text,)
+    k_hash = k_id.removeprefix(HASH_MARK)
+    # The overflow key is known by its hash.
+    if columns and shown[0] == OTHER_TEXT and key_hash(other_key(columns)) == k_hash:
+        return k_hash, other_key(columns)
+    return k_hash, tuple(shown[:columns])
 
 
 def _json_numbers(values: Mapping[str, Decimal]) -> str:

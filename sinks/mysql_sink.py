@@ -19,8 +19,14 @@ from sinks.errors import DefinitionChanged, LedgerMismatch, SinkUnavailable
 from sinks.ledger import Standing, after, compare
 from sinks.migrate import Migration, prepare
 from sinks.mysql_merge import CellWriter, Written
-from sinks.mysql_ranges import change_metrics
+from sinks.mysql_ranges import (
+    WINDOWS_PER_STEP,
+    change_metrics,
+    delete_cells,
+    delete_windows,
+)
 from sinks.mysql_rows import to_datetime
+from sinks.mysql_views import view
 from sinks.recent import RecentCells
 from sinks.recounts import move_beginnings
 from sinks.rows import ALL_WINDOW_S, Batch, MetricDefinition
@@ -71,7 +77,7 @@ class MySqlSink:
                 [(schema.size_text(size_s), size_s) for size_s in sorted(sizes)],
             )
             for definition in definitions:
-                cursor.execute(schema.view(definition))
+                cursor.execute(view(definition))
 
         def register(cursor: Any) -> Guard:
             # The guard row is locked first, as by a merge, so that two drivers cannot deadlock.
@@ -85,9 +91,9 @@ class MySqlSink:
             if changed := schema.definitions_differing(definitions, stored):
                 raise DefinitionChanged(changed)
             cursor.executemany(
-                "INSERT INTO metrics (name, definition_hash, since) VALUES (%s,%s,%s) "
-                "ON DUPLICATE KEY UPDATE name = VALUES(name)",
-                [(d.name, d.definition_hash, to_datetime(now_s)) for d in definitions],
+                "INSERT INTO metrics (name, definition_hash, since, measure) VALUES (%s,%s,%s,%s) "
+                "ON DUPLICATE KEY UPDATE measure = VALUES(measure)",
+                [(d.name, d.definition_hash, to_datetime(now_s), d.measure) for d in definitions],
             )
             names = {definition.name: definition.topics for definition in definitions}
             for name in change_metrics(cursor, names, stored, _read_ledger(cursor)).resumed:
@@ -174,16 +180,18 @@ class MySqlSink:
         def delete(cursor: Any) -> bool:
             left = False
             for name, size_s, keep_s in self._limited_windows():
-                for table in ("windows", "window_keys"):
-                    deleted = cursor.execute(
-                        f"DELETE FROM {table} WHERE metric = %s AND size_s = %s "
-                        "AND start_at <= %s LIMIT %s",
-                        (name, size_s, to_datetime(now_s - keep_s - size_s), rows_max),
-                    )
-                    if deleted == rows_max:
-                        # A window without a count is held to be empty: its cells go first.
-                        left = True
-                        break
+                cursor.execute(
+                    "SELECT window_number FROM window_keys WHERE metric = %s AND size_s = %s "
+                    "AND start_at <= %s LIMIT %s",
+                    (name, size_s, to_datetime(now_s - keep_s - size_s), WINDOWS_PER_STEP),
+                )
+                numbers = [int(number) for (number,) in cursor.fetchall()]
+                if not numbers:
+                    continue
+                is_cut = delete_cells(cursor, numbers, rows_max) == rows_max
+                if not is_cut:
+                    delete_windows(cursor, numbers)
+                left = left or is_cut or len(numbers) == WINDOWS_PER_STEP
             oldest = to_datetime(now_s - SAMPLES_KEPT_DAYS * 86_400).date()
             deleted = cursor.execute(
                 "DELETE FROM unparsed_lines WHERE day < %s LIMIT %s", (oldest, rows_max)

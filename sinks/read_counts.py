@@ -148,7 +148,7 @@ class CountsReader:
         )[0][0]
         rows = self._ask(
             "SELECT k1, k2, k3, `count`, value, quantiles, hll IS NOT NULL FROM windows"
-            f" WHERE {where} ORDER BY COALESCE(value, `count`) DESC, k_hash LIMIT %s",
+            f" WHERE {where} ORDER BY COALESCE(value, `count`) DESC, k1, k2, k3 LIMIT %s",
             (*arguments, min(keys, KEYS_READ_MAX)),
         )
         found = [

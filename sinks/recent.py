@@ -8,6 +8,7 @@ that the server added by itself) drops what is remembered.
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from sinks.merge import Cell, CellId, Cells, WindowId
 
@@ -17,13 +18,22 @@ RECENT_CELLS_MAX = 30_000
 SKETCH_OCTETS_A_CELL = 512
 
 
+class WindowRow(NamedTuple):
+    """A window as the database has it: the number it goes by, and how many keys it holds."""
+
+    number: int
+    n_keys: int
+
+
 @dataclass(slots=True)
 class KnownWindow:
     """What is known of a window: the number of its keys, and cells by hash (None: not there).
 
-    `is_whole` says that a cell which is not in `cells` is not in the window either.
+    `number` is None as long as the window is not there. `is_whole` says that a cell which is not
+    in `cells` is not in the window either.
     """
 
+    number: int | None
     n_keys: int
     is_whole: bool
     cells: dict[bytes, Cell | None] = field(default_factory=dict)
@@ -53,12 +63,25 @@ class RecentCells:
         """Windows of which not even the number of keys is known."""
         return [window for window in windows if window not in self._windows]
 
-    def learn_counts(self, windows: Iterable[WindowId], key_counts: Mapping[WindowId, int]) -> None:
-        """What was asked of windows, and found: one that has no count has no cells."""
+    def learn_windows(
+        self, windows: Iterable[WindowId], found: Mapping[WindowId, WindowRow]
+    ) -> None:
+        """What was asked of windows, and found: one that has no row has no cells."""
         for window in windows:
-            known = KnownWindow(key_counts.get(window, 0), window not in key_counts)
+            row = found.get(window)
+            known = KnownWindow(None, 0, True) if row is None else KnownWindow(*row, False)
             self._windows[window] = known
             self._weight += known.weight
+
+    def learn_numbers(self, numbers: Mapping[WindowId, int]) -> None:
+        """Windows that were just made."""
+        for window, number in numbers.items():
+            self._windows[window].number = number
+
+    def numbers(self, windows: Iterable[WindowId]) -> dict[WindowId, int]:
+        """The numbers of known windows that are there."""
+        known = ((window, self._windows[window].number) for window in windows)
+        return {window: number for window, number in known if number is not None}
 
     def missing(self, cells: Iterable[CellId]) -> list[CellId]:
         """Cells that must be read, of windows whose counts are known."""

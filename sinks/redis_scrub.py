@@ -23,7 +23,7 @@ from redis.client import NEVER_DECODE
 
 from sinks.cellar import Cellar, Ranking
 from sinks.errors import SinkUnavailable
-from sinks.keys import redis_field
+from sinks.keys import key_id, redis_field
 from sinks.merge import Cell, CellId, WindowId
 from sinks.redis_link import guarded_call
 from sinks.rows import MetricDefinition
@@ -235,7 +235,7 @@ class Scrubber:
         if cells and not self._compare_page(check, write, cells, guard, now_s):
             return None
         if len(cells) == CELLS_PER_PAGE:
-            check.after = cells[-1][0].k_hash
+            check.after = key_id(cells[-1][1].key)
             return len(cells)
         (own,) = self._sizes([(write.key, "")])
         if own.fields > check.fields and check.unseen is None:

@@ -1,26 +1,19 @@
-"""Tables and views, in the SQL that MySQL 8 and MariaDB 10 share.
+"""The tables, in the SQL that MySQL 8 and MariaDB 10 share.
 
-`windows` is what people read; each metric has a view of its name with the key's own column names.
+A cell is a row of `window_cells`, as narrow as can be: there are hundreds of thousands of a million
+lines. Its window is a number that `window_keys` gives, its key is its identity (`keys.key_id`), and
+a value that its other columns tell is not stored (decision 0087). The views of `mysql_views` put it
+together again.
 """
 
 from collections.abc import Sequence
 
+from sinks.keys import KEY_ID_TEXT_OCTETS_MAX
 from sinks.rows import ALL_WINDOW_S, MetricDefinition
 
 TEXT_KEY = "VARCHAR(512) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
 
-VERSION = 2
-
-
-def windows_table(name: str) -> str:
-    """The statement that makes `windows`, or its successor under another name."""
-    return f"""CREATE TABLE IF NOT EXISTS {name} (
-  metric VARCHAR(48) NOT NULL, size_s INT NOT NULL, start_at DATETIME NOT NULL,
-  k_hash BINARY(16) NOT NULL, k1 {TEXT_KEY}, k2 {TEXT_KEY}, k3 {TEXT_KEY},
-  `count` BIGINT NOT NULL, `sum` DECIMAL(38,12), `min` DECIMAL(28,12), `max` DECIMAL(28,12),
-  value DECIMAL(38,12), quantiles JSON, hll MEDIUMBLOB, kll MEDIUMBLOB, seq BIGINT NOT NULL,
-  PRIMARY KEY (metric, size_s, start_at, k_hash))"""
-
+VERSION = 3
 
 VERSION_TABLE = """CREATE TABLE IF NOT EXISTS schema_version (
   id TINYINT PRIMARY KEY DEFAULT 1, version INT NOT NULL)"""
@@ -41,7 +34,8 @@ LASTING_TABLES = (
   topic VARCHAR(249) NOT NULL, part INT NOT NULL, end_offset BIGINT NOT NULL,
   PRIMARY KEY (topic, part))""",
     """CREATE TABLE IF NOT EXISTS metrics (
-  name VARCHAR(48) PRIMARY KEY, definition_hash BINARY(16) NOT NULL, since DATETIME NOT NULL)""",
+  name VARCHAR(48) PRIMARY KEY, definition_hash BINARY(16) NOT NULL, since DATETIME NOT NULL,
+  measure VARCHAR(16) NOT NULL DEFAULT '')""",
     """CREATE TABLE IF NOT EXISTS metric_topics (
   metric VARCHAR(48) NOT NULL, topic VARCHAR(249) NOT NULL, PRIMARY KEY (metric, topic))""",
     # No row of a partition: counted from its first line on (`ranges.py`).
@@ -69,22 +63,30 @@ LASTING_TABLES = (
     "ON DUPLICATE KEY UPDATE id = 1",
 )
 
+# What a version before 3 lacks.
+MEASURE_COLUMN = "ALTER TABLE metrics ADD COLUMN measure VARCHAR(16) NOT NULL DEFAULT ''"
+
 # `seq` of window_keys is that of the last merge which touched the window: cells that are newer than
-# what Redis shows are looked for in these windows alone.
-CELL_TABLES = (
-    windows_table("windows"),
-    """CREATE TABLE IF NOT EXISTS window_keys (
+# what Redis shows are looked for in these windows alone. Numbers of windows are never given again,
+# so whoever deletes the cells of a number that is gone deletes nobody's.
+WINDOW_KEYS_TABLE = """CREATE TABLE IF NOT EXISTS window_keys (
   metric VARCHAR(48) NOT NULL, size_s INT NOT NULL, start_at DATETIME NOT NULL,
   n_keys INT NOT NULL, seq BIGINT NOT NULL DEFAULT 0,
-  PRIMARY KEY (metric, size_s, start_at), KEY (seq))""",
-)
+  window_number INT UNSIGNED NOT NULL AUTO_INCREMENT,
+  PRIMARY KEY (metric, size_s, start_at), KEY (seq), UNIQUE KEY (window_number))"""
 
-TOUCHED = """CREATE TEMPORARY TABLE IF NOT EXISTS touched (
-  metric VARCHAR(48) NOT NULL, size_s INT NOT NULL, start_at DATETIME NOT NULL,
-  k_hash BINARY(16) NOT NULL, PRIMARY KEY (metric, size_s, start_at, k_hash))"""
+CELLS_TABLE = f"""CREATE TABLE IF NOT EXISTS window_cells (
+  window_number INT UNSIGNED NOT NULL, k_id VARBINARY({KEY_ID_TEXT_OCTETS_MAX + 1}) NOT NULL,
+  k1 {TEXT_KEY}, k2 {TEXT_KEY}, k3 {TEXT_KEY},
+  `count` BIGINT NOT NULL, `sum` DECIMAL(38,12), `min` DECIMAL(28,12), `max` DECIMAL(28,12),
+  value DECIMAL(38,12), quantiles JSON, hll MEDIUMBLOB, kll MEDIUMBLOB, seq INT UNSIGNED NOT NULL,
+  PRIMARY KEY (window_number, k_id))"""
 
-_VALUE_COLUMNS = ("count", "sum", "min", "max", "value", "quantiles")
-_TAKEN = {"size", "start_at", *_VALUE_COLUMNS}
+CELL_TABLES = (WINDOW_KEYS_TABLE, CELLS_TABLE)
+
+TOUCHED = f"""CREATE TEMPORARY TABLE IF NOT EXISTS touched (
+  window_number BIGINT UNSIGNED NOT NULL, k_id VARBINARY({KEY_ID_TEXT_OCTETS_MAX + 1}) NOT NULL,
+  PRIMARY KEY (window_number, k_id))"""
 
 
 def size_text(size_s: int) -> str:
@@ -95,39 +97,6 @@ def size_text(size_s: int) -> str:
         if size_s % length == 0:
             return f"{size_s // length}{suffix}"
     return f"{size_s}s"
-
-
-def key_column_names(definition: MetricDefinition) -> tuple[str, ...]:
-    """The view's key columns: the key's own names, `key_…` where one is taken."""
-    taken = set(_TAKEN) | {name.lower() for name in definition.key_columns}
-    names: list[str] = []
-    for name in definition.key_columns:
-        shown = name
-        while shown.lower() in (_TAKEN if shown == name else taken):
-            shown = f"key_{shown}"
-        taken.add(shown.lower())
-        names.append(shown)
-    return tuple(names)
-
-
-def view(definition: MetricDefinition) -> str:
-    """The statement that makes a metric's view."""
-    keys = [
-        f"k{index} AS `{name.replace('`', '``')}`"
-        for index, name in enumerate(key_column_names(definition), 1)
-    ]
-    columns = ", ".join(
-        [
-            "size",
-            "start_at",
-            *keys,
-            *(f"`{name}`" for name in _VALUE_COLUMNS),
-        ]
-    )
-    return (
-        f"CREATE OR REPLACE SQL SECURITY INVOKER VIEW `{definition.name}` AS SELECT {columns} "
-        f"FROM window_sizes JOIN windows USING (size_s) WHERE metric = '{definition.name}'"
-    )
 
 
 def definitions_differing(

@@ -44,9 +44,9 @@ class Seen(NamedTuple):
 class Check:
     """A window that is being compared with the truth, page by page.
 
-    `after` is the hash that was read last. With more fields than the truth has (`fields` so far),
-    the window is read once more: first the names that the server has go to `unseen` (`cursor` is
-    its place there), then those that the truth has are struck out. What was in the server before
+    `after` is the identity that was read last. With more fields than the truth has (`fields` so
+    far), the window is read once more: first the names that the server has go to `unseen` (`cursor`
+    is its place there), then those that the truth has are struck out. What was in the server before
     the truth was read, and is not in the truth, is nobody's: merges in between cannot make it so,
     for they write the truth first.
     """

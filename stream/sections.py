@@ -40,8 +40,8 @@ RESERVED_NAMES = expression.words(
     archived batch batch_id count day definition_hash end_offset epoch file file_hash guard hll id
     k1 k2 k3 k_hash kll ledger line max meta metric metric_ranges metric_topics metrics min n_keys
     name offset part quantiles query_id reason recounts schema_version seq since sink_guard size
-    size_s start_at sum topic touched unparsed unparsed_lines updates value window_keys
-    window_sizes windows windows_before windows_next
+    size_s start_at sum topic touched unparsed unparsed_lines updates value window_cells
+    window_keys window_sizes windows windows_before windows_copied windows_next
     """
 )
 

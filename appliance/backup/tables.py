@@ -4,7 +4,7 @@ Like `mysqldump --single-transaction`, but that the moment is chosen by whoever 
 where the mill stands still. Any client of MySQL or MariaDB can run the file, too.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 import pymysql
@@ -76,18 +76,33 @@ def _lines(connection: Any, file: TextIO) -> Iterator[int]:
     with connection.cursor() as cursor:
         cursor.execute("SHOW FULL TABLES")
         kinds = dict(cursor.fetchall())
-    # A view needs the tables that it is of.
-    for name in sorted(kinds, key=lambda name: (kinds[name] == "VIEW", name)):
+    views: dict[str, str] = {}
+    for name in sorted(kinds):
         with connection.cursor() as cursor:
             cursor.execute(f"SHOW CREATE TABLE {quoted(name)}")
-            file.write(f"{one_line(cursor.fetchone()[1])};\n")
+            made = one_line(cursor.fetchone()[1])
         if kinds[name] == "VIEW":
+            views[name] = made
             continue
+        file.write(f"{made};\n")
         with connection.cursor(SSCursor) as cursor:
             cursor.execute(f"SELECT * FROM {quoted(name)}")
             columns = [column[0] for column in cursor.description]
             yield from _inserts(name, columns, iter(cursor.fetchone, None), file)
+    for name in _in_order(views):
+        file.write(f"{views[name]};\n")
     file.write("COMMIT;\n")
+
+
+def _in_order(views: Mapping[str, str]) -> Iterator[str]:
+    """Names of views, each behind those that its statement names: a view may be of views."""
+    left = set(views)
+    while left:
+        ready = [n for n in left if not any(quoted(o) in views[n] for o in left - {n})]
+        # Two that name each other by their columns are no worse off than in any other order.
+        for name in sorted(ready or left):
+            left.discard(name)
+            yield name
 
 
 def _inserts(

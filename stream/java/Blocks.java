@@ -3,9 +3,6 @@ package millrace;
 import java.math.BigDecimal;
 import java.nio.charset.StandardCharsets;
 import java.security.MessageDigest;
-import java.time.Instant;
-import java.time.ZoneOffset;
-import java.time.format.DateTimeFormatter;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
@@ -26,10 +23,12 @@ final class Blocks implements FlatMapFunction {
   static final int BLOCK = 'B';
 
   private static final int HASH_OCTETS = 16;
+  /** `sinks.keys.KEY_ID_TEXT_OCTETS_MAX`. */
+  private static final int TEXT_OCTETS_MAX = 254;
+  /** `sinks.blocks.OPENING`, which becomes the number of the window. */
+  private static final byte[] OPENING = "('',".getBytes(StandardCharsets.US_ASCII);
   private static final byte[] HEXADECIMAL =
       "0123456789abcdef".getBytes(StandardCharsets.US_ASCII);
-  private static final DateTimeFormatter MOMENT =
-      DateTimeFormatter.ofPattern("yyyyMMddHHmmss").withZone(ZoneOffset.UTC);
 
   private final String spec;
 
@@ -54,20 +53,20 @@ final class Blocks implements FlatMapFunction {
     }
   }
 
-  /** A cell, with the hash of its key. */
-  private static final class Hashed implements Comparable {
-    final byte[] hash;
+  /** A cell, with the identity of its key. */
+  private static final class Known implements Comparable {
+    final byte[] id;
     final Key key;
     final Cell cell;
 
-    Hashed(byte[] hash, Key key, Cell cell) {
-      this.hash = hash;
+    Known(byte[] id, Key key, Cell cell) {
+      this.id = id;
       this.key = key;
       this.cell = cell;
     }
 
     public int compareTo(Object other) {
-      return Arrays.compareUnsigned(hash, ((Hashed) other).hash);
+      return Arrays.compareUnsigned(id, ((Known) other).id);
     }
   }
 
@@ -164,10 +163,10 @@ final class Blocks implements FlatMapFunction {
       Block[] blocks = new Block[grouping.readings.length];
       for (int place = 0; place < blocks.length; place++) {
         if (grouping.readings[place].hasWindow(window.size)) {
-          blocks[place] = new Block(grouping.readings[place], window);
+          blocks[place] = new Block(grouping.readings[place]);
         }
       }
-      Hashed[] cells = hashed(window, grouping);
+      Known[] cells = cells(window, grouping);
       // In the order of the table, so that the server fills its pages one after the other.
       Arrays.sort(cells);
       for (int at = 0; at < cells.length; at++) {
@@ -180,7 +179,7 @@ final class Blocks implements FlatMapFunction {
       }
     }
 
-    private Hashed[] hashed(Window window, FoldSpec.Grouping grouping) {
+    private Known[] cells(Window window, FoldSpec.Grouping grouping) {
       List found = new ArrayList();
       Map byKey = window.parts.size() > 1 ? new HashMap() : null;
       for (Iterator all = window.parts.iterator(); all.hasNext(); ) {
@@ -198,10 +197,10 @@ final class Blocks implements FlatMapFunction {
           if (byKey != null) {
             byKey.put(key, cell);
           }
-          found.add(new Hashed(hash(key), key, cell));
+          found.add(new Known(id(key), key, cell));
         }
       }
-      return (Hashed[]) found.toArray(new Hashed[0]);
+      return (Known[]) found.toArray(new Known[0]);
     }
 
     private static Key key(Cursor cursor, FoldSpec.Grouping grouping) {
@@ -214,12 +213,9 @@ final class Blocks implements FlatMapFunction {
     }
 
     /** Adds a cell to the block of each metric that has counted it. */
-    private void tuples(Block[] blocks, Hashed found) {
+    private void tuples(Block[] blocks, Known found) {
       tail.clear();
-      for (int at = 0; at < HASH_OCTETS; at++) {
-        digits(found.hash[at]);
-      }
-      columns(found.key);
+      columns(found);
       for (int place = 0; place < blocks.length; place++) {
         if (blocks[place] != null && found.cell.counts[place] > 0) {
           blocks[place].tuple(tail, found.cell, place);
@@ -227,14 +223,22 @@ final class Blocks implements FlatMapFunction {
       }
     }
 
-    private void digits(byte octet) {
-      tail.octet(HEXADECIMAL[octet >> 4 & 15]);
-      tail.octet(HEXADECIMAL[octet & 15]);
+    private void digits(byte[] octets) {
+      tail.ascii("0x");
+      for (int at = 0; at < octets.length; at++) {
+        tail.octet(HEXADECIMAL[octets[at] >> 4 & 15]);
+        tail.octet(HEXADECIMAL[octets[at] & 15]);
+      }
     }
 
-    /** The hash that `sinks.keys.key_hash` cuts. */
-    private byte[] hash(Key key) {
+    /** The identity that `sinks.keys.key_id` makes. */
+    private byte[] id(Key key) {
       hashed.clear();
+      if (isText(key)) {
+        hashed.octet('=');
+        hashed.text(key.parts[0]);
+        return hashed.copy();
+      }
       for (int at = 0; at < key.parts.length; at++) {
         UTF8String part = key.parts[at];
         if (part == null) {
@@ -245,23 +249,45 @@ final class Blocks implements FlatMapFunction {
           hashed.text(part);
         }
       }
-      return digest.digest(hashed.copy());
+      byte[] hash = digest.digest(hashed.copy());
+      byte[] id = new byte[1 + HASH_OCTETS];
+      id[0] = '#';
+      System.arraycopy(hash, 0, id, 1, HASH_OCTETS);
+      return id;
     }
 
-    private void columns(Key key) {
-      if (key.parts.length == 0) {
+    /** Whether a key stands in its identity as it is. */
+    private static boolean isText(Key key) {
+      return key.parts.length == 1 && key.parts[0] != null
+          && key.parts[0].numBytes() <= TEXT_OCTETS_MAX;
+    }
+
+    /** Writes the identity, and what of the key does not stand in it. */
+    private void columns(Known found) {
+      UTF8String[] parts = found.key.parts;
+      if (isText(found.key)) {
+        if (isAwkward(parts[0])) {
+          digits(found.id);
+        } else {
+          tail.ascii("'=");
+          tail.text(parts[0]);
+          tail.octet('\'');
+        }
+        tail.ascii(",NULL,");
+        return;
+      }
+      digits(found.id);
+      if (parts.length == 0) {
         tail.ascii(",'*'");
       }
-      for (int at = 0; at < key.parts.length; at++) {
-        UTF8String part = key.parts[at];
+      for (int at = 0; at < parts.length; at++) {
+        UTF8String part = parts[at];
         tail.octet(',');
         if (part == null) {
           tail.ascii("NULL");
         } else if (isAwkward(part)) {
-          tail.ascii("_utf8mb4 0x");
-          for (int place = 0; place < part.numBytes(); place++) {
-            digits(part.getByte(place));
-          }
+          tail.ascii("_utf8mb4 ");
+          digits(part.getBytes());
         } else {
           tail.octet('\'');
           tail.text(part);
@@ -286,42 +312,28 @@ final class Blocks implements FlatMapFunction {
   /** The tuples of one metric in one window. */
   private static final class Block {
     private final FoldSpec.Reading reading;
-    private final byte[] opening;
     private final Octets body = new Octets();
     private int keys = 0;
 
-    Block(FoldSpec.Reading reading, Window window) {
+    Block(FoldSpec.Reading reading) {
       this.reading = reading;
-      String moment = MOMENT.format(Instant.ofEpochSecond(window.start));
-      String text = "('" + reading.name + "'," + window.size + "," + moment + ",0x";
-      opening = text.getBytes(StandardCharsets.US_ASCII);
     }
 
-    /** Adds a tuple; `tail` goes from the hash to the comma behind the key. */
+    /** Adds a tuple; `tail` goes from the identity to the comma behind the key. */
     void tuple(Octets tail, Cell cell, int place) {
       if (keys++ > 0) {
         body.octet(',');
       }
-      body.all(opening);
+      body.all(OPENING);
       body.all(tail);
       body.digits(cell.counts[place]);
-      body.octet(',');
-      if (!reading.hasAmount) {
-        body.digits(cell.counts[place]);
-      } else {
+      if (reading.hasAmount) {
         String sum = quoted(cell.amounts[place].sum());
         String least = quoted(cell.amounts[place].least());
         String most = quoted(cell.amounts[place].most());
-        body.ascii(sum + "," + least + "," + most + ",");
-        String measure = reading.measure;
-        // Of a mean or a share the server makes the value.
-        body.ascii(
-            measure.equals("sum") ? sum
-                : measure.equals("min") ? least
-                : measure.equals("max") ? most
-                : "NULL");
+        body.ascii("," + sum + "," + least + "," + most);
       }
-      body.ascii(",@seq)");
+      body.octet(')');
     }
 
     /** Quoted, for the server would read a number with an exponent as a double. */

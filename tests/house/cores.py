@@ -54,6 +54,7 @@ PURE = {
         "keys",
         "ledger",
         "merge",
+        "mysql_views",
         "ranges",
         "recent",
         "rows",

@@ -35,8 +35,10 @@ pytestmark = pytest.mark.live
 TEN = worked.at("10:00:00")
 PARTS: tuple[str | None, ...] = (
     "/", "/a", "/A", "/a ", "é", "🙂", "it's", "back\\slash", "nul\0", "tab\t", "line\r\n", "",
-    "(other)", "*", "NULL", ",@seq),(", None, "x" * 512, "y" * 513, "🙂" * 512, "z" * 600,
+    "(other)", "*", "NULL", "),('',", "(", None, "w" * 254, "v" * 255,
+    "x" * 512, "y" * 513, "🙂" * 512, "z" * 600,
 )  # fmt: skip
+UNTOLD = {"seq", "window_number"}
 NUMBERS = ("0", "-1E-12", "1E-12", "0.0000004", "-3.5", "9999999999999999.999999999999", "7")
 
 Drive = Callable[..., Sinks]
@@ -145,16 +147,19 @@ def batch(batch_id: int, rows: Sequence[FoldRow] = (), **more: Any) -> Batch:
 
 
 def tables(server: MySqlServer, settings: SinksSettings) -> dict[str, list[dict[str, Any]]]:
-    """Everything but which merge wrote it."""
+    """Everything but which merge wrote it, and by which number a window goes."""
     assert settings.mysql is not None
     found = {}
     with server.connect(settings.mysql) as connection, connection.cursor() as cursor:
         for table in ("windows", "window_keys", "ledger", "unparsed"):
             cursor.execute(f"SELECT * FROM {table}")
-            found[table] = [
-                {name: value for name, value in row.items() if name != "seq"}
-                for row in cursor.fetchall()
-            ]
+            found[table] = sorted(
+                (
+                    {name: value for name, value in row.items() if name not in UNTOLD}
+                    for row in cursor.fetchall()
+                ),
+                key=repr,
+            )
     return found
 
 

@@ -9,11 +9,14 @@ from typing import Any
 import pymysql
 import pytest
 
+from sinks.blocks import encode
 from sinks.config import SinksSettings
 from sinks.errors import DefinitionChanged, Fenced, LedgerMismatch, SinkUnavailable
+from sinks.mysql_cellar import MySqlCellar
 from sinks.mysql_sink import MySqlSink
 from sinks.rows import Batch, FoldRow, MetricDefinition, OffsetRange, UnparsedRow, UnparsedSample
 from sinks.store import Outcome, Sinks
+from sinks.values import Aggregate
 from tests.harness import worked
 from tests.harness.mysql import MySqlServer
 from tests.harness.redis import RedisServer
@@ -226,7 +229,7 @@ def test_a_truth_set_back_is_resumed_from_and_no_newer_driver(
     query(mysql_server, settings, "DELETE FROM sink_guard")
     with pytest.raises(LedgerMismatch, match="set back"):
         sinks.apply(worked.BATCH_8)
-    query(mysql_server, settings, "DROP TABLE ledger, windows, window_keys, sink_guard")
+    query(mysql_server, settings, "DROP TABLE ledger, window_cells, window_keys, sink_guard")
     with pytest.raises(LedgerMismatch, match="emptied"):
         sinks.apply(worked.BATCH_8)
     assert sinks.open("another-query") == 1
@@ -288,17 +291,21 @@ def test_a_view_finds_a_window_by_the_primary_key(
     drive(settings).open(worked.QUERY)
     assert settings.mysql is not None
     with mysql_server.connect(settings.mysql) as connection, connection.cursor() as cursor:
+        starts = [
+            (size_s, f"2026-08-01 {minute // 60:02}:{minute % 60:02}:00")
+            for size_s in (10, 60)
+            for minute in range(600)
+        ]
         cursor.executemany(
-            "INSERT INTO windows (metric, size_s, start_at, k_hash, k1, `count`, value, seq)"
-            " VALUES ('requests_by_status', %s, %s, UNHEX(MD5(%s)), %s, 1, 1, 1)",
-            [
-                (size_s, f"2026-08-01 {minute // 60:02}:{minute % 60:02}:00", key, key)
-                for size_s in (10, 60)
-                for minute in range(600)
-                for key in "abc"
-            ],
+            "INSERT INTO window_keys (window_number, metric, size_s, start_at, n_keys)"
+            " VALUES (%s, 'requests_by_status', %s, %s, 3)",
+            [(number, *start) for number, start in enumerate(starts, 1)],
         )
-        cursor.execute("ANALYZE TABLE windows")
+        cursor.executemany(
+            "INSERT INTO window_cells (window_number, k_id, `count`, seq) VALUES (%s, %s, 1, 1)",
+            [(number, f"={key}") for number in range(1, len(starts) + 1) for key in "abc"],
+        )
+        cursor.execute("ANALYZE TABLE window_keys, window_cells")
         cursor.execute(f"SET NAMES utf8mb4 COLLATE {collation}")
         for wanted in (
             "SELECT * FROM requests_by_status WHERE size = '1m' AND start_at = '2026-08-01 04:05'",
@@ -383,3 +390,70 @@ def test_redis_alone_keeps_samples_and_resumes_when_it_was_emptied(
         with pytest.raises(LedgerMismatch):
             sinks.apply(worked.BATCH_8)
         assert sinks.open("another-query") == 1
+
+
+@pytest.mark.parametrize("as_rows", [True, False])
+def test_a_mill_without_numbers_for_windows_waits_until_there_are_more(
+    mysql_server: MySqlServer, settings: SinksSettings, drive: Drive, as_rows: bool
+) -> None:
+    """4,294,967,295 is the last number; what the message says to do helps."""
+    counts = metric(measure="count", windows_s=(10,))
+    sinks = drive(settings, counts)
+    sinks.open(worked.QUERY)
+    query(mysql_server, settings, "ALTER TABLE window_keys AUTO_INCREMENT = 4294967294")
+    for batch_id in range(2):
+        start_s = TEN + 10 * batch_id
+        assert sinks.apply(in_form(batch_id, counts, start_s, as_rows)) is Outcome.MERGED
+    third = in_form(2, counts, TEN + 20, as_rows)
+    with pytest.raises(SinkUnavailable, match="no number left") as refused:
+        sinks.apply(third)
+    assert sinks.apply(in_form(1, counts, TEN + 10, as_rows)) is Outcome.REPLAYED
+    for statement in str(refused.value).split("`")[1::2]:
+        query(mysql_server, settings, statement)
+    # The driver that met the end is the one that goes on.
+    assert sinks.apply(third) is Outcome.MERGED
+    again = [FoldRow("m", TEN + 20, ("a",), 4)]
+    assert sinks.apply(batch(3, *again)) is Outcome.MERGED
+    found = query(mysql_server, settings, "SELECT `count` FROM windows ORDER BY start_at")
+    assert [row["count"] for row in found] == [1, 1, 5]
+
+
+def in_form(batch_id: int, of: MetricDefinition, start_s: int, as_rows: bool) -> Batch:
+    """A batch that makes one window, by a row or by a block."""
+    if as_rows:
+        return batch(batch_id, FoldRow("m", start_s, ("a",), 1))
+    block = encode(of, 10, start_s, [(("a",), Aggregate(1))])
+    return dataclasses.replace(batch(batch_id), blocks=[block])
+
+
+def test_cells_are_told_apart_by_the_lowest_bits_of_seq(
+    mysql_server: MySqlServer, settings: SinksSettings, redis_server: RedisServer, drive: Drive
+) -> None:
+    """Merges are numbered beyond 32 bits; Redis, which missed one, still gets what is newer."""
+    counts = metric(measure="count", windows_s=(60,))
+    drive(settings, counts).open(worked.QUERY)
+    query(mysql_server, settings, f"UPDATE sink_guard SET seq = {2**32 - 2}")
+    redis_server.client().flushall()
+    sinks = drive(settings, counts)
+    sinks.open(worked.QUERY)
+    tend_until_filled(sinks)
+    sinks.apply(batch(0, FoldRow("m", TEN, ("old",), 1)))
+    alone = drive(SinksSettings(mysql=settings.mysql), counts)
+    alone.open(worked.QUERY)
+    for batch_id in range(1, 4):
+        alone.apply(batch(batch_id, FoldRow("m", TEN, (f"new {batch_id}",), batch_id)))
+    assert settings.mysql is not None
+    sink = MySqlSink(settings.mysql, patience_s=2)
+    cellar = MySqlCellar(sink, [counts])
+    newer = cellar.cells_after(2**32 - 1, 100)
+    assert newer is not None
+    assert {cell.key for _, cell in newer} == {("new 1",), ("new 2",), ("new 3",)}
+    # Too far behind to tell: everything is filled again.
+    assert cellar.cells_after(2**32 + 2 - 2**31, 100) is None
+    later = drive(settings, counts)
+    later.open(worked.QUERY)
+    assert later._view is not None
+    assert not later._view.is_refilling
+    shown = redis_server.client().hgetall(MINUTE.replace("requests_by_status", "m"))
+    assert shown.pop("@start")
+    assert shown == {"old": "1", "new 1": "1", "new 2": "2", "new 3": "3"}

@@ -1,13 +1,14 @@
-"""Databases of version 1 are brought to the present shape in place, whatever dies meanwhile.
+"""Databases of older versions are brought to the present shape in place, whatever dies meanwhile.
 
-The statements of version 1 stand here. What it would have written is made of what is written today:
-six places, hashes over the full values, an index on `seq`.
+The statements of versions 1 and 2 stand here. What they would have written is made of what is
+written today: by version 2 with everything of a cell in its row, by version 1 with six places,
+hashes over the full values and an index on `seq` besides.
 """
 
 import contextlib
 import dataclasses
-import json
 import logging
+import re
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
@@ -15,17 +16,15 @@ from typing import Any
 import pytest
 
 from sinks import migrate
-from sinks.config import MySqlSettings, RedisSettings, SinksSettings
+from sinks.config import MySqlSettings, SinksSettings
 from sinks.errors import Fenced, SchemaTooNew, SinkUnavailable
+from sinks.forget import forget_metric
 from sinks.keys import Key, is_other, key_hash, other_key
 from sinks.migrate import Migration
 from sinks.mysql_sink import MySqlSink
-from sinks.redis_truth import RedisTruth
 from sinks.rows import Batch, FoldRow, MetricDefinition, OffsetRange
-from sinks.store import Outcome, Sinks
 from tests.harness import worked
 from tests.harness.mysql import MySqlServer
-from tests.harness.redis import RedisServer
 from tests.interop.test_sinks_faults import Faults
 
 pytestmark = pytest.mark.live
@@ -50,8 +49,29 @@ VERSION_1 = (
     """CREATE TABLE metrics (
   name VARCHAR(48) PRIMARY KEY, definition_hash BINARY(16) NOT NULL, since DATETIME NOT NULL)""",
 )
-CELL_TABLES = ("windows", "window_keys")
-TABLES = (*CELL_TABLES, "ledger", "metrics")
+WINDOWS_OF_2 = f"""(
+  metric VARCHAR(48) NOT NULL, size_s INT NOT NULL, start_at DATETIME NOT NULL,
+  k_hash BINARY(16) NOT NULL, k1 {TEXT_KEY}, k2 {TEXT_KEY}, k3 {TEXT_KEY},
+  `count` BIGINT NOT NULL, `sum` DECIMAL(38,12), `min` DECIMAL(28,12), `max` DECIMAL(28,12),
+  value DECIMAL(38,12), quantiles JSON, hll MEDIUMBLOB, kll MEDIUMBLOB, seq BIGINT NOT NULL,
+  PRIMARY KEY (metric, size_s, start_at, k_hash))"""
+VERSION_2 = (
+    VERSION_1[0],
+    VERSION_1[1],
+    f"CREATE TABLE windows {WINDOWS_OF_2}",
+    """CREATE TABLE window_keys (
+  metric VARCHAR(48) NOT NULL, size_s INT NOT NULL, start_at DATETIME NOT NULL,
+  n_keys INT NOT NULL, seq BIGINT NOT NULL DEFAULT 0,
+  PRIMARY KEY (metric, size_s, start_at), KEY (seq))""",
+    VERSION_1[4],
+    "CREATE TABLE schema_version (id TINYINT PRIMARY KEY DEFAULT 1, version INT NOT NULL)",
+    "INSERT INTO schema_version VALUES (1, 2)",
+)
+OF_VERSION = {1: VERSION_1, 2: VERSION_2}
+CELL_TABLES = ("window_cells", "window_keys")
+TABLES = ("windows", "window_keys", "ledger", "metrics")
+# By which number a window goes is nobody's business; measures are noted since version 3.
+UNTOLD = ("window_number", "measure")
 
 PAIRS: list[Key] = [
     ("GET", "/"), ("GET", None), (None, "/"), (None, None), ("", ""), ("é", "🙂"), ("it's", "a\\b"),
@@ -117,7 +137,13 @@ def read(server: MySqlServer, settings: MySqlSettings, table: str) -> list[dict[
 
 
 def everything(server: MySqlServer, settings: MySqlSettings) -> dict[str, list[dict[str, Any]]]:
-    return {table: read(server, settings, table) for table in TABLES}
+    found = {table: read(server, settings, table) for table in TABLES}
+    for rows in found.values():
+        for row in rows:
+            for name in UNTOLD:
+                row.pop(name, None)
+        rows.sort(key=repr)
+    return found
 
 
 def write(
@@ -136,14 +162,22 @@ def run(server: MySqlServer, settings: MySqlSettings, *statements: str) -> None:
             cursor.execute(statement)
 
 
-def set_back(server: MySqlServer, of: MySqlSettings, to: MySqlSettings) -> None:
-    """Fill an empty database as version 1 would have."""
-    run(server, to, *VERSION_1)
+def set_back(server: MySqlServer, of: MySqlSettings, to: MySqlSettings, version: int) -> None:
+    """Fill an empty database as an older version would have."""
+    run(server, to, *OF_VERSION[version])
     for row in read(server, of, "windows"):
-        write(server, to, "windows", [{**row, "k_hash": HASHES[bytes(row["k_hash"])]}])
-    for row in read(server, of, "window_keys"):
-        write(server, to, "window_keys", [{n: v for n, v in row.items() if n != "seq"}])
-    for table in ("sink_guard", "ledger", "metrics"):
+        k_hash = bytes(row["k_hash"])
+        write(
+            server,
+            to,
+            "windows",
+            [{**row, "k_hash": HASHES[k_hash] if version == 1 else k_hash}],
+        )
+    lacking = {"window_number", "measure"} | ({"seq"} if version == 1 else set())
+    for table in ("window_keys", "metrics"):
+        rows = read(server, of, table)
+        write(server, to, table, [{n: v for n, v in r.items() if n not in lacking} for r in rows])
+    for table in ("sink_guard", "ledger"):
         write(server, to, table, read(server, of, table))
 
 
@@ -164,10 +198,16 @@ def today(mysql_server: MySqlServer) -> MySqlSettings:
     return counted(mysql_server.new_database(), *batches())
 
 
+@pytest.fixture(params=[1, 2])
+def version(request: pytest.FixtureRequest) -> int:
+    found: int = request.param
+    return found
+
+
 @pytest.fixture
-def old(mysql_server: MySqlServer, today: MySqlSettings) -> MySqlSettings:
+def old(mysql_server: MySqlServer, today: MySqlSettings, version: int) -> MySqlSettings:
     settings = mysql_server.new_database()
-    set_back(mysql_server, today, settings)
+    set_back(mysql_server, today, settings, version)
     return settings
 
 
@@ -182,6 +222,7 @@ def test_an_old_database_becomes_what_today_would_have_written(
     mysql_server: MySqlServer,
     today: MySqlSettings,
     old: MySqlSettings,
+    version: int,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -191,12 +232,13 @@ def test_an_old_database_becomes_what_today_would_have_written(
     assert everything(mysql_server, old) == everything(mysql_server, today)
     told = [record.getMessage() for record in caplog.records]
     assert sum("cells copied" in line for line in told) > 3
-    assert told[-1] == "the database is of version 2"
+    assert told[0] == f"bringing the database from version {version} to 3"
+    assert told[-1] == "the database is of version 3"
     for settings in (old, today):
-        assert [row["version"] for row in read(mysql_server, settings, "schema_version")] == [2]
+        assert [row["version"] for row in read(mysql_server, settings, "schema_version")] == [3]
     shape = [_shape(mysql_server, settings) for settings in (old, today)]
     assert shape[0] == shape[1]
-    assert sorted({row["Table"] for row in shape[0]}) == ["window_keys", "windows"]
+    assert sorted({row["Table"] for row in shape[0]}) == ["window_cells", "window_keys"]
     # It goes on as one that was always of this version.
     assert sink.apply(batches()[1]).replayed
     for settings in (old, today):
@@ -219,13 +261,15 @@ def _shape(server: MySqlServer, settings: MySqlSettings) -> list[dict[str, Any]]
             shapes += cursor.fetchall()
         cursor.execute("SHOW TABLES LIKE 'windows%'")
         assert len(cursor.fetchall()) == 1
+    for shape in shapes:
+        shape["Create Table"] = re.sub(r" AUTO_INCREMENT=\d+", "", shape["Create Table"])
     return shapes
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True], ids=["not done", "done, answer lost"])
 def test_a_driver_that_dies_at_any_statement_leaves_it_to_the_next(
-    mysql_server: MySqlServer, monkeypatch: pytest.MonkeyPatch, after: bool
+    mysql_server: MySqlServer, monkeypatch: pytest.MonkeyPatch, version: int, after: bool
 ) -> None:
     monkeypatch.setattr(migrate, "CELLS_PER_STEP", 14)
     few = [
@@ -235,14 +279,14 @@ def test_a_driver_that_dies_at_any_statement_leaves_it_to_the_next(
     today = counted(mysql_server.new_database(), *few, metrics=[TWO])
     expected = everything(mysql_server, today)
     kept, old = mysql_server.new_database(), mysql_server.new_database()
-    set_back(mysql_server, today, kept)
-    names = ["schema_version", "sink_guard", *TABLES, migrate.COPY, migrate.OLD]
+    set_back(mysql_server, today, kept, version)
+    names = [*CELL_TABLES, *TABLES, "schema_version", "sink_guard", migrate.COPIED, migrate.OLD]
     at = 1
     while True:
         run(
             mysql_server,
             old,
-            *VERSION_1,
+            *OF_VERSION[version],
             *(
                 f"INSERT INTO {name} SELECT * FROM {kept.database}.{name}"
                 for name in ("sink_guard", *TABLES)
@@ -257,6 +301,7 @@ def test_a_driver_that_dies_at_any_statement_leaves_it_to_the_next(
         next_one.open(worked.QUERY, [TWO], 0)
         next_one.close()
         assert everything(mysql_server, old) == expected, f"died at call {at}"
+        run(mysql_server, old, "DROP VIEW windows")
         run(mysql_server, old, *(f"DROP TABLE IF EXISTS {name}" for name in names))
         if not faults.broken:
             break
@@ -264,19 +309,73 @@ def test_a_driver_that_dies_at_any_statement_leaves_it_to_the_next(
     assert at > 60
 
 
-def test_a_rename_that_was_half_done_is_done_to_the_end(
+def test_a_rename_that_version_2_half_did_is_done_to_the_end(
+    mysql_server: MySqlServer, today: MySqlSettings
+) -> None:
+    """Its copy of version 1 was whole, and had not yet taken the table's name."""
+    old, copy = mysql_server.new_database(), mysql_server.new_database()
+    set_back(mysql_server, today, old, 1)
+    set_back(mysql_server, today, copy, 2)
+    run(
+        mysql_server,
+        old,
+        f"CREATE TABLE {migrate.COPY_OF_VERSION_2} {WINDOWS_OF_2}",
+        f"INSERT INTO {migrate.COPY_OF_VERSION_2} SELECT * FROM {copy.database}.windows",
+        f"RENAME TABLE windows TO {migrate.OLD}",
+    )
+    opened(old)
+    assert everything(mysql_server, old) == everything(mysql_server, today)
+
+
+def test_a_view_that_was_not_made_yet_is_made_by_the_next(
     mysql_server: MySqlServer, today: MySqlSettings, old: MySqlSettings
 ) -> None:
     sink = MySqlSink(old, patience_s=5)
     migration = Migration(old.database, {one.name: one for one in METRICS})
-    monkey = mysql_server.connect(old)
     sink._patiently(lambda: sink._plainly(migrate.prepare))
     while not _is_renamed(mysql_server, old):
         assert sink._patiently(lambda: sink._in_transaction(migration.step))
-    with monkey, monkey.cursor() as cursor:
-        cursor.execute(f"RENAME TABLE windows TO {migrate.COPY}")
     opened(old)
     assert everything(mysql_server, old) == everything(mysql_server, today)
+
+
+def test_a_window_without_a_row_of_its_own_is_copied_too(
+    mysql_server: MySqlServer, today: MySqlSettings, old: MySqlSettings
+) -> None:
+    run(mysql_server, old, "DELETE FROM window_keys WHERE metric = 'by_two'")
+    opened(old)
+    assert read(mysql_server, old, "windows") != []
+    found, expected = everything(mysql_server, old), everything(mysql_server, today)
+    assert found["windows"] == expected["windows"]
+
+
+def test_tables_that_somebody_dropped_are_made_anew(
+    mysql_server: MySqlServer, old: MySqlSettings
+) -> None:
+    run(mysql_server, old, "DROP TABLE windows")
+    sink = opened(old)
+    assert everything(mysql_server, old)["window_keys"] == []
+    run(mysql_server, old, "DROP TABLE window_keys")
+    again = opened(old)
+    assert again.ledger() == sink.ledger()
+    assert read(mysql_server, old, "windows") == []
+
+
+def test_values_are_shown_of_a_metric_that_comes_back(
+    mysql_server: MySqlServer, today: MySqlSettings, old: MySqlSettings
+) -> None:
+    """While nobody knows its measure its values stay in its cells; then they are derived."""
+    opened(old).close()
+    for settings in (old, today):
+        later = MySqlSink(settings, patience_s=5)
+        later.open(worked.QUERY, METRICS, 0)
+        row = FoldRow("gone", TEN, ("GET", "/"), 5)
+        ranges = [OffsetRange("logs.access", 0, 7, 9)]
+        later.apply(dataclasses.replace(NEXT, rows=[row], ranges=ranges))
+        later.close()
+    found = everything(mysql_server, old)["windows"]
+    assert found == everything(mysql_server, today)["windows"]
+    assert {row["value"] - row["count"] for row in found if row["metric"] == "gone"} == {0}
 
 
 def _is_renamed(server: MySqlServer, settings: MySqlSettings) -> bool:
@@ -299,8 +398,10 @@ def test_a_driver_that_was_fenced_leaves_the_tables_alone(
 
 
 def test_numbers_beyond_the_present_columns_stand_at_their_limits(
-    mysql_server: MySqlServer, old: MySqlSettings, caplog: pytest.LogCaptureFixture
+    mysql_server: MySqlServer, today: MySqlSettings, caplog: pytest.LogCaptureFixture
 ) -> None:
+    old = mysql_server.new_database()
+    set_back(mysql_server, today, old, 1)
     run(
         mysql_server,
         old,
@@ -312,92 +413,42 @@ def test_numbers_beyond_the_present_columns_stand_at_their_limits(
     rows = [r for r in read(mysql_server, old, "windows") if r["metric"] == "bytes_by_host"]
     limit = "9" * 26 + "." + "9" * 12
     assert {str(row["sum"]) for row in rows} == {"-" + limit}
-    assert {str(row["value"]) for row in rows} == {limit}
+    assert {str(row["value"]) for row in rows} == {"-" + limit}
     assert {str(row["max"]) for row in rows} == {"9" * 16 + "." + "9" * 12}
     assert "6 cells of bytes_by_host" in caplog.text
 
 
 def test_an_old_copy_put_in_place_of_a_present_database_is_brought_up_too(
-    mysql_server: MySqlServer, today: MySqlSettings
+    mysql_server: MySqlServer, today: MySqlSettings, version: int
 ) -> None:
     expected = everything(mysql_server, today)
-    target = counted(mysql_server.new_database())
-    for table in ("sink_guard", *TABLES):
+    target = counted(mysql_server.new_database(), NEXT)
+    run(mysql_server, target, "DROP VIEW windows")
+    # Its cells stay, and nobody's row says whose they are.
+    for table in ("sink_guard", "window_keys", "ledger", "metrics"):
         run(mysql_server, target, f"DROP TABLE {table}")
-    set_back(mysql_server, today, target)
+    if version == 2:
+        run(mysql_server, target, "DROP TABLE schema_version")
+    set_back(mysql_server, today, target, version)
     opened(target)
     assert everything(mysql_server, target) == expected
 
 
 def test_a_newer_database_is_left_alone(mysql_server: MySqlServer, today: MySqlSettings) -> None:
-    run(mysql_server, today, "UPDATE schema_version SET version = 3")
+    run(mysql_server, today, "UPDATE schema_version SET version = 4")
     guard = read(mysql_server, today, "sink_guard")
-    with pytest.raises(SchemaTooNew, match=r"version 3.*version 2"):
+    with pytest.raises(SchemaTooNew, match=r"version 4.*version 3"):
         opened(today)
     assert read(mysql_server, today, "sink_guard") == guard
 
 
-def redis_driver(settings: RedisSettings, metrics: Sequence[MetricDefinition] = METRICS) -> Sinks:
-    return Sinks(SinksSettings(redis=settings), metrics, clock_ms=lambda: worked.NOW_MS)
-
-
-def states(client: Any) -> dict[str, dict[str, str]]:
-    return {key: client.hgetall(key) for key in client.scan_iter("mill:state:*")}
-
-
-def set_states_back(client: Any) -> None:
-    """Cells under the hashes of version 1."""
-    client.delete("mill:state_version")
-    for key, fields in states(client).items():
-        expiry = client.expiretime(key)
-        client.delete(key)
-        for name, text in fields.items():
-            is_cell = name != "n_keys"
-            old = HASHES[bytes.fromhex(name)].hex() if is_cell else name
-            client.hset(key, old, text)
-        if expiry > 0:
-            client.expireat(key, expiry)
-
-
-def test_a_redis_that_is_the_only_sink_is_brought_up_and_goes_on(tmp_path: Any) -> None:
-    with RedisServer(tmp_path / "r", durable=True) as server:
-        client: Any = server.client()
-        sinks = redis_driver(server.settings)
-        assert not sinks.takes_blocks
-        sinks.open(worked.QUERY)
-        for batch in batches():
-            sinks.apply(batch)
-        expected = states(client)
-        expiries = {key: client.expiretime(key) for key in expected}
-        set_states_back(client)
-        assert states(client) != expected
-        # As a driver leaves it that died half way: some keys are done.
-        done = sorted(expected)[: len(expected) // 2]
-        for key in done:
-            client.delete(key)
-            client.hset(key, mapping=expected[key])
-            client.expireat(key, expiries[key])
-        again = redis_driver(server.settings)
-        again.open(worked.QUERY)
-        assert states(client) == expected
-        assert {key: client.expiretime(key) for key in expected} == expiries
-        assert client.get("mill:state_version") == "2"
-        assert again.apply(batches()[1]) is Outcome.REPLAYED
-        assert again.apply(NEXT) is Outcome.MERGED
-        assert client.hget("mill:requests_by_status:1m:21260801T100000Z", "404") == "2"
-        key = "mill:state:by_two:1m:21260801T100000Z"
-        cell = json.loads(states(client)[key][key_hash(("GET", "/")).hex()])
-        assert cell["count"] == 9
-
-
-def test_a_fenced_driver_brings_no_states_up(tmp_path: Any) -> None:
-    with RedisServer(tmp_path / "r", durable=True) as server:
-        first, second = RedisTruth(server.settings), RedisTruth(server.settings)
-        first.open(worked.QUERY, METRICS, 0)
-        first.apply(batches()[0])
-        second.open(worked.QUERY, METRICS, 0)
-        set_states_back(server.client())
-        before = states(server.client())
-        with pytest.raises(Fenced):
-            first._bring_states_up()
-        assert states(server.client()) == before
+def test_nothing_is_forgotten_before_the_tables_are_of_today(
+    mysql_server: MySqlServer, old: MySqlSettings
+) -> None:
+    before = everything(mysql_server, old)
+    with pytest.raises(SinkUnavailable, match="older version: let the stream start once"):
+        forget_metric(SinksSettings(mysql=old), "gone")
+    assert everything(mysql_server, old) == before
+    opened(old)
+    forget_metric(SinksSettings(mysql=old), "gone")
+    assert [r for r in read(mysql_server, old, "windows") if r["metric"] == "gone"] == []

@@ -5,8 +5,8 @@ from decimal import Decimal
 
 import pytest
 
-from sinks.blocks import decode, encode, head, is_clean, pieces, tail
-from sinks.keys import Key, cut, key_hash
+from sinks.blocks import OPENING, decode, encode, head, is_clean, opened, pieces, tail
+from sinks.keys import KEY_ID_TEXT_OCTETS_MAX, Key, cut, key_hash
 from sinks.rows import CellBlock, MetricDefinition
 from sinks.values import Aggregate
 from tests.harness import worked
@@ -22,9 +22,15 @@ AWKWARD = [
     "🙂é",
     "NULL",
     "_utf8mb4 0x41",
-    ",@seq),(",
-    ",@seq),('m',60,",
-    "),('m'",
+    "(other)",
+    "(",
+    "),(",
+    "),('',",
+    "('','=a',NULL,1)",
+    "('' ,",
+    "x" * KEY_ID_TEXT_OCTETS_MAX,
+    "x" * (KEY_ID_TEXT_OCTETS_MAX + 1),
+    "'" * KEY_ID_TEXT_OCTETS_MAX,
     "x" * 512,
     "🙂" * 512,
 ]
@@ -44,18 +50,27 @@ def test_a_block_reads_as_documented() -> None:
         60,
         START_S,
         2,
-        f"('m',60,21260801100000,0x{hashes[0]},'GET','/',3,3,@seq),"
-        f"('m',60,21260801100000,0x{hashes[1]},NULL,_utf8mb4 0x69742773,1,1,@seq)".encode(),
+        f"('',0x23{hashes[0]},'GET','/',3),"
+        f"('',0x23{hashes[1]},NULL,_utf8mb4 0x69742773,1)".encode(),
     )
-    assert head(metric(2)).endswith(b"k_hash,k1,k2,`count`,value,seq) VALUES ")
-    assert tail(metric(2)).endswith(b"value=`count`,seq=VALUES(seq)")
+    assert head(metric(2)).endswith(b"(window_number,seq,k_id,k1,k2,`count`) VALUES ")
+    assert tail(metric(2)).endswith(b"`count`=`count`+VALUES(`count`),seq=VALUES(seq)")
+    one = encode(metric(), 60, START_S, [(("/",), Aggregate(3)), (("a'",), Aggregate(1))])
+    assert one.body == b"('','=/',NULL,3),('',0x3d6127,NULL,1)"
+    null = encode(metric(), 60, START_S, [((None,), Aggregate(3))])
+    assert null.body == f"('',0x23{key_hash((None,)).hex()},NULL,3)".encode()
     no_key = encode(metric(0, "sum"), 0, 0, [((), Aggregate(1, Decimal("0E-12")))])
-    assert (
-        no_key.body
-        == (
-            f"('m',0,19700101000000,0x{key_hash(()).hex()},'*',1,'0E-12',NULL,NULL,'0E-12',@seq)"
-        ).encode()
-    )
+    assert no_key.body == f"('',0x23{key_hash(()).hex()},'*',1,'0E-12',NULL,NULL)".encode()
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_only_openings_become_the_windows_number(columns: int) -> None:
+    keys: list[Key] = [(text, ",('',", "('")[:columns] for text in AWKWARD]
+    block = encode(metric(columns), 60, START_S, [(key, Aggregate(1)) for key in keys])
+    sent = opened(block.body, 17, 4711)
+    assert sent.count(b"(17,4711,") == len(keys)
+    assert replace(block, body=sent.replace(b"(17,4711,", OPENING)) == block
+    assert [key for key, _ in decode(block, metric(columns))] == keys
 
 
 @pytest.mark.parametrize("measure", ["count", "sum", "min", "max", "mean", "share"])
@@ -88,7 +103,7 @@ def test_pieces_are_cut_between_tuples(octets_max: int) -> None:
     assert b",".join(found) == block.body
     read: list[Key] = []
     for piece in found:
-        cells = piece.count(b"('m',60,21260801100000,0x")
+        cells = piece.count(OPENING)
         assert len(piece) <= octets_max or cells == 1
         part = replace(block, body=piece, keys=cells)
         read += [key for key, _ in decode(part, metric())]
@@ -106,7 +121,7 @@ def test_a_block_that_is_none_is_refused(spoil: str) -> None:
     spoilt = {
         "cut off": replace(block, body=block.body[:-3]),
         "a cell too few": replace(block, keys=3),
-        "nonsense": replace(block, body=block.body.replace(b"'a'", b"a")),
+        "nonsense": replace(block, body=block.body.replace(b"'=a'", b"a")),
     }[spoil]
     with pytest.raises(ValueError, match="block of m"):
         decode(spoilt, metric())
@@ -115,6 +130,6 @@ def test_a_block_that_is_none_is_refused(spoil: str) -> None:
 def test_octets_that_are_no_text_are_noticed_and_replaced() -> None:
     block = encode(metric(), 60, START_S, [(("abc",), Aggregate(1))])
     assert is_clean(block)
-    torn = replace(block, body=block.body.replace(b"'abc'", b"'a\xffc'"))
+    torn = replace(block, body=block.body.replace(b"'=abc'", b"'=a\xffc'"))
     assert not is_clean(torn)
     assert decode(torn, metric()) == [(("a\ufffdc",), Aggregate(1))]

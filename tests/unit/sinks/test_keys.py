@@ -5,7 +5,18 @@ from hashlib import sha256
 
 import pytest
 
-from sinks.keys import Key, cut, is_other, key_hash, other_key, redis_field, shown_columns
+from sinks.keys import (
+    KEY_ID_TEXT_OCTETS_MAX,
+    Key,
+    cut,
+    is_other,
+    key_hash,
+    key_id,
+    other_key,
+    redis_field,
+    shown_columns,
+    text_of_id,
+)
 from tests.harness.seed import seeded
 
 LOOKALIKES = [
@@ -109,3 +120,21 @@ def test_text_that_no_server_takes_is_shown_without_it_and_stays_apart() -> None
         assert redis_field((key,)).encode()
         assert cut(shown) == shown
     assert shown_columns((torn,)) != shown_columns((other,))
+
+
+def test_an_identity_is_the_text_itself_or_the_hash() -> None:
+    longest = "é" * (KEY_ID_TEXT_OCTETS_MAX // 2)
+    for text in ("", "/a", "*", "(other)", "#", "=", "a ", longest):
+        assert key_id((text,)) == b"=" + text.encode()
+        assert text_of_id(key_id((text,))) == text
+    others: list[Key] = [(longest + "e",), (None,), (), other_key(1), ("a", "b"), ("a", None)]
+    for key in others:
+        assert key_id(key) == b"#" + key_hash(key)
+        assert text_of_id(key_id(key)) is None
+
+
+def test_identities_differ_where_hashes_do_and_fit_their_column() -> None:
+    keys = [*LOOKALIKES, *(("x" * length,) for length in range(250, 600)), ("\ud800",), ("\udfff",)]
+    for one, two in itertools.combinations(keys, 2):
+        assert (key_id(one) == key_id(two)) == (key_hash(one) == key_hash(two)), (one, two)
+    assert max(len(key_id(key)) for key in keys) == KEY_ID_TEXT_OCTETS_MAX + 1

@@ -4,7 +4,7 @@ from decimal import Decimal
 
 from sinks.keys import key_hash
 from sinks.merge import Cell, CellId, Cells, WindowId
-from sinks.recent import RecentCells
+from sinks.recent import RecentCells, WindowRow
 from sinks.values import Aggregate
 from tests.harness.seed import seeded
 
@@ -22,7 +22,7 @@ def cell(key: str, count: int, hll: bytes | None = None) -> Cell:
 def known(recent: RecentCells, seq: int = 1) -> None:
     """`a` was read of a window of two keys, `b` was asked for and is not there."""
     recent.begin(seq)
-    recent.learn_counts([W], {W: 2})
+    recent.learn_windows([W], {W: WindowRow(7, 2)})
     recent.learn_cells([cell_id("a"), cell_id("b")], {cell_id("a"): cell("a", 1)})
     recent.commit(seq, {cell_id("a"): cell("a", 5)}, {W: 2})
 
@@ -43,11 +43,21 @@ def test_of_a_window_that_was_not_there_everything_is_known() -> None:
     recent = RecentCells()
     recent.begin(1)
     assert recent.unknown([W]) == [W]
-    recent.learn_counts([W], {})
+    recent.learn_windows([W], {})
     assert recent.missing([cell_id("a")]) == []
     recent.commit(1, {cell_id("a"): cell("a", 1)}, {W: 1})
     assert recent.missing([cell_id("a"), cell_id("b")]) == []
     assert recent.key_counts([W]) == {W: 1}
+
+
+def test_a_window_keeps_its_number() -> None:
+    recent = RecentCells()
+    known(recent)
+    other = WindowId("m", 60, 60)
+    recent.learn_windows([other], {})
+    assert recent.numbers([W, other]) == {W: 7}
+    recent.learn_numbers({other: 8})
+    assert recent.numbers([W, other]) == {W: 7, other: 8}
 
 
 def test_a_truth_of_another_seq_is_not_the_one_we_know() -> None:
@@ -74,7 +84,7 @@ def test_room_is_bounded_and_the_oldest_window_goes_first() -> None:
     for seq in range(8):
         recent.begin(seq - 1)
         window = WindowId("m", 60, 60 * seq)
-        recent.learn_counts([window], {})
+        recent.learn_windows([window], {})
         cells = {cell_id(key, 60 * seq): cell(key, 1) for key in "abc"}
         recent.commit(seq, cells, {window: 3})
         assert recent.weight <= 10
@@ -97,7 +107,7 @@ def test_any_run_of_merges_reads_as_if_nothing_were_remembered() -> None:
         touched = sorted({cell_id(rng.choice("abcdefgh"), 60 * rng.randrange(12)) for _ in "12345"})
         windows = list(dict.fromkeys(one.window for one in touched))
         unknown = recent.unknown(windows)
-        recent.learn_counts(unknown, {w: counts[w] for w in unknown if w in counts})
+        recent.learn_windows(unknown, {w: WindowRow(1, counts[w]) for w in unknown if w in counts})
         missing = recent.missing(touched)
         recent.learn_cells(missing, {one: store[one] for one in missing if one in store})
         assert recent.stored(touched) == {one: store[one] for one in touched if one in store}

@@ -5,14 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from sinks.migrate import COPY, OLD
-from sinks.schema import (
-    CELL_TABLES,
-    LASTING_TABLES,
-    VERSION_TABLE,
-    key_column_names,
-    size_text,
-)
+from sinks.migrate import COPIED, COPY_OF_VERSION_2, OLD
+from sinks.mysql_views import key_column_names
+from sinks.schema import CELL_TABLES, LASTING_TABLES, VERSION_TABLE, size_text
 from stream.sections import RESERVED_NAMES
 from tests.harness.worked import DEFINITIONS
 
@@ -44,5 +39,5 @@ def test_sizes_read_as_they_are_configured(size_s: int, text: str) -> None:
 def test_no_metrics_view_takes_the_name_of_a_table() -> None:
     statements = "\n".join((VERSION_TABLE, *LASTING_TABLES, *CELL_TABLES))
     tables = set(re.findall(r"CREATE TABLE IF NOT EXISTS (\w+)", statements))
-    assert {"windows", "window_sizes"} <= tables
-    assert {*tables, COPY, OLD} - RESERVED_NAMES == set()
+    assert {"window_cells", "window_sizes"} <= tables
+    assert {*tables, "windows", COPIED, COPY_OF_VERSION_2, OLD} - RESERVED_NAMES == set()

@@ -1,0 +1,95 @@
+"""What people read of MySQL: the view `windows`, and one of each metric's name. Pure.
+
+They put together what a row of `window_cells` leaves out: its window, its key's text, and a value
+that its other columns tell. Metrics have the key's own column names.
+"""
+
+from sinks.keys import TEXT_MARK
+from sinks.rows import MetricDefinition
+from sinks.values import QUOTIENT_PLACES, Measure
+
+# The cells have the lowest 32 bits of the merge's `seq`: `seq_is_after` says how they are compared.
+SEQ_MODULUS = 1 << 32
+# A merge is told from an earlier one over less than so many merges.
+SEQ_DISTANCE_MAX = SEQ_MODULUS // 2 - 1
+
+_IS_TEXT = f"ASCII(k_id) = {TEXT_MARK[0]}"
+_TEXT = "SUBSTRING(k_id, 2)"
+# The first column of a key as people read it, and the hash that `keys.key_hash` makes.
+K1_SQL = f"IF({_IS_TEXT}, CONVERT({_TEXT} USING utf8mb4) COLLATE utf8mb4_bin, k1)"
+K_HASH_SQL = (
+    f"IF({_IS_TEXT}, UNHEX(LEFT(SHA2(CONCAT(LENGTH(k_id) - 1, ':', {_TEXT}), 256), 32)), {_TEXT})"
+)
+# Values that are made of a cell's other columns, and therefore not stored.
+DERIVED_SQL = {
+    Measure.COUNT: "CAST(`count` AS DECIMAL(38,12))",
+    Measure.SUM: "`sum`",
+    Measure.MIN: "CAST(`min` AS DECIMAL(38,12))",
+    Measure.MAX: "CAST(`max` AS DECIMAL(38,12))",
+    Measure.MEAN: f"CAST(ROUND(`sum` / `count`, {QUOTIENT_PLACES}) AS DECIMAL(38,12))",
+    Measure.SHARE: f"CAST(ROUND(`sum` / `count`, {QUOTIENT_PLACES}) AS DECIMAL(38,12))",
+}
+_ANY_VALUE = " ".join(f"WHEN '{measure}' THEN {sql}" for measure, sql in DERIVED_SQL.items())
+
+# Of a metric whose measure is not known any more the value was left in its cells.
+WINDOWS_VIEW = (
+    "CREATE OR REPLACE SQL SECURITY INVOKER VIEW windows AS SELECT window_keys.metric, size_s, "
+    f"start_at, {K_HASH_SQL} AS k_hash, {K1_SQL} AS k1, k2, k3, `count`, `sum`, `min`, `max`, "
+    f"CASE measure {_ANY_VALUE} ELSE value END AS value, quantiles, hll, kll, window_cells.seq "
+    "FROM window_keys JOIN window_cells USING (window_number) "
+    "LEFT JOIN metrics ON metrics.name = window_keys.metric"
+)
+
+_VALUE_COLUMNS = ("count", "sum", "min", "max", "value", "quantiles")
+_TAKEN = {"size", "start_at", *_VALUE_COLUMNS}
+
+
+def key_column_names(definition: MetricDefinition) -> tuple[str, ...]:
+    """The view's key columns: the key's own names, `key_…` where one is taken."""
+    taken = set(_TAKEN) | {name.lower() for name in definition.key_columns}
+    names: list[str] = []
+    for name in definition.key_columns:
+        shown = name
+        while shown.lower() in (_TAKEN if shown == name else taken):
+            shown = f"key_{shown}"
+        taken.add(shown.lower())
+        names.append(shown)
+    return tuple(names)
+
+
+def view(definition: MetricDefinition) -> str:
+    """The statement that makes a metric's view."""
+    places = (K1_SQL if len(definition.key_columns) == 1 else "k1", "k2", "k3")
+    keys = [
+        f"{place} AS `{name.replace('`', '``')}`"
+        for place, name in zip(places, key_column_names(definition), strict=False)
+    ]
+    columns = ", ".join(
+        [
+            "size",
+            "start_at",
+            *keys,
+            "`count`, `sum`, `min`, `max`",
+            f"{value_sql(definition.measure)} AS value",
+            "quantiles",
+        ]
+    )
+    return (
+        f"CREATE OR REPLACE SQL SECURITY INVOKER VIEW `{definition.name}` AS SELECT {columns} "
+        "FROM window_sizes JOIN window_keys USING (size_s) JOIN window_cells USING (window_number) "
+        f"WHERE metric = '{definition.name}'"
+    )
+
+
+def value_sql(measure: str) -> str:
+    """The value that a measure shows, made of the columns of `window_cells`."""
+    return DERIVED_SQL.get(Measure(measure), "value")
+
+
+def seq_is_after(seq: int) -> tuple[str, int]:
+    """The condition for cells that merges after `seq` wrote, and its one argument.
+
+    It holds for those that are newer by at most SEQ_DISTANCE_MAX merges.
+    """
+    newer = f"(CAST(window_cells.seq AS SIGNED) - %s) & {SEQ_MODULUS - 1}"
+    return f"({newer}) BETWEEN 1 AND {SEQ_DISTANCE_MAX}", seq % SEQ_MODULUS
