@@ -1,5 +1,6 @@
 """Settings of the monitor: the file's `monitor:` section, and what its process receives."""
 
+import re
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -9,6 +10,8 @@ from protocol.units import parse_duration_ms
 from sinks.config import SinksSettings
 
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
+_ROOT_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*")
+_HOST = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -31,7 +34,31 @@ class MonitorSection(BaseModel):
     refresh: str = Field(default="2s", description="how often brokers and parts are asked")
     retain: str = Field(default="90d", description="how long history is kept")
     messages: bool = Field(default=True, description="whether records of topics are shown")
+    admin: bool = Field(
+        default=False, description="whether topics and groups can be changed on the page"
+    )
+    root_path: str = Field(
+        default="", description="the path below which a proxy shows the page, such as /millrace"
+    )
+    hosts: tuple[str, ...] = Field(
+        default=(), description="names under which a proxy shows the page, beside its own"
+    )
     alerts: AlertsSection = AlertsSection()
+
+    @field_validator("root_path")
+    @classmethod
+    def _check_root_path(cls, value: str) -> str:
+        if not _ROOT_PATH.fullmatch(value):
+            raise ValueError(f"found {value!r}, expected a path without an end, such as /millrace")
+        return value
+
+    @field_validator("hosts")
+    @classmethod
+    def _check_hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for name in value:
+            if not _HOST.fullmatch(name):
+                raise ValueError(f"found {name!r}, expected a host's name without its port")
+        return value
 
     @field_validator("listen")
     @classmethod
@@ -105,6 +132,8 @@ class MonitorSettings(BaseModel):
     metrics: tuple[MetricSettings, ...] = ()
     stream_group: str = "millrace-stream"
     token: str | None = None
+    """What is to be shown by whoever wants to change something; None: nobody may."""
+
     page: str | None = None
     """The page's address as people reach it, where that is not where it listens."""
 

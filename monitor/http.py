@@ -5,6 +5,8 @@ needs is served from here: no foreign host, no inline script or style, nothing u
 """
 
 import asyncio
+import re
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +18,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from sse_starlette.sse import EventSourceResponse
 
 from monitor import render
+from monitor.admin_pages import Admin, admin_routes
+from monitor.admin_session import Door
 from monitor.api import api_router
 from monitor.browse import Reads
 from monitor.config import LOOPBACK_NAMES, MonitorSettings, split_address
@@ -26,6 +30,7 @@ from monitor.lag import CellState
 from monitor.links import group_href
 from monitor.message_pages import message_routes
 from monitor.notifier import Notifier
+from monitor.operating import Orders
 from monitor.ranges import span_keys
 from monitor.recorder import Recorder
 from monitor.sampler import Sampler
@@ -35,6 +40,7 @@ from protocol.status import VERSION, PartState, PartStatus, Problem
 
 HERE = Path(__file__).parent
 STREAMS_MAX = 200
+SECRET_BYTES = 32
 SECURITY_HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -42,7 +48,8 @@ SECURITY_HEADERS = {
         "frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
+    # With "no-referrer" a browser would not name the origin of our own forms either.
+    "Referrer-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 PAGES = {
@@ -67,10 +74,12 @@ def create_app(
     on_failure: Callable[[BaseException], None],
     counts: Counts | None = None,
     browser: Reads | None = None,
+    orders: Orders | None = None,
 ) -> FastAPI:
     """The whole site over one sampler, which is started and stopped with it.
 
-    `on_failure` is told when the sampler dies: pages that quietly grow old would be a lie.
+    `on_failure` is told when the sampler dies: pages that quietly grow old would be a lie. There is
+    no `/admin`, and no link to it, without `orders` and the token that the settings hold.
     """
 
     def ended(task: "asyncio.Task[None]") -> None:
@@ -92,6 +101,7 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         openapi_url="/api/openapi.json",
+        root_path=settings.section.root_path,
     )
     templates = _templates(settings)
     site = Site(settings, sampler.recorder, counts, started_at_ms, sampler.notifier)
@@ -99,6 +109,12 @@ def create_app(
     app.include_router(api_router(settings, sampler, counts))
     _guard_requests(app, settings)
     _add_pages(app, templates, sampler, site, browser, clock_ms)
+    if orders is not None and settings.token is not None:
+        show = _fresh_pages(templates, sampler, site)
+        door = Door(settings.token, lambda: secrets.token_urlsafe(SECRET_BYTES))
+        root = settings.section.root_path
+        app.include_router(admin_routes(Admin(door, orders, sampler, clock_ms, show, root)))
+        templates.globals["admin"] = True
     _add_machine_ends(app, sampler, settings.part, started_at_ms, clock_ms)
     return app
 
@@ -117,20 +133,29 @@ def _templates(settings: MonitorSettings) -> Environment:
     templates.globals["group_href"] = group_href
     templates.globals["spans"] = span_keys()
     templates.globals["version"] = VERSION
+    templates.globals["root"] = settings.section.root_path
+    templates.globals["admin"] = False
     return templates
 
 
 def _guard_requests(app: FastAPI, settings: MonitorSettings) -> None:
-    """Refuse foreign Host headers (DNS rebinding), and add the security headers to every answer."""
-    allowed = {*LOOPBACK_NAMES, split_address(settings.section.listen)[0], settings.part}
+    """Refuse foreign Host headers (DNS rebinding), and add the security headers to every answer.
+
+    A proxy may name the host that it was asked for itself: that one is looked at too.
+    """
+    own = {*LOOPBACK_NAMES, split_address(settings.section.listen)[0], settings.part}
+    allowed = {*own, *settings.section.hosts}
+
+    def is_allowed(address: str) -> bool:
+        return re.sub(r":[0-9]*$", "", address).strip("[]").lower() in allowed
 
     @app.middleware("http")
     async def guard(
         request: Request, call_next: Callable[[Request], Awaitable[Response]]
     ) -> Response:
-        host = request.headers.get("host", "").rsplit(":", 1)[0].strip("[]")
+        hosts = [request.headers.get("host", ""), *request.headers.getlist("x-forwarded-host")]
         response: Response
-        if host not in allowed:
+        if not all(map(is_allowed, hosts)):
             response = PlainTextResponse(
                 f"this monitor answers to {', '.join(sorted(allowed))}\n", status_code=421
             )
@@ -139,6 +164,35 @@ def _guard_requests(app: FastAPI, settings: MonitorSettings) -> None:
         for name, value in SECURITY_HEADERS.items():
             response.headers.setdefault(name, value)
         return response
+
+
+def _path(request: Request) -> str:
+    """The path below the site's own root, whether or not a proxy has left that out."""
+    root: str = request.scope.get("root_path", "")
+    path = request.url.path
+    return path.removeprefix(root) if path.startswith(f"{root}/") else path
+
+
+def _starting(templates: Environment, request: Request) -> Response:
+    text = templates.get_template("starting.html").render(path=_path(request))
+    return HTMLResponse(text, status_code=503, headers={"Retry-After": "1"})
+
+
+def _fresh_pages(
+    templates: Environment, sampler: Sampler, site: Site
+) -> Callable[[Request, str, Values, int], Response]:
+    """Pages that are made for one person and one request, and kept by nobody."""
+
+    def show(request: Request, template: str, values: Values, code: int) -> Response:
+        snapshot = sampler.snapshot
+        if snapshot is None:
+            return _starting(templates, request)
+        text = templates.get_template(template).render(
+            path=_path(request), **site.common(snapshot), **values
+        )
+        return HTMLResponse(text, status_code=code, headers={"Cache-Control": "no-store"})
+
+    return show
 
 
 def _add_pages(
@@ -156,13 +210,12 @@ def _add_pages(
     ) -> Response:
         snapshot = sampler.snapshot
         if snapshot is None:
-            text = templates.get_template("starting.html").render(path=request.url.path)
-            return HTMLResponse(text, status_code=503, headers={"Retry-After": "1"})
+            return _starting(templates, request)
         etag = f'"{snapshot.seq}-{snapshot.taken_at_ms}"'
         if request.headers.get("if-none-match") == etag:
             return Response(status_code=304, headers={"ETag": etag})
         text = templates.get_template(template).render(
-            path=request.url.path, **site.common(snapshot), **fill(snapshot)
+            path=_path(request), **site.common(snapshot), **fill(snapshot)
         )
         return HTMLResponse(
             text, status_code=code, headers={"ETag": etag, "Cache-Control": "no-cache"}

@@ -62,6 +62,8 @@ PURE = {
         "view",
     },
     "monitor": {
+        "admin_forms",
+        "admin_session",
         "alert",
         "alert_kinds",
         "alert_message",
@@ -77,6 +79,7 @@ PURE = {
         "lag",
         "levels",
         "messages",
+        "operations",
         "partition_health",
         "plots",
         "progress",
