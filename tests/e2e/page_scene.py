@@ -1,10 +1,12 @@
-"""`python -m tests.e2e.page_scene STORY PORT FOLDER`: the site of a story until it is killed.
+"""`python -m tests.e2e.page_scene STORY PORT FOLDER [TOKEN]`: a story's site until it is killed.
 
-Its clock goes on, so that every tick is another page.
+Its clock goes on, so that every tick is another page. Who shows the token may order; plans are of
+logs and groups that are made up here, and nothing is carried out.
 """
 
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import uvicorn
@@ -12,8 +14,25 @@ import uvicorn
 from monitor.config import InputSettings, MonitorSection, MonitorSettings
 from monitor.counts import Counts
 from monitor.http import create_app
+from monitor.operating import Reader
+from monitor.operations import (
+    CreateTopic,
+    DeleteRecords,
+    ElectLeaders,
+    GroupStanding,
+    Order,
+    Plan,
+    ResetOffsets,
+    TopicLogs,
+    creation,
+    deletion,
+    election,
+    resetting,
+)
 from monitor.reading import Reading
 from monitor.sampler import Sampler
+from protocol.client.group_offset_reset import Bounds
+from protocol.types import TopicPartition
 from tests.unit.monitor import scene
 
 
@@ -32,12 +51,39 @@ class Moving:
         return None
 
 
-def main(story: str, port: int, folder: Path) -> None:
+class Planned:
+    """Plans by the monitor's own rules, over logs and a group that are made up here."""
+
+    async def look(self, order: Order, readers: Iterable[Reader]) -> Plan:
+        match order:
+            case DeleteRecords():
+                bounds = {number: Bounds(8_000_000, 8_690_000 + number, None) for number in range(3)}
+                return deletion(order, TopicLogs(bounds), readers)
+            case ResetOffsets():
+                rows = {
+                    TopicPartition("logs.access", number): Bounds(0, 100_000, 90_000 + number)
+                    for number in range(3)
+                }
+                members = ("export-1 at 10.0.7.21",) if order.group_id == scene.SLASHED else ()
+                state = "Stable" if members else "Empty"
+                return resetting(order, GroupStanding(state, members, rows), "millrace-stream")
+            case CreateTopic():
+                return creation(order, None)
+            case ElectLeaders():
+                return election(order, [])
+        raise AssertionError("nothing is altered in a scene")
+
+    async def carry_out(self, plan: Plan) -> str:
+        return "done"
+
+
+def main(story: str, port: int, folder: Path, token: str | None) -> None:
     """Serve."""
     mill = scene.Mill(getattr(scene, story), folder)
     mill.run()
     settings = MonitorSettings(
         section=MonitorSection(listen=f"127.0.0.1:{port}"),
+        token=token,
         bootstrap_servers="127.0.0.1:19092",
         data_dir=str(folder),
         parts={},
@@ -63,9 +109,10 @@ def main(story: str, port: int, folder: Path) -> None:
         on_failure=failed,
         counts=Counts(scene.ScriptedCounts, clock_ms),
         browser=scene.ScriptedMessages(),
+        orders=Planned(),
     )
     uvicorn.run(app, host="127.0.0.1", port=port, log_config=None)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))
+    main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), next(iter(sys.argv[4:]), None))
