@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from monitor.alerts import Alerts
 from monitor.browse import Browser
+from monitor.clusters import clusters_of
 from monitor.collect import Collector
 from monitor.config import MonitorSettings
 from monitor.counts import Counts
@@ -114,6 +115,7 @@ def main() -> int:
         counts=counts_of(settings),
         browser=Browser(settings.bootstrap_servers) if settings.section.messages else None,
         orders=operator_of(settings),
+        clusters=clusters_of(settings, clock_ms),
     )
     config = uvicorn.Config(
         app,

@@ -90,7 +90,7 @@ class Admin:
         recorder = self.sampler.recorder
         if recorder is None:
             return
-        text = f"{who}: {plan.says} ({len(plan.effects)} changes): {result}"
+        text = f"{who}: {plan.says}, {_changes(plan)}: {result}"
         try:
             recorder.store.note([Event(self.clock_ms(), ADMIN_EVENT, text, result != "begun")])
         except sqlite3.Error as error:
@@ -260,6 +260,10 @@ async def posted(request: Request) -> dict[str, str]:
         return dict(parse_qsl(body.decode(), keep_blank_values=True, errors="strict"))
     except ValueError as error:
         raise NotFromHere("expected a form in UTF-8") from error
+
+
+def _changes(plan: Plan) -> str:
+    return f"{len(plan.effects)} change{'' if len(plan.effects) == 1 else 's'}"
 
 
 def _address(request: Request) -> str:

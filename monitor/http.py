@@ -22,6 +22,8 @@ from monitor.admin_pages import Admin, admin_routes
 from monitor.admin_session import Door
 from monitor.api import api_router
 from monitor.browse import Reads
+from monitor.cluster_pages import cluster_routes
+from monitor.clusters import Clusters
 from monitor.config import LOOPBACK_NAMES, MonitorSettings, split_address
 from monitor.counts import Counts
 from monitor.exposition import render_metrics
@@ -75,6 +77,7 @@ def create_app(
     counts: Counts | None = None,
     browser: Reads | None = None,
     orders: Orders | None = None,
+    clusters: Clusters | None = None,
 ) -> FastAPI:
     """The whole site over one sampler, which is started and stopped with it.
 
@@ -88,11 +91,13 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        task = asyncio.create_task(sampler.run())
-        task.add_done_callback(ended)
+        tasks = [asyncio.create_task(sampler.run()), *others.start()]
+        for task in tasks:
+            task.add_done_callback(ended)
         yield
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     app = FastAPI(
         title="Millrace monitor",
@@ -103,19 +108,21 @@ def create_app(
         openapi_url="/api/openapi.json",
         root_path=settings.section.root_path,
     )
+    others = clusters or Clusters()
     templates = _templates(settings)
+    templates.globals["has_clusters"] = len(others) > 0
     site = Site(settings, sampler.recorder, counts, started_at_ms, sampler.notifier)
     app.mount("/static", StaticFiles(directory=HERE / "static"), name="static")
     app.include_router(api_router(settings, sampler, counts))
     _guard_requests(app, settings)
-    _add_pages(app, templates, sampler, site, browser, clock_ms)
+    _add_pages(app, templates, sampler, site, browser, clock_ms, others)
     if orders is not None and settings.token is not None:
         show = _fresh_pages(templates, sampler, site)
         door = Door(settings.token, lambda: secrets.token_urlsafe(SECRET_BYTES))
         root = settings.section.root_path
         app.include_router(admin_routes(Admin(door, orders, sampler, clock_ms, show, root)))
         templates.globals["admin"] = True
-    _add_machine_ends(app, sampler, settings.part, started_at_ms, clock_ms)
+    _add_machine_ends(app, sampler, others, settings.part, started_at_ms, clock_ms)
     return app
 
 
@@ -202,6 +209,7 @@ def _add_pages(
     site: Site,
     browser: Reads | None,
     clock_ms: Callable[[], int],
+    clusters: Clusters,
 ) -> None:
     """The pages. They are made in worker threads, for the history is read from the disk."""
 
@@ -271,6 +279,8 @@ def _add_pages(
         return page(request, "topic.html", lambda s: site.topic(s, name, range))
 
     app.include_router(message_routes(sampler, browser, clock_ms, page, missing))
+    if clusters:
+        app.include_router(cluster_routes(clusters, sampler, page, missing))
 
     @route("/brokers")
     def brokers_page(request: Request) -> Response:
@@ -313,6 +323,7 @@ def problems_of(
 def _add_machine_ends(
     app: FastAPI,
     sampler: Sampler,
+    clusters: Clusters,
     part: str,
     started_at_ms: int,
     clock_ms: Callable[[], int],
@@ -356,7 +367,7 @@ def _add_machine_ends(
     async def metrics() -> Response:
         if sampler.snapshot is None:
             return PlainTextResponse("no snapshot yet\n", status_code=503)
-        body = render_metrics(sampler.snapshot)
+        body = render_metrics(sampler.snapshot, clusters.views())
         return Response(body, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     @app.get("/events", include_in_schema=False, response_model=None)

@@ -57,7 +57,9 @@ class Planned:
     async def look(self, order: Order, readers: Iterable[Reader]) -> Plan:
         match order:
             case DeleteRecords():
-                bounds = {number: Bounds(8_000_000, 8_690_000 + number, None) for number in range(3)}
+                bounds = {
+                    number: Bounds(8_000_000, 8_690_000 + number, None) for number in range(3)
+                }
                 return deletion(order, TopicLogs(bounds), readers)
             case ResetOffsets():
                 rows = {

@@ -72,6 +72,7 @@ PURE = {
         "assemble",
         "brokers_view",
         "charts",
+        "clusters_view",
         "findings",
         "flow",
         "group_answers",

@@ -174,8 +174,8 @@ def test_a_plan_is_shown_then_confirmed_by_name_and_noted(
     assert twice.status_code == 403
     assert len(desk.orders.done) == 1
     assert desk.events() == [
-        "Ada (testclient): Moves things (1 changes): done",
-        "Ada (testclient): Moves things (1 changes): begun",
+        "Ada (testclient): Moves things, 1 change: done",
+        "Ada (testclient): Moves things, 1 change: begun",
     ]
     logged = [one.__dict__["mill_fields"] for one in caplog.records if one.message == "admin"]
     assert [one["result"] for one in logged] == ["begun", "done"]
