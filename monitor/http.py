@@ -35,6 +35,7 @@ from monitor.notifier import Notifier
 from monitor.operating import Orders
 from monitor.ranges import span_keys
 from monitor.recorder import Recorder
+from monitor.root import BelowRoot
 from monitor.sampler import Sampler
 from monitor.site import Site, Values
 from monitor.snapshot import Snapshot
@@ -99,6 +100,7 @@ def create_app(
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    root = settings.section.root_path
     app = FastAPI(
         title="Millrace monitor",
         version=VERSION,
@@ -106,7 +108,7 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         openapi_url="/api/openapi.json",
-        root_path=settings.section.root_path,
+        servers=[{"url": root}] if root else None,
     )
     others = clusters or Clusters()
     templates = _templates(settings)
@@ -115,11 +117,11 @@ def create_app(
     app.mount("/static", StaticFiles(directory=HERE / "static"), name="static")
     app.include_router(api_router(settings, sampler, counts))
     _guard_requests(app, settings)
+    app.add_middleware(BelowRoot, root=root)
     _add_pages(app, templates, sampler, site, browser, clock_ms, others)
     if orders is not None and settings.token is not None:
         show = _fresh_pages(templates, sampler, site)
         door = Door(settings.token, lambda: secrets.token_urlsafe(SECRET_BYTES))
-        root = settings.section.root_path
         app.include_router(admin_routes(Admin(door, orders, sampler, clock_ms, show, root)))
         templates.globals["admin"] = True
     _add_machine_ends(app, sampler, others, settings.part, started_at_ms, clock_ms)
@@ -173,15 +175,8 @@ def _guard_requests(app: FastAPI, settings: MonitorSettings) -> None:
         return response
 
 
-def _path(request: Request) -> str:
-    """The path below the site's own root, whether or not a proxy has left that out."""
-    root: str = request.scope.get("root_path", "")
-    path = request.url.path
-    return path.removeprefix(root) if path.startswith(f"{root}/") else path
-
-
 def _starting(templates: Environment, request: Request) -> Response:
-    text = templates.get_template("starting.html").render(path=_path(request))
+    text = templates.get_template("starting.html").render(path=request.url.path)
     return HTMLResponse(text, status_code=503, headers={"Retry-After": "1"})
 
 
@@ -195,7 +190,7 @@ def _fresh_pages(
         if snapshot is None:
             return _starting(templates, request)
         text = templates.get_template(template).render(
-            path=_path(request), **site.common(snapshot), **values
+            path=request.url.path, **site.common(snapshot), **values
         )
         return HTMLResponse(text, status_code=code, headers={"Cache-Control": "no-store"})
 
@@ -223,7 +218,7 @@ def _add_pages(
         if request.headers.get("if-none-match") == etag:
             return Response(status_code=304, headers={"ETag": etag})
         text = templates.get_template(template).render(
-            path=_path(request), **site.common(snapshot), **fill(snapshot)
+            path=request.url.path, **site.common(snapshot), **fill(snapshot)
         )
         return HTMLResponse(
             text, status_code=code, headers={"ETag": etag, "Cache-Control": "no-cache"}

@@ -20,6 +20,7 @@ from tests.harness.axe import violations
 from tests.harness.broker import ROOT
 from tests.harness.browser import browser
 from tests.harness.ports import free_port
+from tests.harness.proxy import proxy
 from tests.harness.wait import wait_until
 from tests.unit.monitor.scene import SLASHED
 
@@ -37,12 +38,11 @@ WAIT_S = 30.0
 class Scene:
     """The site of a story in a process of its own, so that it can be frozen."""
 
-    def __init__(self, story: str, folder: Path, token: str | None) -> None:
+    def __init__(self, story: str, folder: Path, *options: str) -> None:
         self.url = f"http://127.0.0.1:{free_port()}"
         port = self.url.rpartition(":")[2]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.e2e.page_scene", story, port, str(folder)]
-            + ([token] if token else []),
+            [sys.executable, "-m", "tests.e2e.page_scene", story, port, str(folder), *options],
             cwd=ROOT,
         )
         wait_until(self._answers, WAIT_S, f"the site of {story}")
@@ -57,8 +57,8 @@ class Scene:
 
 
 @contextmanager
-def scene(story: str, folder: Path, token: str | None = None) -> Iterator[Scene]:
-    made = Scene(story, folder, token)
+def scene(story: str, folder: Path, token: str = "", root: str = "") -> Iterator[Scene]:
+    made = Scene(story, folder, token, root)
     try:
         yield made
     finally:
@@ -331,6 +331,31 @@ def test_an_order_is_planned_confirmed_and_kept(
             assert [one for one in faults_of(chrome) if "409" not in one] == []
 
 
+def test_behind_a_proxy_pages_tick_are_read_and_order(tmp_path: Path, chrome: Any) -> None:
+    root = "/tools/mill"
+    with (
+        scene("CATCHING_UP", tmp_path / "scene", TOKEN, root) as site,
+        proxy(int(site.url.rpartition(":")[2]), root) as outside,
+    ):
+        chrome.get(outside + "/")
+        first = run(chrome, "document.querySelector('header time').dateTime")
+        moved = "document.querySelector('header time').dateTime !== arguments[0]"
+        wait_until(lambda: run(chrome, moved, first), WAIT_S, "a tick")
+        run(chrome, "document.querySelector('.chart').focus()")
+        chrome.switch_to.active_element.send_keys("\ue012")
+        read = "document.querySelector('.chart .read').textContent"
+        wait_until(lambda: "waiting" in run(chrome, read), WAIT_S, "the value is read")
+        chrome.find_element("link text", "Groups").click()
+        chrome.find_element("link text", SLASHED).click()
+        assert SLASHED in main_text(chrome)
+        enter(chrome, outside)
+        plan_deletion(chrome, outside)
+        chrome.find_element("id", "name").send_keys("logs.access")
+        send(chrome)
+        assert "● Deletes records of logs.access for good: done" in main_text(chrome)
+        assert faults_of(chrome) == []
+
+
 def test_pages_of_orders_are_read_by_everybody(tmp_path: Path, chrome: Any) -> None:
     with scene("CATCHING_UP", tmp_path / "scene", TOKEN) as site:
         for device, scheme in ((DESK, "light"), (PHONE, "dark")):
@@ -341,7 +366,8 @@ def test_pages_of_orders_are_read_by_everybody(tmp_path: Path, chrome: Any) -> N
             enter(chrome, site.url)
             check_shown(chrome, "/admin, entered", width, with_axe=True)
             for path in ("/admin/create-topic", "/admin/reset-offsets", "/topics/logs.access",
-                         "/groups/millrace-stream", "/topics", "/brokers"):  # fmt: skip
+                         "/groups/millrace-stream", "/topics", "/brokers", "/clusters",
+                         "/clusters/shop", "/clusters/warehouse"):  # fmt: skip
                 check_page(chrome, site.url, path, width, with_axe=True)
             plan_deletion(chrome, site.url)
             check_shown(chrome, "a plan", width, with_axe=True)
@@ -368,6 +394,7 @@ def test_pictures(tmp_path: Path, chrome: Any) -> None:
             take_picture(chrome, site.url + path, folder / f"{name}.png")
     with scene("CATCHING_UP", tmp_path / "orders", TOKEN) as site:
         emulate(chrome, DESK)
+        take_picture(chrome, site.url + "/clusters", folder / "clusters.png")
         enter(chrome, site.url)
         plan_deletion(chrome, site.url)
         keep_picture(chrome, folder / "order.png")

@@ -1,4 +1,4 @@
-"""Other clusters on the page: each by its name, and one that is away changes nothing of the others."""
+"""Other clusters on the page: each by its name; one that is away changes nothing of the others."""
 
 from collections.abc import Iterator
 
