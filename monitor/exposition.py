@@ -217,7 +217,8 @@ class SnapshotMetrics(Collector):
                 continue
             row = cluster_row(view)
             for key, family in families.items():
-                family.add_metric([view.name], row[key])
+                if isinstance(value := row[key], int):
+                    family.add_metric([view.name], value)
             for group in snapshot.groups:
                 if group.total.known:
                     lag.add_metric([view.name, group.group_id], group.total.lag)

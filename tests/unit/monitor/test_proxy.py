@@ -7,12 +7,13 @@ import pytest
 from fastapi.testclient import TestClient
 from pydantic import ValidationError
 
+from monitor.clusters import clusters_of
 from monitor.config import ClusterSection, MonitorSection, MonitorSettings
 from monitor.http import PAGES, create_app
 from monitor.sampler import Sampler
 from tests.harness.wait import wait_until
 from tests.unit.monitor.test_admin_pages import RESET, TOKEN, Scripted, hidden
-from tests.unit.monitor.test_clusters import clusters_of, other
+from tests.unit.monitor.test_clusters import other
 from tests.unit.monitor.test_http import Addresses, Script, never, some_reading
 
 ROOT = "/tools/millrace"
