@@ -56,6 +56,7 @@ def initialise(home: Home, broker_count: int) -> Made:
     for user in MYSQL_USERS:
         _create(home, f"mysql/{user}", _new_password(), made)
     _create(home, "redis/password", _new_password(), made)
+    _create(home, "monitor/admin", _new_password(), made)
     for copy, original in COPIES.items():
         _create(home, copy, read_secret(home, original), made)
     return Made(tuple(made))

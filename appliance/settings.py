@@ -205,7 +205,7 @@ def _class_data(java: Java | None) -> str | None:
 
 
 def monitor_settings(mill: Mill, part: str = "monitor") -> dict[str, Any]:
-    """The monitor, which reads everything and writes nothing."""
+    """The monitor, which reads everything, and changes the cluster only where that is allowed."""
     config = mill.config
     section = config.monitor.model_dump(mode="json", by_alias=True)
     for name in ("webhook", "token"):
@@ -223,6 +223,7 @@ def monitor_settings(mill: Mill, part: str = "monitor") -> dict[str, Any]:
             if other.probe is Probe.HTTP and other.name != part
         },
         "sinks": sinks_settings(mill, READER, part),
+        "token": read_secret(mill.home, f"{part}/admin") if config.monitor.admin else None,
         "supervisor": None if mill.placement.in_containers else str(mill.home.socket),
         "page": f"http://{config.monitor.listen}",
         "inputs": [

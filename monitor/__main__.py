@@ -17,11 +17,13 @@ from pydantic import ValidationError
 
 from monitor.alerts import Alerts
 from monitor.browse import Browser
+from monitor.clusters import clusters_of
 from monitor.collect import Collector
 from monitor.config import MonitorSettings
 from monitor.counts import Counts
 from monitor.http import create_app
 from monitor.notifier import Notifier
+from monitor.operating import Operator
 from monitor.recorder import open_recorder
 from monitor.sampler import Sampler
 from monitor.webhook import Webhook
@@ -40,6 +42,13 @@ def counts_of(settings: MonitorSettings) -> Counts | None:
     """Where the counts are read; None in a mill without MySQL."""
     mysql = settings.sinks.mysql if settings.sinks is not None else None
     return None if mysql is None else Counts(partial(CountsReader, mysql), clock_ms)
+
+
+def operator_of(settings: MonitorSettings) -> Operator | None:
+    """Who carries out orders; None where nobody may order."""
+    if not settings.section.admin or settings.token is None:
+        return None
+    return Operator(settings.bootstrap_servers, settings.stream_group)
 
 
 def notifier_of(settings: MonitorSettings, alerts: Alerts) -> Notifier | None:
@@ -105,6 +114,8 @@ def main() -> int:
         on_failure=stop,
         counts=counts_of(settings),
         browser=Browser(settings.bootstrap_servers) if settings.section.messages else None,
+        orders=operator_of(settings),
+        clusters=clusters_of(settings, clock_ms),
     )
     config = uvicorn.Config(
         app,

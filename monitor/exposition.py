@@ -1,11 +1,12 @@
 """The snapshot as Prometheus metrics. Unknown values are left out, never written as 0."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from monitor.clusters_view import ClusterView, cluster_row
 from monitor.partition_health import health_of
 from monitor.snapshot import Snapshot
 
@@ -13,8 +14,9 @@ from monitor.snapshot import Snapshot
 class SnapshotMetrics(Collector):
     """Renders one snapshot; made anew for each scrape, so a scrape never mixes two cycles."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, clusters: Sequence[ClusterView] = ()) -> None:
         self._snapshot = snapshot
+        self._clusters = clusters
 
     def collect(self) -> Iterable[Metric]:
         """The families of this snapshot."""
@@ -23,6 +25,7 @@ class SnapshotMetrics(Collector):
         yield from self._cluster()
         yield from self._parts()
         yield from self._alerts()
+        yield from self._others()
 
     def _groups(self) -> Iterable[Metric]:
         labels = ["group", "topic", "partition"]
@@ -185,9 +188,45 @@ class SnapshotMetrics(Collector):
             firing.add_metric([alert.rule, alert.subject], 1)
         yield from (free, size, share, still, firing)
 
+    def _others(self) -> Iterable[Metric]:
+        """The clusters beside the mill's own, each under its name."""
+        if not self._clusters:
+            return
+        up = GaugeMetricFamily(
+            "millrace_cluster_up", "1 if a broker of it answered in the last look",
+            labels=["cluster"],
+        )  # fmt: skip
+        families = {
+            key: GaugeMetricFamily(f"millrace_cluster_{key}", text, labels=["cluster"])
+            for key, text in (
+                ("brokers_alive", "Brokers that answer"),
+                ("partitions", "Partitions of all topics"),
+                ("offline_partitions", "Partitions without a leader"),
+                ("under_replicated_partitions", "Partitions that lack a replica in sync"),
+            )
+        }
+        lag = GaugeMetricFamily(
+            "millrace_cluster_group_lag_offsets", "Offsets not yet read, where they are known",
+            labels=["cluster", "group"],
+        )  # fmt: skip
+        for view in self._clusters:
+            snapshot = view.snapshot
+            is_up = snapshot is not None and snapshot.kafka_at_ms == snapshot.taken_at_ms
+            up.add_metric([view.name], is_up)
+            if snapshot is None or not is_up:
+                continue
+            row = cluster_row(view)
+            for key, family in families.items():
+                if isinstance(value := row[key], int):
+                    family.add_metric([view.name], value)
+            for group in snapshot.groups:
+                if group.total.known:
+                    lag.add_metric([view.name, group.group_id], group.total.lag)
+        yield from (up, *families.values(), lag)
 
-def render_metrics(snapshot: Snapshot) -> bytes:
-    """The snapshot in Prometheus's text format."""
+
+def render_metrics(snapshot: Snapshot, clusters: Sequence[ClusterView] = ()) -> bytes:
+    """The snapshot, and how other clusters stand, in Prometheus's text format."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(SnapshotMetrics(snapshot))
+    registry.register(SnapshotMetrics(snapshot, clusters))
     return generate_latest(registry)

@@ -5,6 +5,8 @@ needs is served from here: no foreign host, no inline script or style, nothing u
 """
 
 import asyncio
+import re
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,8 +18,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from sse_starlette.sse import EventSourceResponse
 
 from monitor import render
+from monitor.admin_pages import Admin, admin_routes
+from monitor.admin_session import Door
 from monitor.api import api_router
 from monitor.browse import Reads
+from monitor.cluster_pages import cluster_routes
+from monitor.clusters import Clusters
 from monitor.config import LOOPBACK_NAMES, MonitorSettings, split_address
 from monitor.counts import Counts
 from monitor.exposition import render_metrics
@@ -26,8 +32,10 @@ from monitor.lag import CellState
 from monitor.links import group_href
 from monitor.message_pages import message_routes
 from monitor.notifier import Notifier
+from monitor.operating import Orders
 from monitor.ranges import span_keys
 from monitor.recorder import Recorder
+from monitor.root import BelowRoot
 from monitor.sampler import Sampler
 from monitor.site import Site, Values
 from monitor.snapshot import Snapshot
@@ -35,6 +43,7 @@ from protocol.status import VERSION, PartState, PartStatus, Problem
 
 HERE = Path(__file__).parent
 STREAMS_MAX = 200
+SECRET_BYTES = 32
 SECURITY_HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -42,7 +51,8 @@ SECURITY_HEADERS = {
         "frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
+    # With "no-referrer" a browser would not name the origin of our own forms either.
+    "Referrer-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 PAGES = {
@@ -67,10 +77,13 @@ def create_app(
     on_failure: Callable[[BaseException], None],
     counts: Counts | None = None,
     browser: Reads | None = None,
+    orders: Orders | None = None,
+    clusters: Clusters | None = None,
 ) -> FastAPI:
     """The whole site over one sampler, which is started and stopped with it.
 
-    `on_failure` is told when the sampler dies: pages that quietly grow old would be a lie.
+    `on_failure` is told when the sampler dies: pages that quietly grow old would be a lie. There is
+    no `/admin`, and no link to it, without `orders` and the token that the settings hold.
     """
 
     def ended(task: "asyncio.Task[None]") -> None:
@@ -79,12 +92,15 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        task = asyncio.create_task(sampler.run())
-        task.add_done_callback(ended)
+        tasks = [asyncio.create_task(sampler.run()), *others.start()]
+        for task in tasks:
+            task.add_done_callback(ended)
         yield
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
+    root = settings.section.root_path
     app = FastAPI(
         title="Millrace monitor",
         version=VERSION,
@@ -92,14 +108,23 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         openapi_url="/api/openapi.json",
+        servers=[{"url": root}] if root else None,
     )
+    others = clusters or Clusters()
     templates = _templates(settings)
+    templates.globals["has_clusters"] = len(others) > 0
     site = Site(settings, sampler.recorder, counts, started_at_ms, sampler.notifier)
     app.mount("/static", StaticFiles(directory=HERE / "static"), name="static")
     app.include_router(api_router(settings, sampler, counts))
     _guard_requests(app, settings)
-    _add_pages(app, templates, sampler, site, browser, clock_ms)
-    _add_machine_ends(app, sampler, settings.part, started_at_ms, clock_ms)
+    app.add_middleware(BelowRoot, root=root)
+    _add_pages(app, templates, sampler, site, browser, clock_ms, others)
+    if orders is not None and settings.token is not None:
+        show = _fresh_pages(templates, sampler, site)
+        door = Door(settings.token, lambda: secrets.token_urlsafe(SECRET_BYTES))
+        app.include_router(admin_routes(Admin(door, orders, sampler, clock_ms, show, root)))
+        templates.globals["admin"] = True
+    _add_machine_ends(app, sampler, others, settings.part, started_at_ms, clock_ms)
     return app
 
 
@@ -117,20 +142,29 @@ def _templates(settings: MonitorSettings) -> Environment:
     templates.globals["group_href"] = group_href
     templates.globals["spans"] = span_keys()
     templates.globals["version"] = VERSION
+    templates.globals["root"] = settings.section.root_path
+    templates.globals["admin"] = False
     return templates
 
 
 def _guard_requests(app: FastAPI, settings: MonitorSettings) -> None:
-    """Refuse foreign Host headers (DNS rebinding), and add the security headers to every answer."""
-    allowed = {*LOOPBACK_NAMES, split_address(settings.section.listen)[0], settings.part}
+    """Refuse foreign Host headers (DNS rebinding), and add the security headers to every answer.
+
+    A proxy may name the host that it was asked for itself: that one is looked at too.
+    """
+    own = {*LOOPBACK_NAMES, split_address(settings.section.listen)[0], settings.part}
+    allowed = {*own, *settings.section.hosts}
+
+    def is_allowed(address: str) -> bool:
+        return re.sub(r":[0-9]*$", "", address).strip("[]").lower() in allowed
 
     @app.middleware("http")
     async def guard(
         request: Request, call_next: Callable[[Request], Awaitable[Response]]
     ) -> Response:
-        host = request.headers.get("host", "").rsplit(":", 1)[0].strip("[]")
+        hosts = [request.headers.get("host", ""), *request.headers.getlist("x-forwarded-host")]
         response: Response
-        if host not in allowed:
+        if not all(map(is_allowed, hosts)):
             response = PlainTextResponse(
                 f"this monitor answers to {', '.join(sorted(allowed))}\n", status_code=421
             )
@@ -141,6 +175,28 @@ def _guard_requests(app: FastAPI, settings: MonitorSettings) -> None:
         return response
 
 
+def _starting(templates: Environment, request: Request) -> Response:
+    text = templates.get_template("starting.html").render(path=request.url.path)
+    return HTMLResponse(text, status_code=503, headers={"Retry-After": "1"})
+
+
+def _fresh_pages(
+    templates: Environment, sampler: Sampler, site: Site
+) -> Callable[[Request, str, Values, int], Response]:
+    """Pages that are made for one person and one request, and kept by nobody."""
+
+    def show(request: Request, template: str, values: Values, code: int) -> Response:
+        snapshot = sampler.snapshot
+        if snapshot is None:
+            return _starting(templates, request)
+        text = templates.get_template(template).render(
+            path=request.url.path, **site.common(snapshot), **values
+        )
+        return HTMLResponse(text, status_code=code, headers={"Cache-Control": "no-store"})
+
+    return show
+
+
 def _add_pages(
     app: FastAPI,
     templates: Environment,
@@ -148,6 +204,7 @@ def _add_pages(
     site: Site,
     browser: Reads | None,
     clock_ms: Callable[[], int],
+    clusters: Clusters,
 ) -> None:
     """The pages. They are made in worker threads, for the history is read from the disk."""
 
@@ -156,8 +213,7 @@ def _add_pages(
     ) -> Response:
         snapshot = sampler.snapshot
         if snapshot is None:
-            text = templates.get_template("starting.html").render(path=request.url.path)
-            return HTMLResponse(text, status_code=503, headers={"Retry-After": "1"})
+            return _starting(templates, request)
         etag = f'"{snapshot.seq}-{snapshot.taken_at_ms}"'
         if request.headers.get("if-none-match") == etag:
             return Response(status_code=304, headers={"ETag": etag})
@@ -218,6 +274,8 @@ def _add_pages(
         return page(request, "topic.html", lambda s: site.topic(s, name, range))
 
     app.include_router(message_routes(sampler, browser, clock_ms, page, missing))
+    if clusters:
+        app.include_router(cluster_routes(clusters, sampler, page, missing))
 
     @route("/brokers")
     def brokers_page(request: Request) -> Response:
@@ -260,6 +318,7 @@ def problems_of(
 def _add_machine_ends(
     app: FastAPI,
     sampler: Sampler,
+    clusters: Clusters,
     part: str,
     started_at_ms: int,
     clock_ms: Callable[[], int],
@@ -303,7 +362,7 @@ def _add_machine_ends(
     async def metrics() -> Response:
         if sampler.snapshot is None:
             return PlainTextResponse("no snapshot yet\n", status_code=503)
-        body = render_metrics(sampler.snapshot)
+        body = render_metrics(sampler.snapshot, clusters.views())
         return Response(body, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     @app.get("/events", include_in_schema=False, response_model=None)

@@ -9,7 +9,6 @@ closes after three.
 """
 
 import itertools
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -65,13 +64,16 @@ class Judged:
     since_ms: int | None = None
 
 
+MEASURING = Judged(ReaderStatus.MEASURING)
+
+
 @dataclass(slots=True)
 class Window:
     """One reader's last ten minutes, and the verdict that holds."""
 
-    looks: deque[Look] = field(default_factory=lambda: deque(maxlen=SAMPLES_MAX))
+    looks: list[Look] = field(default_factory=list)
     moved_at_ms: int | None = None
-    held: Judged = field(default_factory=lambda: Judged(ReaderStatus.MEASURING))
+    held: Judged = MEASURING
     proposed: ReaderStatus = ReaderStatus.MEASURING
     proposals: int = 0
 
@@ -83,6 +85,8 @@ class Window:
         if last is not None and look.at_ms - last.at_ms < SAMPLE_EVERY_MS:
             return False
         self.looks.append(look)
+        if len(self.looks) > SAMPLES_MAX:
+            del self.looks[0]
         return True
 
     def conclude(self, found: Judged) -> Judged:

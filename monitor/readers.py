@@ -35,7 +35,10 @@ class Memory:
     """What is carried from cycle to cycle beside the last snapshot."""
 
     ends: History[TopicPartition] = field(default_factory=History)
-    commits: History[tuple[str, TopicPartition]] = field(default_factory=History)
+    commits: History[tuple[str, TopicPartition]] = field(
+        # Rates are all that is made of it, and there is one for every reader and partition.
+        default_factory=lambda: History(window_ms=RATE_SPAN_MS, samples_min=ETA_SAMPLES_MIN + 1)
+    )
     windows: dict[tuple[str, TopicPartition], Window] = field(default_factory=dict)
     files: FileMemory = field(default_factory=FileMemory)
     share: ShareMemory = field(default_factory=ShareMemory)
@@ -124,7 +127,9 @@ def _cell(
     # A reader behind the log's start will next read its first record.
     next_offset = offset if offset is None or start is None else max(offset, start)
     timestamp_ms = None if next_offset is None else kafka.record_timestamps.get((row, next_offset))
-    window = memory.windows.setdefault((group.group_id, row), Window())
+    window = memory.windows.get((group.group_id, row))
+    if window is None:
+        window = memory.windows[group.group_id, row] = Window()
     last: tuple[int | None, int | None] = (lag.lag, kafka.at_ms)
     if lag.lag is None:
         last = (None, None) if old is None else (old.last_lag, old.last_lag_at_ms)

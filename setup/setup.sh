@@ -209,7 +209,7 @@ digest_of() { cat "$@" | sha256sum | cut -d' ' -f1; }
 
 python_part() {
   local stamp=.venv/.millrace-$profile wanted python
-  wanted=$(digest_of setup/setup.sh requirements/build.txt requirements/runtime.txt requirements/dev.txt)
+  wanted=$(digest_of setup/setup.sh requirements/build.txt requirements/runtime.txt requirements/dev.txt requirements/axe.txt)
   if [ -x .venv/bin/python ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted $PWD" ]; then
     return 0
   fi
@@ -227,6 +227,7 @@ python_part() {
   say "Python packages ($profile; the first time this takes a few minutes)"
   pip_install requirements/build.txt
   pip_install "requirements/$profile.txt"
+  [ "$profile" != dev ] || pip_install requirements/axe.txt --no-deps
   echo "$wanted $PWD" >"$stamp"
   # dev holds every runtime package at the same version (tests/house checks it).
   [ "$profile" = runtime ] || echo "$wanted $PWD" >.venv/.millrace-runtime
@@ -235,7 +236,7 @@ python_part() {
 pip_install() {
   # pyspark has no wheel: it is built from its source archive with the pinned setuptools and wheel.
   .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input \
-    --require-hashes --no-build-isolation -r "$1" >&2
+    --require-hashes --no-build-isolation -r "$@" >&2
 }
 
 # ---------------------------------------------------------------- bytecode

@@ -162,6 +162,7 @@ def seek(
     """Where a group without members shall go on; shown only, unless --execute is given."""
     from appliance.kafka import reset
     from appliance.kafka.groups import describe as ask
+    from protocol.client import group_offset_reset
 
     target = reset.target_of(to)
 
@@ -169,9 +170,11 @@ def seek(
         (found,) = await ask(cluster, [group])
         reset.refuse_active(found)
         tps = await reset.partitions_of(cluster, group, topic or [], all_topics=not topic)
-        plan = await reset.plan(cluster, group, tps, target, lambda text: say(text.strip()))
+        plan = await group_offset_reset.plan(
+            cluster, group, tps, target, lambda text: say(text.strip())
+        )
         if execute:
-            await reset.execute(cluster, group, plan)
+            await group_offset_reset.execute(cluster, group, plan)
         return found, plan
 
     found, plan = with_cluster(bootstrap, timeout, work)

@@ -8,12 +8,11 @@ from protocol.client.assignment import decode_assignment
 from protocol.client.cluster import Cluster
 from protocol.client.group import OffsetAndMetadata, fetch_offsets
 from protocol.client.group_admin import describe_groups
+from protocol.client.group_offset_reset import DEAD
 from protocol.client.offsets_by_time import list_offsets
 from protocol.errors import ApiError, WireError
 from protocol.types import LATEST_TIMESTAMP, TopicPartition
 
-DEAD = "Dead"
-EMPTY = "Empty"
 REBALANCING = frozenset({"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
 CONSUMER_PROTOCOL = "consumer"
 

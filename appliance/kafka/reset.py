@@ -1,103 +1,19 @@
-"""Where a group shall go on: the offsets that a wish comes to. The arithmetic is pure.
+"""Where a group shall go on, as commands ask for it: wishes in words, plans in files.
 
-Only groups without members can be moved: a member would commit its own position over it.
+The offsets themselves are `protocol.client.group_offset_reset`'s, which the page uses too.
 """
 
 import csv
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+import time
+from collections.abc import Iterable, Sequence
 
 from appliance.cli.output import CommandError, Exit
-from appliance.kafka.groups import DEAD, EMPTY, Group
-from appliance.kafka.moments import moment_ms
-from protocol.client.admin_types import OffsetAt
+from appliance.kafka.groups import Group
+from protocol.client import group_offset_reset
 from protocol.client.cluster import Cluster
-from protocol.client.group import OffsetAndMetadata, commit_offsets, fetch_offsets
-from protocol.client.offsets_by_time import list_offsets
-from protocol.client.topic_details import describe_topics
-from protocol.types import (
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
-    NO_OFFSET,
-    TopicPartition,
-)
-
-
-class To(StrEnum):
-    """What a group is moved to."""
-
-    EARLIEST = "earliest"
-    LATEST = "latest"
-    CURRENT = "current"
-    OFFSET = "offset"
-    SHIFT = "shift"
-    TIME = "time"
-    PLAN = "plan"
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A wish: `value` is an offset, a shift or Unix milliseconds; `plan` holds offsets by name."""
-
-    to: To
-    value: int = 0
-    plan: Mapping[TopicPartition, int] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """What is known of one partition; `at_time` -1: nothing is that recent."""
-
-    start: int
-    end: int
-    current: int | None
-    at_time: int = NO_OFFSET
-
-
-Note = Callable[[str], None]
-
-
-def new_offset(tp: TopicPartition, target: Target, bounds: Bounds, note: Note) -> int:
-    """The offset to commit, within the log; `note` is told what was adjusted.
-
-    Raises CommandError for a shift from nowhere.
-    """
-    if target.to is To.EARLIEST:
-        return bounds.start
-    if target.to is To.LATEST:
-        return bounds.end
-    if target.to is To.CURRENT:
-        return bounds.end if bounds.current is None else bounds.current
-    if target.to is To.TIME:
-        if bounds.at_time == NO_OFFSET:
-            note(
-                f"\nWarn: Partition {tp.partition} from topic {tp.topic} is empty. Falling back to"
-                " latest known offset."
-            )
-            return bounds.end
-        return bounds.at_time
-    if target.to is To.SHIFT:
-        if bounds.current is None:
-            text = f"Cannot shift offset for partition {tp} since there is no current committed"
-            raise CommandError(f"{text} offset", Exit.FAILED)
-        return _within(tp, bounds.current + target.value, bounds, note)
-    wanted = target.value if target.plan is None else target.plan[tp]
-    return _within(tp, wanted, bounds, note)
-
-
-def _within(tp: TopicPartition, wanted: int, bounds: Bounds, note: Note) -> int:
-    for is_out, word, limit in (
-        (wanted > bounds.end, "higher than latest", bounds.end),
-        (wanted < bounds.start, "lower than earliest", bounds.start),
-    ):
-        if is_out:
-            note(
-                f"WARN New offset ({wanted}) is {word} offset for topic partition {tp}. Value will"
-                f" be set to {limit}"
-            )
-            return limit
-    return wanted
+from protocol.client.group_offset_reset import Target, why_it_stays
+from protocol.errors import ApiError, ErrorCode
+from protocol.types import TopicPartition
 
 
 async def partitions_of(
@@ -105,84 +21,32 @@ async def partitions_of(
 ) -> list[TopicPartition]:
     """What a reset concerns: `t`, `t:0,1`, or all that the group has committed. Sorted.
 
-    Raises CommandError for topics and partitions that do not exist.
+    Raises CommandError for a text that is no scope, and for what does not exist.
     """
-    if all_topics:
-        return sorted(await fetch_offsets(cluster, group_id))
-    wanted = [split_scope(text) for text in topics]
-    details = await describe_topics(cluster, {name for name, _ in wanted})
-    found: set[TopicPartition] = set()
-    for name, partitions in wanted:
-        there = {one.partition for one in details[name].partitions}
-        if details[name].error or not there:
-            raise CommandError(f"topic {name!r} does not exist", Exit.NOT_FOUND)
-        for partition in partitions if partitions is not None else sorted(there):
-            if partition not in there:
-                text = f"topic {name!r} has no partition {partition}, it has {len(there)}"
-                raise CommandError(text, Exit.NOT_FOUND)
-            found.add(TopicPartition(name, partition))
-    return sorted(found)
+    try:
+        return await group_offset_reset.partitions_of(
+            cluster, group_id, topics, all_topics=all_topics
+        )
+    except ValueError as error:
+        raise CommandError(str(error), Exit.USAGE) from error
+    except ApiError as error:
+        if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        raise CommandError(error.message, Exit.NOT_FOUND) from error
 
 
 def split_scope(text: str) -> tuple[str, list[int] | None]:
     """`t:0,1` as a topic and its partitions; None for all of them. Raises CommandError."""
-    name, colon, numbers = text.partition(":")
-    if not colon:
-        return name, None
     try:
-        return name, [int(number) for number in numbers.split(",")]
+        return group_offset_reset.split_scope(text)
     except ValueError as error:
-        expected = "expected a topic, or topic:0,1"
-        raise CommandError(f"found {text!r}, {expected}", Exit.USAGE) from error
-
-
-async def plan(
-    cluster: Cluster,
-    group_id: str,
-    tps: Collection[TopicPartition],
-    target: Target,
-    note: Note,
-) -> dict[TopicPartition, int]:
-    """The offsets that the group would go on from. Raises CommandError, ApiError, ClientError."""
-    if not tps:
-        return {}
-    starts = await list_offsets(cluster, dict.fromkeys(tps, EARLIEST_TIMESTAMP))
-    ends = await list_offsets(cluster, dict.fromkeys(tps, LATEST_TIMESTAMP))
-    commits = await fetch_offsets(cluster, group_id, tps)
-    times: Mapping[TopicPartition, OffsetAt] = {}
-    if target.to is To.TIME:
-        times = await list_offsets(cluster, dict.fromkeys(tps, target.value))
-    found: dict[TopicPartition, int] = {}
-    for tp in sorted(tps):
-        for answer in (starts[tp], ends[tp], times.get(tp, starts[tp])):
-            if answer.error:
-                raise CommandError(f"{tp}: {answer.error.description}", Exit.FAILED)
-        commit = commits[tp]
-        bounds = Bounds(
-            starts[tp].offset,
-            ends[tp].offset,
-            None if commit is None else commit.offset,
-            times[tp].offset if tp in times else NO_OFFSET,
-        )
-        found[tp] = new_offset(tp, target, bounds, note)
-    return found
+        raise CommandError(str(error), Exit.USAGE) from error
 
 
 def refuse_active(group: Group) -> None:
     """Raise CommandError for a group that has members."""
-    if group.state not in (EMPTY, DEAD, ""):
-        raise CommandError(
-            f"Assignments can only be reset if the group '{group.group_id}' is inactive, but the"
-            f" current state is {group.state}.",
-            Exit.CONDITION,
-        )
-
-
-async def execute(cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Commit a plan. Raises ApiError when a member has come meanwhile."""
-    if offsets:
-        committed = {tp: OffsetAndMetadata(offset) for tp, offset in offsets.items()}
-        await commit_offsets(cluster, group_id, committed)
+    if (why := why_it_stays(group.group_id, group.state)) is not None:
+        raise CommandError(why, Exit.CONDITION)
 
 
 def read_plan(
@@ -210,11 +74,7 @@ def read_plan(
 
 def target_of(text: str) -> Target:
     """`start`, `end`, `current`, an offset, `+N`, `-N`, `1h` or a time. Raises CommandError."""
-    words = {"start": To.EARLIEST, "end": To.LATEST, "current": To.CURRENT}
-    if text in words:
-        return Target(words[text])
-    if text.isdecimal():
-        return Target(To.OFFSET, int(text))
-    if text[:1] in "+-" and text[1:].isdecimal():
-        return Target(To.SHIFT, int(text))
-    return Target(To.TIME, moment_ms(text.removeprefix("-")))
+    try:
+        return group_offset_reset.target_of(text, round(time.time() * 1000))
+    except ValueError as error:
+        raise CommandError(str(error), Exit.USAGE) from error

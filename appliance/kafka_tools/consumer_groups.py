@@ -20,6 +20,7 @@ from appliance.kafka_tools.group_tables import members_table, offsets_table, sta
 from protocol.client.cluster import Cluster
 from protocol.client.errors import ClientError
 from protocol.client.group_admin import delete_group_offsets, delete_groups, list_groups
+from protocol.client.group_offset_reset import DEAD, EMPTY
 from protocol.errors import ApiError, ErrorCode
 from protocol.types import TopicPartition
 
@@ -157,7 +158,7 @@ class SilentlyMissing(CommandError):
 
 
 def _say_state(group: Group) -> None:
-    if group.state in (groups.EMPTY, groups.DEAD):
+    if group.state in (EMPTY, DEAD):
         say(f"\nConsumer group '{group.group_id}' has no active members.")
     elif group.state in groups.REBALANCING:
         say(f"\nWarning: Consumer group '{group.group_id}' is rebalancing.")

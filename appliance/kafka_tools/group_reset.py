@@ -11,10 +11,12 @@ from pathlib import Path
 
 from appliance.cli.output import CommandError, Exit, out, say
 from appliance.kafka import groups, reset
-from appliance.kafka.reset import Target, To, split_scope
+from appliance.kafka.reset import split_scope
 from appliance.kafka_tools.base import ToolParser, UsageFault
+from protocol.client import group_offset_reset
 from protocol.client.cluster import Cluster
 from protocol.client.group_admin import list_groups
+from protocol.client.group_offset_reset import Target, To
 from protocol.client.topic_details import describe_topics
 from protocol.types import TopicPartition
 
@@ -81,9 +83,9 @@ async def work(cluster: Cluster, options: argparse.Namespace) -> None:
             tps = await reset.partitions_of(
                 cluster, group.group_id, options.topic, all_topics=options.all_topics
             )
-        found = await reset.plan(cluster, group.group_id, tps, target, _note)
+        found = await group_offset_reset.plan(cluster, group.group_id, tps, target, _note)
         if options.execute:
-            await reset.execute(cluster, group.group_id, found)
+            await group_offset_reset.execute(cluster, group.group_id, found)
         rows += [(group.group_id, tp, offset) for tp, offset in found.items()]
     if options.export:
         _export(rows, len(group_ids))

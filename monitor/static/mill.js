@@ -3,6 +3,8 @@
 // open tables survive. Without this file every page is complete, only not live.
 "use strict";
 (() => {
+  // Addresses are relative to this file, so that a proxy may put the site below any path.
+  const ROOT = new URL("..", document.currentScript.src);
   const POLL_MS = 5000;
   const GIVE_UP_MS = 4000;
   const STALE_MS = 10000;
@@ -132,7 +134,7 @@
     if (read.get(chart)?.stamp !== stamp) {
       const query = new URLSearchParams({ range: chart.dataset.range });
       for (const name of chart.dataset.series.split("\n")) query.append("series", name);
-      const answer = await fetch("/api/v1/history?" + query,
+      const answer = await fetch(new URL("api/v1/history?" + query, ROOT),
         { signal: AbortSignal.timeout(GIVE_UP_MS) });
       read.set(chart, { stamp, rows: (await answer.json()).data, at: read.get(chart)?.at });
     }
@@ -172,7 +174,7 @@
 
   showPause();
   if (typeof SharedWorker === "function") {
-    const worker = new SharedWorker("/static/ticks.js");
+    const worker = new SharedWorker(new URL("static/ticks.js", ROOT));
     worker.port.onmessage = refresh;
     addEventListener("pagehide", () => worker.port.postMessage("bye"));
   }

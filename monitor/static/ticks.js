@@ -5,7 +5,7 @@ const ports = new Set();
 let source = null;
 
 function open() {
-  source = new EventSource("/events");
+  source = new EventSource(new URL("../events", location.href));
   source.onmessage = (event) => {
     for (const port of ports) port.postMessage(event.data);
   };

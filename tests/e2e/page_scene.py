@@ -1,20 +1,47 @@
-"""`python -m tests.e2e.page_scene STORY PORT FOLDER`: the site of a story until it is killed.
+"""`python -m tests.e2e.page_scene STORY PORT FOLDER [TOKEN [ROOT]]`: a site until it is killed.
 
-Its clock goes on, so that every tick is another page.
+Its clock goes on, so that every tick is another page. ROOT is its `root_path`. Who shows the token
+may order; plans are of logs and groups that are made up here, and nothing is carried out. With a
+token there are two more clusters: one of three brokers with one down, and one that is away.
 """
 
 import sys
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import uvicorn
 
-from monitor.config import InputSettings, MonitorSection, MonitorSettings
+from monitor.clusters import Clusters, clusters_of
+from monitor.config import ClusterSection, InputSettings, MonitorSection, MonitorSettings
 from monitor.counts import Counts
 from monitor.http import create_app
+from monitor.operating import Reader
+from monitor.operations import (
+    CreateTopic,
+    DeleteRecords,
+    ElectLeaders,
+    GroupStanding,
+    Order,
+    Plan,
+    ResetOffsets,
+    TopicLogs,
+    creation,
+    deletion,
+    election,
+    resetting,
+)
 from monitor.reading import Reading
-from monitor.sampler import Sampler
+from monitor.sampler import Sampler, Source
+from monitor.snapshot import SourceError
+from protocol.client.group_offset_reset import Bounds
+from protocol.types import TopicPartition
 from tests.unit.monitor import scene
+
+CLUSTERS = tuple(
+    ClusterSection(name=name, bootstrap_servers=f"{name}.example:9092")
+    for name in ("shop", "warehouse")
+)
 
 
 class Moving:
@@ -32,12 +59,61 @@ class Moving:
         return None
 
 
-def main(story: str, port: int, folder: Path) -> None:
+class Away:
+    """A cluster of which no broker answers."""
+
+    async def read(self, now_ms: int) -> Reading:
+        return Reading(now_ms, (), None, (SourceError("brokers", "10.0.0.9:9092: refused"),))
+
+    async def close(self) -> None:
+        return None
+
+
+def other_clusters(settings: MonitorSettings, clock_ms: Callable[[], int]) -> Clusters:
+    """The two more, as their own samplers see them."""
+    shop = scene.Mill(scene.BROKER_DOWN, None)
+    shop.run()
+    sources: dict[str, Source] = {"shop": Moving(shop), "warehouse": Away()}
+    return clusters_of(settings, clock_ms, lambda section: sources[section.name])
+
+
+class Planned:
+    """Plans by the monitor's own rules, over logs and a group that are made up here."""
+
+    async def look(self, order: Order, readers: Iterable[Reader]) -> Plan:
+        match order:
+            case DeleteRecords():
+                bounds = {
+                    number: Bounds(8_000_000, 8_690_000 + number, None) for number in range(3)
+                }
+                return deletion(order, TopicLogs(bounds), readers)
+            case ResetOffsets():
+                rows = {
+                    TopicPartition("logs.access", number): Bounds(0, 100_000, 90_000 + number)
+                    for number in range(3)
+                }
+                members = ("export-1 at 10.0.7.21",) if order.group_id == scene.SLASHED else ()
+                state = "Stable" if members else "Empty"
+                return resetting(order, GroupStanding(state, members, rows), "millrace-stream")
+            case CreateTopic():
+                return creation(order, None)
+            case ElectLeaders():
+                return election(order, [])
+        raise AssertionError("nothing is altered in a scene")
+
+    async def carry_out(self, plan: Plan) -> str:
+        return "done"
+
+
+def main(story: str, port: int, folder: Path, token: str, root: str) -> None:
     """Serve."""
     mill = scene.Mill(getattr(scene, story), folder)
     mill.run()
     settings = MonitorSettings(
-        section=MonitorSection(listen=f"127.0.0.1:{port}"),
+        section=MonitorSection(
+            listen=f"127.0.0.1:{port}", root_path=root, clusters=CLUSTERS if token else ()
+        ),
+        token=token or None,
         bootstrap_servers="127.0.0.1:19092",
         data_dir=str(folder),
         parts={},
@@ -63,9 +139,12 @@ def main(story: str, port: int, folder: Path) -> None:
         on_failure=failed,
         counts=Counts(scene.ScriptedCounts, clock_ms),
         browser=scene.ScriptedMessages(),
+        orders=Planned(),
+        clusters=other_clusters(settings, clock_ms),
     )
     uvicorn.run(app, host="127.0.0.1", port=port, log_config=None)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))
+    token, root = [*sys.argv[4:], "", ""][:2]
+    main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), token, root)

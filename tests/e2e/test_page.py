@@ -16,9 +16,11 @@ from urllib.request import urlopen
 
 import pytest
 
+from tests.harness.axe import violations
 from tests.harness.broker import ROOT
 from tests.harness.browser import browser
 from tests.harness.ports import free_port
+from tests.harness.proxy import proxy
 from tests.harness.wait import wait_until
 from tests.unit.monitor.scene import SLASHED
 
@@ -36,11 +38,12 @@ WAIT_S = 30.0
 class Scene:
     """The site of a story in a process of its own, so that it can be frozen."""
 
-    def __init__(self, story: str, folder: Path) -> None:
+    def __init__(self, story: str, folder: Path, *options: str) -> None:
         self.url = f"http://127.0.0.1:{free_port()}"
         port = self.url.rpartition(":")[2]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.e2e.page_scene", story, port, str(folder)], cwd=ROOT
+            [sys.executable, "-m", "tests.e2e.page_scene", story, port, str(folder), *options],
+            cwd=ROOT,
         )
         wait_until(self._answers, WAIT_S, f"the site of {story}")
 
@@ -54,8 +57,8 @@ class Scene:
 
 
 @contextmanager
-def scene(story: str, folder: Path) -> Iterator[Scene]:
-    made = Scene(story, folder)
+def scene(story: str, folder: Path, token: str = "", root: str = "") -> Iterator[Scene]:
+    made = Scene(story, folder, token, root)
     try:
         yield made
     finally:
@@ -138,9 +141,16 @@ def faults_of(chrome: Any) -> list[str]:
     return [entry["message"] for entry in chrome.get_log("browser") if entry["level"] != "INFO"]
 
 
-def check_page(chrome: Any, url: str, path: str, width: int) -> None:
+def check_page(chrome: Any, url: str, path: str, width: int, *, with_axe: bool = False) -> None:
     """One page as it is for eyes, fingers, keys and screen readers."""
     chrome.get(url + path)
+    check_shown(chrome, path, width, with_axe=with_axe)
+
+
+def check_shown(chrome: Any, path: str, width: int, *, with_axe: bool) -> None:
+    """The page that is open."""
+    if with_axe:
+        assert violations(chrome) == [], path
     assert run(chrome, "document.querySelectorAll('h1').length") == 1, path
     assert run(chrome, "document.querySelectorAll('main, header, nav, footer').length") >= 4
     assert run(chrome, "document.documentElement.scrollWidth") <= width, path
@@ -160,8 +170,16 @@ def test_every_page_is_read_by_everybody(
     catching_up: Scene, chrome: Any, device: dict[str, object], scheme: str
 ) -> None:
     emulate(chrome, device, scheme)
+    # The other two combinations have nothing that these have not: same boxes, same colours.
+    with_axe = (device is DESK) == (scheme == "light")
     for path in PAGES:
-        check_page(chrome, catching_up.url, path, int(str(device["width"])))
+        check_page(chrome, catching_up.url, path, int(str(device["width"])), with_axe=with_axe)
+
+
+def test_axe_sees_what_is_wrong(catching_up: Scene, chrome: Any) -> None:
+    chrome.get(catching_up.url + "/groups")
+    run(chrome, "document.querySelector('main').append(document.createElement('button'))")
+    assert [one.partition(" ")[0] for one in violations(chrome)] == ["button-name"]
 
 
 def test_a_dead_broker_is_read_by_everybody(tmp_path: Path, chrome: Any) -> None:
@@ -169,7 +187,10 @@ def test_a_dead_broker_is_read_by_everybody(tmp_path: Path, chrome: Any) -> None
         for device, scheme in ((DESK, "light"), (PHONE, "dark"), (PHONE, "light")):
             emulate(chrome, device, scheme)
             for path in ("/", "/brokers"):
-                check_page(chrome, site.url, path, int(str(device["width"])))
+                check_page(
+                    chrome, site.url, path, int(str(device["width"])),
+                    with_axe=(device is DESK) == (scheme == "light"),
+                )  # fmt: skip
         voters = "document.querySelectorAll('tr[data-voter]').length"
         assert run(chrome, voters) == 3
 
@@ -248,6 +269,113 @@ def test_pages_are_whole_without_scripts(catching_up: Scene, chrome: Any) -> Non
             assert word in shown, path
 
 
+TOKEN = "the-token-of-a-scene"
+
+
+def enter(chrome: Any, url: str) -> None:
+    chrome.get(url + "/admin")
+    chrome.find_element("id", "who").send_keys("Ada")
+    chrome.find_element("id", "token").send_keys(TOKEN)
+    send(chrome)
+
+
+def send(chrome: Any) -> None:
+    """Press the button of the page's own form, and wait for the answer."""
+    button = chrome.find_element("css selector", "main .do")
+    button.click()
+    wait_until(lambda: is_gone(button), WAIT_S, "the answer to a form")
+
+
+def is_gone(element: Any) -> bool:
+    from selenium.common.exceptions import StaleElementReferenceException
+
+    try:
+        element.is_enabled()
+    except StaleElementReferenceException:
+        return True
+    return False
+
+
+def plan_deletion(chrome: Any, url: str) -> None:
+    chrome.get(url + "/topics/logs.access")
+    chrome.find_element("link text", "Delete records").click()
+    chrome.find_element("id", "f-below").send_keys("8600000")
+    send(chrome)
+
+
+def main_text(chrome: Any) -> str:
+    return str(chrome.find_element("css selector", "main").text)
+
+
+@pytest.mark.parametrize("has_scripts", [True, False], ids=["scripts", "none"])
+def test_an_order_is_planned_confirmed_and_kept(
+    tmp_path: Path, chrome: Any, has_scripts: bool
+) -> None:
+    with scene("CATCHING_UP", tmp_path / "scene", TOKEN) as site:
+        chrome.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": not has_scripts})
+        enter(chrome, site.url)
+        assert "Create a topic" in main_text(chrome)
+        plan_deletion(chrome, site.url)
+        assert "nothing is done yet" in main_text(chrome)
+        assert "The group team/billing export has not read" in main_text(chrome)
+        chrome.find_element("id", "name").send_keys("logs.access")
+        send(chrome)
+        assert "● Deletes records of logs.access for good: done" in main_text(chrome)
+        chrome.get(site.url + "/admin/reset-offsets?group=team%2Fbilling%20export")
+        chrome.find_element("id", "f-to").send_keys("start")
+        send(chrome)
+        assert "Its members: export-1 at 10.0.7.21" in main_text(chrome)
+        chrome.get(site.url + "/admin")
+        assert "Deletes records of logs.access for good, 3 changes: done" in main_text(chrome)
+        if has_scripts:
+            assert [one for one in faults_of(chrome) if "409" not in one] == []
+
+
+def test_behind_a_proxy_pages_tick_are_read_and_order(tmp_path: Path, chrome: Any) -> None:
+    root = "/tools/mill"
+    with (
+        scene("CATCHING_UP", tmp_path / "scene", TOKEN, root) as site,
+        proxy(int(site.url.rpartition(":")[2]), root) as outside,
+    ):
+        chrome.get(outside + "/")
+        first = run(chrome, "document.querySelector('header time').dateTime")
+        moved = "document.querySelector('header time').dateTime !== arguments[0]"
+        wait_until(lambda: run(chrome, moved, first), WAIT_S, "a tick")
+        run(chrome, "document.querySelector('.chart').focus()")
+        chrome.switch_to.active_element.send_keys("\ue012")
+        read = "document.querySelector('.chart .read').textContent"
+        wait_until(lambda: "waiting" in run(chrome, read), WAIT_S, "the value is read")
+        chrome.find_element("link text", "Groups").click()
+        chrome.find_element("link text", SLASHED).click()
+        assert SLASHED in main_text(chrome)
+        enter(chrome, outside)
+        plan_deletion(chrome, outside)
+        chrome.find_element("id", "name").send_keys("logs.access")
+        send(chrome)
+        assert "● Deletes records of logs.access for good: done" in main_text(chrome)
+        assert faults_of(chrome) == []
+
+
+def test_pages_of_orders_are_read_by_everybody(tmp_path: Path, chrome: Any) -> None:
+    with scene("CATCHING_UP", tmp_path / "scene", TOKEN) as site:
+        for device, scheme in ((DESK, "light"), (PHONE, "dark")):
+            emulate(chrome, device, scheme)
+            width = int(str(device["width"]))
+            chrome.delete_all_cookies()
+            check_page(chrome, site.url, "/admin", width, with_axe=True)
+            enter(chrome, site.url)
+            check_shown(chrome, "/admin, entered", width, with_axe=True)
+            for path in ("/admin/create-topic", "/admin/reset-offsets", "/topics/logs.access",
+                         "/groups/millrace-stream", "/topics", "/brokers", "/clusters",
+                         "/clusters/shop", "/clusters/warehouse"):  # fmt: skip
+                check_page(chrome, site.url, path, width, with_axe=True)
+            plan_deletion(chrome, site.url)
+            check_shown(chrome, "a plan", width, with_axe=True)
+            chrome.find_element("id", "name").send_keys("logs.access")
+            send(chrome)
+            check_shown(chrome, "an outcome", width, with_axe=True)
+
+
 def test_pictures(tmp_path: Path, chrome: Any) -> None:
     """Every picture is made each time; MILLRACE_PICTURES=1 keeps them."""
     folder = PICTURES if os.environ.get("MILLRACE_PICTURES") else tmp_path
@@ -264,6 +392,12 @@ def test_pictures(tmp_path: Path, chrome: Any) -> None:
         for name, path, device, scheme in shots:
             emulate(chrome, device, scheme)
             take_picture(chrome, site.url + path, folder / f"{name}.png")
+    with scene("CATCHING_UP", tmp_path / "orders", TOKEN) as site:
+        emulate(chrome, DESK)
+        take_picture(chrome, site.url + "/clusters", folder / "clusters.png")
+        enter(chrome, site.url)
+        plan_deletion(chrome, site.url)
+        keep_picture(chrome, folder / "order.png")
     with scene("DISK_FULL", tmp_path / "full") as site:
         emulate(chrome, DESK)
         take_picture(chrome, site.url + "/alerts", folder / "alerts.png")
@@ -271,6 +405,10 @@ def test_pictures(tmp_path: Path, chrome: Any) -> None:
 
 def take_picture(chrome: Any, url: str, file: Path) -> None:
     chrome.get(url)
+    keep_picture(chrome, file)
+
+
+def keep_picture(chrome: Any, file: Path) -> None:
     picture = chrome.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True})
     data = base64.b64decode(picture["data"])
     assert data.startswith(b"\x89PNG")

@@ -27,10 +27,12 @@ class MonitorProcess:
         *,
         refresh: str = "2s",
         alerts: Mapping[str, object] | None = None,
+        token: str | None = None,
     ) -> None:
         """`brokers` are its bootstrap servers, in this order, and its parts.
 
-        `alerts`: its `monitor.alerts`; the shipped rules without it.
+        `alerts`: its `monitor.alerts`; the shipped rules without it. Whoever shows the `token` may
+        order; nobody without it.
         """
         self.port = free_port()
         settings = {
@@ -44,7 +46,9 @@ class MonitorProcess:
                 "listen": f"127.0.0.1:{self.port}",
                 "refresh": refresh,
                 "alerts": alerts or {},
+                "admin": token is not None,
             },
+            "token": token,
         }
         reading, writing = os.pipe()
         os.write(writing, json.dumps(settings).encode())

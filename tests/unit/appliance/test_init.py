@@ -37,6 +37,7 @@ def test_everything_is_made_and_private(home: Home) -> None:
         "redis/password",
         "stream/mysql",
         "stream/redis",
+        "monitor/admin",
         "monitor/mysql",
     }
     for name in found:

@@ -13,7 +13,7 @@ from appliance.kafka.groups import Group, GroupRow
 from appliance.kafka.lines import LineFault, LineFormat, parse_line
 from appliance.kafka.moments import moment_ms, offset_time
 from appliance.kafka.offsets import filter_of_ranges
-from appliance.kafka.reset import Bounds, Target, To, new_offset, read_plan, split_scope, target_of
+from appliance.kafka.reset import read_plan, split_scope, target_of
 from appliance.kafka.topics import Matcher, Problem, assignments_of
 from appliance.kafka_tools.base import UsageFault, properties_of, read_properties
 from appliance.kafka_tools.console_consumer import Formatter
@@ -23,6 +23,7 @@ from appliance.kafka_tools.group_tables import members_table, offsets_table, sta
 from protocol.client.admin_types import GroupDescription, MemberDescription
 from protocol.client.consumer_settings import ConsumerRecord
 from protocol.client.fetch_core import BatchOrigin, FetchedBatch
+from protocol.client.group_offset_reset import Bounds, NothingCommitted, Target, To, new_offset
 from protocol.client.topic_details import PartitionDetails
 from protocol.types import TopicPartition
 from protocol.wire.record import Record
@@ -110,7 +111,7 @@ def test_where_a_group_goes_on(target: Target, bounds: Bounds, offset: int, note
 
 
 def test_nothing_shifts_from_nowhere() -> None:
-    with pytest.raises(CommandError, match="no current committed offset"):
+    with pytest.raises(NothingCommitted, match="no current committed offset"):
         new_offset(TP, Target(To.SHIFT, 1), Bounds(0, 5, None), print)
 
 

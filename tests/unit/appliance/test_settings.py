@@ -148,6 +148,16 @@ def test_who_gets_which_secret(tmp_path: Path) -> None:
     assert not any(secret in json.dumps(stream_check_settings(of)) for secret in secrets.values())
 
 
+def test_the_monitor_is_told_a_token_only_where_it_may_change_something(tmp_path: Path) -> None:
+    assert as_sent(mill(tmp_path), "monitor")["token"] is None
+    allowed = SHIPPED.replace("\nmonitor:\n", "\nmonitor:\n  admin: true\n")
+    told = as_sent(of := mill(tmp_path, allowed), "monitor")
+    assert told["token"] == read_secret(of.home, "monitor/admin")
+    settings = MonitorSettings.model_validate(told)
+    assert settings.section.admin
+    assert str(told["token"]) not in repr(mill(tmp_path, allowed).config)
+
+
 def test_servers_of_somebody_else_are_used_and_not_run(tmp_path: Path) -> None:
     of = mill(
         tmp_path,

@@ -40,6 +40,27 @@ def test_samples_are_bounded_in_number_and_in_time() -> None:
     assert len(history.samples("a")) == 2
 
 
+def test_a_short_window_keeps_as_many_samples_as_its_reader_needs() -> None:
+    history: History[str] = History(window_ms=60_000, samples_min=6)
+    for step in range(20):
+        history.add("a", step * 60_000, step * 60)
+    assert len(history.samples("a")) == 6
+    assert history.rate_per_s("a", 60_000, 19 * 60_000) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("begin_ms", [0, 500, 5_000, 31_000, 44_000, 59_500])
+def test_the_rate_is_the_same_from_whichever_end_it_is_looked_for(begin_ms: int) -> None:
+    history: History[str] = History()
+    for at_ms in range(0, 61_000, 1_000):
+        history.add("a", at_ms, at_ms * at_ms)
+    span_ms = 60_000 - begin_ms
+    low, high = begin_ms // 1_000 * 1_000, -(-begin_ms // 1_000) * 1_000
+    share = (begin_ms - low) / 1_000
+    begin = low * low + share * (high * high - low * low)
+    expected = (60_000 * 60_000 - begin) * 1_000 / span_ms
+    assert history.rate_per_s("a", span_ms, 60_000) == pytest.approx(expected)
+
+
 def test_a_sample_from_the_past_is_ignored_and_dead_series_go() -> None:
     history: History[str] = History()
     history.add("a", 2_000, 5)

@@ -1,0 +1,221 @@
+"""Where a group shall go on: the offsets that a wish comes to. The arithmetic is pure.
+
+Floor: client. Only groups without members can be moved: a member would commit its own position
+over it.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from protocol.client.admin_types import OffsetAt
+from protocol.client.cluster import Cluster
+from protocol.client.errors import ClientError
+from protocol.client.group import OffsetAndMetadata, commit_offsets, fetch_offsets
+from protocol.client.offsets_by_time import list_offsets
+from protocol.client.topic_details import describe_topics
+from protocol.errors import ApiError, ErrorCode
+from protocol.types import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    NO_OFFSET,
+    TopicPartition,
+)
+from protocol.units import parse_moment_ms
+
+DEAD = "Dead"
+EMPTY = "Empty"
+
+
+class NothingCommitted(ClientError):
+    """A shift from a position that there is not."""
+
+
+class To(StrEnum):
+    """What a group is moved to."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    CURRENT = "current"
+    OFFSET = "offset"
+    SHIFT = "shift"
+    TIME = "time"
+    PLAN = "plan"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A wish: `value` is an offset, a shift or Unix milliseconds; `plan` holds offsets by name."""
+
+    to: To
+    value: int = 0
+    plan: Mapping[TopicPartition, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What is known of one partition; `at_time` -1: nothing is that recent."""
+
+    start: int
+    end: int
+    current: int | None
+    at_time: int = NO_OFFSET
+
+
+Note = Callable[[str], None]
+
+
+def new_offset(tp: TopicPartition, target: Target, bounds: Bounds, note: Note) -> int:
+    """The offset to commit, within the log; `note` is told what was adjusted.
+
+    Raises NothingCommitted for a shift from nowhere.
+    """
+    if target.to is To.EARLIEST:
+        return bounds.start
+    if target.to is To.LATEST:
+        return bounds.end
+    if target.to is To.CURRENT:
+        return bounds.end if bounds.current is None else bounds.current
+    if target.to is To.TIME:
+        if bounds.at_time == NO_OFFSET:
+            note(
+                f"\nWarn: Partition {tp.partition} from topic {tp.topic} is empty. Falling back to"
+                " latest known offset."
+            )
+            return bounds.end
+        return bounds.at_time
+    if target.to is To.SHIFT:
+        if bounds.current is None:
+            text = f"Cannot shift offset for partition {tp} since there is no current committed"
+            raise NothingCommitted(f"{text} offset")
+        return _within(tp, bounds.current + target.value, bounds, note)
+    wanted = target.value if target.plan is None else target.plan[tp]
+    return _within(tp, wanted, bounds, note)
+
+
+def _within(tp: TopicPartition, wanted: int, bounds: Bounds, note: Note) -> int:
+    for is_out, word, limit in (
+        (wanted > bounds.end, "higher than latest", bounds.end),
+        (wanted < bounds.start, "lower than earliest", bounds.start),
+    ):
+        if is_out:
+            note(
+                f"WARN New offset ({wanted}) is {word} offset for topic partition {tp}. Value will"
+                f" be set to {limit}"
+            )
+            return limit
+    return wanted
+
+
+async def partitions_of(
+    cluster: Cluster, group_id: str, topics: Sequence[str], *, all_topics: bool
+) -> list[TopicPartition]:
+    """What a reset concerns: `t`, `t:0,1`, or all that the group has committed. Sorted.
+
+    Raises ValueError for a text that is no scope, ApiError for topics and partitions that do not
+    exist.
+    """
+    if all_topics:
+        return sorted(await fetch_offsets(cluster, group_id))
+    wanted = [split_scope(text) for text in topics]
+    details = await describe_topics(cluster, {name for name, _ in wanted})
+    found: set[TopicPartition] = set()
+    for name, partitions in wanted:
+        there = {one.partition for one in details[name].partitions}
+        if details[name].error or not there:
+            raise _missing(f"topic {name!r} does not exist")
+        for partition in partitions if partitions is not None else sorted(there):
+            if partition not in there:
+                text = f"topic {name!r} has no partition {partition}, it has {len(there)}"
+                raise _missing(text)
+            found.add(TopicPartition(name, partition))
+    return sorted(found)
+
+
+def _missing(text: str) -> ApiError:
+    return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
+
+
+def split_scope(text: str) -> tuple[str, list[int] | None]:
+    """`t:0,1` as a topic and its partitions; None for all of them. Raises ValueError."""
+    name, colon, numbers = text.partition(":")
+    if not colon:
+        return name, None
+    try:
+        return name, [int(number) for number in numbers.split(",")]
+    except ValueError as error:
+        expected = "expected a topic, or topic:0,1"
+        raise ValueError(f"found {text!r}, {expected}") from error
+
+
+async def bounds_of(
+    cluster: Cluster, group_id: str | None, tps: Collection[TopicPartition], target: Target
+) -> dict[TopicPartition, Bounds]:
+    """What a target is measured by, of each partition; without a group nothing is committed.
+
+    Raises ApiError for the first partition that gives no answer, ClientError.
+    """
+    if not tps:
+        return {}
+    starts = await list_offsets(cluster, dict.fromkeys(tps, EARLIEST_TIMESTAMP))
+    ends = await list_offsets(cluster, dict.fromkeys(tps, LATEST_TIMESTAMP))
+    commits: Mapping[TopicPartition, OffsetAndMetadata | None] = {}
+    if group_id is not None:
+        commits = await fetch_offsets(cluster, group_id, tps)
+    times: Mapping[TopicPartition, OffsetAt] = {}
+    if target.to is To.TIME:
+        times = await list_offsets(cluster, dict.fromkeys(tps, target.value))
+    found: dict[TopicPartition, Bounds] = {}
+    for tp in sorted(tps):
+        for answer in (starts[tp], ends[tp], times.get(tp, starts[tp])):
+            if answer.error:
+                raise ApiError(answer.error, f"{tp}: {answer.error.description}")
+        commit = commits.get(tp)
+        found[tp] = Bounds(
+            starts[tp].offset,
+            ends[tp].offset,
+            None if commit is None else commit.offset,
+            times[tp].offset if tp in times else NO_OFFSET,
+        )
+    return found
+
+
+async def plan(
+    cluster: Cluster,
+    group_id: str,
+    tps: Collection[TopicPartition],
+    target: Target,
+    note: Note,
+) -> dict[TopicPartition, int]:
+    """The offsets that the group would go on from. Raises ApiError, ClientError."""
+    bounds = await bounds_of(cluster, group_id, tps, target)
+    return {tp: new_offset(tp, target, one, note) for tp, one in bounds.items()}
+
+
+def why_it_stays(group_id: str, state: str) -> str | None:
+    """Why a group in this state cannot be moved; None: it can, for it has no members."""
+    if state in (EMPTY, DEAD, ""):
+        return None
+    return (
+        f"Assignments can only be reset if the group '{group_id}' is inactive, but the"
+        f" current state is {state}."
+    )
+
+
+async def execute(cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Commit a plan. Raises ApiError when a member has come meanwhile."""
+    if offsets:
+        committed = {tp: OffsetAndMetadata(offset) for tp, offset in offsets.items()}
+        await commit_offsets(cluster, group_id, committed)
+
+
+def target_of(text: str, now_ms: int) -> Target:
+    """`start`, `end`, `current`, an offset, `+N`, `-N`, `1h` (ago) or a time. Raises ValueError."""
+    words = {"start": To.EARLIEST, "end": To.LATEST, "current": To.CURRENT}
+    if text in words:
+        return Target(words[text])
+    if text.isdecimal():
+        return Target(To.OFFSET, int(text))
+    if text[:1] in "+-" and text[1:].isdecimal():
+        return Target(To.SHIFT, int(text))
+    return Target(To.TIME, parse_moment_ms(text.removeprefix("-"), now_ms))

@@ -1,0 +1,33 @@
+"""axe-core in a page: what it calls a violation, of all its rules."""
+
+from functools import cache
+from importlib.metadata import PackageNotFoundError, distribution
+from typing import Any
+
+import pytest
+
+PACKAGE = "axe-playwright-python"
+RUN = """const done = arguments[arguments.length - 1];
+axe.run(document, { resultTypes: ['violations'] }).then(
+  (found) => done(found.violations.map((one) =>
+    `${one.id} (${one.impact}): ${one.nodes.length} times, first ${one.nodes[0].html.slice(0, 160)}`
+    + ` ${one.nodes[0].failureSummary}`)),
+  (error) => done([`axe: ${error}`]))"""
+"""A script that gives the violations, one text each."""
+
+
+@cache
+def source() -> str:
+    """axe-core's own text; the test is skipped where it is not installed."""
+    try:
+        files = distribution(PACKAGE)
+    except PackageNotFoundError:
+        pytest.skip("axe-core is not installed; make test installs it")
+    with open(str(files.locate_file("axe_playwright_python/axe.min.js")), encoding="utf-8") as text:
+        return text.read()
+
+
+def violations(chrome: Any) -> list[str]:
+    """Of the page that is open."""
+    chrome.execute_script(source())
+    return list(chrome.execute_async_script(RUN))
