@@ -155,14 +155,24 @@ class _Session:
                 return True
         else:
             self.whole.add(known.generation)
+            lost = self._is_cut(known, size)
             if not same_name:
-                self._add(Verdict.RENAMED, known, name)  # 4
+                self._add(Verdict.RENAMED, known, name, lost)  # 4
             elif size > known.position:
-                self._add(Verdict.GROWN, known, name)  # 3
+                self._add(Verdict.GROWN, known, name, lost)  # 3
             else:
-                self._add(Verdict.UNCHANGED, known, name)  # 2
+                self._add(Verdict.UNCHANGED, known, name, lost)  # 2
         self._add_links(names, name)
         return True
+
+    def _is_cut(self, known: Stored, size: int) -> bool:
+        """Whether bytes that a look had seen behind the position are in no file any more."""
+        if size >= known.size or not known.is_plain:
+            return False
+        return not any(
+            name.size >= known.size and self._is_archive_name(known, name)
+            for name in self.newcomers
+        )
 
     def _judge_changed(self, known: Stored, name: Seen, content: Content) -> bool:
         """Rows 8 to 11: the file is not any more what it was. False while answers are missing.

@@ -180,8 +180,10 @@ class Registry:
         self._note_lost(known)
 
     def _note_lost(self, known: Generation) -> None:
-        known.lost_possible = True
-        self.counters["lost_possible"] += 1
+        if not known.lost_possible:
+            known.lost_possible = True
+            known.touch()
+            self.counters["lost_possible"] += 1
 
     def found_again(self, known: Generation) -> None:
         """What was feared to be lost of a generation was found in a copy of its file."""

@@ -234,3 +234,35 @@ def test_a_file_rewritten_and_deleted_before_a_look_is_done_with(world: World, c
     world.quiet()
     world.expect(20, deleted=1, lost_possible=1)
     assert len(world.handles) == 0
+
+
+def test_lines_truncated_before_they_were_read_are_said_to_be_lost(world: World) -> None:
+    """A look had seen more than is left, though nothing that was given has changed."""
+    world.write(20, "a")
+    world.scan()
+    truncate(world, "a")
+    world.write(5, "a")
+    world.look()
+    world.look()
+    assert world.numbers == [21, 22, 23, 24, 25]
+    world.expect(5, lost_possible=1)
+
+
+def test_so_they_are_when_a_part_of_them_is_left(world: World) -> None:
+    world.write(20, "a")
+    world.look()
+    world.write(20, "a")
+    world.scan()
+    truncate(world, "a", 2_500)
+    world.look()
+    world.expect(25, lost_possible=1)
+
+
+def test_lines_copied_before_they_were_truncated_unread_are_not_lost(world: World) -> None:
+    world.write(20, "a")
+    world.scan()
+    copy(world, "a", "a.1")
+    truncate(world, "a")
+    world.write(5, "a")
+    world.look()
+    world.expect(25, lost_possible=0)

@@ -198,10 +198,10 @@ class World:
             self.read()
 
     def age(self) -> None:
-        """Until whatever stands still is a whole event."""
+        """Until whatever stands still is a whole event, and no file waits for that of another."""
         self.read()
         for _ in range(EVENT_ROUNDS):
-            if not any(known.has_open_event for known in self.registry.generations.values()):
+            if not any(known.is_holding_back for known in self.registry.generations.values()):
                 return
             self.now_ms += LOOK_MS
             self.read()
