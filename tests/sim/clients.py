@@ -8,6 +8,7 @@ own.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -107,19 +108,20 @@ class Client:
         self._world.soon(self._go_on, None)
 
 
-def settled(request: Message, code_of: Any, *expected: ErrorCode) -> Asking:
+def settled(request: Message | Callable[[], Message], code_of: Any, *expected: ErrorCode) -> Asking:
     """Ask until the answer's code is one of these (or NONE); returns the answer.
 
-    Whatever else comes must be retriable.
+    Whatever else comes must be retriable. A request that is a function is made anew each time.
     """
     wanted = (ErrorCode.NONE, *expected)
     while True:
-        answer = yield request
+        asked = request() if callable(request) else request
+        answer = yield asked
         if answer is not None:
             code = ErrorCode(code_of(answer))
             if code in wanted:
                 return answer
-            assert code.retriable, f"{type(request).__name__}: {code!r}"
+            assert code.retriable, f"{type(asked).__name__}: {code!r}"
         yield PAUSE_MS
 
 
@@ -384,31 +386,30 @@ class Committed:
 class Read:
     """What a consumer has read of one partition, with its offsets."""
 
-    def __init__(self, topic: str, partition: int, isolation: IsolationLevel) -> None:
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        isolation: IsolationLevel,
+        epoch_of_leader: Callable[[], int] = lambda: -1,
+    ) -> None:
+        """`epoch_of_leader` is asked before each fetch, so that no older leader answers it."""
         self.records: list[tuple[int, bytes]] = []
         self.is_to_end = False
         """Set it, and the script ends when all there is has been read."""
         self.partition = partition
         self.isolation = isolation
         self._tp = TopicPartition(topic, partition)
+        self._epoch_of_leader = epoch_of_leader
 
     def script(self) -> Script:
         """Read on from the beginning."""
         offset = 0
         while True:
-            partition = FetchPartition(
-                partition=self._tp.partition, fetch_offset=offset, partition_max_bytes=1 << 20
-            )
-            request = FetchRequest(
-                max_wait_ms=100,
-                min_bytes=1,
-                isolation_level=self.isolation,
-                topics=[FetchTopic(topic=self._tp.topic, partitions=[partition])],
-            )
             # What was asked for before may be answered with less than there is.
             is_to_end = self.is_to_end
             answer = yield from settled(
-                request,
+                partial(self._request, offset),
                 lambda answer: answer.error_code or answer.responses[0].partitions[0].error_code,
             )
             data = answer.responses[0].partitions[0]
@@ -426,3 +427,17 @@ class Read:
             if is_to_end and offset >= found.high_watermark:
                 return
             yield 1
+
+    def _request(self, offset: int) -> FetchRequest:
+        partition = FetchPartition(
+            partition=self._tp.partition,
+            current_leader_epoch=self._epoch_of_leader(),
+            fetch_offset=offset,
+            partition_max_bytes=1 << 20,
+        )
+        return FetchRequest(
+            max_wait_ms=100,
+            min_bytes=1,
+            isolation_level=self.isolation,
+            topics=[FetchTopic(topic=self._tp.topic, partitions=[partition])],
+        )

@@ -3,6 +3,8 @@ order, whichever of them dies, loses its power, its links or the room on its dis
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from random import Random
 
 import pytest
@@ -28,6 +30,19 @@ KINDS = ("kill", "power", "stop", "freeze", "lose", "cut", "heal", "heal", "full
 """What may happen to a broker or its way to another."""
 
 
+@dataclass
+class Leader:
+    """A partition's leader as its clients know it: as Kafka's do, they never go back to an older
+    one (KIP-320), whichever broker tells of it."""
+
+    node_id: int = -1
+    epoch: int = -1
+
+    def told(self, node_id: int, epoch: int) -> None:
+        if epoch >= self.epoch:
+            self.node_id, self.epoch = node_id, epoch
+
+
 class Life:
     """The cluster, its clients, and what becomes of them."""
 
@@ -36,8 +51,9 @@ class Life:
         self.cluster = WholeCluster(seed, 3, SETTINGS)
         self.clients: list[Client] = []
         self.produced = Produced("p", TOPIC, RECORDS)
+        self.leaders = [Leader() for _ in range(PARTITIONS)]
         self.readers = [
-            Read(TOPIC, partition, IsolationLevel.READ_UNCOMMITTED)
+            Read(TOPIC, partition, IsolationLevel.READ_UNCOMMITTED, self.epoch_of(partition))
             for partition in range(PARTITIONS)
         ]
 
@@ -78,13 +94,20 @@ class Life:
             if partition is None or not images:
                 return self.chance.choice(list(brokers))
             newest = max(images, key=lambda image: image.end_offset)
-            leader: int = newest.topics[TOPIC].partitions[partition].leader
-            return leader if leader in brokers else self.chance.choice(list(brokers))
+            told = newest.topics[TOPIC].partitions[partition]
+            leader = self.leaders[partition]
+            leader.told(told.leader, told.leader_epoch)
+            return (
+                leader.node_id if leader.node_id in brokers else self.chance.choice(list(brokers))
+            )
 
         host = f"c{len(self.clients)}"
         made = Client(self.cluster.network, host, brokers, script, find)
         self.clients.append(made)
         return made
+
+    def epoch_of(self, partition: int) -> Callable[[], int]:
+        return lambda: self.leaders[partition].epoch
 
     def misbehave(self) -> None:
         """One fault, or the end of one."""
