@@ -182,8 +182,9 @@ class GroupShard:
     def commit(
         self, request: OffsetCommitRequest, moment: Moment, has_partition: HasPartition
     ) -> Outcome[OffsetCommitResponse]:
-        """OffsetCommit: every partition for itself, after the group's own refusals."""
-        refusal = self._commit_refusal(request, moment)
+        """OffsetCommit: every partition for itself. Raises ApiError where the group refuses all."""
+        if refusal := self._commit_refusal(request, moment):
+            raise ApiError(refusal)
         records: list[CoordinatorRecord] = []
         retention_ms = request.retention_time_ms
         expire_ms = min(moment.wall_ms + retention_ms, LONG_MAX) if retention_ms >= 0 else -1
@@ -191,7 +192,7 @@ class GroupShard:
         for topic in request.topics:
             answer = OffsetCommitResponseTopic(name=topic.name)
             for partition in topic.partitions:
-                code = refusal or self._refusal_of(topic.name, partition, has_partition)
+                code = self._refusal_of(topic.name, partition, has_partition)
                 answer.partitions.append(
                     OffsetCommitResponsePartition(
                         partition_index=partition.partition_index, error_code=code
@@ -227,14 +228,16 @@ class GroupShard:
         """TxnOffsetCommit: as a commit, but the records count when the transaction is committed.
 
         `now_ms` is the date. The records must be written as part of the producer's transaction.
+        Raises ApiError where the group refuses all.
         """
-        refusal = self._transaction_refusal(request)
+        if refusal := self._transaction_refusal(request):
+            raise ApiError(refusal)
         records: list[CoordinatorRecord] = []
         response = TxnOffsetCommitResponse()
         for topic in request.topics:
             answer = TxnOffsetCommitResponseTopic(name=topic.name)
             for partition in topic.partitions:
-                code = refusal or self._refusal_of(topic.name, partition, has_partition)
+                code = self._refusal_of(topic.name, partition, has_partition)
                 answer.partitions.append(
                     TxnOffsetCommitResponsePartition(
                         partition_index=partition.partition_index, error_code=code

@@ -122,7 +122,7 @@ class MembershipHandlers:
             request.generation_id,
             groups.moment(),
         )
-        return HeartbeatResponse(error_code=code)
+        return HeartbeatResponse(error_code=groups.told(code))
 
     def leave_group(self, call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse:
         """LeaveGroup: of one member, or from version 3 on of many, each for itself."""
@@ -138,8 +138,10 @@ class MembershipHandlers:
             MemberResponse(
                 member_id=one.member_id,
                 group_instance_id=one.group_instance_id,
-                error_code=members.leave(
-                    request.group_id, one.member_id, one.group_instance_id, groups.moment()
+                error_code=groups.told(
+                    members.leave(
+                        request.group_id, one.member_id, one.group_instance_id, groups.moment()
+                    )
                 ),
             )
             for one in leaving

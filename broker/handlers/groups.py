@@ -45,10 +45,11 @@ class OffsetHandlers:
     def offset_commit(self, call: Call, request: OffsetCommitRequest) -> None:
         """OffsetCommit: answered when the offsets are as durable as any record."""
 
-        def refused(error: ApiError) -> None:
-            call.answer(_all_refused(request, error.code))
-
         groups = self._groups
+
+        def refused(error: ApiError) -> None:
+            call.answer(_all_refused(request, groups.told(error.code)))
+
         try:
             loaded = groups.find(request.group_id)
             shard = groups.shard(request.group_id)

@@ -256,7 +256,8 @@ class TransactionHandlers:
         """TxnOffsetCommit: the offsets are written now and count once the transaction does."""
 
         def refused(error: ApiError) -> None:
-            call.answer(_offsets_refused(request, _offsets_code(call, error)))
+            code = self._groups.told(_offsets_code(call, error))
+            call.answer(_offsets_refused(request, code))
 
         owner = Owner(request.transactional_id, request.producer_id, request.producer_epoch)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any, cast
 
@@ -32,6 +33,18 @@ from protocol.errors import ApiError, ErrorCode
 from protocol.log import fields
 
 logger = logging.getLogger(__name__)
+
+OF_A_MEMBER = frozenset(
+    {
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+        ErrorCode.GROUP_MAX_SIZE_REACHED,
+    }
+)
+"""What a group says of who is in it. FENCED_INSTANCE_ID and the last two end a consumer; the others
+have it give up what it has."""
 
 
 class GroupCoordinator(CoordinatorDriver[GroupShard]):
@@ -89,6 +102,11 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
             raise ApiError(ErrorCode.NOT_COORDINATOR)
         return super().find(key)
 
+    def told(self, code: ErrorCode) -> ErrorCode:
+        """What a member is told of itself: NOT_COORDINATOR where another broker may know better."""
+        is_told = code not in OF_A_MEMBER or self.may_tell
+        return code if is_told else ErrorCode.NOT_COORDINATOR
+
     # Coming and going of shards.
 
     def on_loaded(self, loaded: LoadedShard[GroupShard], shard: GroupShard) -> None:
@@ -125,7 +143,10 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
         while outbox:
             effect = outbox.popleft()
             if isinstance(effect, Answer):
-                cast(Callable[[Any], None], effect.token)(effect.reply)
+                reply = effect.reply
+                if (code := self.told(reply.error)) is not reply.error:
+                    reply = replace(reply, error=code)
+                cast(Callable[[Any], None], effect.token)(reply)
             else:
                 self._store(loaded, shard, effect)
         deadline_ms = shard.members.timers.next_deadline_ms

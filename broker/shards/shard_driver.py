@@ -229,9 +229,15 @@ class CoordinatorDriver(Generic[S]):
     def readable(self, key: str) -> S:
         """The same, to tell what it holds: NOT_COORDINATOR where another may have it by now."""
         shard = self.shard(key)
-        if not self._ports.replicas.place.may_read:
+        if not self.may_tell:
             raise ApiError(ErrorCode.NOT_COORDINATOR)
         return shard
+
+    @property
+    def may_tell(self) -> bool:
+        """Whether what a shard holds may be told. Another broker may have its place by now, as
+        for a leader's readers; a refusal by what is held is then the end of whoever came since."""
+        return self._ports.replicas.place.may_read
 
     def serves(self, loaded: LoadedShard[S]) -> bool:
         """Whether a shard is still here, for what goes on in later turns."""

@@ -142,10 +142,13 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
             shard = self.shard(transactional_id)
             outcome = judge(shard)
         except ApiError as error:
-            may_tell = self._ports.replicas.place.may_read
-            refused(error if may_tell else ApiError(ErrorCode.NOT_COORDINATOR, error.message))
+            refused(self.told(error))
             return
         self._submit(loaded, shard, outcome, reply, refused)
+
+    def told(self, error: ApiError) -> ApiError:
+        """A shard's refusal as it may be told to a producer, or to who writes in its name."""
+        return error if self.may_tell else ApiError(ErrorCode.NOT_COORDINATOR, error.message)
 
     def _submit(
         self,

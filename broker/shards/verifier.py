@@ -12,7 +12,7 @@ from broker.produce.verification import Codes, Owner
 from broker.sessions.peers import LinkKind, Peers
 from broker.shards.transactions import TxnCoordinator
 from broker.world import Clock, End
-from protocol.errors import ErrorCode
+from protocol.errors import ApiError, ErrorCode
 from protocol.messages.api import BETWEEN_BROKERS, ApiKey
 from protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
@@ -39,7 +39,10 @@ class LocalVerifier:
         return False
 
     def refuse_outsider(self, owner: Owner, partition: TopicPartition) -> None:
-        self._transactions.shard(owner.transactional_id).refuse_outsider(*owner, partition)
+        try:
+            self._transactions.shard(owner.transactional_id).refuse_outsider(*owner, partition)
+        except ApiError as error:
+            raise self._transactions.told(error) from error
 
     def ask(
         self,

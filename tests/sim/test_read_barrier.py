@@ -12,6 +12,14 @@ from broker.world import Address, End
 from protocol.errors import ErrorCode
 from protocol.messages.api import ApiKey
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.group import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    MemberIdentity,
+    SyncGroupRequest,
+)
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -20,7 +28,13 @@ from protocol.messages.list_offsets import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from protocol.messages.offsets import OffsetFetchRequest, OffsetFetchRequestGroup
+from protocol.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+)
 from protocol.types import LATEST_TIMESTAMP, NO_NODE
 from protocol.wire.schema import Message
 from tests.sim.clients import Client, Committed, Produced, topic_made
@@ -59,6 +73,11 @@ EPOCH_END = OffsetForLeaderEpochRequest(
     ],
 )
 COMMITTED = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=GROUP, topics=None)])
+
+
+def head_code(answer: Any) -> int:
+    code: int = answer.error_code
+    return code
 
 
 def fetch_code(answer: Any) -> int:
@@ -157,6 +176,78 @@ def test_whoever_wakes_deposed_tells_nobody_what_it_knew(
     cluster.run_until(lambda: bool(late), 5_000, "an answer")
     assert code_of(late[0]) == refusal
     cluster.run_until(lambda: is_in_service(cluster), 20_000, "it is back")
+
+
+@pytest.mark.parametrize(
+    ("request_", "code_of"),
+    [
+        (HeartbeatRequest(group_id=GROUP, generation_id=1, member_id="m"), head_code),
+        (
+            JoinGroupRequest(
+                group_id=GROUP,
+                session_timeout_ms=10_000,
+                rebalance_timeout_ms=10_000,
+                member_id="m",
+                protocol_type="consumer",
+                protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+            ),
+            head_code,
+        ),
+        (
+            SyncGroupRequest(
+                group_id=GROUP,
+                generation_id=1,
+                member_id="m",
+                protocol_type="consumer",
+                protocol_name="range",
+            ),
+            head_code,
+        ),
+        (
+            LeaveGroupRequest(group_id=GROUP, members=[MemberIdentity(member_id="m")]),
+            lambda answer: answer.members[0].error_code,
+        ),
+        (
+            OffsetCommitRequest(
+                group_id=GROUP,
+                generation_id_or_member_epoch=1,
+                member_id="m",
+                topics=[
+                    OffsetCommitRequestTopic(
+                        name=TOPIC,
+                        partitions=[
+                            OffsetCommitRequestPartition(
+                                partition_index=0, committed_offset=1, committed_metadata=""
+                            )
+                        ],
+                    )
+                ],
+            ),
+            list_code,
+        ),
+    ],
+    ids=["Heartbeat", "JoinGroup", "SyncGroup", "LeaveGroup", "OffsetCommit"],
+)
+def test_whoever_wakes_deposed_sends_no_member_away_that_has_come_since(
+    request_: Message, code_of: Any
+) -> None:
+    """It knows nothing of the member: while it coordinates, it says so."""
+    scene = Scene(f"members {request_.api_key}")
+    cluster = scene.cluster
+    old = scene.node(scene.leader_of(OFFSETS_TOPIC))
+    heard = scene.ask(old, request_)
+    cluster.run_until(lambda: bool(heard), 5_000, "an answer")
+    assert code_of(heard[0]) == ErrorCode.UNKNOWN_MEMBER_ID
+    cluster.network.freeze(old.host)
+    late = scene.ask(old, request_)
+    cluster.run_until(
+        lambda: scene.leader_of(OFFSETS_TOPIC) not in (old.node_id, NO_NODE),
+        30_000,
+        "another leads",
+    )
+    cluster.network.thaw(old.host)
+    cluster.run_until(lambda: bool(late), 5_000, "an answer")
+    assert code_of(late[0]) == ErrorCode.NOT_COORDINATOR
 
 
 def test_a_leader_that_only_slept_reads_again_as_soon_as_it_is_heard() -> None:

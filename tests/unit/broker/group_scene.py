@@ -22,7 +22,7 @@ from broker.coordinators.group_terms import (
 )
 from broker.coordinators.offsets import GroupShard
 from broker.coordinators.outcome import CoordinatorRecord
-from protocol.errors import ErrorCode
+from protocol.errors import ApiError, ErrorCode
 from protocol.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -175,7 +175,10 @@ class Scene:
             group_instance_id=client.instance,
             topics=[OffsetCommitRequestTopic(name=topic, partitions=[partition])],
         )
-        outcome = self.shard.commit(request, self.moment, lambda topic, index: True)
+        try:
+            outcome = self.shard.commit(request, self.moment, lambda topic, index: True)
+        except ApiError as error:
+            return error.code
         self.write(*outcome.records)
         self._perform()
         return ErrorCode(outcome.reply.topics[0].partitions[0].error_code)

@@ -332,7 +332,10 @@ def transactional(client: Client, group_id: str = GROUP) -> TxnOffsetCommitReque
 
 
 def judged(shard: GroupShard, request: TxnOffsetCommitRequest) -> ErrorCode:
-    outcome = shard.commit_in_transaction(request, 0, lambda topic, index: True)
+    try:
+        outcome = shard.commit_in_transaction(request, 0, lambda topic, index: True)
+    except ApiError as error:
+        return error.code
     code = ErrorCode(outcome.reply.topics[0].partitions[0].error_code)
     assert bool(outcome.records) == (code is ErrorCode.NONE)
     return code

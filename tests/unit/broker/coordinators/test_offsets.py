@@ -17,7 +17,7 @@ from broker.coordinators.group_terms import GroupLimits, Moment
 from broker.coordinators.offset_table import OffsetTable, Place
 from broker.coordinators.offsets import GroupShard, shard_of
 from broker.coordinators.outcome import CoordinatorRecord
-from protocol.errors import CorruptBatch, ErrorCode
+from protocol.errors import ApiError, CorruptBatch, ErrorCode
 from protocol.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -85,7 +85,10 @@ def request(
 
 def commit(shard: GroupShard, wanted: OffsetCommitRequest, now_ms: int = 100) -> ErrorCode:
     """Judge, and replay what would be written."""
-    outcome = shard.commit(wanted, at(now_ms), has_partition)
+    try:
+        outcome = shard.commit(wanted, at(now_ms), has_partition)
+    except ApiError as error:
+        return error.code
     for record in outcome.records:
         shard.replay(record.key, record.value)
     return ErrorCode(outcome.reply.topics[0].partitions[0].error_code)
@@ -131,9 +134,9 @@ def test_no_metadata_is_empty_metadata() -> None:
 def test_refused_commits_write_nothing(wanted: OffsetCommitRequest, code: ErrorCode) -> None:
     shard = new_shard()
     commit(shard, request(1))
-    outcome = shard.commit(wanted, at(100), has_partition)
-    assert outcome.reply.topics[0].partitions[0].error_code == code
-    assert not outcome.records
+    before = committed(shard)
+    assert commit(shard, wanted, now_ms=200) is code
+    assert committed(shard) == before and shard.offsets.groups.keys() == {"g"}
 
 
 def test_one_bad_partition_does_not_refuse_the_others() -> None:
@@ -158,7 +161,10 @@ def commit_in_transaction(shard: GroupShard, group_id: str, log_offset: int) -> 
         group_id=group_id,
         topics=[TxnOffsetCommitRequestTopic(name="logs", partitions=[partition])],
     )
-    outcome = shard.commit_in_transaction(wanted, 100, has_partition)
+    try:
+        outcome = shard.commit_in_transaction(wanted, 100, has_partition)
+    except ApiError as error:
+        return error.code
     for record in outcome.records:
         shard.replay(record.key, record.value, log_offset, 1000)
     return ErrorCode(outcome.reply.topics[0].partitions[0].error_code)
