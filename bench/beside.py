@@ -1,4 +1,4 @@
-"""The table that sets our broker beside Apache Kafka, as Markdown for the README.
+"""The table that sets our broker beside Apache Kafka, as Markdown for `docs/measured.md`.
 
 Pure. One row for each kind of work: the peer's medians, ours with `flush=interval` (the peer's own
 bargain) and with `flush=ack` (our default), each with its ratio, and the goals, the missed ones
