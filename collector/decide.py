@@ -278,7 +278,9 @@ class _Session:
         waits = False
         for path in originals(name.path):
             for known in self.by_path.get(path, ()):
-                if not known.is_plain or known.file == name.file or not known.position:
+                if not known.is_plain or known.file == name.file:
+                    continue
+                if not known.position and not known.is_unread:
                     continue
                 if known.state.has_ended or known.generation not in self.whole:
                     verdict = self._is_done_copy(known, name)

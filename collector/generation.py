@@ -146,6 +146,15 @@ class Generation:
         """Whole lines of it were read and not given yet, since they may be part of an event."""
         return self.has_open_event or (self.held_back_ms is not None and not self.lines_read)
 
+    @property
+    def is_unread(self) -> bool:
+        """Bytes of it were seen and none was read: nothing tells yet what it holds."""
+        if self.position or self.is_archive or self.state.has_ended or self.error:
+            return False
+        if self.tailer is None:
+            return self.size > 0
+        return self.tailer.request(self.size) is not None
+
     def read_print(self) -> Fingerprint:
         """The fingerprint of the position read up to."""
         if self.tailer is not None and self.fingerprint.position != self.tailer.position:
@@ -183,6 +192,7 @@ class Generation:
             self.size,
             self.trail,
             not self.is_archive,
+            self.is_unread,
         )
 
     def wake(self, tailer: Tailer) -> None:

@@ -59,7 +59,7 @@ class Recognition:
         archive = generation.archive
         assert archive is not None
         assert archive.content_size is not None
-        if self._is_any_held_back(generation):
+        if self._is_any_yet_to_give(generation):
             return Compared.WAITING
         comparison = self._open.get(generation.name)
         if comparison is None:
@@ -122,12 +122,18 @@ class Recognition:
     def _holds(known: Generation, size: int) -> bool:
         return known.position == size or known.state.has_ended
 
-    def _is_any_held_back(self, generation: Generation) -> bool:
-        """Whether lines of a file it may be a copy of were read and wait: for `max_age` at most."""
+    def _is_any_yet_to_give(self, generation: Generation) -> bool:
+        """Whether a file it may be a copy of has lines to give before there is what to compare.
+
+        They were read, and may be a part of an event, for `max_age` at most; or the file is behind,
+        and its turn has not come.
+        """
         paths = originals(generation.path)
         return any(
-            known.is_holding_back and (known.path in paths or known.first_path in paths)
+            (known.is_holding_back or known.is_unread)
+            and (known.path in paths or known.first_path in paths)
             for known in self._registry.generations.values()
+            if known is not generation
         )
 
     def _candidates(self, generation: Generation, size: int) -> list[Generation]:

@@ -47,7 +47,8 @@ class Stored:
     """A generation as it is judged. `fingerprint` is at the position read up to.
 
     `stamp` is what the file looked like when its content was last found equal; None at a start.
-    `is_behind`: the last look saw bytes that were not read; `size`: the most that was seen of it.
+    `is_behind`: the last look saw bytes that were not read; `is_unread`: its first turn is to come;
+    `size`: the most that was seen of it.
     For a compressed file, position and fingerprint are those of its compressed bytes.
     """
 
@@ -63,6 +64,7 @@ class Stored:
     size: int = 0
     trail: tuple[Mark, ...] = ()
     is_plain: bool = True
+    is_unread: bool = False
 
     @property
     def position(self) -> int:

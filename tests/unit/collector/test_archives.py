@@ -95,6 +95,44 @@ def test_the_copy_of_a_counted_file_is_done(world: World, ending: str) -> None:
 
 
 @ENDINGS
+def test_the_copy_of_a_file_whose_turn_has_not_come_waits_for_it(
+    world: World, ending: str
+) -> None:
+    """Files that are behind take turns: nothing is known yet of what this one holds."""
+    world.write(20, "a.1")
+    world.scan_for("b")
+    world.path(f"a.1{ending}").write_bytes(PACK[ending](world.path("a.1").read_bytes()))
+    for _ in range(2):
+        world.scan_for(f"a.1{ending}")
+        world.read()
+    assert world.lines == []
+    world.look()
+    world.path("a.1").unlink()
+    world.look()
+    world.quiet()
+    world.expect(20, archive_done=1, lost_possible=0)
+
+
+@ENDINGS
+def test_the_copy_of_a_file_that_went_unread_is_read(world: World, ending: str) -> None:
+    world.write(20, "a.1")
+    world.scan_for("b")
+    world.path(f"a.1{ending}").write_bytes(PACK[ending](world.path("a.1").read_bytes()))
+    world.path("a.1").unlink()
+    world.look()
+    world.quiet()
+    assert world.numbers == list(range(1, 21))
+
+
+@ENDINGS
+def test_an_archive_does_not_wait_for_a_line_without_its_end(world: World, ending: str) -> None:
+    world.append("a", b"a half line")
+    world.path(f"a.1{ending}").write_bytes(PACK[ending](world.new_lines(20)))
+    world.look()
+    assert world.numbers == list(range(1, 21))
+
+
+@ENDINGS
 def test_a_copy_made_while_it_was_down_is_read_from_the_position_on(
     world: World, ending: str
 ) -> None:

@@ -266,3 +266,30 @@ def test_lines_copied_before_they_were_truncated_unread_are_not_lost(world: Worl
     world.write(5, "a")
     world.look()
     world.expect(25, lost_possible=0)
+
+
+def test_a_copy_beside_an_original_whose_turn_has_not_come_waits_for_it(world: World) -> None:
+    """Row 17, with nothing to compare yet: both would be read."""
+    world.write(20, "a")
+    world.scan_for("b")
+    copy(world, "a", "a.1")
+    world.scan_for("a.1")
+    world.read()
+    assert world.lines == []
+    world.look()
+    truncate(world, "a")
+    world.write(5, "a")
+    world.look()
+    world.expect(25, copytruncated=1, lost_possible=0)
+
+
+def test_the_copy_of_an_original_that_was_truncated_unread_is_read(world: World) -> None:
+    world.write(20, "a")
+    world.scan_for("b")
+    copy(world, "a", "a.1")
+    world.scan_for("a.1")
+    truncate(world, "a")
+    world.write(5, "a")
+    world.look()
+    world.quiet()
+    world.expect(25, lost_possible=0)

@@ -173,6 +173,11 @@ class World:
     def scan(self) -> None:
         self.feeder.wake(self.feeder.reader.judge(self.walker.scan(), self.now_ms))
 
+    def scan_for(self, name: str) -> None:
+        """Scan, and have the turn of one name alone come of what may be read."""
+        found = self.feeder.reader.judge(self.walker.scan(), self.now_ms)
+        self.feeder.wake(known for known in found if known.path == str(self.path(name)))
+
     def look(self) -> None:
         """Scan, and read to the end, all of it acknowledged; a second scan if one is asked for."""
         for _ in range(LOOKS_MAX):
