@@ -126,39 +126,36 @@ class Recognition:
         """Whether a file it may be a copy of has lines to give before there is what to compare.
 
         They were read, and may be a part of an event, for `max_age` at most; or the file is behind,
-        and its turn has not come.
+        and its turn has not come. One that is gone may be the original of an archive of any name,
+        for that may have been renamed since.
         """
-        paths = originals(generation.path)
         return any(
             (known.is_holding_back or known.is_unread)
-            and (known.path in paths or known.first_path in paths)
+            and (not _is_whole(known) or _is_named_after(generation, known))
             for known in self._registry.generations.values()
             if known is not generation
         )
 
     def _candidates(self, generation: Generation, size: int) -> list[Generation]:
         """Whose content it may be, by rising position; a living file only by an archive's name."""
-        paths = originals(generation.path)
         found = []
         for known in self._registry.generations.values():
             if known is generation or known.is_archive or not 0 < known.position <= size:
                 continue
-            is_named = known.path in paths or known.first_path in paths
-            is_whole = known.state in (State.LIVE, State.ROTATED)
-            if is_named or (not is_whole and known.position >= JOINING_BYTES_MIN):
+            is_long = known.position >= JOINING_BYTES_MIN
+            if _is_named_after(generation, known) or (is_long and not _is_whole(known)):
                 found.append(known)
         return sorted(found, key=lambda known: known.position)
 
     def _longer(self, generation: Generation, size: int) -> list[Generation]:
         """The files of which more was read, by whose archives' names it goes; the latest first."""
-        paths = originals(generation.path)
         found = [
             known
             for known in self._registry.generations.values()
             if known is not generation
             and not known.is_archive
             and known.position > size
-            and (known.path in paths or known.first_path in paths)
+            and _is_named_after(generation, known)
         ]
         return found[::-1]
 
@@ -186,3 +183,18 @@ class Recognition:
         generation.touch()
         if known.state.has_ended:
             known.end(State.DONE, now_ms)
+
+
+def _is_whole(known: Generation) -> bool:
+    return known.state in (State.LIVE, State.ROTATED)
+
+
+def _is_named_after(archive: Generation, known: Generation) -> bool:
+    """Whether the archive has the name of one of this file, or, once the file is gone, had it.
+
+    An archive may be renamed before it is compared, and is then none of a file that still stands.
+    """
+    paths = originals(archive.path)
+    if not _is_whole(known):
+        paths += originals(archive.first_path)
+    return known.path in paths or known.first_path in paths

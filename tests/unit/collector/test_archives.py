@@ -95,9 +95,7 @@ def test_the_copy_of_a_counted_file_is_done(world: World, ending: str) -> None:
 
 
 @ENDINGS
-def test_the_copy_of_a_file_whose_turn_has_not_come_waits_for_it(
-    world: World, ending: str
-) -> None:
+def test_the_copy_of_a_file_whose_turn_has_not_come_waits_for_it(world: World, ending: str) -> None:
     """Files that are behind take turns: nothing is known yet of what this one holds."""
     world.write(20, "a.1")
     world.scan_for("b")
@@ -111,6 +109,32 @@ def test_the_copy_of_a_file_whose_turn_has_not_come_waits_for_it(
     world.look()
     world.quiet()
     world.expect(20, archive_done=1, lost_possible=0)
+
+
+@ENDINGS
+@pytest.mark.parametrize(
+    ("count", "is_seen"), [(3, True), (30, True), (30, False)], ids=["short", "long", "unseen"]
+)
+def test_so_does_one_that_was_renamed_before_it_was_compared(
+    world: World, ending: str, count: int, is_seen: bool
+) -> None:
+    """As by logrotate: compressed, deleted, and renamed, all between two looks at the archive."""
+    world.write(count, "a.1")
+    world.scan_for("b")
+    (original,) = world.registry.generations.values()
+    world.feeder.reader.keep(original)
+    data = PACK[ending](world.path("a.1").read_bytes())
+    if is_seen:
+        world.path(f"a.1{ending}").write_bytes(data[:0])
+        world.scan_for("b")
+    world.path(f"a.1{ending}").write_bytes(data)
+    world.path("a.1").unlink()
+    world.move(f"a.1{ending}", f"a.2{ending}")
+    world.scan_for(f"a.2{ending}")
+    world.read()
+    world.look()
+    world.quiet()
+    world.expect(count, archive_done=1, lost_possible=0)
 
 
 @ENDINGS
