@@ -129,33 +129,35 @@ class Recognition:
         and its turn has not come. One that is gone may be the original of an archive of any name,
         for that may have been renamed since.
         """
+        names = _Names(generation)
         return any(
             (known.is_holding_back or known.is_unread)
-            and (not _is_whole(known) or _is_named_after(generation, known))
+            and (not _is_whole(known) or names.fit(known))
             for known in self._registry.generations.values()
             if known is not generation
         )
 
     def _candidates(self, generation: Generation, size: int) -> list[Generation]:
         """Whose content it may be, by rising position; a living file only by an archive's name."""
-        found = []
+        names, found = _Names(generation), []
         for known in self._registry.generations.values():
             if known is generation or known.is_archive or not 0 < known.position <= size:
                 continue
             is_long = known.position >= JOINING_BYTES_MIN
-            if _is_named_after(generation, known) or (is_long and not _is_whole(known)):
+            if names.fit(known) or (is_long and not _is_whole(known)):
                 found.append(known)
         return sorted(found, key=lambda known: known.position)
 
     def _longer(self, generation: Generation, size: int) -> list[Generation]:
         """The files of which more was read, by whose archives' names it goes; the latest first."""
+        names = _Names(generation)
         found = [
             known
             for known in self._registry.generations.values()
             if known is not generation
             and not known.is_archive
             and known.position > size
-            and _is_named_after(generation, known)
+            and names.fit(known)
         ]
         return found[::-1]
 
@@ -189,12 +191,17 @@ def _is_whole(known: Generation) -> bool:
     return known.state in (State.LIVE, State.ROTATED)
 
 
-def _is_named_after(archive: Generation, known: Generation) -> bool:
-    """Whether the archive has the name of one of this file, or, once the file is gone, had it.
+class _Names:
+    """The names by which an archive may be one of a known file."""
 
-    An archive may be renamed before it is compared, and is then none of a file that still stands.
-    """
-    paths = originals(archive.path)
-    if not _is_whole(known):
-        paths += originals(archive.first_path)
-    return known.path in paths or known.first_path in paths
+    def __init__(self, archive: Generation) -> None:
+        self._now = originals(archive.path)
+        self._ever = (*self._now, *originals(archive.first_path))
+
+    def fit(self, known: Generation) -> bool:
+        """Whether the archive has the name of one of this file, or, once the file is gone, had it.
+
+        An archive may be renamed before it is compared, and is then none of a file that stands.
+        """
+        paths = self._now if _is_whole(known) else self._ever
+        return known.path in paths or known.first_path in paths
