@@ -57,7 +57,8 @@ class OpenEvents:
         if event is None or rules is None or turn.blocks or turn.has_more:
             return turn
         if self.is_carried(generation):
-            return turn
+            # The other file may go before it has given its first lines.
+            return replace(turn, wake_at_ms=now_ms + rules.max_age_ms)
         due_ms = generation.grown_at_ms + rules.max_age_ms
         if now_ms < due_ms and not generation.closes_event:
             return replace(turn, wake_at_ms=due_ms)
@@ -72,7 +73,12 @@ class OpenEvents:
             return turn
         since_ms = generation.held_back_ms = generation.held_back_ms or now_ms
         rules = generation.tailer.rules.events
-        if rules is None or now_ms - since_ms > rules.max_age_ms:
+        if rules is None:
+            return turn
+        if now_ms - since_ms > rules.max_age_ms:
+            # What goes on with the other file's event has waited with it, and so goes with it.
+            if known.carried_by is generation and turn.blocks:
+                return self._join(generation, known, turn) or turn
             return turn
         is_read = _is_read(known)
         if is_read and _event(known) is None:

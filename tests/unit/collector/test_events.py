@@ -12,7 +12,7 @@ from collector.lines import Kind, LineRules, Overlong
 from collector.multiline import PRESETS, By, EventRules
 from collector.tailer import Tailer
 from tests.unit.collector.blocks import seed
-from tests.unit.collector.world import LOOK_MS, World
+from tests.unit.collector.world import EVENTS, LOOK_MS, World
 
 TRACES = {
     "java": b"""12:00:01 ERROR request failed
@@ -249,3 +249,22 @@ def test_events_that_a_limit_ends_are_counted(tmp_path: Path) -> None:
     world.look_and_wait(5_000)
     assert [record for _, record in world.records] == [b"one\n two", b" three\n four", b"five"]
     assert world.count("events_cut") == 2
+
+
+@pytest.mark.parametrize("late_ms", [LOOK_MS, 10 * LOOK_MS])
+def test_an_event_that_the_next_file_goes_on_with_is_given_however_late_that_is(
+    tmp_path: Path, late_ms: int
+) -> None:
+    """Each waits for the other; whoever looks late must not leave the first one open for ever."""
+    world = World(tmp_path, **EVENTS)
+    world.write(2, "a")
+    world.scan()
+    world.read()
+    world.move("a", "a.1")
+    world.write(1, "a")
+    world.scan()
+    world.read()
+    world.now_ms += late_ms
+    world.read()
+    world.age()
+    assert [record for _, record in world.records] == [b"%099d" % 1, b"%099d\n%099d" % (2, 3)]
