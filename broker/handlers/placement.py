@@ -24,9 +24,11 @@ from protocol.messages.elections import (
     ElectLeadersResponse,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
+    PartitionResult,
     ReassignablePartition,
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
+    ReplicaElectionResult,
 )
 from protocol.messages.log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -39,6 +41,9 @@ from protocol.messages.log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+
+ERROR_IN_HEAD_SINCE = 1
+"""Version 0 of ElectLeaders has its outcome by partition alone."""
 
 UNKNOWN_BYTES = -1
 
@@ -125,7 +130,7 @@ class PlacementHandlers:
             )
 
         def refused(error: ApiError) -> None:
-            call.answer(ElectLeadersResponse(error_code=ErrorCode.REQUEST_TIMED_OUT))
+            call.answer(_nobody_elected(call.version, request, ErrorCode.REQUEST_TIMED_OUT))
 
         self._metadata.submit(request, call.answer, refused, call.session.peer_host)
 
@@ -152,6 +157,28 @@ class PlacementHandlers:
     ) -> ListPartitionReassignmentsResponse:
         """Nothing is ever on the move."""
         return ListPartitionReassignmentsResponse()
+
+
+def _nobody_elected(
+    version: int, request: ElectLeadersRequest, code: ErrorCode
+) -> ElectLeadersResponse:
+    """The refusal for each partition that was named, and in the head where there is one."""
+    partitions_by_topic: dict[str, dict[int, None]] = {}
+    for asked in request.topic_partitions or ():
+        partitions_by_topic.setdefault(asked.topic, {}).update(dict.fromkeys(asked.partitions))
+    results = [
+        ReplicaElectionResult(
+            topic=topic,
+            partition_result=[
+                PartitionResult(partition_id=number, error_code=code) for number in partitions
+            ],
+        )
+        for topic, partitions in partitions_by_topic.items()
+    ]
+    return ElectLeadersResponse(
+        error_code=code if version >= ERROR_IN_HEAD_SINCE else ErrorCode.NONE,
+        replica_election_results=results,
+    )
 
 
 def _volume(folder: str) -> tuple[int, int]:

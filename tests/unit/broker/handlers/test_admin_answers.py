@@ -346,6 +346,22 @@ def test_there_is_never_a_leader_to_elect(rig: Rig, version: int) -> None:
         assert wrong.error_code == ErrorCode.INVALID_REQUEST
 
 
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_an_election_that_is_put_off_is_told_as_the_version_can(version: int) -> None:
+    rig = Rig(max_pending_metadata_orders=1)
+    rig.create("logs")
+    rig.send(create_request(), 7)
+    asked = [TopicPartitions(topic="logs", partitions=[0, 0])] * 2
+    answer = rig.ask(ElectLeadersRequest(topic_partitions=asked), version)
+    (topic,) = answer.replica_election_results
+    (one,) = topic.partition_result
+    assert (topic.topic, one.partition_id) == ("logs", 0)
+    assert one.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert answer.error_code == (ErrorCode.REQUEST_TIMED_OUT if version else ErrorCode.NONE)
+    everywhere = rig.ask(ElectLeadersRequest(topic_partitions=None), version)
+    assert everywhere.replica_election_results == []
+
+
 def test_a_partition_can_be_assigned_only_to_where_it_is(rig: Rig) -> None:
     def assign(topic: str, index: int, replicas: list[int] | None) -> int:
         partition = ReassignablePartition(partition_index=index, replicas=replicas)
