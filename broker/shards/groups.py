@@ -102,10 +102,9 @@ class GroupCoordinator(CoordinatorDriver[GroupShard]):
             raise ApiError(ErrorCode.NOT_COORDINATOR)
         return super().find(key)
 
-    def told(self, code: ErrorCode) -> ErrorCode:
-        """What a member is told of itself: NOT_COORDINATOR where another broker may know better."""
-        is_told = code not in OF_A_MEMBER or self.may_tell
-        return code if is_told else ErrorCode.NOT_COORDINATOR
+    def told(self, refusal: ErrorCode) -> ErrorCode:
+        """The same of what is said of members; the rest is no harm, and none when it is NONE."""
+        return super().told(refusal) if refusal in OF_A_MEMBER else refusal
 
     # Coming and going of shards.
 

@@ -235,9 +235,17 @@ class CoordinatorDriver(Generic[S]):
 
     @property
     def may_tell(self) -> bool:
-        """Whether what a shard holds may be told. Another broker may have its place by now, as
-        for a leader's readers; a refusal by what is held is then the end of whoever came since."""
+        """Whether what a shard holds may be told to clients: as a leader may answer reads, only
+        while it is sure that no other broker has its place."""
         return self._ports.replicas.place.may_read
+
+    def told(self, refusal: ErrorCode) -> ErrorCode:
+        """What a client is told of a refusal by what a shard holds: NOT_COORDINATOR in doubt.
+
+        A member or producer that has come since, at the next coordinator, is not known here; the
+        refusal itself could end it.
+        """
+        return refusal if self.may_tell else ErrorCode.NOT_COORDINATOR
 
     def serves(self, loaded: LoadedShard[S]) -> bool:
         """Whether a shard is still here, for what goes on in later turns."""

@@ -142,13 +142,9 @@ class TxnCoordinator(CoordinatorDriver[TxnShard]):
             shard = self.shard(transactional_id)
             outcome = judge(shard)
         except ApiError as error:
-            refused(self.told(error))
+            refused(ApiError(self.told(error.code), error.message))
             return
         self._submit(loaded, shard, outcome, reply, refused)
-
-    def told(self, error: ApiError) -> ApiError:
-        """A shard's refusal as it may be told to a producer, or to who writes in its name."""
-        return error if self.may_tell else ApiError(ErrorCode.NOT_COORDINATOR, error.message)
 
     def _submit(
         self,

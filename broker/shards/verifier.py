@@ -42,7 +42,7 @@ class LocalVerifier:
         try:
             self._transactions.shard(owner.transactional_id).refuse_outsider(*owner, partition)
         except ApiError as error:
-            raise self._transactions.told(error) from error
+            raise ApiError(self._transactions.told(error.code), error.message) from error
 
     def ask(
         self,

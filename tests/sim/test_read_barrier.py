@@ -128,6 +128,15 @@ class Scene:
     def node(self, node_id: int) -> WholeBroker:
         return self.cluster.nodes[node_id - 1]
 
+    def ask_asleep(self, node: WholeBroker, topic: str, request: Message) -> list[Any]:
+        """Freeze a broker, ask it, and wait until another one leads in its place."""
+        self.cluster.network.freeze(node.host)
+        late = self.ask(node, request)
+        self.cluster.run_until(
+            lambda: self.leader_of(topic) not in (node.node_id, NO_NODE), 30_000, "another leads"
+        )
+        return late
+
     def ask(self, node: WholeBroker, request: Message) -> list[Any]:
         """Ask a broker, however long it takes; the answer comes into the list."""
         host = self._host()
@@ -164,11 +173,7 @@ def test_whoever_wakes_deposed_tells_nobody_what_it_knew(
     heard = scene.ask(old, request_)
     cluster.run_until(lambda: bool(heard), 5_000, "an answer")
     assert code_of(heard[0]) == ErrorCode.NONE
-    cluster.network.freeze(old.host)
-    late = scene.ask(old, request_)
-    cluster.run_until(
-        lambda: scene.leader_of(topic) not in (old.node_id, NO_NODE), 30_000, "another leads"
-    )
+    late = scene.ask_asleep(old, topic, request_)
     scene.run(Produced("after", TOPIC, 1).script(0), lambda _: scene.leader_of(TOPIC))
     scene.run(Committed(GROUP, TOPIC, 2).script(), lambda _: scene.leader_of(OFFSETS_TOPIC))
     assert not late
@@ -238,13 +243,7 @@ def test_whoever_wakes_deposed_sends_no_member_away_that_has_come_since(
     heard = scene.ask(old, request_)
     cluster.run_until(lambda: bool(heard), 5_000, "an answer")
     assert code_of(heard[0]) == ErrorCode.UNKNOWN_MEMBER_ID
-    cluster.network.freeze(old.host)
-    late = scene.ask(old, request_)
-    cluster.run_until(
-        lambda: scene.leader_of(OFFSETS_TOPIC) not in (old.node_id, NO_NODE),
-        30_000,
-        "another leads",
-    )
+    late = scene.ask_asleep(old, OFFSETS_TOPIC, request_)
     cluster.network.thaw(old.host)
     cluster.run_until(lambda: bool(late), 5_000, "an answer")
     assert code_of(late[0]) == ErrorCode.NOT_COORDINATOR

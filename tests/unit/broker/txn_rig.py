@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from broker.replicas.replicas import Alone
 from protocol.errors import ErrorCode
 from protocol.messages.cluster import FindCoordinatorRequest
 from protocol.messages.fetch import PartitionData
@@ -35,6 +36,12 @@ TRANSACTION = 1
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 ABORT_CHECK_MS = 10_000
+
+
+class Doubtful(Alone):
+    """The place of a broker that cannot know whether it still has what it had."""
+
+    may_read = False
 
 
 @contextmanager

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from broker.interbroker.transactions import MARKERS_MS_MAX, transaction_handlers
-from broker.replicas.replicas import Alone
 from broker.sessions.call import Call
 from protocol.errors import ErrorCode
 from protocol.messages.api import ApiKey
@@ -24,13 +23,7 @@ from protocol.types import TopicPartition
 from protocol.wire.schema import Message
 from tests.unit.broker.replicas.test_leadership_moves import Controller
 from tests.unit.broker.rig import Asked, FakeSession, Rig
-from tests.unit.broker.txn_rig import A, B, TxnProducer, read_stable, settle, txn_rig
-
-
-class Doubtful(Alone):
-    """The place of a broker that cannot know whether it still has what it had."""
-
-    may_read = False
+from tests.unit.broker.txn_rig import A, B, Doubtful, TxnProducer, read_stable, settle, txn_rig
 
 
 class Between:

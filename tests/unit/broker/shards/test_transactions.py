@@ -22,6 +22,7 @@ from tests.unit.broker.txn_rig import (
     TRANSACTION,
     A,
     B,
+    Doubtful,
     TxnProducer,
     code_of,
     fetch,
@@ -394,3 +395,29 @@ def test_a_parked_fetch_wakes_when_the_last_stable_offset_moves(
     settle(rig)
     assert committed.is_answered()
     assert committed.answer.responses[0].partitions[0].last_stable_offset == 3
+
+
+# A broker that may have been deposed.
+
+
+def test_in_doubt_nothing_is_refused_by_what_is_held(rig: Rig, producer: TxnProducer) -> None:
+    """The next coordinator may know of the transaction, of the producer and of the member."""
+    stranger = TxnProducer(rig)
+    stranger.producer_id, stranger.producer_epoch = producer.producer_id + 1, 0
+    asked = producer.commit_request("g", {A: 1})
+    asked.generation_id, asked.member_id = 3, "m"
+    assert producer.add_offsets("g") is ErrorCode.NONE
+
+    def refusals() -> list[ErrorCode]:
+        (topic,) = rig.ask(asked, 3).topics
+        member = ErrorCode(topic.partitions[0].error_code)
+        return [producer.put(A, b"not added"), stranger.end(), member]
+
+    assert refusals() == [
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+    ]
+    rig.broker.parts.replicas.place = Doubtful(rig.clock)
+    # Of a coordinator that cannot tell, a producer's batch hears so.
+    assert refusals() == [ErrorCode.NOT_ENOUGH_REPLICAS] + [ErrorCode.NOT_COORDINATOR] * 2
