@@ -9,10 +9,11 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from protocol.log import fields
+from protocol.types import NO_OFFSET
 from sinks.rows import OffsetRange
 from stream.checkpoint import EARLIEST
 from stream.counts import Counts
@@ -37,6 +38,10 @@ from stream.suspects import Suspects
 PLACES_NAMED = 3
 
 logger = logging.getLogger(__name__)
+
+
+class OffsetsDiffer(Exception):
+    """A batch holds other lines than the offsets that Spark's log and the broker name for it."""
 
 
 class StopRequested(Exception):
@@ -234,21 +239,24 @@ def _sentence(
 
 
 def with_starts(ranges: Sequence[OffsetRange], parts: Parts) -> list[OffsetRange]:
-    """The ranges with every start known: a partition that appeared with the batch has none."""
+    """The ranges with every start known.
+
+    A partition that appeared with the batch has none, and begins with what the broker holds. Raises
+    OffsetsDiffer where the broker does not say that, and what `parts.first_offsets` raises.
+    """
     if all(one.start != EARLIEST for one in ranges):
         return list(ranges)
     firsts = parts.first_offsets()
-    return [
-        OffsetRange(
-            one.topic,
-            one.partition,
-            min(one.end, firsts.get((one.topic, one.partition), one.end))
-            if one.start == EARLIEST
-            else one.start,
-            one.end,
-        )
-        for one in ranges
-    ]
+    return [_begun(one, firsts) if one.start == EARLIEST else one for one in ranges]
+
+
+def _begun(one: OffsetRange, firsts: Mapping[tuple[str, int], int]) -> OffsetRange:
+    """The range of a partition that appeared, from the first offset that is held of it."""
+    first = firsts.get((one.topic, one.partition), NO_OFFSET)
+    if first < 0:
+        # A partition without a leader has none: read from anywhere else, its lines were lost.
+        raise OffsetsDiffer(f"the broker does not say where {one.topic}-{one.partition} begins")
+    return replace(one, start=min(one.end, first))
 
 
 def _without_numbers(text: str) -> str:

@@ -24,7 +24,7 @@ from stream.checkpoint import EARLIEST, Checkpoint, Offsets
 from stream.compile import FoldPlan
 from stream.counts import Counts, PartitionCount
 from stream.folding import READ_HERE_LINES, Folding
-from stream.halving import Counted, Halving, StopRequested, with_starts
+from stream.halving import Counted, Halving, OffsetsDiffer, StopRequested, with_starts
 from stream.in_hand import InHand
 from stream.parts import SparkParts
 from stream.pieces import PIECE_OFFSETS_MIN, pieces_of
@@ -37,10 +37,6 @@ from stream.suspects import Suspects
 RETRY_SINK_S = 0.5
 
 logger = logging.getLogger(__name__)
-
-
-class OffsetsDiffer(Exception):
-    """A batch holds a line outside of the offsets that Spark's log names for it."""
 
 
 class Destination(Protocol):

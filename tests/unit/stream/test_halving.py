@@ -14,7 +14,7 @@ from stream import halving as module
 from stream import in_hand as in_hand_module
 from stream.checkpoint import EARLIEST
 from stream.counts import Counts, PartitionCount
-from stream.halving import Counted, Halving, StopRequested, without_line
+from stream.halving import Counted, Halving, OffsetsDiffer, StopRequested, without_line
 from stream.in_hand import HANG_S, SEARCH_HANG_S, Hand
 from stream.quarantine import BLAME_BELIEVED, BLAME_ENDED, Part, PartSize, size_of
 from stream.state import StreamState
@@ -35,6 +35,7 @@ class Rig:
     """A batch whose parts fail as `refuse` raises."""
 
     def __init__(self, folder: Path, refuse: Callable[[Part], None]) -> None:
+        self.firsts = {("logs.t", 0): 30}
         self.state = StreamState("stream", [], 100)
         self.state.running()
         self.stop = threading.Event()
@@ -75,7 +76,7 @@ class Rig:
         return f"file/{one.partition}", f"line {one.start}".encode()
 
     def first_offsets(self) -> dict[tuple[str, int], int]:
-        return {("logs.t", 0): 30}
+        return self.firsts
 
     def check(self) -> None:
         self.checks += 1
@@ -238,6 +239,17 @@ def test_a_partition_that_appeared_begins_at_what_the_broker_holds(tmp_path: Pat
     found = rig.run([OffsetRange("logs.t", 0, EARLIEST, 42)])
     assert found.ranges == [OffsetRange("logs.t", 0, 30, 42)]
     assert found.counts.lines == 12
+
+
+@pytest.mark.parametrize("held", [{}, {("logs.t", 0): -1}])
+def test_where_a_partition_begins_that_the_broker_says_nothing_of_is_not_made_up(
+    tmp_path: Path, held: dict[tuple[str, int], int]
+) -> None:
+    """Or its lines would be counted by the ledger and by no cell."""
+    rig = Rig(tmp_path, guilty(31))
+    rig.firsts = held
+    with pytest.raises(OffsetsDiffer, match="logs.t-0"):
+        rig.run([OffsetRange("logs.t", 0, EARLIEST, 42)])
 
 
 def test_a_heap_too_small_is_met_once_and_remembered(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import pytest
 from sinks.rows import OffsetRange
 from stream.checkpoint import EARLIEST
 from stream.counts import PartitionCount
+from stream.halving import OffsetsDiffer
 from stream.progress import end_offsets
 from stream.sharing import LINES_PER_CORE, Sharing
 from stream.sources import (
@@ -16,7 +17,7 @@ from stream.sources import (
     tasks_for,
 )
 from stream.state import StreamState
-from stream.writers import OffsetsDiffer, exact_ranges
+from stream.writers import exact_ranges
 
 
 def seen(partition: int, first: int, last: int) -> PartitionCount:
