@@ -286,11 +286,11 @@ class _Session:
                     verdict = self._is_done_copy(known, name)
                 else:
                     verdict = self._is_held_copy(known, name)
-                if verdict is not False:
-                    # As soon as the original is read, the next look knows more.
-                    self.is_waiting |= known.is_unread
                 if verdict:
                     self.settled.add(name.file)
+                    # Held for no longer than the copy's quiet time; once the original is read, the
+                    # next look knows more.
+                    self.is_waiting |= known.is_unread
                     return True
                 waits = waits or verdict is None
         return waits
