@@ -61,9 +61,7 @@ def live_group(broker: BrokerProcess) -> Iterator[str]:
     member.close()
 
 
-def test_a_group_with_members_does_not_keep_others_from_a_reset(
-    ask: Ask, live_group: str
-) -> None:
+def test_a_group_with_members_does_not_keep_others_from_a_reset(ask: Ask, live_group: str) -> None:
     """Others had been reset before it or not, and nothing was said of them."""
     groups = ("--group", "before", "--group", live_group, "--group", "behind")
     code, out, _ = ask(
