@@ -129,15 +129,22 @@ def test_a_dump_with_a_decoder_that_there_is_not(
     assert "my.Decoder" in capsys.readouterr().err
 
 
-def test_a_dump_of_an_empty_index_that_is_only_verified(
+def test_a_dump_of_empty_indexes_that_are_only_checked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = tmp_path / f"{'0' * 20}.log"
     log.write_bytes(batch(b"v", key=b"k"))
     index = log.with_suffix(".index")
     index.touch()
-    assert dump_log.main(("--files", str(index), "--verify-index-only")) == 0
-    assert capsys.readouterr().out.splitlines() == [f"Dumping {index}", f"{index} is empty."]
+    times = log.with_suffix(".timeindex")
+    times.touch()
+    for only, said in (
+        ("--verify-index-only", []),
+        ("--index-sanity-check", [f"{times} passed sanity check."]),
+    ):
+        assert dump_log.main(("--files", f"{index},{times}", only)) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert lines == [f"Dumping {index}", f"{index} is empty.", f"Dumping {times}", *said]
 
 
 def test_a_dump_of_a_torn_log_names_the_file_as_kafka_does(
