@@ -31,6 +31,7 @@ JOINED_S = 30.0
 HOUR_MS = 3_600_000
 QUARTER_MS = 900_000
 THEIRS, OURS = "aaaa", "bbbb"
+SEGMENT_SUFFIXES = ("log", "index", "timeindex", "txnindex", "snapshot")
 
 TOPICS: Mapping[str, tuple[str, ...]] = {
     "logs": ("--partitions", "2", "--config", "retention.ms=7777777"),
@@ -67,12 +68,12 @@ class Stage:
     def path(self, name: str) -> str:
         """A file by its name in a call: a segment's stands in a folder of its own."""
         stem, _, suffix = name.rpartition(".")
+        if suffix == "snapshot":
+            (found,) = (self.files / stem).glob("*.snapshot")
+            return str(found)
         if suffix in SEGMENT_SUFFIXES:
             return str(self.files / stem / f"{'0' * 20}.{suffix}")
         return str(self.files / name)
-
-
-SEGMENT_SUFFIXES = ("log", "index", "timeindex", "txnindex", "snapshot")
 
 
 def _ended(command: list[str], stdin: str) -> tuple[int, str, str]:
@@ -130,7 +131,6 @@ def _write_plans(stage: Stage) -> None:
     }
     for side in (THEIRS, OURS):
         texts[f"delete-{side}.json"] = plan((f"made{side}", 0, 1))
-        texts[f"delete-all-{side}.json"] = plan((f"made{side}", 0, -1))
     for name, text in texts.items():
         (stage.files / name).write_text(text)
 
@@ -238,9 +238,7 @@ def _copy_segments(stage: Stage) -> None:
         own = stage.files / name
         own.mkdir()
         for path in (stage.broker.log_dir / source).iterdir():
-            if path.suffix == ".snapshot":
-                shutil.copyfile(path, own / f"{'0' * 20}.snapshot")
-            elif path.suffix.lstrip(".") in SEGMENT_SUFFIXES:
+            if path.suffix.lstrip(".") in SEGMENT_SUFFIXES:
                 shutil.copyfile(path, own / path.name)
         _without_zeros(Path(stage.path(f"{name}.log")))
     _damage(stage)
