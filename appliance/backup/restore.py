@@ -24,6 +24,7 @@ from appliance.files import restoring, sync_folder, write_atomically
 from appliance.parts import broker_names, bundles_mysql
 from appliance.processes import boot_id
 from appliance.settings import Mill
+from appliance.stream_check import MEMORY
 from broker.storage.checkpoint import RUNNING, decode_running, encode_running
 
 
@@ -67,7 +68,7 @@ def refuse_unfit(mill: Mill, found: Manifest, target: Path) -> None:
     """Raise RestoreFailed for a place that is taken, or a configuration of another mill."""
     if target == mill.home.data and lifecycle.is_running(mill.home):
         raise RestoreFailed(f"the mill in {mill.home.folder} runs; `./millrace down` stops it")
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+    if target.exists() and (not target.is_dir() or _holds_anything(target)):
         raise RestoreFailed(
             f"{target} is not empty; move it away first, for nothing is ever overwritten"
         )
@@ -83,6 +84,11 @@ def refuse_unfit(mill: Mill, found: Manifest, target: Path) -> None:
             f"the mill that was backed up {what}, and {mill.home.config_file} says otherwise"
             " under sinks.mysql"
         )
+
+
+def _holds_anything(target: Path) -> bool:
+    """Whether anything is lost with this folder but what Spark is asked again."""
+    return any(path.name != MEMORY for path in target.iterdir())
 
 
 def _has_tables(found: Manifest) -> bool:
@@ -120,6 +126,7 @@ def _staging(target: Path) -> Iterator[tuple[Path, int]]:
         if (staging / DATA).exists():
             shutil.rmtree(staging / DATA)
         yield staging, lock
+        (target / MEMORY).unlink(missing_ok=True)
         (staging / DATA).rename(target)
         sync_folder(target.parent)
     except OSError as error:

@@ -140,6 +140,14 @@ def test_nothing_is_overwritten(mill: Mill, backup: Path, new: Mill) -> None:
     assert (new.home.data / LOG).exists(), "an empty folder is as good as none"
 
 
+def test_what_a_check_of_the_file_left_is_no_mill(backup: Path, new: Mill) -> None:
+    """`config check` and an `up` that was refused keep which expressions Spark has found right."""
+    new.home.data.mkdir()
+    (new.home.data / "checked-expressions").write_text("a hash")
+    restore(new, backup, new.home.data, ignored)
+    assert (new.home.data / LOG).exists()
+
+
 def test_a_mill_that_runs_is_left_alone(backup: Path, new: Mill) -> None:
     lock = take_lock(new.home)
     try:
