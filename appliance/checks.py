@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from appliance.config.replication import BROKERS_MAX
+from appliance.files import restoring
 from appliance.folders import brokers_of
 from appliance.home import Home
 from appliance.init import read_meta_properties
@@ -50,7 +51,7 @@ class Check:
 def before_start(mill: Mill) -> list[Check]:
     """Everything that would keep the mill from working, when none of its parts runs."""
     found = [*programs(mill), *connector_jars(mill), *spark_master(mill), *whose_data(mill)]
-    found += [*disk_space(mill.home), *ports(mill)]
+    found += [*unfinished_restore(mill.home), *disk_space(mill.home), *ports(mill)]
     return [check for check in found if check.level is Level.FAILED]
 
 
@@ -74,6 +75,15 @@ def programs(mill: Mill) -> Iterator[Check]:
             yield Check(Level.FAILED, what, "not installed", "`make setup` installs it")
         else:
             yield Check(Level.OK, what, program)
+
+
+def unfinished_restore(home: Home) -> Iterator[Check]:
+    """A restore that was killed, or goes on: a start would make an empty mill in its place."""
+    staging = restoring(home.data)
+    if staging.exists() and not home.secrets.exists():
+        found = f"{staging} is there: one was killed, or goes on"
+        again = "`./millrace restore` of the same backup begins it anew"
+        yield Check(Level.FAILED, "restore", found, f"{again}; without that folder all begins at 0")
 
 
 def connector_jars(mill: Mill, *, check_sums: bool = False) -> Iterator[Check]:

@@ -46,3 +46,8 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def restoring(target: Path) -> Path:
+    """Where a restore makes what takes the name of `target` when all of it is there."""
+    return target.with_name(f"{target.name}.restoring")

@@ -22,6 +22,8 @@ from appliance.supervisor.logs import end_of
 
 TIMEOUT_S = 180.0
 LINES_OF_LOG = 8
+MEMORY = "checked-expressions"
+"""The file in `data/` that remembers, the only one that is put there before there is a mill."""
 STREAM_VERSION_FILES = ("stream/sections.py", "stream/config.py", "stream/metrics.py")
 
 
@@ -38,7 +40,7 @@ def check_expressions(mill: Mill, document: Document) -> bool:
         return False
     settings = stream_check_settings(mill)
     digest = _digest(mill, settings)
-    memory = mill.home.data / "checked-expressions"
+    memory = mill.home.data / MEMORY
     if memory.exists() and memory.read_text().strip() == digest:
         return False
     for fault in _ask_spark(mill, settings):

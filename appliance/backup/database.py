@@ -28,8 +28,11 @@ POLL_S = 0.1
 
 
 @contextmanager
-def database_server(mill: Mill) -> Iterator[Any]:
+def database_server(mill: Mill, *, holds: int | None = None) -> Iterator[Any]:
     """A connection of root's to the mill's own database, made when there is none.
+
+    The server has the descriptor `holds` open, too: the lock of a command that is killed lasts
+    until it has ended.
 
     The server has ended, and all is on the disk, when the block is left. Raises DatabaseFailed,
     ServerError.
@@ -44,6 +47,7 @@ def database_server(mill: Mill) -> Iterator[Any]:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
+            pass_fds=() if holds is None else (holds,),
             preexec_fn=partial(die_with_parent, os.getpid()),
         )
     try:

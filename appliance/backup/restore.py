@@ -1,8 +1,10 @@
 """Makes a data folder of a backup: all of it is checked first, and nothing is there until all is.
 
 The folder takes its name at the end, so what is cut off leaves no mill that could be started.
+What a killed restore left behind is cleared away by the next one.
 """
 
+import fcntl
 import os
 import shutil
 from collections.abc import Iterator
@@ -18,10 +20,11 @@ from appliance.backup.database import database_server
 from appliance.backup.manifest import BadBackup, Manifest
 from appliance.backup.take import DATA, SQL, Report, checksum
 from appliance.errors import Failure
-from appliance.files import sync_folder, write_atomically
+from appliance.files import restoring, sync_folder, write_atomically
 from appliance.parts import broker_names, bundles_mysql
 from appliance.processes import boot_id
 from appliance.settings import Mill
+from appliance.stream_check import MEMORY
 from broker.storage.checkpoint import RUNNING, decode_running, encode_running
 
 
@@ -37,14 +40,15 @@ def restore(mill: Mill, backup: Path, target: Path, report: Report) -> Manifest:
     found = read_manifest(backup)
     refuse_unfit(mill, found, target)
     verify(backup, found, report)
-    with _staging(target) as staging:
+    with _staging(target) as (staging, lock):
         _copy(backup, found, staging, report)
         for path in (staging / DATA).glob(f"broker-*/{RUNNING}"):
             vouch(path)
         if _has_tables(found):
             report("database", 0, 0)
+            at_staging = replace(mill, home=replace(mill.home, folder=staging))
             with (
-                database_server(replace(mill, home=replace(mill.home, folder=staging))) as server,
+                database_server(at_staging, holds=lock) as server,
                 (backup / SQL).open(encoding="utf-8", newline="\n") as lines,
             ):
                 tables.run(server, lines)
@@ -64,7 +68,7 @@ def refuse_unfit(mill: Mill, found: Manifest, target: Path) -> None:
     """Raise RestoreFailed for a place that is taken, or a configuration of another mill."""
     if target == mill.home.data and lifecycle.is_running(mill.home):
         raise RestoreFailed(f"the mill in {mill.home.folder} runs; `./millrace down` stops it")
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+    if target.exists() and (not target.is_dir() or _holds_anything(target)):
         raise RestoreFailed(
             f"{target} is not empty; move it away first, for nothing is ever overwritten"
         )
@@ -80,6 +84,11 @@ def refuse_unfit(mill: Mill, found: Manifest, target: Path) -> None:
             f"the mill that was backed up {what}, and {mill.home.config_file} says otherwise"
             " under sinks.mysql"
         )
+
+
+def _holds_anything(target: Path) -> bool:
+    """Whether anything is lost with this folder but what Spark is asked again."""
+    return any(path.name != MEMORY for path in target.iterdir())
 
 
 def _has_tables(found: Manifest) -> bool:
@@ -106,20 +115,18 @@ def verify(backup: Path, found: Manifest, report: Report) -> None:
 
 
 @contextmanager
-def _staging(target: Path) -> Iterator[Path]:
-    """A folder beside the target; what is `data` in it takes the target's name after the block."""
-    staging = target.with_name(f"{target.name}.restoring")
+def _staging(target: Path) -> Iterator[tuple[Path, int]]:
+    """A folder beside the target; what is `data` in it takes the target's name after the block.
+
+    The descriptor given out locks it for as long as a process has it open, whatever ends that.
+    """
+    staging = restoring(target)
+    lock = _locked(staging, target)
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        staging.mkdir(mode=0o700)
-    except FileExistsError as error:
-        raise RestoreFailed(
-            f"{staging} is there: another restore is going on, or one was killed; then remove it"
-        ) from error
-    except OSError as error:
-        raise RestoreFailed(f"{error.filename}: {error.strerror}") from error
-    try:
-        yield staging
+        if (staging / DATA).exists():
+            shutil.rmtree(staging / DATA)
+        yield staging, lock
+        (target / MEMORY).unlink(missing_ok=True)
         (staging / DATA).rename(target)
         sync_folder(target.parent)
     except OSError as error:
@@ -127,6 +134,28 @@ def _staging(target: Path) -> Iterator[Path]:
         raise RestoreFailed(f"{error.filename or target}: {reason}; nothing is there") from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+        os.close(lock)
+
+
+def _locked(staging: Path, target: Path) -> int:
+    """The folder, made if it is not there, and locked. Raises RestoreFailed."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        staging.mkdir(mode=0o700, exist_ok=True)
+        lock = os.open(staging, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise RestoreFailed(f"{error.filename}: {error.strerror}") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if {path.name for path in staging.iterdir()} - {DATA}:
+            raise RestoreFailed(f"{staging} holds what no restore has put there; move it away")
+    except RestoreFailed:
+        os.close(lock)
+        raise
+    except OSError as error:
+        os.close(lock)
+        raise RestoreFailed(f"another restore into {target} is going on") from error
+    return lock
 
 
 def _copy(backup: Path, found: Manifest, staging: Path, report: Report) -> None:

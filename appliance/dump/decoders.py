@@ -21,6 +21,13 @@ from broker.coordinators.group_records import (
 )
 from broker.coordinators.txn_records import TransactionLogKey, TransactionLogValue
 from broker.metadata.records import UnknownMetadataRecord, decode_record
+from broker.quorum.control_records import (
+    KRaftVersion,
+    LeaderChange,
+    UnknownControlRecord,
+    Voters,
+    decode_control,
+)
 from protocol.errors import WireError
 from protocol.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -35,6 +42,7 @@ DELETED = "<DELETE>"
 CONSUMER = "consumer"
 
 _VERSION = Packed(">h")
+_SUPPORTED = ("minSupportedVersion", "maxSupportedVersion")
 _WORDS = re.compile(r"(?<!^)(?=[A-Z])")
 
 Decoded = tuple[str | None, str | None]
@@ -146,6 +154,27 @@ def metadata(record: Record) -> Decoded:
     version, _ = read_uvarint(record.value, position)
     name = _WORDS.sub("_", type(found).__name__).upper()
     return None, _text({"type": name, "version": version, "data": json_of(found, version)})
+
+
+def control(record: Record) -> str:
+    """A record that the quorum writes for itself, with its name before it."""
+    try:
+        found = decode_control(record.key, record.value)
+    except UnknownControlRecord:
+        return f"controlType: UNKNOWN({int.from_bytes((record.key or b'')[2:4], 'big')})"
+    shown = json_of(found, found.version)
+    name = type(found).__name__
+    if isinstance(found, LeaderChange):
+        return f"{name}: {_text(shown)}"
+    if isinstance(found, KRaftVersion):
+        shown["kRaftVersion"] = shown.pop("kraftVersion")
+    if isinstance(found, Voters):
+        name = "KRaftVoters"
+        for voter in shown["voters"]:
+            del voter["featureTags"]
+            supported = {key: voter.pop(key) for key in _SUPPORTED}
+            voter["kRaftVersionFeature"] = supported
+    return f"{name} {_text(shown)}"
 
 
 def plain(record: Record) -> Decoded:

@@ -85,7 +85,9 @@ def record_line(
         ]
     if batch.header.is_control:
         marker = read_marker(record)
-        if marker is not None:
+        if marker is None:
+            words.append(decoders.control(record))
+        else:
             kind = "COMMIT" if marker.is_commit else "ABORT"
             words.append(f"endTxnMarker: {kind} coordinatorEpoch: {marker.coordinator_epoch}")
         return " ".join(words)

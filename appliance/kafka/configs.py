@@ -50,10 +50,10 @@ async def names_of(cluster: Cluster, kind: ResourceType) -> list[str]:
 async def describe(cluster: Cluster, resource: ConfigResource, *, all_sources: bool) -> Settings:
     """What was set for a resource itself, or all that holds for it.
 
-    Raises CommandError for a topic that does not exist, ApiError for what the broker refuses.
+    Raises CommandError for a topic or broker that does not exist, ApiError for what the broker
+    refuses.
     """
-    if resource.type is ResourceType.TOPIC:
-        await refuse_missing_topic(cluster, resource.name)
+    await _refuse_missing(cluster, resource, "doesn't exist and doesn't have dynamic config")
     found = await Admin(cluster).describe_configs([resource], with_synonyms=True)
     source = source_of(resource)
     entries = found.get(resource, {}).values()
@@ -75,20 +75,31 @@ def source_of(resource: ConfigResource) -> ConfigSource:
     return DYNAMIC_SOURCES[resource.type]
 
 
-async def refuse_missing_topic(cluster: Cluster, name: str) -> None:
-    """Raise CommandError for a topic that does not exist."""
-    details = (await describe_topics(cluster, [name]))[name]
-    if details.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        text = f"The topic '{name}' doesn't exist and doesn't have dynamic config."
-        raise CommandError(text, Exit.NOT_FOUND)
-    if details.error:
-        raise ApiError(details.error, f"topic {name!r}: {details.error.description}")
+async def _refuse_missing(cluster: Cluster, resource: ConfigResource, words: str) -> None:
+    """Raise CommandError for a topic or broker that does not exist.
+
+    A client keeps asking for one until its time is up, for it may be about to come.
+    """
+    name = resource.name
+    if resource.type is ResourceType.TOPIC:
+        details = (await describe_topics(cluster, [name]))[name]
+        if details.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise CommandError(f"The topic '{name}' {words}.", Exit.NOT_FOUND)
+        if details.error:
+            raise ApiError(details.error, f"topic {name!r}: {details.error.description}")
+    is_broker = resource.type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
+    if is_broker and name != DEFAULT_NAME:
+        if not name.isdecimal():
+            raise CommandError(f"found broker {name!r}, expected a number", Exit.USAGE)
+        if int(name) not in (await cluster.metadata((), refresh=True)).brokers:
+            raise CommandError(f"The broker '{name}' {words}.", Exit.NOT_FOUND)
 
 
 async def alter(
     cluster: Cluster, resource: ConfigResource, changes: Mapping[str, str | None]
 ) -> None:
-    """Set settings, or with None take them back. Raises ApiError."""
+    """Set settings, or with None take them back. Raises as `describe` does."""
+    await _refuse_missing(cluster, resource, "does not exist")
     await Admin(cluster).alter_configs({resource: changes})
 
 

@@ -1,8 +1,10 @@
 """Keys and values as text: what Kafka's deserializers make of bytes. Pure."""
 
+import math
 import struct
 import uuid
 from collections.abc import Callable
+from decimal import Decimal
 
 Deserializer = Callable[[bytes], bytes]
 
@@ -20,13 +22,52 @@ def _number(form: str, size: int, what: str) -> Deserializer:
     return decode
 
 
+FLOAT_DIGITS_MAX = 9
+DOUBLE_DIGITS_MAX = 17
+"""So many significant digits tell any two numbers of the kind apart."""
+
+
+def _real(form: str, size: int, what: str, digits_max: int) -> Deserializer:
+    """As Java prints them: with as few digits as tell the number from its neighbours."""
+
+    def decode(data: bytes) -> bytes:
+        if len(data) != size:
+            raise Undecodable(f"found {len(data)} bytes, expected the {size} of {what}")
+        number: float = struct.unpack(form, data)[0]
+        if not math.isfinite(number):
+            name = "NaN" if math.isnan(number) else "Infinity"
+            return f"{'-' if number < 0 else ''}{name}".encode()
+        texts = (f"{number:.{digits}g}" for digits in range(1, digits_max + 1))
+        text = next(text for text in texts if struct.pack(form, float(text)) == data)
+        return _java_text(Decimal(text)).encode()
+
+    return decode
+
+
+def _java_text(number: Decimal) -> str:
+    """From a thousandth to below ten million in full, other numbers by a power of ten."""
+    if not number or Decimal("0.001") <= abs(number) < 10_000_000:
+        text = f"{number:f}"
+        return text if "." in text else f"{text}.0"
+    sign, digits, _ = number.normalize().as_tuple()
+    first, *rest = map(str, digits)
+    return f"{'-' * sign}{first}.{''.join(rest) or '0'}E{number.adjusted()}"
+
+
+def _uuid(data: bytes) -> bytes:
+    try:
+        return str(uuid.UUID(data.decode())).encode()
+    except ValueError as error:
+        raise Undecodable(f"found {data!r}, expected a UUID as text") from error
+
+
 DESERIALIZERS: dict[str, Deserializer] = {
     "StringDeserializer": lambda data: data,
     "ByteArrayDeserializer": lambda data: data,
     "ShortDeserializer": _number(">h", 2, "a short"),
     "IntegerDeserializer": _number(">i", 4, "an integer"),
     "LongDeserializer": _number(">q", 8, "a long"),
-    "FloatDeserializer": _number(">f", 4, "a float"),
-    "DoubleDeserializer": _number(">d", 8, "a double"),
-    "UUIDDeserializer": lambda data: str(uuid.UUID(data.decode())).encode(),
+    "FloatDeserializer": _real(">f", 4, "a float", FLOAT_DIGITS_MAX),
+    "DoubleDeserializer": _real(">d", 8, "a double", DOUBLE_DIGITS_MAX),
+    "UUIDDeserializer": _uuid,
 }

@@ -167,9 +167,10 @@ def assignments_of(text: str | None) -> tuple[tuple[int, ...], ...]:
         expected = "expected node ids such as 1:2,2:3, a comma between partitions"
         raise CommandError(f"found {text!r}, {expected}", Exit.USAGE) from error
     for nodes in found:
-        if len(set(nodes)) != len(nodes):
-            shown = ":".join(map(str, nodes))
-            raise CommandError(f"found {shown}, expected each node once", Exit.USAGE)
+        if twice := sorted({node for node in nodes if nodes.count(node) > 1}):
+            shown = ",".join(map(str, twice))
+            what = "Partition replica lists may not contain duplicate entries"
+            raise CommandError(f"{what}: {shown}", Exit.USAGE)
     return found
 
 

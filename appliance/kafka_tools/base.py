@@ -35,6 +35,13 @@ class UsageFault(Exception):
     """Options that do not go together; the text says which."""
 
 
+class AlreadyTold(CommandError):
+    """The tool ends with `code`, and everything about it is said already."""
+
+    def __init__(self, code: Exit) -> None:
+        super().__init__("", code)
+
+
 class ToolParser(argparse.ArgumentParser):
     """The options of one tool; the list of them is its help."""
 
@@ -59,19 +66,37 @@ class ToolParser(argparse.ArgumentParser):
                 "--command-config", metavar="FILE", help="A file of client properties."
             )
 
+    def refuses(self, option: str, why: str) -> None:
+        """Know an option of Kafka's of which this version has nothing, and say why."""
+
+        class Refused(argparse.Action):
+            def __call__(
+                self, parser: Any, namespace: Any, values: Any, option_string: Any = None
+            ) -> None:
+                raise CommandError(f"{option} {why}", Exit.USAGE)
+
+        self.add_argument(option, nargs="?", action=Refused, help=f"Refused: it {why}.")
+
     def error(self, message: str) -> NoReturn:
         """As every complaint of argparse."""
         raise UsageFault(message)
 
 
 def renamed(old: str, new: str) -> type[argparse.Action]:
-    """An action that takes an option's former name, and says what it is called since."""
+    """An action that takes an option's former name, and says once what it is called since."""
+    is_told = False
 
     class Renamed(argparse.Action):
         def __call__(
             self, parser: Any, namespace: Any, values: Any, option_string: Any = None
         ) -> None:
-            say(f"Option {old} is deprecated and will be removed in a future version. Use {new}.")
+            nonlocal is_told
+            if not is_told:
+                is_told = True
+                say(
+                    f"Option --{old} is deprecated and will be removed in a future version."
+                    f" Use --{new} instead."
+                )
             before = getattr(namespace, self.dest, None)
             taken = [*(before or []), values] if isinstance(before, list) else values
             setattr(namespace, self.dest, taken)
@@ -168,6 +193,8 @@ def run_tool(
         say(parser.format_help().rstrip())
         return Exit.USAGE
     except CommandError as error:
+        if isinstance(error, AlreadyTold):
+            return error.code
         if failed is None:
             say(str(error))
         else:

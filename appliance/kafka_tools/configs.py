@@ -9,6 +9,7 @@ from appliance.kafka import configs
 from appliance.kafka.configs import DEFAULT_NAME, Settings
 from appliance.kafka.session import open_cluster, run
 from appliance.kafka_tools.base import (
+    AlreadyTold,
     ToolParser,
     UsageFault,
     one_of,
@@ -29,6 +30,7 @@ TYPES = {
 }
 # What belongs to quotas and passwords, which this version's brokers do not have.
 NOT_SUPPORTED = ("users", "clients", "ips")
+WITHOUT_QUOTAS = "has quotas and passwords, which this version does not know"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -36,9 +38,8 @@ def main(arguments: Sequence[str]) -> int:
 
     def failed(error: CommandError) -> None:
         shown = " ".join(arguments)
-        if error.code != Exit.NOT_FOUND:
-            say(f"Error while executing config command with args '{shown}'")
-        (out if error.code == Exit.NOT_FOUND else say)(str(error))
+        say(f"Error while executing config command with args '{shown}'")
+        say(str(error))
 
     return run_tool(_parser(), arguments, _work, failed=failed)
 
@@ -54,7 +55,9 @@ def _parser() -> ToolParser:
     for name in ("topic", "broker", "broker-logger", "client-metrics", "group"):
         add(f"--{name}")
     for name in ("user", "client", "ip"):
-        add(f"--{name}")
+        parser.refuses(f"--{name}", WITHOUT_QUOTAS)
+        parser.refuses(f"--{name}-defaults", WITHOUT_QUOTAS)
+    parser.refuses("--bootstrap-controller", "is a port for controllers only: ask a broker")
     add("--add-config", metavar="K1=V1,K2=[A,B]")
     add("--add-config-file", metavar="FILE")
     add("--delete-config", metavar="K1,K2")
@@ -99,11 +102,8 @@ def _entity(options: argparse.Namespace) -> tuple[ResourceType, str | None]:
     if options.entity_type:
         name = DEFAULT_NAME if options.entity_default else options.entity_name
         chosen.append((options.entity_type, name))
-    if options.user or options.client or options.ip or options.entity_type in NOT_SUPPORTED:
-        raise CommandError(
-            "users, clients and ips have quotas and passwords, which this version does not know",
-            Exit.FAILED,
-        )
+    if options.entity_type in NOT_SUPPORTED:
+        raise CommandError(f"{options.entity_type[:-1]} {WITHOUT_QUOTAS}", Exit.USAGE)
     if len(chosen) != 1:
         raise UsageFault("expected one --entity-type, or one of --topic, --broker, --group, …")
     kind, name = chosen[0]
@@ -150,6 +150,11 @@ async def _describe(
             found = await configs.describe(cluster, resource, all_sources=all_sources)
         except ApiError as error:
             raise CommandError(_own_words(resource, error), Exit.FAILED) from error
+        except CommandError as error:
+            if error.code != Exit.NOT_FOUND:
+                raise
+            out(str(error))
+            raise AlreadyTold(error.code) from error
         out(head_of(resource, all_sources=all_sources))
         for line in lines_of(found):
             out(line)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from appliance.cli.output import CommandError, Exit, say
 from appliance.kafka.consume import Begin, Beginning, ReadRecord, Wanted, read
-from appliance.kafka.records import DESERIALIZERS, Deserializer
+from appliance.kafka.records import DESERIALIZERS, Deserializer, Undecodable
 from appliance.kafka.session import open_cluster, run
 from appliance.kafka_tools.base import (
     ToolParser,
@@ -113,7 +113,7 @@ def _parser() -> ToolParser:
     add("--formatter-config", metavar="FILE")
     add("--key-deserializer", metavar="CLASS")
     add("--value-deserializer", metavar="CLASS")
-    add("--skip-message-on-error", action="store_true", help="Taken, and without effect.")
+    add("--skip-message-on-error", action="store_true", help="Pass over what is not decodable.")
     add("--enable-systest-events", action="store_true", help="Taken, and without effect.")
     add("--command-property", action="append", default=[], metavar="NAME=VALUE")
     add("--command-config", metavar="FILE")
@@ -142,9 +142,17 @@ def _work(options: argparse.Namespace) -> None:
     def hand_out(one: ReadRecord) -> None:
         nonlocal count
         count += 1
-        if not is_silent:
+        if is_silent:
+            return
+        try:
             write(formatter.line(one))
-            sys.stdout.buffer.flush()
+        except Undecodable as error:
+            record = one.record
+            told = f"{record.topic}-{record.partition}, offset {record.offset}: {error}"
+            if not options.skip_message_on_error:
+                raise CommandError(told, Exit.FAILED) from error
+            say(f"{told}; skipped")
+        sys.stdout.buffer.flush()
 
     async def work() -> None:
         async with open_cluster(
@@ -162,7 +170,7 @@ def wanted_of(options: argparse.Namespace, properties: dict[str, str]) -> Wanted
     """What the options ask for. Raises UsageFault for those that do not go together."""
     topic, include = options.topic, options.include
     if (topic is None) == (include is None):
-        raise UsageFault("Exactly one of --include/--topic is required.")
+        raise UsageFault("Exactly one of the following arguments is required: [topic], [include]")
     group = options.group or properties.get("group.id")
     if options.group and properties.get("group.id", options.group) != options.group:
         raise UsageFault(

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from appliance.cli.output import CommandError, Exit, out, say
 from appliance.kafka import groups
 from appliance.kafka.groups import Group
-from appliance.kafka.session import open_cluster, run
+from appliance.kafka.session import NOT_FOUND, open_cluster, run
 from appliance.kafka_tools import group_reset
 from appliance.kafka_tools.base import (
+    AlreadyTold,
     ToolParser,
     UsageFault,
     one_of,
@@ -29,8 +30,9 @@ COMPLAINT = f"Command must include exactly one action: --{', --'.join(ACTIONS)}.
 TIMEOUT_MS = 5_000
 STATES = (
     *("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty"),
-    *("Assigning", "Reconciling", "Unknown"),
+    *("Assigning", "Reconciling"),
 )
+TYPES = ("Consumer", "Classic")
 TYPE_UNKNOWN = "Unknown"
 """What is printed of a group's type: the versions of ListGroups spoken here do not tell it."""
 
@@ -56,13 +58,13 @@ def _parser() -> ToolParser:
     add("--type", nargs="?", const="", metavar="TYPE,…")
     add("--verbose", action="store_true")
     add("--timeout", type=int, default=TIMEOUT_MS, metavar="MS")
+    parser.refuses("--validate-regex", "is of KIP-848, which this version does not have")
     group_reset.add_options(parser)
     return parser
 
 
 def _failed(error: CommandError) -> None:
-    if not isinstance(error, SilentlyMissing):
-        out(f"\nError: {error}")
+    out(f"\nError: {error}")
 
 
 def _work(options: argparse.Namespace) -> None:
@@ -75,6 +77,9 @@ def _work(options: argparse.Namespace) -> None:
         raise UsageFault("Option [describe] takes at most one of --members, --offsets, --state")
     if action == "reset-offsets":
         group_reset.check(options)
+    if action == "list":
+        _named("state", options.state, STATES)
+        _named("types", options.type, TYPES)
     servers = servers_of(options, read_properties(options.command_config))
 
     async def work() -> None:
@@ -85,7 +90,7 @@ def _work(options: argparse.Namespace) -> None:
 
 
 async def _list(cluster: Cluster, options: argparse.Namespace) -> None:
-    wanted = _states(options.state)
+    wanted = _named("state", options.state, STATES)
     listed = await list_groups(cluster)
     for node_id, why in listed.failures.items():
         say(f"broker {node_id} did not answer: {why}")
@@ -108,11 +113,12 @@ async def _list(cluster: Cluster, options: argparse.Namespace) -> None:
         raise CommandError("not every broker has answered", Exit.FAILED)
 
 
-def _states(text: str | None) -> set[str]:
+def _named(what: str, text: str | None, names: Sequence[str]) -> set[str]:
+    """The words of a list, in small letters. Raises UsageFault for one that is none of `names`."""
     wanted = {word.strip().lower() for word in (text or "").split(",") if word.strip()}
-    known = {state.lower() for state in STATES}
-    if wanted - known:
-        raise UsageFault(f"Invalid state list '{text}'. Valid states are: {', '.join(STATES)}")
+    if wanted - {name.lower() for name in names}:
+        valid = f"Valid {what.removesuffix('s')}s are: {', '.join(names)}"
+        raise UsageFault(f"Invalid {what} list '{text}'. {valid}")
     return wanted
 
 
@@ -147,14 +153,7 @@ async def _describe(cluster: Cluster, options: argparse.Namespace) -> None:
             for line in lines:
                 out(line)
     if missing:
-        raise SilentlyMissing
-
-
-class SilentlyMissing(CommandError):
-    """Something does not exist, or was refused, of which everything is said already."""
-
-    def __init__(self) -> None:
-        super().__init__("", Exit.NOT_FOUND)
+        raise AlreadyTold(Exit.NOT_FOUND)
 
 
 def _say_state(group: Group) -> None:
@@ -179,11 +178,12 @@ async def _delete(cluster: Cluster, options: argparse.Namespace) -> None:
             f"* Group '{name}' could not be deleted due to: {_words(error)}"
             for name, error in bad.items()
         )
+        out(f"\nError: Deletion of some consumer groups failed:\n{lines}")
         if good:
             out(f"\nThese consumer groups were deleted successfully: {_quoted(good)}")
         codes = {error.code for error in bad.values() if isinstance(error, ApiError)}
-        code = Exit.NOT_FOUND if codes == {ErrorCode.GROUP_ID_NOT_FOUND} else Exit.FAILED
-        raise CommandError(f"Deletion of some consumer groups failed:\n{lines}", code)
+        is_gone = codes == {ErrorCode.GROUP_ID_NOT_FOUND}
+        raise AlreadyTold(Exit.NOT_FOUND if is_gone else Exit.FAILED)
     out(f"Deletion of requested consumer groups ({_quoted(good)}) was successful.")
 
 
@@ -203,12 +203,14 @@ async def _delete_offsets(cluster: Cluster, options: argparse.Namespace) -> None
     try:
         outcomes = await delete_group_offsets(cluster, group_id, tps) if tps else {}
     except ApiError as error:
-        raise CommandError(error.message, Exit.FAILED) from error
-    failed = bool(unknown) or any(outcomes.values())
-    if any(outcomes.values()):
-        out("Encountered some partition level error, see the follow-up details:")
+        # It concerns the whole group, and so each partition that was named.
+        outcomes = dict.fromkeys(tps, error.code)
+        out(f"\nError: {error.message}")
     else:
-        out(f"Request succeeded for deleting offsets from group {group_id}.")
+        if any(outcomes.values()):
+            out("\nError: Encountered some partition-level error, see the follow-up details.")
+        else:
+            out(f"Request succeeded for deleting offsets from group {group_id}.")
     out()
     rows = [(tp.topic, str(tp.partition), code) for tp, code in sorted(outcomes.items())]
     rows += [(name, "-", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for name in unknown]
@@ -217,8 +219,9 @@ async def _delete_offsets(cluster: Cluster, options: argparse.Namespace) -> None
     for topic, partition, code in rows:
         status = f"Error: {code.description}" if code else "Successful"
         out(f"{topic:<{width}} {partition:<10} {status:<15}")
-    if failed:
-        raise SilentlyMissing
+    codes = {code for _, _, code in rows if code}
+    if codes:
+        raise AlreadyTold(Exit.NOT_FOUND if codes <= NOT_FOUND else Exit.FAILED)
 
 
 _ACTIONS = {

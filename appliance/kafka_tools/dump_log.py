@@ -9,10 +9,19 @@ from pathlib import Path
 
 from appliance.cli.output import CommandError, Exit, out, say
 from appliance.dump import lines
+from appliance.dump.decoders import Decoded, Decoder
 from appliance.dump.folder import SUFFIXES, base_offset_of, check_files, mapped
+from appliance.kafka.records import DESERIALIZERS, Deserializer, Undecodable
 from appliance.kafka_tools.base import ToolParser, UsageFault, run_tool
+from protocol.wire.record import Record
 
 MAX_MESSAGE_BYTES = 5 << 20
+DECODER_CLASSES: dict[str, Deserializer] = {
+    "StringDecoder": DESERIALIZERS["StringDeserializer"],
+    "DefaultDecoder": DESERIALIZERS["ByteArrayDeserializer"],
+    "IntegerDecoder": DESERIALIZERS["IntegerDeserializer"],
+    "LongDecoder": DESERIALIZERS["LongDeserializer"],
+}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -31,9 +40,20 @@ def _parser() -> ToolParser:
     add("--skip-record-metadata", action="store_true")
     add("--max-bytes", type=int)
     add("--max-message-size", type=int, default=MAX_MESSAGE_BYTES, help="Taken, without effect.")
-    add("--key-decoder-class", help="Taken, without effect: keys are printed as text.")
-    add("--value-decoder-class", help="Taken, without effect: values are printed as text.")
+    for part in ("key", "value"):
+        add(f"--{part}-decoder-class", metavar="CLASS", type=_decoder_class)
+    for kind in ("remote-log-metadata", "share-group-state"):
+        parser.refuses(f"--{kind}-decoder", "is of a log that this version does not have")
     return parser
+
+
+def _decoder_class(name: str) -> str:
+    """A class without its package. Raises ArgumentTypeError."""
+    short = name.rsplit(".", 1)[-1]
+    if short not in DECODER_CLASSES:
+        known = ", ".join(DECODER_CLASSES)
+        raise argparse.ArgumentTypeError(f"found {name}, expected one of {known}")
+    return short
 
 
 def _work(options: argparse.Namespace) -> int:
@@ -56,12 +76,13 @@ def _work(options: argparse.Namespace) -> int:
 
 
 def _print(path: Path, options: argparse.Namespace) -> None:
+    if path.suffix == ".index" and not path.stat().st_size:
+        out(f"{path} is empty.")
+        return
     if options.verify_index_only and path.suffix in (".index", ".timeindex"):
         return
     if options.index_sanity_check and path.suffix in (".index", ".timeindex"):
-        if not path.stat().st_size:
-            out(f"{path} is empty.")
-        elif not check_files([path]).findings:
+        if not check_files([path]).findings:
             out(f"{path} passed sanity check.")
         return
     base_offset = base_offset_of(path)
@@ -70,8 +91,6 @@ def _print(path: Path, options: argparse.Namespace) -> None:
         _print_log(path, base_offset, options)
         return
     data = path.read_bytes()
-    if path.suffix == ".index" and not data:
-        out(f"{path} is empty.")
     try:
         match path.suffix:
             case ".index":
@@ -99,6 +118,8 @@ def _print_log(path: Path, base_offset: int, options: argparse.Namespace) -> Non
     ):
         if flag:
             decoder = lines.DECODERS[name]
+    if options.key_decoder_class or options.value_decoder_class:
+        decoder = _of_classes(options) if decoder is lines.DECODERS["plain"] else decoder
     with mapped(path) as buffer:
         for line in lines.log_lines(
             buffer,
@@ -109,5 +130,23 @@ def _print_log(path: Path, base_offset: int, options: argparse.Namespace) -> Non
             bytes_max=options.max_bytes,
         ):
             out(line)
-        if options.max_bytes is None and (left := lines.left_line(buffer, str(path))):
+        if options.max_bytes is None and (left := lines.left_line(buffer, path.name)):
             out(left)
+
+
+def _of_classes(options: argparse.Namespace) -> Decoder:
+    """What `--print-data-log` shows of keys and values, each read as its class has it."""
+
+    def text(name: str | None, part: bytes | None) -> str | None:
+        if part is None:
+            return None
+        return DECODER_CLASSES[name or "StringDecoder"](part).decode(errors="replace")
+
+    def decode(record: Record) -> Decoded:
+        try:
+            key = text(options.key_decoder_class, record.key)
+            return key, text(options.value_decoder_class, record.value)
+        except Undecodable as error:
+            raise CommandError(f"offset {record.offset}: {error}", Exit.FAILED) from error
+
+    return decode

@@ -12,7 +12,7 @@ from pathlib import Path
 from appliance.cli.output import CommandError, Exit, out, say
 from appliance.kafka import groups, reset
 from appliance.kafka.reset import split_scope
-from appliance.kafka_tools.base import ToolParser, UsageFault
+from appliance.kafka_tools.base import AlreadyTold, ToolParser, UsageFault
 from protocol.client import group_offset_reset
 from protocol.client.cluster import Cluster
 from protocol.client.group_admin import list_groups
@@ -67,14 +67,21 @@ def _chosen(options: argparse.Namespace) -> list[str]:
 
 
 async def work(cluster: Cluster, options: argparse.Namespace) -> None:
-    """Print where each group would go on, and with --execute have it so."""
+    """Print where each group would go on, and with --execute have it so.
+
+    A group that has members stays as it is, and does not keep the others from it.
+    """
     group_ids = list(dict.fromkeys(options.group))
     if options.all_groups:
         group_ids = [one.group_id for one in (await list_groups(cluster)).groups]
     plans = _plan_of_file(options.from_file, group_ids)
     rows: list[tuple[str, TopicPartition, int]] = []
+    has_stayed = False
     for group in await groups.describe(cluster, group_ids):
-        reset.refuse_active(group)
+        if (why := group_offset_reset.why_it_stays(group.group_id, group.state)) is not None:
+            out(f"\nError: {why}")
+            has_stayed = True
+            continue
         target = _target(options)
         if plans is not None:
             plan = plans.get(group.group_id, {})
@@ -91,6 +98,8 @@ async def work(cluster: Cluster, options: argparse.Namespace) -> None:
         _export(rows, len(group_ids))
     else:
         _print(rows)
+    if has_stayed:
+        raise AlreadyTold(Exit.CONDITION)
 
 
 def _note(text: str) -> None:

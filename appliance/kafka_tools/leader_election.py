@@ -35,7 +35,7 @@ def _parser() -> ToolParser:
     parser.add_argument(
         "--admin.config",
         dest="command_config",
-        action=renamed("--admin.config", "--command-config"),
+        action=renamed("admin.config", "command-config"),
         metavar="FILE",
         help="The former name of --command-config.",
     )

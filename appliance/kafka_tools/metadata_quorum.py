@@ -5,7 +5,7 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 
-from appliance.cli.output import out
+from appliance.cli.output import CommandError, Exit, out
 from appliance.kafka.session import open_cluster, run
 from appliance.kafka_tools.base import (
     ToolParser,
@@ -23,6 +23,8 @@ HEADS = (
     "Status",
 )  # fmt: skip
 UNKNOWN = -1
+COMMANDS = ("describe", "add-controller", "remove-controller")
+NOT_YET = "this version does not have"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -33,7 +35,10 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> ToolParser:
     parser = ToolParser("metadata-quorum", "Show the metadata quorum: who leads, who is behind.")
     parser.connects()
-    parser.add_argument("command", choices=("describe",), metavar="describe", nargs="?")
+    parser.add_argument("command", choices=COMMANDS, metavar="describe", nargs="?")
+    parser.refuses("--bootstrap-controller", "is a port for controllers only: ask a broker")
+    for option in ("--controller-id", "--controller-directory-id", "--dry-run"):
+        parser.refuses(option, f"belongs to {' and '.join(COMMANDS[1:])}, which {NOT_YET}")
     parser.add_argument("--status", action="store_true", help="Leader, voters, greatest lag.")
     parser.add_argument("--replication", action="store_true", help="One line for each replica.")
     parser.add_argument(
@@ -45,6 +50,8 @@ def _parser() -> ToolParser:
 def _work(options: argparse.Namespace) -> None:
     if options.command is None:
         raise UsageFault("expected a command: describe")
+    if options.command != "describe":
+        raise CommandError(f"{options.command} is what {NOT_YET}", Exit.USAGE)
     if options.status and options.replication:
         raise UsageFault(
             "Only one of --status or --replication should be specified with describe sub-command"

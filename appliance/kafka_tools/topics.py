@@ -27,6 +27,23 @@ COMPLAINT = (
     "Command must include exactly one action: --list, --describe, --create, --alter or --delete"
 )
 
+PROBLEMS = tuple(
+    f"{problem}-partitions"
+    for problem in ("under-replicated", "unavailable", "under-min-isr", "at-min-isr")
+)
+OVERRIDES = "topics-with-overrides"
+ACTIONS_OF = {
+    "config": ("create",),
+    "partitions": ("create", "alter"),
+    "replication-factor": ("create",),
+    "replica-assignment": ("create", "alter"),
+    **dict.fromkeys((*PROBLEMS, OVERRIDES), ("describe",)),
+    "if-exists": ("alter", "delete", "describe"),
+    "if-not-exists": ("create",),
+    "exclude-internal": ("list", "describe"),
+}
+"""Which actions an option belongs to; in any other it would be passed over in silence."""
+
 
 def main(arguments: Sequence[str]) -> int:
     """Run the tool."""
@@ -48,9 +65,9 @@ def _parser() -> ToolParser:
     add("--if-exists", action="store_true")
     add("--if-not-exists", action="store_true")
     add("--exclude-internal", action="store_true")
-    add("--topics-with-overrides", action="store_true")
-    for problem in ("under-replicated", "unavailable", "under-min-isr", "at-min-isr"):
-        add(f"--{problem}-partitions", action="store_true")
+    for flag in (OVERRIDES, *PROBLEMS):
+        add(f"--{flag}", action="store_true")
+    add("--delete-config", action="append", help="Taken, and without effect, as in Kafka.")
     add("--partition-size-limit-per-response", type=int, help="Taken, and without effect.")
     return parser
 
@@ -65,10 +82,7 @@ def _work(options: argparse.Namespace) -> None:
         raise UsageFault('Missing required argument "[topic]"')
     if action == "alter" and options.partitions is None:
         raise UsageFault('Missing required argument "[partitions]"')
-    if action == "alter" and options.config:
-        raise UsageFault("settings are changed by kafka-configs, not by --alter --config")
-    if options.replica_assignment and options.replication_factor:
-        raise UsageFault("--replica-assignment and --replication-factor exclude each other")
+    _check(options, action)
     servers = servers_of(options, read_properties(options.command_config))
 
     async def work() -> None:
@@ -76,6 +90,33 @@ def _work(options: argparse.Namespace) -> None:
             await _ACTIONS[action](cluster, options)
 
     run(work())
+
+
+def _check(options: argparse.Namespace, action: str) -> None:
+    """Raise UsageFault for options of another action, and for two that exclude each other.
+
+    Raises CommandError for replicas that are none.
+    """
+    given = [name for name in ACTIONS_OF if getattr(options, name.replace("-", "_"))]
+    for name in given:
+        if action not in ACTIONS_OF[name]:
+            raise _excluding(name, action)
+        if name in PROBLEMS and OVERRIDES in given:
+            raise _excluding(name, OVERRIDES)
+    if action == "create" and "replica-assignment" in given:
+        for name in ("partitions", "replication-factor"):
+            if name in given:
+                raise _excluding("replica-assignment", name)
+    if action == "describe" and options.if_exists and not (options.topic or options.topic_id):
+        raise UsageFault("--topic or --topic-id is required to describe a topic")
+    topics.assignments_of(options.replica_assignment)
+
+
+def _excluding(option: str, other: str) -> UsageFault:
+    text = f'Option "[{option}]" can\'t be used with option "[{other}]"'
+    if (option, other) == ("config", "alter"):
+        text += " (To alter topic configurations, the kafka-configs tool can be used.)"
+    return UsageFault(text)
 
 
 async def _list(cluster: Cluster, options: argparse.Namespace) -> None:
@@ -194,7 +235,7 @@ async def _matching(cluster: Cluster, options: argparse.Namespace) -> list[str]:
             cluster, options.topic, with_internal=not options.exclude_internal
         )
     except ValueError as error:
-        raise UsageFault(str(error)) from error
+        raise CommandError(f"{options.topic} is an invalid regex.", Exit.USAGE) from error
 
 
 def _missing(pattern: str) -> CommandError:

@@ -44,7 +44,7 @@ def _parser() -> ToolParser:
     parser.connects()
     add = parser.add_argument
     add("command", choices=COMMANDS, metavar="COMMAND", nargs="?", help=", ".join(COMMANDS))
-    add("--transactional-id")
+    add("--transactional-id", "--transactionalId", help="forceTerminateTransaction has the latter.")
     add("--transactional-id-pattern", metavar="REGEX")
     add("--duration-filter", type=int, default=-1, metavar="MS")
     add("--topic")
@@ -79,6 +79,10 @@ def _work(options: argparse.Namespace) -> None:
 
 
 def _check(options: argparse.Namespace) -> None:
+    try:
+        re.compile(options.transactional_id_pattern or "")
+    except re.error as error:
+        raise UsageFault(f"{options.transactional_id_pattern} is an invalid regex.") from error
     needed = {
         "describe": ("transactional-id",),
         "forceTerminateTransaction": ("transactional-id",),
@@ -89,7 +93,10 @@ def _check(options: argparse.Namespace) -> None:
         if getattr(options, name.replace("-", "_")) is None:
             raise UsageFault(f"argument --{name} is required")
     if options.command == "find-hanging" and options.broker_id is None and options.topic is None:
-        raise UsageFault("The `find-hanging` command requires either --topic or --broker-id")
+        raise UsageFault(
+            "The `find-hanging` command requires either --topic or --broker-id"
+            " to limit the scope of the search"
+        )
     if options.command == "find-hanging" and options.partition is not None and not options.topic:
         raise UsageFault("The --partition argument requires --topic to be provided")
     if options.command == "abort" and (options.start_offset is None) == (

@@ -140,10 +140,11 @@ def read_control_batch(batch: Buffer) -> list[tuple[int, ControlRecord]]:
     Raises WireError where bytes contradict themselves, UnknownControlRecord for a type or version
     that we do not know.
     """
-    return [(one.offset, _decode(one.key, one.value)) for one in iterate_records(batch)]
+    return [(one.offset, decode_control(one.key, one.value)) for one in iterate_records(batch)]
 
 
-def _decode(key: bytes | None, value: bytes | None) -> ControlRecord:
+def decode_control(key: bytes | None, value: bytes | None) -> ControlRecord:
+    """One record of a control batch. Raises as `read_control_batch` does."""
     try:
         _, kind = _KEY.unpack_from(key or b"")
         (version,) = _VERSION.unpack_from(value or b"")

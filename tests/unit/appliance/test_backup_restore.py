@@ -1,8 +1,10 @@
 """A stopped mill's backup and its restore, and what is refused. No server runs here."""
 
 import os
+import signal
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 from appliance.backup.manifest import BadBackup
 from appliance.backup.restore import RestoreFailed, restore, vouch
 from appliance.backup.take import BackupFailed, take
+from appliance.checks import Level, before_start, unfinished_restore
 from appliance.config.load import load_text
 from appliance.home import find_home
 from appliance.init import initialise
@@ -137,6 +140,14 @@ def test_nothing_is_overwritten(mill: Mill, backup: Path, new: Mill) -> None:
     assert (new.home.data / LOG).exists(), "an empty folder is as good as none"
 
 
+def test_what_a_check_of_the_file_left_is_no_mill(backup: Path, new: Mill) -> None:
+    """`config check` and an `up` that was refused keep which expressions Spark has found right."""
+    new.home.data.mkdir()
+    (new.home.data / "checked-expressions").write_text("a hash")
+    restore(new, backup, new.home.data, ignored)
+    assert (new.home.data / LOG).exists()
+
+
 def test_a_mill_that_runs_is_left_alone(backup: Path, new: Mill) -> None:
     lock = take_lock(new.home)
     try:
@@ -189,6 +200,52 @@ def test_a_place_that_is_taken_is_refused(mill: Mill, backup: Path, tmp_path: Pa
         take(mill, tmp_path / "second", ignored)
     with pytest.raises(BackupFailed, match="there is no mill"):
         take(mill_in(tmp_path / "nowhere"), tmp_path / "third", ignored)
+
+
+def restore_until_copied(new: Mill, backup: Path) -> int:
+    """A process that restores and stands still behind the first file; its id once it does."""
+    reader, writer = os.pipe()
+
+    def stop_here(what: str, done: int, of: int) -> None:
+        if what == "copied":
+            os.write(writer, b"!")
+            signal.pause()
+
+    if not (pid := os.fork()):
+        with suppress(BaseException):
+            restore(new, backup, new.home.data, stop_here)
+        os._exit(1)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as told:
+        assert told.read(1) == b"!", "the restore has begun to copy"
+    return pid
+
+
+def test_a_restore_that_was_killed_is_begun_anew(backup: Path, new: Mill) -> None:
+    """It is no mill, and `up` would have made an empty one beside it."""
+    data, staging = new.home.data, new.home.data.with_name("data.restoring")
+    pid = restore_until_copied(new, backup)
+    try:
+        with pytest.raises(RestoreFailed, match=f"another restore into {data} is going on"):
+            restore(new, backup, data, ignored)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    assert staging.is_dir() and not data.exists()
+    (told,) = unfinished_restore(new.home)
+    assert told.level is Level.FAILED
+    assert str(staging) in told.found
+    assert told in before_start(new)
+    (staging / "mine").touch()
+    with pytest.raises(RestoreFailed, match="holds what no restore has put there"):
+        restore(new, backup, data, ignored)
+    (staging / "mine").unlink()
+    (staging / "data" / "of-the-first").touch()
+    restore(new, backup, data, ignored)
+    assert (data / LOG).read_bytes() == b"batches"
+    assert not staging.exists() and not (data / "of-the-first").exists()
+    staging.mkdir()
+    assert list(unfinished_restore(new.home)) == [], "there is a mill, which goes on"
 
 
 @pytest.fixture

@@ -1,0 +1,62 @@
+"""The quorum's own records as Kafka's dump tool prints them."""
+
+from uuid import UUID
+
+from appliance.dump.decoders import metadata
+from appliance.dump.lines import log_lines
+from broker.quorum.control_records import (
+    KRaftVersion,
+    LeaderChange,
+    SnapshotFooter,
+    SnapshotHeader,
+    VoterEndpoint,
+    VoterEntry,
+    VoterName,
+    Voters,
+    build_control_batch,
+)
+from protocol.wire.record import NewRecord
+from protocol.wire.records import build_batch, stamp_control
+
+DIRECTORY = UUID("e306e7f4-2d56-4404-8c59-5f39f3bd6a9d")
+
+SHOWN = (
+    'LeaderChange: {"version":0,"leaderId":1,"voters":[{"voterId":1}],'
+    '"grantingVoters":[{"voterId":1}]}',
+    'KRaftVersion {"version":0,"kRaftVersion":1}',
+    'KRaftVoters {"version":0,"voters":[{"voterId":1,"voterDirectoryId":"4wbn9C1WRASMWV85871qnQ",'
+    '"endpoints":[{"name":"BROKER","host":"h","port":9}],"kRaftVersionFeature":'
+    '{"minSupportedVersion":1,"maxSupportedVersion":1}}]}',
+    'SnapshotHeader {"version":0,"lastContainedLogTimestamp":7}',
+    'SnapshotFooter {"version":0}',
+)
+
+
+def test_records_of_the_quorum() -> None:
+    """With a decoder or without: what stands in a control batch has no other."""
+    voter = VoterEntry(voter_id=1, voter_directory_id=DIRECTORY, min_supported_version=1)
+    voter.max_supported_version = 1
+    voter.endpoints = [VoterEndpoint(name="BROKER", host="h", port=9)]
+    names = [VoterName(voter_id=1)]
+    batch = build_control_batch(
+        [
+            LeaderChange(leader_id=1, voters=names, granting_voters=names),
+            KRaftVersion(kraft_version=1),
+            Voters(voters=[voter]),
+            SnapshotHeader(last_contained_log_timestamp=7),
+            SnapshotFooter(),
+        ],
+        base_offset=0,
+        epoch=1,
+    )
+    for decoder in (None, metadata):
+        found = log_lines(memoryview(batch), 0, decoder=decoder, with_records=True)
+        lines = [line for line in found if line.startswith("|")]
+        assert [line.split(" headerKeys: [] ")[1] for line in lines] == list(SHOWN)
+
+
+def test_a_control_record_of_a_kind_that_is_not_known() -> None:
+    batch = build_batch([NewRecord(b"\0\0\0\x63", b"\0\0", 0)])
+    stamp_control(batch)
+    *_, line = log_lines(memoryview(batch), 0, with_records=True)
+    assert line.endswith(" headerKeys: [] controlType: UNKNOWN(99)")
