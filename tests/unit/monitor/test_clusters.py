@@ -20,19 +20,6 @@ from tests.unit.monitor.test_http import HOSTILE, Addresses, Script, never, some
 NAMES = ("shop", "away")
 
 
-class Changing:
-    """A source that says what the test last told it."""
-
-    def __init__(self, one: Reading) -> None:
-        self.one = one
-
-    async def read(self, now_ms: int) -> Reading:
-        return self.one
-
-    async def close(self) -> None:
-        return None
-
-
 def other(group_id: str = "billing", at_ms: int = 10_000) -> Reading:
     kafka = kafka_reading(
         at_ms, commits={row(0): 7, row(1): 4}, ends={row(0): 77, row(1): 4}, group_id=group_id
@@ -44,7 +31,7 @@ def away(at_ms: int = 10_000) -> Reading:
     return Reading(at_ms, (), None, (SourceError("brokers", "10.0.0.9:9092: refused"),))
 
 
-SOURCES = {"shop": Changing(other()), "away": Changing(away())}
+SOURCES = {"shop": Script(other()), "away": Script(away())}
 
 
 @pytest.fixture

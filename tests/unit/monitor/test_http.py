@@ -27,7 +27,7 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 
 
 class Script:
-    """A source that gives the same reading for ever."""
+    """A source that gives the same reading until it is told another one."""
 
     def __init__(self, one: Reading) -> None:
         self.one = one
