@@ -248,7 +248,7 @@ def test_where_a_partition_begins_that_the_broker_says_nothing_of_is_not_made_up
     """Or its lines would be counted by the ledger and by no cell."""
     rig = Rig(tmp_path, guilty(31))
     rig.firsts = held
-    with pytest.raises(OffsetsDiffer, match="logs.t-0"):
+    with pytest.raises(OffsetsDiffer, match=r"logs\.t-0"):
         rig.run([OffsetRange("logs.t", 0, EARLIEST, 42)])
 
 
