@@ -9,7 +9,7 @@ from pathlib import Path
 
 from appliance.checks import Check, Level
 from appliance.settings import Mill
-from collector.discovery import plan
+from collector.identity.discovery import plan
 
 NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph", "glusterfs", "lustre"})
 """Kinds whose inode numbers, sizes and events are another machine's word."""

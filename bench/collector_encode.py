@@ -18,8 +18,8 @@ from bench.lines import LineSource
 from bench.machine import Watch
 from bench.measurement import Measurement, Peer, Run
 from bench.session import Bench
-from collector.encode import Piece, encode
-from collector.lines import LineRules, split_lines
+from collector.text.encode import Piece, encode
+from collector.text.lines import LineRules, split_lines
 from protocol.wire.compression import Codec, compress
 
 KEY = b"access/access.log"

@@ -14,9 +14,9 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
-from collector.clock import Clock
 from collector.committer import Committer, commit_bytes
-from collector.config import (
+from collector.config.reloading import Reloading
+from collector.config.settings import (
     RESCAN_GAP_MS,
     RETRY_MS,
     STOP_DEADLINE_MS,
@@ -24,24 +24,24 @@ from collector.config import (
     Wish,
 )
 from collector.descriptors import room_for
-from collector.discovery import is_matched, plan
-from collector.encode import record_overhead_max
 from collector.feeder import Feeder, file_key
-from collector.files import Handles, Scan, Walker
-from collector.generation import Generation
+from collector.identity.discovery import is_matched, plan
+from collector.identity.files import Handles, Scan, Walker
+from collector.identity.generation import Generation
+from collector.identity.registry import Registry
+from collector.identity.watch import Watch
 from collector.ingested import Ingested
-from collector.lag_watch import LagWatch
-from collector.outbox import Outbox
-from collector.positions import Positions
-from collector.producer import Brokers
-from collector.rate import Rate
-from collector.reader import Reader
-from collector.registry import Registry
-from collector.reloading import Reloading
-from collector.rhythm import Rhythm
-from collector.schedule import Backoff
-from collector.tenure import Tenure
-from collector.watch import Watch
+from collector.read.reader import Reader
+from collector.send.lag_watch import LagWatch
+from collector.send.outbox import Outbox
+from collector.send.positions import Positions
+from collector.send.producer import Brokers
+from collector.send.tenure import Tenure
+from collector.text.encode import record_overhead_max
+from collector.timing.clock import Clock
+from collector.timing.rate import Rate
+from collector.timing.rhythm import Rhythm
+from collector.timing.schedule import Backoff
 from protocol.client.errors import ClientError
 from protocol.errors import ApiError, ErrorCode
 from protocol.log import fields

@@ -11,18 +11,24 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from collector.checkpoints import Checkpoint, UnreadableCheckpoint, decode, encode, encode_key
-from collector.claims import Claim
-from collector.config import CollectorSettings
-from collector.discovery import plan
-from collector.files import Walker
-from collector.fingerprint import FileId
-from collector.generation import EMPTY
+from collector.config.settings import CollectorSettings
+from collector.identity.checkpoints import (
+    Checkpoint,
+    UnreadableCheckpoint,
+    decode,
+    encode,
+    encode_key,
+)
+from collector.identity.discovery import plan
+from collector.identity.files import Walker
+from collector.identity.generation import EMPTY
+from collector.identity.sightings import State
 from collector.naming import is_meant
-from collector.positions import Records
-from collector.producer import START_TIMEOUT_MS, Brokers
-from collector.sightings import State
+from collector.send.claims import Claim
+from collector.send.positions import Records
+from collector.send.producer import START_TIMEOUT_MS, Brokers
 from collector.status import shown
+from collector.text.fingerprint import FileId
 from protocol.client.errors import ClientError
 from protocol.errors import ApiError
 

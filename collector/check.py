@@ -6,14 +6,14 @@ lock, so it runs beside the collector.
 
 import asyncio
 
-from collector.checkpoints import UnreadableCheckpoint, decode
-from collector.config import CollectorSettings
-from collector.discovery import plan
-from collector.files import DataFolder, Handles, Walker
-from collector.generation import Generation
-from collector.producer import Brokers
-from collector.reader import Reader
-from collector.registry import Registry
+from collector.config.settings import CollectorSettings
+from collector.identity.checkpoints import UnreadableCheckpoint, decode
+from collector.identity.discovery import plan
+from collector.identity.files import DataFolder, Handles, Walker
+from collector.identity.generation import Generation
+from collector.identity.registry import Registry
+from collector.read.reader import Reader
+from collector.send.producer import Brokers
 from collector.status import evidence_of, shown
 from protocol.client.errors import ClientError
 from protocol.errors import ApiError

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from collector.config import COMMIT_SHARE, RETRY_MS, STUCK_MS, TRANSACTION_TIMEOUT_MS
+from collector.config.settings import COMMIT_SHARE, RETRY_MS, STUCK_MS, TRANSACTION_TIMEOUT_MS
 from collector.feeder import Feeder
-from collector.outbox import Batch
-from collector.positions import Positions, Records
-from collector.producer import Brokers
-from collector.schedule import Backoff
+from collector.send.outbox import Batch
+from collector.send.positions import Positions, Records
+from collector.send.producer import Brokers
+from collector.timing.schedule import Backoff
 from protocol.client.errors import (
     ClientClosed,
     ClientError,

@@ -7,25 +7,25 @@ outbox, the committer sends what it holds. A test can do the same in memory.
 import heapq
 from collections.abc import Callable, Iterable
 
-from collector.config import (
+from collector.config.settings import (
     BLOCK_BYTES,
     COMMIT_MS,
     DEAD_LETTERS_TOPIC,
     SHARED_BLOCK_BYTES,
     InputSection,
 )
-from collector.dead_letters import dead_letter
-from collector.encode import Header, Piece
-from collector.files import Unreadable
-from collector.generation import Generation
-from collector.lag_windows import LagWindows
-from collector.lines import Block, Kind
-from collector.outbox import Batch, Entry, Outbox
-from collector.pace import Pace
-from collector.reader import Reader
-from collector.rhythm import Rhythm
-from collector.schedule import Lane, Schedule
-from collector.turn import Turn
+from collector.identity.files import Unreadable
+from collector.identity.generation import Generation
+from collector.read.reader import Reader
+from collector.read.turn import Turn
+from collector.send.dead_letters import dead_letter
+from collector.send.lag_windows import LagWindows
+from collector.send.outbox import Batch, Entry, Outbox
+from collector.text.encode import Header, Piece
+from collector.text.lines import Block, Kind
+from collector.timing.pace import Pace
+from collector.timing.rhythm import Rhythm
+from collector.timing.schedule import Lane, Schedule
 from protocol.types import TopicPartition
 
 LIVE_TURNS = 64  # live files read before one backfill turn and before the loop breathes

@@ -9,12 +9,12 @@ meanwhile is read.
 import logging
 from pathlib import Path
 
-from collector.config import INGESTED_QUIET_MS, InputSection
-from collector.discovery import HOME_PREFIX, record_key
-from collector.files import Handles, Unreadable, Vanished, move_file, remove_file
-from collector.generation import Generation
-from collector.registry import Registry
-from collector.sightings import State
+from collector.config.settings import INGESTED_QUIET_MS, InputSection
+from collector.identity.discovery import HOME_PREFIX, record_key
+from collector.identity.files import Handles, Unreadable, Vanished, move_file, remove_file
+from collector.identity.generation import Generation
+from collector.identity.registry import Registry
+from collector.identity.sightings import State
 from protocol.log import fields
 
 logger = logging.getLogger(__name__)

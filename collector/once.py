@@ -7,9 +7,9 @@ the header `millrace.unfinished`, since nobody will wait for its end.
 import asyncio
 
 from collector.agent import Agent
-from collector.generation import Generation
+from collector.identity.generation import Generation
+from collector.identity.sightings import State
 from collector.progress import Reporter, Standing
-from collector.sightings import State
 from collector.status import file_error
 
 REPORT_MS = 500

@@ -21,12 +21,12 @@ from pydantic import ValidationError
 from collector.agent import Agent
 from collector.amending import Amendment, amend
 from collector.check import check
-from collector.clock import Clock
-from collector.config import CollectorSettings
-from collector.files import DataFolder, InUse
+from collector.config.settings import CollectorSettings
+from collector.identity.files import DataFolder, InUse
 from collector.once import OneShot
 from collector.progress import reporter
 from collector.status import metrics, part_status
+from collector.timing.clock import Clock
 from protocol.log import configure, fields
 from protocol.status_http import StatusServer
 

@@ -12,9 +12,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from collector.agent import Agent
-from collector.config import STATUS_FILES_MAX, STATUS_LOST_MAX
-from collector.generation import Generation
-from collector.sightings import State
+from collector.config.settings import STATUS_FILES_MAX, STATUS_LOST_MAX
+from collector.identity.generation import Generation
+from collector.identity.sightings import State
 from protocol.status import PartState, PartStatus, Problem
 
 

@@ -27,7 +27,7 @@ from stream.state import StreamState
 from stream.threads import Keeper
 
 # Commits are at least this far apart; the last one of a burst is always made. The collector goes by
-# them where old lines wait for live ones (`collector/lag_windows`): a late one makes it slow.
+# them where old lines wait for live ones (`collector/send/lag_windows`): a late one makes it slow.
 COMMIT_INTERVAL_S = 0.1
 COMMIT_TIMEOUT_MS = 5_000
 

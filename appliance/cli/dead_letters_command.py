@@ -9,7 +9,7 @@ from appliance.cli.cluster import BootstrapOption, servers
 from appliance.cli.options import EnvelopeOption
 from appliance.cli.output import CommandError, Exit, print_json, print_table, say, utc_text
 from appliance.cli.rooms import cell_or_dash
-from collector.replaying import Letter, first_bytes
+from collector.send.replaying import Letter, first_bytes
 
 if TYPE_CHECKING:
     from appliance.kafka.replay import Shelf

@@ -10,7 +10,7 @@ from appliance.cli.rooms import cell_or_dash
 from appliance.kafka.consume import Beginning
 from appliance.kafka.replay import Chooses, Line, Replay, Shelf, look, missing_topics
 from appliance.kafka.session import open_cluster, run
-from collector.replaying import Place, Repair, Unrepairable, first_bytes, repaired
+from collector.send.replaying import Place, Repair, Unrepairable, first_bytes, repaired
 
 if TYPE_CHECKING:
     from protocol.client.cluster import Cluster

@@ -52,7 +52,7 @@ def dry_run(
     ] = DRY_RUN_TIMEOUT_S,
 ) -> None:
     """Count a file's last lines as the stream would, and print the rows; nothing is stored."""
-    from collector.discovery import record_key
+    from collector.identity.discovery import record_key
     from stream.dry_run import LINES_MAX
 
     mill, _ = context.load_mill()

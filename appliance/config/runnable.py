@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from appliance.config.document import Document
 from appliance.config.model import MillConfig
-from collector.discovery import plan
+from collector.identity.discovery import plan
 from stream import expression
 from stream.sections import InputSection, MetricSection
 

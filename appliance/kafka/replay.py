@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from appliance.cli.output import CommandError
 from appliance.kafka.consume import Beginning, ReadRecord, Wanted, read
-from collector.config import DEAD_LETTERS_TOPIC
-from collector.replaying import Letter, Place, letter_of, note_headers, note_of
+from collector.config.settings import DEAD_LETTERS_TOPIC
+from collector.send.replaying import Letter, Place, letter_of, note_headers, note_of
 from protocol.client.cluster import Cluster
 from protocol.client.errors import ProducerFenced, RecordTooLarge, TransactionFailed, is_transient
 from protocol.client.partitioner import partition_for_key

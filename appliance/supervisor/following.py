@@ -19,7 +19,7 @@ from appliance.home import Home
 from appliance.init import initialise
 from appliance.parts import Part, Placement, broker_names
 from appliance.settings import Mill
-from collector.reloading import later_keys as later_collector_keys
+from collector.config.reloading import later_keys as later_collector_keys
 from protocol.log import fields
 from protocol.settling import Settling, Signature, signature_of
 from stream.changes import LIVE_KEYS, changed_section, later_keys

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.config import BACKFILL_BYTES, TRANSACTION_TIMEOUT_MS
+from collector.config.settings import BACKFILL_BYTES, TRANSACTION_TIMEOUT_MS
 from tests.harness.broker import BrokerProcess
 from tests.harness.collector import CollectorProcess, GroupOfTheStream, TopicReader
 from tests.harness.wait import wait_until

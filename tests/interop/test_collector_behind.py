@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from collector.config import BACKFILL_BYTES, READER_GROUP, SHARED_BLOCK_BYTES
-from collector.lag_windows import LINES_FIRST
+from collector.config.settings import BACKFILL_BYTES, READER_GROUP, SHARED_BLOCK_BYTES
+from collector.send.lag_windows import LINES_FIRST
 from protocol.client.partitioner import partition_for_key
 from stream.config import CONSUMER_GROUP
 from tests.harness.broker import BrokerProcess

@@ -7,7 +7,7 @@ import pytest
 from appliance.cli.output import CommandError
 from appliance.cli.replay_command import edits_of, repair_of
 from appliance.kafka.replay import TRANSACTION_BYTES_MAX, TRANSACTION_LETTERS_MAX, Line, portions
-from collector.replaying import Letter, Place
+from collector.send.replaying import Letter, Place
 
 
 def row(offset: int, **more: object) -> dict[str, object]:

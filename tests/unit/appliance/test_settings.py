@@ -15,7 +15,7 @@ from appliance.parts import Placement
 from appliance.run import UnknownPart, become, settings_descriptor
 from appliance.settings import Mill, encode_settings, settings_for, stream_check_settings
 from broker.config import BrokerConfig
-from collector.config import CollectorSettings
+from collector.config.settings import CollectorSettings
 from monitor.config import MonitorSettings
 from stream.config import StreamSettings
 

@@ -3,8 +3,8 @@
 import os
 import random
 
-from collector.encode import Piece, encode
-from collector.lines import Block, LineRules, split_lines
+from collector.text.encode import Piece, encode
+from collector.text.lines import Block, LineRules, split_lines
 from protocol.wire.records import assemble_batch, iterate_records
 
 

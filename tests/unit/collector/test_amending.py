@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from collector.amending import Amended, Amendment, amended, chosen
-from collector.checkpoints import Checkpoint, decode, decode_key
+from collector.identity.checkpoints import Checkpoint, decode, decode_key
 from collector.naming import is_meant
 from tests.unit.collector.world import INSTANCE, World
 

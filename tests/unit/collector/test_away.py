@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from collector.config import DRAIN_QUIET_MS
-from collector.files import Handle
-from collector.fingerprint import FileId
+from collector.config.settings import DRAIN_QUIET_MS
+from collector.identity.files import Handle
+from collector.text.fingerprint import FileId
 from tests.unit.collector.world import EVENTS, World
 
 

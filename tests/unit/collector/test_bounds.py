@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from collector.descriptors import OTHERS_MAX, room_for
-from collector.sightings import State
+from collector.identity.sightings import State
 from tests.unit.collector.world import World
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from collector.config import InputSection
-from collector.discovery import is_matched, plan
-from collector.sightings import State
+from collector.config.settings import InputSection
+from collector.identity.discovery import is_matched, plan
+from collector.identity.sightings import State
 from tests.unit.collector.world import World
 
 

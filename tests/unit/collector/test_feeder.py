@@ -3,8 +3,8 @@
 import random
 from pathlib import Path
 
-from collector.config import BACKFILL_BYTES, COMMIT_MS, NEW_BYTES, SHARED_BLOCK_BYTES
-from collector.lag_windows import LINES_FIRST
+from collector.config.settings import BACKFILL_BYTES, COMMIT_MS, NEW_BYTES, SHARED_BLOCK_BYTES
+from collector.send.lag_windows import LINES_FIRST
 from tests.unit.collector.blocks import seed
 from tests.unit.collector.world import World
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from collector.config import INGESTED_QUIET_MS
+from collector.config.settings import INGESTED_QUIET_MS
+from collector.identity.sightings import State
 from collector.ingested import Ingested
-from collector.sightings import State
 from tests.unit.collector.world import World
 
 

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from collector.comparing import JOINING_BYTES_MIN
-from collector.config import COPY_QUIET_MS, DRAIN_QUIET_MS
-from collector.fingerprint import FileId
+from collector.config.settings import COPY_QUIET_MS, DRAIN_QUIET_MS
+from collector.identity.comparing import JOINING_BYTES_MIN
+from collector.text.fingerprint import FileId
 from tests.unit.collector.blocks import seed
 from tests.unit.collector.world import EVENTS, World
 

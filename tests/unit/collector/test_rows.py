@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from collector.decide import _Session
-from collector.recognition import Recognition
-from collector.sightings import Verdict
-from tests.unit.collector import test_decide as table
+from collector.identity.decide import _Session
+from collector.identity.recognition import Recognition
+from collector.identity.sightings import Verdict
 from tests.unit.collector import test_rotations as rotations
 from tests.unit.collector import test_scenarios as files
 from tests.unit.collector import test_scenarios_copies as copies
+from tests.unit.collector.identity import test_decide as table
 from tests.unit.collector.world import World
 
 Judged = dict[str, object]

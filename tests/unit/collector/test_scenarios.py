@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.sightings import State
+from collector.identity.sightings import State
 from tests.unit.collector.world import EVENTS, World
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from collector.config import COPY_QUIET_MS, DRAIN_QUIET_MS
-from collector.sightings import State
+from collector.config.settings import COPY_QUIET_MS, DRAIN_QUIET_MS
+from collector.identity.sightings import State
 from tests.unit.collector.world import EVENTS, LOOK_MS, World
 
 

@@ -6,18 +6,18 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from collector.checkpoints import decode, decode_key
-from collector.config import DRAIN_QUIET_MS, InputSection
-from collector.discovery import is_matched, plan
+from collector.config.settings import DRAIN_QUIET_MS, InputSection
 from collector.feeder import Feeder, file_key
-from collector.files import Handles, Walker
-from collector.lag_windows import Progress
-from collector.outbox import Batch, Outbox
-from collector.positions import Positions
-from collector.reader import Reader
-from collector.registry import Registry
-from collector.rhythm import Rhythm
-from collector.sightings import State
+from collector.identity.checkpoints import decode, decode_key
+from collector.identity.discovery import is_matched, plan
+from collector.identity.files import Handles, Walker
+from collector.identity.registry import Registry
+from collector.identity.sightings import State
+from collector.read.reader import Reader
+from collector.send.lag_windows import Progress
+from collector.send.outbox import Batch, Outbox
+from collector.send.positions import Positions
+from collector.timing.rhythm import Rhythm
 from protocol.types import TopicPartition
 from tests.unit.collector.blocks import values_of
 

@@ -1,0 +1,39 @@
+"""How large a topic's batches must be for the lines its inputs allow.
+
+Floor: ground of the room. Pure. Kafka takes batches of 1,048,588 bytes unless told otherwise, which
+has no room for a line of 1 MiB and its record. A limit that nobody has set is raised to what the
+longest line needs; one that somebody has set stays, and longer lines are overlong there.
+"""
+
+from collections.abc import Mapping
+
+from collector.config.encoding_names import OnInvalid, growth_max
+from collector.config.settings import DEAD_LETTERS_TOPIC, CollectorSection
+
+MAX_MESSAGE_BYTES = "max.message.bytes"
+DEFAULT_MESSAGE_BYTES = 1_048_588
+REQUEST_BYTES_MAX = 8 << 20
+"""Of one Produce request, and so of one batch and one line."""
+RECORD_ROOM_BYTES = 64 << 10
+"""What a line's batch and record may take beside the line: the longest path there is, several
+times, as its key and in the headers of a dead letter."""
+
+
+def wanted_limits(section: CollectorSection) -> dict[str, int]:
+    """For each topic the `max.message.bytes` that its inputs' longest lines need."""
+    wanted: dict[str, int] = {}
+    for entry in section.inputs:
+        growth = growth_max(entry.encoding, OnInvalid(entry.on_invalid))
+        limit = min(entry.max_line_bytes * growth + RECORD_ROOM_BYTES, REQUEST_BYTES_MAX)
+        for topic in (entry.topic, DEAD_LETTERS_TOPIC):
+            wanted[topic] = max(limit, wanted.get(topic, DEFAULT_MESSAGE_BYTES))
+    return wanted
+
+
+def to_raise(wanted: Mapping[str, int], unset: Mapping[str, int]) -> dict[str, int]:
+    """The limits to set; `unset` are those in force that nobody has set."""
+    return {
+        topic: wanted[topic]
+        for topic, limit in unset.items()
+        if topic in wanted and limit < wanted[topic]
+    }

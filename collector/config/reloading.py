@@ -1,0 +1,137 @@
+"""Hears of a configuration that changes while the collector runs, and has its inputs taken over.
+
+Floor: beside `agent`. Only the appliance knows the file's format: its command prints what the file
+asks of the collector. Whatever cannot be taken over leaves the inputs as they are, and is said.
+"""
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from collector.config.settings import CollectorSection, ReloadSettings, Wish
+from protocol.client.errors import ClientError
+from protocol.errors import ApiError
+from protocol.log import fields
+from protocol.settling import LOOK_EVERY_S, Settling, signature_of
+
+COMMAND_S = 60.0
+LINES_TOLD = 5
+AGAIN_S = 5.0
+"""After which what a cluster has refused or was away for is asked for again."""
+
+logger = logging.getLogger(__name__)
+
+TakeOver = Callable[[Wish], Awaitable[None]]
+"""Has other inputs read. Raises ClientError or ApiError, and has then changed nothing."""
+
+
+class Unreadable(Exception):
+    """The file is not a configuration; the text tells its faults."""
+
+
+class Reloading:
+    """`sha256` names the file that the inputs are of; `problem` says why it is not a newer one."""
+
+    def __init__(self, settings: ReloadSettings, running: Wish, take_over: TakeOver) -> None:
+        self.sha256 = settings.sha256
+        self.problem: str | None = None
+        self._settings = settings
+        self._running = running
+        self._take_over = take_over
+        self._again_s: float | None = None
+        signature = signature_of(settings.file)
+        is_known = settings.sha256 in (None, _sha256(settings.file))
+        self._settling = Settling(signature if is_known else None, settings.settled_ms / 1000)
+
+    async def run(self) -> None:
+        """Look at the file for as long as the collector lives."""
+        while True:
+            await self.look(time.monotonic())
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def look(self, now_s: float) -> None:
+        """Take the file over if it has changed, or if its time has come again."""
+        is_due = self._again_s is not None and now_s >= self._again_s
+        if not self._settling.look(signature_of(self._settings.file), now_s) and not is_due:
+            return
+        self._again_s = None
+        try:
+            sha256 = _sha256(self._settings.file)
+            wish = await ask(self._settings.command)
+            if later := later_keys(self._running.section, wish.section):
+                raise Unreadable(
+                    f"{', '.join(later)} changed: a restart of the collector applies it"
+                )
+            if wish != self._running:
+                await self._take_over(wish)
+        except Unreadable as error:
+            self._say(str(error))
+        except (ClientError, ApiError) as error:
+            self._again_s = now_s + AGAIN_S
+            self._say(str(error))
+        else:
+            self._running = wish
+            self.sha256, self.problem = sha256, None
+
+    def _say(self, why: str) -> None:
+        self.problem = f"{self._settings.file}: {why}; the inputs from before are read on"
+        logger.warning("the changed inputs are not taken over", extra=fields(why=why))
+
+
+async def ask(command: tuple[str, ...]) -> Wish:
+    """Run the command that prints a Wish as JSON, or its faults on standard error.
+
+    Raises Unreadable.
+    """
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+    except OSError as error:
+        raise Unreadable(str(error)) from error
+    try:
+        async with asyncio.timeout(COMMAND_S):
+            said, complaints = await process.communicate()
+    except TimeoutError as error:
+        raise Unreadable(f"no answer from {command[0]} within {COMMAND_S:.0f} s") from error
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode:
+        lines = complaints.decode(errors="replace").splitlines()[:LINES_TOLD]
+        raise Unreadable("; ".join(lines) or "no reason given")
+    try:
+        return Wish.model_validate_json(said)
+    except ValidationError as error:
+        raise Unreadable(str(error)) from error
+
+
+def later_keys(section: CollectorSection, wish: CollectorSection) -> list[str]:
+    """The keys that differ and take effect with the next start: all but the inputs.
+
+    There is a collector only where there are inputs.
+    """
+    keys = [
+        f"collector.{key}"
+        for key in CollectorSection.model_fields
+        if key != "inputs" and getattr(section, key) != getattr(wish, key)
+    ]
+    if bool(section.inputs) != bool(wish.inputs):
+        keys.append("collector.inputs")
+    return keys
+
+
+def _sha256(file: Path) -> str | None:
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+    except OSError:
+        return None

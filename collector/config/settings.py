@@ -1,0 +1,302 @@
+"""The collector's settings: which files, to which topics, within which limits.
+
+Ground of the room; touches nothing but the values it is given. `CollectorSection` is the part
+`collector:` of the configuration file, `CollectorSettings` what a collector process is started
+with. Every fault names what was found and what was expected, so that the appliance can show it
+beside file, line and key.
+"""
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+from collector.config.encoding_names import UTF_8, canonical_name
+from collector.config.multiline import INDENTED, PRESETS, By, EventRules
+from protocol.units import parse_duration_ms, parse_size_bytes
+
+POSITIONS_TOPIC = "millrace.positions"
+DEAD_LETTERS_TOPIC = "millrace.dead-letters"
+DEFAULT_EXCLUDE = (".*", "*~", "*.swp", "*.tmp", "*.part")
+
+# Reading.
+BLOCK_BYTES = 1 << 20  # most bytes of one file read in one turn
+BACKFILL_BYTES = 4 << 20  # a file further behind than this is read in the backfill lane
+NEW_BYTES = 64 << 10  # a file that never was read to its end is behind by more than this
+PREFIX_BYTES = 4096  # most bytes of a file's head that identify it
+MARKER_BYTES = 1024  # most bytes before the position that confirm it
+DRAIN_QUIET_MS = 5_000  # a file moved out of the globs is done after so long without growth
+INGESTED_QUIET_MS = 5_000  # a file that is done is moved or deleted after so long without growth
+COPY_QUIET_MS = 5_000  # a copy beside its whole original is a file of its own after so long
+CHECKSUM_BYTES = 64 << 20  # most bytes read in one look to tell if a file is another's copy
+RETRY_MS = (200, 5_000)  # back-off of an unreadable file and of a lane that refuses
+RESCAN_GAP_MS = 50  # least time between two scans asked for by events
+# Sending.
+READER_GROUP = "millrace-stream"  # what it has counted, old lines beside live ones wait for
+SHARED_BLOCK_BYTES = 128 << 10  # most bytes of one file read at once beside live lines of others
+COMMIT_MS = 25  # least time between two commits of fresh lines
+BACKFILL_COMMIT_MS = 1_000  # lines of files far behind wait no longer for their commit
+COMMIT_SHARE = 4  # a transaction is ended when this part of in_flight_bytes is in it
+STUCK_MS = (
+    5_000  # a transaction whose batches have no answer by then is given up, and they go again
+)
+TRANSACTION_TIMEOUT_MS = 15_000  # after which the coordinator gives up what a dead collector left
+FENCED_AGAIN_MS = 60_000  # fenced by a rival twice in this time: the rival stays, this one ends
+CLAIM_WAIT_MS = 3_000  # between a rival's fencing and its claim
+BATCH_OVERHEAD_BYTES = 1024  # kept free below max.message.bytes for header and incompressible data
+PARTITION_WINDOW = 5  # batches of one partition in flight
+BACKFILL_WINDOW = 2  # of these, how many the backfill lane may fill
+POSITIONS_INTERVAL_MS = 1_000  # a position record that changed without lines waits so long
+POSITIONS_BATCH_BYTES = 512 << 10  # position records in one batch, not compressed
+STOP_DEADLINE_MS = 10_000  # how long a stop waits for what is in flight
+STATUS_FILES_MAX = 1_000  # files listed in the status; the totals count all
+STATUS_LOST_MAX = 100  # files named of which lines may be lost; the counter counts all
+
+
+def _size(value: object) -> object:
+    return parse_size_bytes(value) if isinstance(value, str) else value
+
+
+def _duration(value: object) -> object:
+    return parse_duration_ms(value) if isinstance(value, str) else value
+
+
+SizeBytes = Annotated[int, BeforeValidator(_size)]
+DurationMs = Annotated[int, BeforeValidator(_duration)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def check_topic_name(name: str) -> str:
+    """Kafka's rule for topic names; raises ValueError with what was expected."""
+    legal = name and len(name) <= 249 and name not in (".", "..")
+    if not legal or not all(c.isascii() and (c.isalnum() or c in "._-") for c in name):
+        raise ValueError(
+            f"found {name!r}, expected a topic name: 1 to 249 of letters, digits, '.', '_', '-'"
+        )
+    return name
+
+
+class MultilineSection(_Model):
+    """Which lines are one event: by a preset, or by one pattern, or by indentation."""
+
+    preset: Literal["java", "python", "go"] | None = None
+    start: str | None = None
+    continue_: str | None = Field(default=None, alias="continue")
+    end: str | None = None
+    indent: bool = False
+    max_lines: int = Field(default=1_000, ge=2, le=100_000)
+    max_bytes: SizeBytes = Field(default=1 << 20, ge=1024, le=1 << 23)
+    max_age: DurationMs = Field(default=5_000, ge=100, le=3_600_000)
+
+    @field_validator("start", "continue_", "end")
+    @classmethod
+    def _pattern(cls, pattern: str | None) -> str | None:
+        try:
+            re.compile(pattern or "")
+        except re.error as error:
+            raise ValueError(
+                f"found {pattern!r}, expected a regular expression: {error}"
+            ) from error
+        return pattern
+
+    @model_validator(mode="after")
+    def _one_way(self) -> "MultilineSection":
+        ways = {
+            "preset": self.preset is not None,
+            "start": self.start is not None,
+            "end": self.end is not None,
+            "continue or indent": self.continue_ is not None or self.indent,
+        }
+        given = [name for name, is_given in ways.items() if is_given]
+        if len(given) != 1:
+            raise ValueError(
+                f"found {' and '.join(given) or 'none of them'}, expected one of preset, start,"
+                " end, or continue with or without indent: true"
+            )
+        return self
+
+    def rules(self) -> EventRules:
+        """The same, ready to be applied."""
+        by, text = By.CONTINUE, self.continue_
+        if self.preset is not None:
+            text = PRESETS[self.preset]
+        elif self.start is not None:
+            by, text = By.START, self.start
+        elif self.end is not None:
+            by, text = By.END, self.end
+        elif self.indent:
+            text = INDENTED if text is None else f"{INDENTED}|{text}"
+        assert text is not None
+        return EventRules(by, re.compile(text), self.max_lines, self.max_bytes, self.max_age)
+
+
+class InputSection(_Model):
+    """One input: the files of these globs go to this topic, line by line."""
+
+    paths: tuple[str, ...] = Field(min_length=1)
+    topic: str
+    exclude: tuple[str, ...] = DEFAULT_EXCLUDE
+    start: Literal["beginning", "end"] = "beginning"
+    key: Literal["path", "host", "none"] = "path"
+    encoding: str = UTF_8
+    on_invalid: Literal["keep", "replace", "dead_letter"] = "keep"
+    line_end: Literal["cut", "keep"] = "cut"
+    multiline: MultilineSection | None = None
+    max_line_bytes: SizeBytes = Field(default=1 << 20, ge=1024, le=1 << 30)
+    on_overlong: Literal["split", "cut", "dead_letter"] = "split"
+    after_ingest: Literal["keep", "move", "delete"] = "keep"
+    move_to: str = "ingested"
+    max_bytes_per_second: SizeBytes | None = Field(default=None, ge=64 << 10)
+
+    @field_validator("paths")
+    @classmethod
+    def _paths(cls, paths: tuple[str, ...]) -> tuple[str, ...]:
+        for path in paths:
+            if not path or "\0" in path or path.endswith("/"):
+                raise ValueError(
+                    f"found {path!r}, expected a file or glob such as 'watched/app/**'"
+                )
+            if ".." in path.split("/"):
+                raise ValueError(f"found {path!r}, expected a path without '..'")
+        return paths
+
+    @field_validator("exclude")
+    @classmethod
+    def _exclude(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in patterns:
+            if not pattern or "/" in pattern:
+                raise ValueError(
+                    f"found {pattern!r}, expected a pattern for one name without '/', like '*.tmp'"
+                )
+        return patterns
+
+    @field_validator("topic")
+    @classmethod
+    def _topic(cls, topic: str) -> str:
+        check_topic_name(topic)
+        if topic in (POSITIONS_TOPIC, DEAD_LETTERS_TOPIC) or topic.startswith("__"):
+            raise ValueError(f"found {topic!r}, expected a topic of your own, not an internal one")
+        return topic
+
+    @field_validator("encoding")
+    @classmethod
+    def _encoding(cls, encoding: str) -> str:
+        return canonical_name(encoding)
+
+    @field_validator("multiline", mode="before")
+    @classmethod
+    def _multiline(cls, value: object) -> object:
+        return {"preset": value} if isinstance(value, str) else value
+
+    @field_validator("move_to")
+    @classmethod
+    def _move_to(cls, folder: str) -> str:
+        if not folder.strip("/.") or ".." in folder.split("/") or "\0" in folder:
+            raise ValueError(f"found {folder!r}, expected a folder such as 'ingested'")
+        return folder.rstrip("/")
+
+    @model_validator(mode="after")
+    def _moved_out_of_sight(self) -> "InputSection":
+        if self.after_ingest == "move":
+            for path in self.paths:
+                root = re.split(r"[*?\[]", path)[0].rpartition("/")[0]
+                if f"{self.move_to}/".startswith(f"{root}/"):
+                    raise ValueError(
+                        f"found move_to {self.move_to!r} below {path!r}, expected a folder whose"
+                        " files no input reads"
+                    )
+        return self
+
+
+def _default_inputs() -> tuple[InputSection, ...]:
+    return tuple(
+        InputSection(paths=(f"watched/{name}/**",), topic=f"logs.{name}")
+        for name in ("access", "json", "text")
+    )
+
+
+class CollectorSection(_Model):
+    """`collector:` of the configuration file."""
+
+    instance: str | None = Field(default=None, pattern=r"^[A-Za-z0-9._-]{1,100}$")
+    inputs: tuple[InputSection, ...] = Field(default_factory=_default_inputs)
+    compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "gzip"
+    scan_interval: DurationMs = Field(default=2_000, ge=100, le=60_000)
+    forget_after: DurationMs = Field(default=7 * 86_400_000, ge=60_000)
+    in_flight_bytes: SizeBytes = Field(default=32 << 20, ge=1 << 20, le=1 << 30)
+    open_files: int = Field(default=256, ge=8, le=100_000)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The inputs' topics, each once, in the order of the inputs."""
+        return tuple(dict.fromkeys(entry.topic for entry in self.inputs))
+
+
+class TopicSettings(_Model):
+    """One topic the collector makes sure of; None means the cluster's default."""
+
+    name: str
+    partitions: int | None = Field(default=None, ge=1)
+    replication: int | None = Field(default=None, ge=1)
+    settings: dict[str, str] = Field(default_factory=dict)
+
+    @field_validator("name")
+    @classmethod
+    def _name(cls, name: str) -> str:
+        return check_topic_name(name)
+
+
+class StatusAddress(_Model):
+    """Where the part answers /healthz, /status and /metrics; port 0 takes a free one."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=8091, ge=0, le=65535)
+
+
+class Wish(_Model):
+    """What a configuration asks of a collector that runs."""
+
+    section: CollectorSection
+    topics: tuple[TopicSettings, ...] = ()
+
+
+class ReloadSettings(_Model):
+    """A file that is looked at for changes, and the command that prints a Wish out of it.
+
+    `sha256` is that of the content which the settings were made of, in hexadecimal. `settled_ms`:
+    so long the file must have been at rest; 0 where it is only ever replaced as a whole.
+    """
+
+    file: Path
+    command: tuple[str, ...]
+    sha256: str | None = None
+    settled_ms: int = Field(default=500, ge=0)
+
+
+class CollectorSettings(_Model):
+    """Everything one collector process needs; `home` is what relative globs start from."""
+
+    part: str = "collector"
+    section: CollectorSection = Field(default_factory=CollectorSection)
+    bootstrap_servers: str
+    home: str
+    data_dir: str
+    topics: tuple[TopicSettings, ...] = ()
+    status: StatusAddress = Field(default_factory=StatusAddress)
+    reload: ReloadSettings | None = None
+    patience_ms: int = Field(default=60_000, ge=100)
+    """How long a one-shot run waits for brokers that are away."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _absolute(cls, values: Any) -> Any:
+        if isinstance(values, dict):
+            for name in ("home", "data_dir"):
+                path = values.get(name)
+                if isinstance(path, str) and not path.startswith("/"):
+                    raise ValueError(f"{name}: found {path!r}, expected an absolute path")
+        return values

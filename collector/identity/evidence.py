@@ -1,0 +1,57 @@
+"""The evidence of positions in open files.
+
+Floor: between `files` and `reader`. Synchronous reads through a handle.
+"""
+
+from collector.config.settings import BLOCK_BYTES, MARKER_BYTES, PREFIX_BYTES
+from collector.identity.files import Handle
+from collector.text.encodings import Encoding
+from collector.text.fingerprint import Evidence, resume
+
+
+def evidence_at(handle: Handle, position: int) -> Evidence:
+    """The evidence of a position whose bytes before it are not read: without a CRC."""
+    head = handle.read(0, min(position, PREFIX_BYTES))
+    length = min(position, MARKER_BYTES)
+    tail = handle.read(position - length, length)
+    print_ = Evidence(position, head, (), tail, None).fingerprint()
+    return resume(print_, head, tail)
+
+
+def evidence_at_end(handle: Handle, size: int, encoding: Encoding) -> Evidence:
+    """The evidence of the last line start in a file: what it holds so far is not read."""
+    size -= size % encoding.unit_bytes
+    start = max(0, size - BLOCK_BYTES)
+    found = _line_start_between(handle, start, size, encoding)
+    return evidence_at(handle, found if found is not None else size if start else 0)
+
+
+def whole_evidence(handle: Handle, position: int) -> Evidence:
+    """The evidence of a position with everything before it read."""
+    evidence = Evidence()
+    while evidence.position < position:
+        data = handle.read(evidence.position, min(BLOCK_BYTES, position - evidence.position))
+        if not data:
+            break
+        evidence = evidence.advance(data)
+    return evidence
+
+
+def line_start_before(handle: Handle, size: int, encoding: Encoding) -> int:
+    """The last line start at or before `size`."""
+    end = size - size % encoding.unit_bytes
+    while end > 0:
+        start = max(0, end - BLOCK_BYTES)
+        found = _line_start_between(handle, start, end, encoding)
+        if found is not None:
+            return found
+        end = start
+    return 0
+
+
+def _line_start_between(handle: Handle, start: int, end: int, encoding: Encoding) -> int | None:
+    """Behind the last newline of a stretch; both ends stand between two code units."""
+    data = handle.read(start, end - start)
+    whole = len(data) - len(data) % encoding.unit_bytes
+    newlines = encoding.newlines(memoryview(data)[:whole])
+    return start + int(newlines[-1]) + encoding.unit_bytes if len(newlines) else None

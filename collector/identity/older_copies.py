@@ -1,0 +1,69 @@
+"""Archives that end before what was read of the file that they are a copy of.
+
+Floor: beside `recognition`. Pure but for the reading it is given. A copytruncate copies a file, and
+its writer goes on until the truncation; who reads as it writes stands behind the end of the copy
+by then. Of the file's older positions the marks are known (`trail`): where the copy has all of
+them that it reaches, and the same head, its lines were given already.
+"""
+
+from collections.abc import Iterable
+
+from collector.config.settings import BLOCK_BYTES
+from collector.identity.comparing import JOINING_BYTES_MIN
+from collector.identity.generation import Generation
+from collector.text.archive import Archive, ReadRaw
+from collector.text.fingerprint import TRAIL_HASH_BYTES, Evidence, Mark
+
+
+class OlderCopies:
+    """One archive of `size` bytes of content, on its way through the marks it reaches.
+
+    `evidence` is that of its end once `run_through` has come there.
+    """
+
+    def __init__(self, candidates: Iterable[Generation], size: int):
+        self.evidence = Evidence()
+        reached = ((known, _marks_within(known, size)) for known in candidates)
+        self._candidates = [(known, marks) for known, marks in reached if _is_enough(marks, size)]
+        places = {mark.position for _, marks in self._candidates for mark in marks}
+        self._stops = sorted(places | {size}, reverse=True) if self._candidates else []
+        self._markers: dict[int, bytes] = {}
+
+    def run_through(self, archive: Archive, read_raw: ReadRaw) -> bool:
+        """Read a bounded piece; True at the end."""
+        while self._stops:
+            at, stop = self.evidence.position, self._stops[-1]
+            if at < stop:
+                content = archive.read(read_raw, at, min(stop - at, BLOCK_BYTES))
+                if not content:
+                    return content is not None
+                self.evidence = self.evidence.advance(content)
+                return False
+            self._markers[stop] = self.evidence.fingerprint().marker
+            self._stops.pop()
+        return True
+
+    def found(self) -> Generation | None:
+        """The file that had all of this before; None if none had."""
+        heads = dict(self.evidence.fingerprint().heads)
+        for known, marks in self._candidates:
+            head = known.read_print().head_within(self.evidence.position)
+            is_same = head is not None and heads.get(head.length) == head.digest
+            if is_same and all(self._has(mark) for mark in marks):
+                return known
+        return None
+
+    def _has(self, mark: Mark) -> bool:
+        marker = self._markers.get(mark.position, b"")
+        return marker[:TRAIL_HASH_BYTES] == mark.digest[:TRAIL_HASH_BYTES]
+
+
+def _marks_within(known: Generation, size: int) -> tuple[Mark, ...]:
+    last = () if known.last_mark is None else (known.last_mark,)
+    return tuple(mark for mark in (*known.trail, *last) if 0 < mark.position <= size)
+
+
+def _is_enough(marks: tuple[Mark, ...], size: int) -> bool:
+    """A mark within the first lines proves nothing: many files begin alike. One at the end does."""
+    last = max((mark.position for mark in marks), default=0)
+    return last >= JOINING_BYTES_MIN or 0 < last == size

@@ -1,0 +1,85 @@
+"""The answers to what `decide` asks: hashes of stretches at once, checksums of files bit by bit.
+
+Floor: beside `reader`. Touches the disk through `files` only. A checksum of everything before a
+position may take gigabytes; a look reads a bounded part of it, and the next one goes on.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+
+import crc32c
+
+from collector.config.settings import BLOCK_BYTES, CHECKSUM_BYTES
+from collector.identity.files import Handle, Handles, Unreadable, Vanished, open_file
+from collector.identity.sightings import Probe, Stamp, WholeProbe
+from collector.text.fingerprint import FileId, digest_of
+
+_Answers = dict[Probe | WholeProbe, bytes | None]
+
+
+class Prober:
+    """Reads what is asked for. `is_unfinished`: a checksum needs another look."""
+
+    def __init__(self, handles: Handles):
+        self.is_unfinished = False
+        self._handles = handles
+        self._sums: dict[WholeProbe, tuple[Stamp, int, int]] = {}
+        self._budget = 0
+
+    def begin(self) -> None:
+        """A look begins."""
+        self.is_unfinished = False
+        self._budget = CHECKSUM_BYTES
+
+    def answer(
+        self, probes: Collection[Probe | WholeProbe], paths: Mapping[FileId, str]
+    ) -> _Answers:
+        """Read and hash, opening each file once; what is not finished has no answer yet."""
+        open_handles = {handle.file: handle for _, handle in self._handles}
+        answers: _Answers = {}
+        by_file: dict[FileId, list[Probe | WholeProbe]] = defaultdict(list)
+        for probe in probes:
+            by_file[probe.file].append(probe)
+        for file, mine in by_file.items():
+            handle, is_own = open_handles.get(file), False
+            try:
+                if handle is None:
+                    handle, is_own = open_file(paths[file], file), True
+                for probe in mine:
+                    self._answer_one(probe, handle, answers)
+            except (Vanished, Unreadable, KeyError):
+                answers.update(dict.fromkeys(mine))
+            finally:
+                if handle is not None and is_own:
+                    handle.close()
+        return answers
+
+    def _answer_one(self, probe: Probe | WholeProbe, handle: Handle, answers: _Answers) -> None:
+        if isinstance(probe, Probe):
+            data = handle.read(probe.offset, probe.length)
+            answers[probe] = digest_of(data) if len(data) == probe.length else None
+            return
+        found = self._sum(probe, handle)
+        if found is not None:
+            answers[probe] = found.to_bytes(4, "big")
+        elif probe not in self._sums:
+            answers[probe] = None
+
+    def _sum(self, probe: WholeProbe, handle: Handle) -> int | None:
+        """Go on with a checksum; None while it is not finished, or when the file is too short."""
+        stamp = handle.look().stamp
+        begun, position, crc = self._sums.pop(probe, (stamp, 0, 0))
+        if begun != stamp:
+            position = crc = 0
+        while position < probe.length:
+            if self._budget <= 0:
+                self._sums[probe] = (stamp, position, crc)
+                self.is_unfinished = True
+                return None
+            data = handle.read(position, min(BLOCK_BYTES, probe.length - position))
+            if not data:
+                return None
+            crc = crc32c.crc32c(data, crc)
+            position += len(data)
+            self._budget -= len(data)
+        return crc

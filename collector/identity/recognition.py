@@ -1,0 +1,207 @@
+"""Whether an archive holds what a known file gave already, and from where on it is new.
+
+Floor: above `registry` and `archive`. An archive is asked once, when it is whole and before its
+first line is read: its content is run through up to each position that it may be a copy of, and the
+whole evidence there (head, marker, checksum) is compared. So rows 18 and 19 of the table in
+docs/decisions/0007 hold for compressed files.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from collector.config.settings import BLOCK_BYTES
+from collector.identity.archive_names import originals
+from collector.identity.comparing import JOINING_BYTES_MIN
+from collector.identity.generation import Generation
+from collector.identity.older_copies import OlderCopies
+from collector.identity.registry import Registry
+from collector.identity.sightings import State, Verdict
+from collector.text.archive import Archive, ReadRaw
+from collector.text.fingerprint import Evidence
+
+WAITS_MAX = 3
+"""Looks that a file at its end is given to show that it changed, before an archive that holds more
+than it is believed to be another's."""
+
+
+class Compared(Enum):
+    """What came of comparing."""
+
+    KNOWN = "known"
+    AGAIN = "again"  # another turn goes on with it
+    WAITING = "waiting"  # for what the next look makes of the other file
+
+
+@dataclass(slots=True)
+class _Comparison:
+    """One archive on its way through the positions it may be a copy of, in rising order."""
+
+    candidates: list[Generation]
+    evidence: Evidence
+    older: OlderCopies
+    found: Generation | None = None
+
+
+class Recognition:
+    """The archives of one collector that are being compared."""
+
+    def __init__(self, registry: Registry):
+        self._registry = registry
+        self._open: dict[str, _Comparison] = {}
+        self._waits: dict[str, int] = {}
+
+    def go_on(self, generation: Generation, read_raw: ReadRaw, now_ms: int) -> Compared:
+        """Compare a bounded piece.
+
+        Once it is known what the archive is, the generation stands where reading begins: at its
+        start, or at the end of what was given already, with the key under which that was.
+        """
+        archive = generation.archive
+        assert archive is not None
+        assert archive.content_size is not None
+        if self._is_any_yet_to_give(generation):
+            return Compared.WAITING
+        comparison = self._open.get(generation.name)
+        if comparison is None:
+            candidates = self._candidates(generation, archive.content_size)
+            older = OlderCopies(
+                self._longer(generation, archive.content_size), archive.content_size
+            )
+            comparison = _Comparison(candidates, Evidence(), older)
+            self._open[generation.name] = comparison
+        if not self._run_through(comparison, archive, read_raw):
+            return Compared.AGAIN
+        known = comparison.found
+        if known is None and not comparison.older.run_through(archive, read_raw):
+            return Compared.AGAIN
+        del self._open[generation.name]
+        original = comparison.older.found() if known is None else None
+        if original is not None:
+            if original.safe_position < archive.content_size:
+                # What it holds is not committed yet, and may be in no other file by then.
+                return Compared.WAITING
+            self._note_older(generation, original, comparison.older.evidence)
+        if known is not None and self._may_change(generation, known, archive.content_size):
+            return Compared.WAITING
+        if known is not None and self._holds(known, archive.content_size):
+            self._join(generation, known, archive.content_size, now_ms)
+        self._waits.pop(generation.name, None)
+        generation.is_recognised = True
+        return Compared.KNOWN
+
+    @staticmethod
+    def _run_through(comparison: _Comparison, archive: Archive, read_raw: ReadRaw) -> bool:
+        """Read on to the next candidate's position; True at the last one's."""
+        while comparison.candidates:
+            known, at = comparison.candidates[0], comparison.evidence.position
+            if known.position > at:
+                content = archive.read(read_raw, at, min(known.position - at, BLOCK_BYTES))
+                if content is None:
+                    return False
+                comparison.evidence = comparison.evidence.advance(content)
+                if content:
+                    return False
+            elif comparison.evidence.fingerprint() == known.read_print():
+                comparison.found = known
+            comparison.candidates.pop(0)
+        return True
+
+    def _may_change(self, generation: Generation, known: Generation, size: int) -> bool:
+        """Whether the next look may make something else of the file that was found."""
+        if known.has_open_event:
+            return True
+        if not known.is_settled or known.state is State.DRAINING:
+            return known.position != size or not known.is_settled
+        if known.position == size or known.state.has_ended:
+            return False
+        waits = self._waits.get(generation.name, 0) + 1
+        self._waits[generation.name] = waits
+        return waits <= WAITS_MAX or known.position < known.size
+
+    @staticmethod
+    def _holds(known: Generation, size: int) -> bool:
+        return known.position == size or known.state.has_ended
+
+    def _is_any_yet_to_give(self, generation: Generation) -> bool:
+        """Whether a file it may be a copy of has lines to give before there is what to compare.
+
+        They were read, and may be a part of an event, for `max_age` at most; or the file is behind,
+        and its turn has not come. One that is gone may be the original of an archive of any name,
+        for that may have been renamed since.
+        """
+        names = _Names(generation)
+        return any(
+            (known.is_holding_back or known.is_unread)
+            and (not _is_whole(known) or names.fit(known))
+            for known in self._registry.generations.values()
+            if known is not generation
+        )
+
+    def _candidates(self, generation: Generation, size: int) -> list[Generation]:
+        """Whose content it may be, by rising position; a living file only by an archive's name."""
+        names, found = _Names(generation), []
+        for known in self._registry.generations.values():
+            if known is generation or known.is_archive or not 0 < known.position <= size:
+                continue
+            is_long = known.position >= JOINING_BYTES_MIN
+            if names.fit(known) or (is_long and not _is_whole(known)):
+                found.append(known)
+        return sorted(found, key=lambda known: known.position)
+
+    def _longer(self, generation: Generation, size: int) -> list[Generation]:
+        """The files of which more was read, by whose archives' names it goes; the latest first."""
+        names = _Names(generation)
+        found = [
+            known
+            for known in self._registry.generations.values()
+            if known is not generation
+            and not known.is_archive
+            and known.position > size
+            and names.fit(known)
+        ]
+        return found[::-1]
+
+    def _note_older(self, generation: Generation, original: Generation, end: Evidence) -> None:
+        """All that it holds was given under the original's key."""
+        self._registry.counters[Verdict.ARCHIVE_DONE] += 1
+        generation.verdict = Verdict.ARCHIVE_DONE
+        generation.fingerprint = end.fingerprint()
+        generation.record_key = original.record_key
+        generation.first_path = original.first_path
+        generation.partition = None
+        generation.touch()
+
+    def _join(self, generation: Generation, known: Generation, size: int, now_ms: int) -> None:
+        is_done = known.position == size
+        verdict = Verdict.ARCHIVE_DONE if is_done else Verdict.ARCHIVE_CONTINUED
+        self._registry.counters[verdict] += 1
+        self._registry.found_again(known)
+        generation.verdict = verdict
+        generation.fingerprint = known.read_print()
+        generation.lines = known.lines_read
+        generation.record_key = known.record_key
+        generation.first_path = known.first_path
+        generation.partition = None
+        generation.touch()
+        if known.state.has_ended:
+            known.end(State.DONE, now_ms)
+
+
+def _is_whole(known: Generation) -> bool:
+    return known.state in (State.LIVE, State.ROTATED)
+
+
+class _Names:
+    """The names by which an archive may be one of a known file."""
+
+    def __init__(self, archive: Generation) -> None:
+        self._now = originals(archive.path)
+        self._ever = (*self._now, *originals(archive.first_path))
+
+    def fit(self, known: Generation) -> bool:
+        """Whether the archive has the name of one of this file, or, once the file is gone, had it.
+
+        An archive may be renamed before it is compared, and is then none of a file that stands.
+        """
+        paths = self._now if _is_whole(known) else self._ever
+        return known.path in paths or known.first_path in paths

@@ -1,0 +1,206 @@
+"""The wake-up: tells the agent at once that a file changed. Never the truth, only a hint.
+
+Floor: beside `files`. The events arrive in watchdog's threads; they are collected there and handed
+to the loop in one call however many they are. What no event tells, the scan finds: folders that
+cannot be watched are named in `problems`, and a lost event queue asks for a scan.
+"""
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping
+
+from watchdog.events import (
+    DirCreatedEvent,
+    DirDeletedEvent,
+    DirMovedEvent,
+    FileCreatedEvent,
+    FileDeletedEvent,
+    FileModifiedEvent,
+    FileMovedEvent,
+    FileSystemEvent,
+    FileSystemEventHandler,
+)
+from watchdog.observers.api import BaseObserver, ObservedWatch
+from watchdog.observers.inotify import InotifyEmitter
+from watchdog.observers.inotify_c import CallbackId, InotifyFD, Mask, WatchCallback, WatchDescriptor
+
+from collector.text.fingerprint import FileId
+
+_EVENTS: list[type[FileSystemEvent]] = [
+    FileModifiedEvent,
+    FileCreatedEvent,
+    FileMovedEvent,
+    FileDeletedEvent,
+    DirCreatedEvent,
+    DirMovedEvent,
+    DirDeletedEvent,
+]
+
+RETRY_MS = 60_000  # a folder below a watched one is asked for again after so long
+
+OnChange = Callable[[frozenset[str], bool], None]
+"""Called in the loop with the changed paths, and whether names changed, so that a scan is due."""
+
+logger = logging.getLogger(__name__)
+
+
+class Watch(FileSystemEventHandler):
+    """Watches folders as long as they are the same folders; `sync` follows what there is."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, on_change: OnChange):
+        self.problems: dict[str, str] = {}
+        self.overflows = 0
+        self._loop = loop
+        self._on_change = on_change
+        self._inotify = _Inotify()
+        self._observer = BaseObserver(InotifyEmitter, inotify_fd=self._inotify)
+        self._watches: dict[str, tuple[FileId, ObservedWatch]] = {}
+        self._retry_at_ms: int | None = None
+        self._lock = threading.Lock()
+        self._paths: set[str] = set()
+        self._names_changed = False
+        self._is_called = False
+        self._ear = _OverflowEar(self)
+
+    def start(self) -> None:
+        """Begin to listen; nothing is watched before the first `sync`."""
+        logging.getLogger("watchdog.observers").addHandler(self._ear)
+        self._inotify.start()
+        self._observer.start()
+
+    def stop(self) -> None:
+        """End the threads."""
+        logging.getLogger("watchdog.observers").removeHandler(self._ear)
+        self._observer.stop()
+        self._observer.join()
+        self._inotify.stop()
+        self._inotify.join()
+
+    def sync(self, folders: Mapping[str, tuple[FileId, bool]], now_ms: int) -> None:
+        """Watch these folders: which one each is, and whether with all below it.
+
+        A folder with others below it that were refused is asked for as a whole again, but rarely.
+        """
+        refused = self._inotify.refused()
+        is_retried = self._retry_at_ms is not None and now_ms >= self._retry_at_ms
+        for path, (file, watch) in list(self._watches.items()):
+            is_short = is_retried and bool(_at_or_below(path, refused))
+            if path not in folders or folders[path][0] != file or is_short:
+                self._observer.unschedule(watch)
+                del self._watches[path]
+        for path, (file, recursive) in folders.items():
+            if path in self._watches:
+                continue
+            self._inotify.forget_below(path)
+            try:
+                watch = self._observer.schedule(
+                    self, path, recursive=recursive, event_filter=_EVENTS
+                )
+            except OSError:
+                # It is among the refused.
+                continue
+            self._watches[path] = (file, watch)
+        refused = self._inotify.refused()
+        if not refused:
+            self._retry_at_ms = None
+        elif self._retry_at_ms is None or is_retried:
+            self._retry_at_ms = now_ms + RETRY_MS
+        found = {path: _problem(path, refused) for path in folders}
+        self.problems = {path: text for path, text in found.items() if text is not None}
+
+    def on_any_event(self, event: FileSystemEvent) -> None:
+        """In a thread of watchdog's: note the paths and wake the loop if nobody has."""
+        paths = [os.fsdecode(path) for path in (event.src_path, event.dest_path) if path]
+        self._note(paths, event.event_type != FileModifiedEvent.event_type)
+
+    def overflowed(self) -> None:
+        """Events were lost: only a scan can tell what happened."""
+        self.overflows += 1
+        self._note((), True)
+
+    def _note(self, paths: "list[str] | tuple[()]", names_changed: bool) -> None:
+        with self._lock:
+            self._paths.update(paths)
+            self._names_changed |= names_changed
+            if self._is_called:
+                return
+            self._is_called = True
+        try:
+            self._loop.call_soon_threadsafe(self._tell)
+        except RuntimeError:
+            logger.debug("event after the loop was closed")
+
+    def _tell(self) -> None:
+        with self._lock:
+            paths, names_changed = frozenset(self._paths), self._names_changed
+            self._paths.clear()
+            self._names_changed = self._is_called = False
+        self._on_change(paths, names_changed)
+
+
+class _Inotify(InotifyFD):
+    """watchdog passes over folders below a watched one that the kernel refuses; they are kept here.
+
+    Its threads add watches as folders appear.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._refused: dict[str, str] = {}
+        self._refused_lock = threading.Lock()
+
+    def add_callback(
+        self, path: bytes, mask: Mask, callback: WatchCallback, id_: CallbackId
+    ) -> WatchDescriptor:
+        """Watch a folder; raises OSError."""
+        name = os.fsdecode(path)
+        try:
+            found = super().add_callback(path, mask, callback, id_)
+        except OSError as error:
+            with self._refused_lock:
+                self._refused[name] = error.strerror or str(error)
+            raise
+        with self._refused_lock:
+            self._refused.pop(name, None)
+        return found
+
+    def refused(self) -> dict[str, str]:
+        """The folders that could not be watched, each with the reason."""
+        with self._refused_lock:
+            return dict(self._refused)
+
+    def forget_below(self, root: str) -> None:
+        """What was refused of a folder and all below it is asked for anew."""
+        with self._refused_lock:
+            for path in _at_or_below(root, self._refused):
+                del self._refused[path]
+
+
+def _at_or_below(root: str, paths: Iterable[str]) -> list[str]:
+    return [path for path in paths if path == root or path.startswith(f"{root}/")]
+
+
+def _problem(root: str, refused: Mapping[str, str]) -> str | None:
+    """What is not watched of a folder, in words."""
+    if root in refused:
+        return refused[root]
+    below = _at_or_below(root, refused)
+    if not below:
+        return None
+    return (
+        f"{len(below)} folders below it are not watched, {below[0]} and others: {refused[below[0]]}"
+    )
+
+
+class _OverflowEar(logging.Handler):
+    """watchdog reports a lost event queue by a log line only."""
+
+    def __init__(self, watch: Watch):
+        super().__init__(logging.WARNING)
+        self._watch = watch
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "overflow" in record.getMessage().lower():
+            self._watch.overflowed()

@@ -1,0 +1,362 @@
+"""Reads the known files: judges what a scan saw, opens what there is to read, gives out lines.
+
+Floor: above `registry` and `files`. Synchronous; touches the disk through `files` only. One turn
+reads at most one block of one file. Before each read the bytes just before the position are
+compared with what was there before: where they differ, the file was rewritten, nothing is read,
+and the next scan decides.
+"""
+
+from collections import Counter
+from contextlib import suppress
+from dataclasses import replace
+
+from collector.config.settings import BLOCK_BYTES, DRAIN_QUIET_MS
+from collector.identity.archive_names import originals
+from collector.identity.decide import decide
+from collector.identity.evidence import line_start_before, whole_evidence
+from collector.identity.files import Handle, Handles, Scan, Unreadable, Vanished, open_file
+from collector.identity.generation import Generation
+from collector.identity.probing import Prober
+from collector.identity.registry import Registry
+from collector.identity.sightings import Held, Probe, Seen, Stamp, State, Verdict, WholeProbe
+from collector.read.open_events import OpenEvents
+from collector.read.turn import Turn
+from collector.read.waking import LineLimit, Waker, Waking, content_of, content_size
+from collector.text.encodings import Encoding
+from collector.text.fingerprint import FileId
+from collector.text.lines import Kind
+from collector.text.tailer import Request
+
+
+class Reader:
+    """The files of one collector. `wants_scan` says that only a scan can tell what happened."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        handles: Handles,
+        line_limit: LineLimit,
+        drain_quiet_ms: int = DRAIN_QUIET_MS,
+    ):
+        self.registry = registry
+        self.handles = handles
+        self.wants_scan = False
+        self._drain_quiet_ms = drain_quiet_ms
+        self._prober = Prober(handles)
+        self._waker = Waker(registry, line_limit)
+        self._open_events = OpenEvents(registry)
+        self._still: dict[FileId, tuple[Stamp, int]] = {}
+        self._noticed: frozenset[str | FileId] = frozenset()
+
+    def judge(self, scan: Scan, now_ms: int) -> list[Generation]:
+        """Apply a scan; returns the generations that may have something to read."""
+        self.wants_scan = False
+        self._prober.begin()
+        held = self._look_at_handles()
+        seen = self._disturbed(scan, now_ms)
+        undisturbed = {name.file for name in scan.seen} - {name.file for name in seen}
+        stored = self.registry.stored(undisturbed)
+        answers: dict[Probe | WholeProbe, bytes | None] = {}
+        paths = {name.file: name.path for name in seen}
+        # Each round answers all that is asked, and of a file only so much can be asked: it ends.
+        while True:
+            decision = decide(
+                stored,
+                seen,
+                held,
+                answers,
+                is_complete=scan.is_complete,
+                noticed=self._noticed,
+            )
+            open_probes = decision.probes - answers.keys()
+            if not open_probes or self._prober.is_unfinished:
+                break
+            answers.update(self._prober.answer(open_probes, paths))
+        self._noticed = decision.noticed
+        self.wants_scan = self._prober.is_unfinished or decision.is_waiting
+        touched: dict[str, Generation] = {}
+        for judgement in decision.judgements:
+            is_held = judgement.generation in held
+            for generation in self.registry.apply(judgement, is_held, now_ms):
+                touched[generation.name] = generation
+            if judgement.copy is not None:
+                self._take_measure(judgement.copy)
+            if judgement.verdict is Verdict.SHRUNK and judgement.generation is not None:
+                self._shrink(self.registry.generations[judgement.generation])
+        if scan.is_complete:
+            self.registry.first_look_done()
+        for generation in touched.values():
+            self._settle_handle(generation, now_ms)
+        return [
+            generation
+            for generation in self.registry.generations.values()
+            if generation.state is State.DRAINING
+            or (generation.name in touched and self.has_work(generation))
+            or (generation.state.has_ended and generation.has_open_event)
+            or self._is_behind(generation, held.get(generation.name))
+        ]
+
+    def has_work(self, generation: Generation) -> bool:
+        """Whether a turn may give something."""
+        if generation.state is State.DRAINING:
+            return True
+        if generation.state.has_ended:
+            return False
+        raw = generation.raw_print()
+        if raw is not None and (generation.stamp is None or generation.stamp.size > raw.position):
+            return True
+        return generation.size > generation.position
+
+    @staticmethod
+    def _is_behind(generation: Generation, held: Held | None) -> bool:
+        """Whether an open handle has more than was read, whatever became of the name."""
+        is_plain = held is not None and not generation.is_archive
+        return is_plain and held is not None and held.size > generation.position
+
+    def turn(self, generation: Generation, now_ms: int, block_bytes: int = BLOCK_BYTES) -> Turn:
+        """Read on, at most about so much; raises Unreadable.
+
+        Blocks are to be handed out by the generation's tailer.
+        """
+        if generation.state.has_ended:
+            return self._open_events.rest(generation)
+        try:
+            handle = self._handle(generation)
+            held = handle.look()
+            turn = self._read(generation, handle, held, now_ms, block_bytes)
+            if generation.tailer is not None and generation.tailer.rules.events is not None:
+                turn = self._open_events.settle(generation, turn, now_ms)
+        except Vanished:
+            self.wants_scan = True
+            return Turn()
+        generation.error = ""
+        generation.backoff.reset()
+        if turn.blocks:
+            generation.read_at_ms = now_ms
+        is_over = generation.state is State.DRAINING and turn.wake_at_ms is None
+        if is_over and not turn.blocks and not turn.has_more:
+            return self._drained(generation, held, now_ms)
+        return turn
+
+    def finish(self, generation: Generation) -> Turn:
+        """What is left once the file is closed for good or a one-shot run ends.
+
+        That is the open event and the unfinished last line.
+        """
+        handle = self.handles.get(generation.name)
+        if generation.tailer is None or self._open_events.is_carried(generation):
+            return Turn()
+        data: bytes | None = b""
+        size = generation.size
+        if handle is not None:
+            size = content_size(generation, handle.look())
+            request = generation.tailer.final_request(size)
+            if request is not None:
+                data = content_of(generation, handle, request.offset, request.length)
+        blocks = generation.tailer.take_final(memoryview(data or b""), size)
+        if data and generation.archive is not None and generation.archive.damage is not None:
+            # What precedes the damage is no line, and never will be one.
+            blocks[-1] = replace(blocks[-1], kind=Kind.DEAD_LETTER, source=None)
+        return self._open_events.last(generation, tuple(blocks))
+
+    def keep(self, generation: Generation) -> None:
+        """Have its file open, which is to be read later, so that it may lose its name meanwhile."""
+        with suppress(Vanished, Unreadable):
+            self._handle(generation)
+
+    def close(self, generation: Generation) -> None:
+        """Let a generation's handle go."""
+        self.handles.close(generation.name)
+
+    # --- judging ------------------------------------------------------------------------------
+
+    def _look_at_handles(self) -> dict[str, Held]:
+        """What each open handle is like; those whose file system is gone are closed."""
+        held: dict[str, Held] = {}
+        for name, handle in self.handles:
+            try:
+                held[name] = handle.look()
+            except Unreadable:
+                self.handles.close(name)
+        return held
+
+    def _disturbed(self, scan: Scan, now_ms: int) -> list[Seen]:
+        """The names to be judged. Of a file with several names all are, or none.
+
+        With a file that has the name of an archive, the one that it may be a copy of is judged.
+        """
+        names = Counter(name.file for name in scan.seen)
+        chosen = {
+            name.file
+            for name in scan.seen
+            if names[name.file] > 1 or not self.registry.is_undisturbed(name)
+        }
+        archives = {
+            path for name in scan.seen if name.file in chosen for path in originals(name.path)
+        }
+        chosen |= self.registry.relatives(archives)
+        still, self._still = self._still, {}
+        found = []
+        for name in scan.seen:
+            if name.file not in chosen:
+                continue
+            stamp, since_ms = still.get(name.file, (name.stamp, now_ms))
+            since_ms = since_ms if stamp == name.stamp else now_ms
+            self._still[name.file] = (name.stamp, since_ms)
+            found.append(replace(name, still_ms=now_ms - since_ms))
+        return found
+
+    def _take_measure(self, copy: Seen) -> None:
+        """Make the fingerprint of a file that is done as it is."""
+        generation = self.registry.at_path(copy.path)
+        if generation is None or generation.position == copy.size:
+            return
+        try:
+            handle = open_file(copy.path, copy.file, copy.birth_ns)
+        except (Vanished, Unreadable):
+            self.registry.drop(generation)
+            return
+        generation.fingerprint = whole_evidence(handle, copy.size).fingerprint()
+        generation.stamp = handle.look().stamp
+        handle.close()
+
+    def _shrink(self, generation: Generation) -> None:
+        """The file ends before the position: go on at the start of the line that its end cuts."""
+        if not generation.is_settled:
+            # What is on its way was read before the file became shorter; it is judged again.
+            self._judge_again(generation)
+            return
+        try:
+            handle = self._handle(generation)
+            encoding = self._waker.encoding(generation, handle) or Encoding()
+            end = line_start_before(handle, handle.look().size, encoding)
+            print_ = whole_evidence(handle, end).fingerprint()
+        except (Vanished, Unreadable):
+            self._judge_again(generation)
+            return
+        if end >= generation.position and generation.tailer is not None:
+            # Only of an open event was there more.
+            generation.tailer.rewind()
+            return
+        generation.fingerprint = print_
+        generation.tailer = generation.delivery = None
+        generation.touch()
+
+    def _judge_again(self, generation: Generation) -> None:
+        generation.stamp = None
+        self.wants_scan = True
+
+    def _settle_handle(self, generation: Generation, now_ms: int) -> None:
+        """Keep the handle of what is to be drained, close that of what has ended."""
+        handle = self.handles.get(generation.name)
+        if handle is not None and handle.file != generation.file:
+            # It goes on in another file.
+            self.handles.close(generation.name)
+        if generation.state is State.DRAINING:
+            self.handles.pin(generation.name)
+            generation.still_since_ms = generation.still_since_ms or now_ms
+        elif generation.state.has_ended:
+            self.handles.close(generation.name)
+        else:
+            self.handles.unpin(generation.name)
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def _handle(self, generation: Generation) -> Handle:
+        handle = self.handles.get(generation.name)
+        if handle is None:
+            handle = self.handles.open(
+                generation.name, generation.path, generation.file, generation.birth_ns
+            )
+        return handle
+
+    def _read(
+        self, generation: Generation, handle: Handle, held: Held, now_ms: int, block_bytes: int
+    ) -> Turn:
+        waking = Waking.AWAKE
+        if generation.tailer is None:
+            waking = self._waker.wake(generation, handle, held, now_ms)
+        elif generation.ruled_by is not generation.section and not self._open_events.is_carried(
+            generation
+        ):
+            waking = self._waker.renew(generation, handle, held)
+        if waking is Waking.CHANGED:
+            return self._changed(generation, now_ms)
+        if waking is not Waking.AWAKE:
+            return Turn(has_more=waking is Waking.AGAIN)
+        tailer = generation.tailer
+        assert tailer is not None
+        if generation.archive is not None:
+            if held.size < generation.archive.raw.position:
+                return self._changed(generation, now_ms)
+            if self._waker.examine(generation, generation.archive, handle, held):
+                return Turn(has_more=True)
+        size = content_size(generation, held)
+        if size < tailer.read_position:
+            return self._changed(generation, now_ms)
+        generation.size = size
+        request = tailer.request(size, block_bytes)
+        if request is None:
+            if generation.stamp != held.stamp:
+                # It may have been rewritten: a look compares it.
+                generation.stamp = None
+            return self._at_end(generation)
+        return self._take(generation, handle, held, request, now_ms)
+
+    def _take(
+        self, generation: Generation, handle: Handle, held: Held, request: Request, now_ms: int
+    ) -> Turn:
+        tailer = generation.tailer
+        assert tailer is not None
+        before = tailer.evidence.tail if request.offset == tailer.position else b""
+        if generation.archive is not None:
+            content = generation.archive.read(handle.read, request.offset, request.length)
+            if content is None:
+                return Turn(has_more=True)
+            data = memoryview(content)
+        else:
+            content = handle.read(request.offset - len(before), request.length + len(before))
+            if not content.startswith(before):
+                generation.stamp = None
+                return self._changed(generation, now_ms)
+            data = memoryview(content)[len(before) :]
+        generation.stamp = held.stamp
+        skipped = tailer.nul_bytes_skipped
+        blocks = tailer.take(request, data)
+        generation.grown_at_ms = now_ms
+        self.registry.counters["nul_bytes_skipped"] += tailer.nul_bytes_skipped - skipped
+        return Turn(tuple(blocks), has_more=len(data) > 0)
+
+    def _changed(self, generation: Generation, now_ms: int) -> Turn:
+        """The file is not what it was. Only a scan tells what happened, if the file has a name."""
+        if generation.state is not State.DRAINING:
+            self.wants_scan = True
+            return Turn()
+        self.registry.end_lost(generation, now_ms)
+        self.handles.close(generation.name)
+        return Turn(has_more=generation.has_open_event)
+
+    def _at_end(self, generation: Generation) -> Turn:
+        """Nothing to read; the rest of a damaged archive is closed for good."""
+        archive = generation.archive
+        if archive is not None and archive.damage is not None:
+            turn = self.finish(generation)
+            return replace(turn, has_more=bool(turn.blocks))
+        return Turn()
+
+    def _drained(self, generation: Generation, held: Held, now_ms: int) -> Turn:
+        """The end of a file without a name, once it stood still long enough."""
+        if generation.stamp != held.stamp or generation.still_since_ms is None:
+            generation.stamp = held.stamp
+            generation.still_since_ms = now_ms
+        if now_ms - generation.still_since_ms < self._drain_quiet_ms:
+            return Turn()
+        if held.links > 0:
+            generation.end(State.MOVED_OUT, now_ms)
+        else:
+            turn = self.finish(generation)
+            if turn.blocks:
+                return replace(turn, has_more=True)
+            generation.end(State.DONE, now_ms)
+        self.handles.close(generation.name)
+        return Turn()

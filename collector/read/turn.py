@@ -1,0 +1,24 @@
+"""What one turn of reading gives.
+
+Floor: above `generation`. Data only.
+"""
+
+from dataclasses import dataclass
+
+from collector.identity.generation import Generation
+from collector.text.lines import Block
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Blocks to hand out in order, and whether another turn is worth taking.
+
+    `wake_at_ms`: a turn is worth taking then, too. `others` are to have a turn. `joined`: the first
+    block begins with this generation's pending event, which is handed out with it.
+    """
+
+    blocks: tuple[Block, ...] = ()
+    has_more: bool = False
+    wake_at_ms: int | None = None
+    others: tuple[Generation, ...] = ()
+    joined: Generation | None = None

@@ -1,0 +1,212 @@
+"""How reading of a file begins: what kind of file it is, and where the next line starts.
+
+Floor: above `recognition`, below `reader`. Touches the disk through the handle it is given. A
+generation that sleeps is known by its fingerprint only; awake it has a tailer, at a place whose
+bytes were found to be those that were read before.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from enum import Enum
+
+from collector.config.encoding_names import UTF_16, OnInvalid
+from collector.config.settings import BLOCK_BYTES, PREFIX_BYTES
+from collector.identity.archive_names import COMPRESSED_ENDINGS
+from collector.identity.evidence import evidence_at, evidence_at_end
+from collector.identity.files import Handle
+from collector.identity.generation import Generation
+from collector.identity.recognition import Compared, Recognition
+from collector.identity.registry import Registry
+from collector.identity.sightings import Held
+from collector.text.archive import Archive
+from collector.text.decompressors import HEAD_BYTES_MAX, compression_of, may_be_archive
+from collector.text.encodings import UTF_16_MARK_BYTES, Encoding, byte_order
+from collector.text.fingerprint import Evidence, digest_of, resume
+from collector.text.lines import LineRules, Overlong
+from collector.text.tailer import Tailer
+
+LineLimit = Callable[[Generation], int]
+"""The longest line, without its line end, that a generation's topic takes in one record."""
+
+
+class Waking(Enum):
+    """What came of waking a generation."""
+
+    AWAKE = "awake"
+    AGAIN = "again"  # another turn goes on with it
+    WAITING = "waiting"  # until the file changes
+    CHANGED = "changed"  # it is not what it was: only a scan tells what happened
+
+
+class Waker:
+    """Gives sleeping generations their tailers."""
+
+    def __init__(self, registry: Registry, line_limit: LineLimit):
+        self._registry = registry
+        self._line_limit = line_limit
+        self._recognition = Recognition(registry)
+
+    def wake(self, generation: Generation, handle: Handle, held: Held, now_ms: int) -> Waking:
+        """Give a sleeping generation its tailer, once it is known what kind of file it is."""
+        if generation.archive is None and (generation.is_archive or generation.position == 0):
+            head = handle.read(0, HEAD_BYTES_MAX)
+            compression = compression_of(head)
+            if compression is not None:
+                generation.archive = Archive(compression)
+            elif generation.is_archive:
+                generation.stamp = None
+                return Waking.CHANGED
+            elif generation.path.endswith(COMPRESSED_ENDINGS) and may_be_archive(head):
+                return Waking.WAITING
+        if generation.archive is not None:
+            waking = self._wake_archive(generation, generation.archive, handle, held, now_ms)
+            if waking is not Waking.AWAKE:
+                return waking
+        encoding = self.encoding(generation, handle)
+        if encoding is None:
+            return _not_long_enough(generation, held)
+        evidence = self._evidence(generation, handle, held, encoding)
+        if isinstance(evidence, Evidence):
+            evidence = _aligned(generation, handle, evidence, encoding)
+        if isinstance(evidence, Waking):
+            return evidence
+        generation.wake(self._tailer(generation, encoding, evidence))
+        return Waking.AWAKE
+
+    def renew(self, generation: Generation, handle: Handle, held: Held) -> Waking:
+        """Go on by the rules of another input, or of one that was changed, at the same place."""
+        assert generation.tailer is not None
+        encoding = self.encoding(generation, handle)
+        if encoding is None:
+            return _not_long_enough(generation, held)
+        evidence = _aligned(generation, handle, generation.tailer.evidence, encoding)
+        if isinstance(evidence, Waking):
+            return evidence
+        generation.follow(self._tailer(generation, encoding, evidence))
+        return Waking.AWAKE
+
+    def encoding(self, generation: Generation, handle: Handle) -> Encoding | None:
+        """The file's encoding; None while it is too short to show which one, or not read so far."""
+        section = generation.section
+        name = section.encoding
+        if name == UTF_16:
+            head = content_of(generation, handle, 0, UTF_16_MARK_BYTES)
+            if head is None or len(head) < UTF_16_MARK_BYTES:
+                return None
+            name = byte_order(head)
+        return Encoding(name, OnInvalid(section.on_invalid))
+
+    def examine(self, generation: Generation, archive: Archive, handle: Handle, held: Held) -> bool:
+        """Look at what an archive holds that was not looked at yet; False when there is nothing."""
+        was_sound = archive.damage is None
+        progressed = archive.examine(handle.read, held.size)
+        if was_sound and archive.damage is not None:
+            self._registry.counters["files_damaged"] += 1
+        generation.size = archive.content_size or 0
+        return progressed
+
+    def _tailer(self, generation: Generation, encoding: Encoding, evidence: Evidence) -> Tailer:
+        return Tailer(self._rules(generation, encoding), evidence, BLOCK_BYTES)
+
+    def _rules(self, generation: Generation, encoding: Encoding) -> LineRules:
+        section = generation.section
+        limit = min(section.max_line_bytes, self._line_limit(generation) // encoding.growth_max)
+        limit -= limit % encoding.unit_bytes
+        events = None if section.multiline is None else section.multiline.rules()
+        if events is not None:
+            events = replace(events, max_bytes=min(events.max_bytes, limit))
+        return LineRules(
+            limit, section.line_end == "cut", Overlong(section.on_overlong), encoding, events
+        )
+
+    def _wake_archive(
+        self, generation: Generation, archive: Archive, handle: Handle, held: Held, now_ms: int
+    ) -> Waking:
+        """An archive is read from the moment on that it was whole once."""
+        if generation.begins_at_end:
+            _skip_archive(generation, handle, held)
+            return Waking.WAITING
+        if self.examine(generation, archive, handle, held):
+            return Waking.AGAIN
+        if archive.content_size is None:
+            generation.stamp = held.stamp
+            return Waking.WAITING
+        is_known = generation.is_recognised or generation.counts_again
+        if generation.position or is_known or archive.damage is not None:
+            return Waking.AWAKE
+        compared = self._recognition.go_on(generation, handle.read, now_ms)
+        if compared is Compared.WAITING:
+            # Only a look tells what became of the file it may be a copy of.
+            generation.stamp = None
+            return Waking.WAITING
+        return Waking.AGAIN
+
+    @staticmethod
+    def _evidence(
+        generation: Generation, handle: Handle, held: Held, encoding: Encoding
+    ) -> Evidence | Waking:
+        """Where reading begins, its bytes confirmed; or that they differ, or take another turn."""
+        if generation.begins_at_end:
+            generation.begins_at_end = False
+            generation.touch()
+            return evidence_at_end(handle, held.size, encoding)
+        print_ = generation.fingerprint
+        if print_.position == 0:
+            return Evidence()
+        head = content_of(generation, handle, 0, min(print_.position, PREFIX_BYTES))
+        if head is None:
+            return Waking.AGAIN
+        length = print_.marker_length
+        tail = content_of(generation, handle, print_.position - length, length)
+        if tail is None:
+            return Waking.AGAIN
+        if digest_of(head) != print_.heads[-1].digest or digest_of(tail) != print_.marker:
+            generation.stamp = None
+            return Waking.CHANGED
+        return resume(print_, head, tail)
+
+
+def content_size(generation: Generation, held: Held) -> int:
+    """How much of a file can be read, decompressed."""
+    if generation.archive is not None:
+        return generation.archive.content_size or 0
+    return held.size
+
+
+def content_of(generation: Generation, handle: Handle, offset: int, length: int) -> bytes | None:
+    """Bytes of a file's content, decompressed; None when it takes another call to get there."""
+    if generation.archive is not None:
+        return generation.archive.read(handle.read, offset, length)
+    return handle.read(offset, length)
+
+
+def _not_long_enough(generation: Generation, held: Held) -> Waking:
+    """Why the encoding is not known yet."""
+    is_short = content_size(generation, held) < UTF_16_MARK_BYTES
+    return Waking.WAITING if is_short else Waking.AGAIN
+
+
+def _aligned(
+    generation: Generation, handle: Handle, evidence: Evidence, encoding: Encoding
+) -> Evidence | Waking:
+    """The evidence of the next place between two code units.
+
+    A file that was read by bytes before its input said UTF-16 stands within a line end's unit.
+    """
+    missing = -evidence.position % encoding.unit_bytes
+    if not missing:
+        return evidence
+    rest = content_of(generation, handle, evidence.position, missing)
+    if rest is None:
+        return Waking.AGAIN
+    return evidence.advance(rest) if len(rest) == missing else Waking.WAITING
+
+
+def _skip_archive(generation: Generation, handle: Handle, held: Held) -> None:
+    """An archive that was there before the first start, where only new lines are wanted."""
+    generation.begins_at_end = False
+    generation.archive = None
+    generation.archive_print = evidence_at(handle, held.size).fingerprint()
+    generation.size = 0
+    generation.stamp = held.stamp
+    generation.touch()

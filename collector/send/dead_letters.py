@@ -1,0 +1,46 @@
+"""Dead letters: what could not be sent as a line, with the reason and the place it stands at.
+
+Floor: above `encode` and `generation`. Pure. A dead letter travels in the transaction of the lines
+beside it. Its value are the file's own bytes, as many as its topic takes; its headers are `reason`
+(overlong, invalid_bytes, damaged_archive), `topic` (where the line would have gone), `file`,
+`offset` and `length` (in bytes of the file, decompressed), and `key` where the line's would have
+been another one than the letter's, empty for none.
+"""
+
+from dataclasses import replace
+
+from collector.config.settings import BATCH_OVERHEAD_BYTES
+from collector.identity.generation import Generation
+from collector.text.encode import Header, Piece, header_octets, record_overhead_max
+from collector.text.lines import Block, Kind, single_block
+
+
+def dead_letter(
+    generation: Generation, block: Block, key: bytes, line_key: bytes | None, batch_limit: int
+) -> Piece:
+    """A block of one record as it goes to the dead letters, whose batches hold `batch_limit`.
+
+    `line_key` is the key it would have as a line.
+    """
+    headers: tuple[Header, ...] = (
+        (b"reason", _reason(generation, block)),
+        (b"topic", generation.topic.encode()),
+        (b"file", generation.path.encode(errors="surrogateescape")),
+        (b"offset", str(block.start).encode()),
+        (b"length", str(block.end - block.start).encode()),
+    )
+    if line_key != key:
+        headers += ((b"key", line_key or b""),)
+    overhead = record_overhead_max(key) + len(header_octets(headers)) + BATCH_OVERHEAD_BYTES // 8
+    room = max(0, batch_limit - overhead)
+    if len(block.data) - 1 > room:
+        cut = single_block(block.data[:room], block.start, block.end, block.kind)
+        block = replace(block, data=cut.data, newlines=cut.newlines)
+    return Piece(key, block, headers)
+
+
+def _reason(generation: Generation, block: Block) -> bytes:
+    if block.kind is Kind.INVALID:
+        return b"invalid_bytes"
+    is_damaged = generation.archive is not None and generation.archive.damage is not None
+    return b"damaged_archive" if is_damaged else b"overlong"

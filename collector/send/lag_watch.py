@@ -1,0 +1,85 @@
+"""Asks how far the stream has read, as long as files wait for that.
+
+Floor: beside `committer`. Thin: `lag_windows` says of which partitions it matters, and what follows
+from the answer. Where there is no answer files wait on, until that says that it is enough.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from collector.config.settings import READER_GROUP
+from collector.send.lag_windows import LagWindows, Progress
+from protocol.client.errors import ClientError
+from protocol.errors import ApiError
+from protocol.log import fields
+from protocol.types import TopicPartition
+
+ASK_MS = 50
+
+logger = logging.getLogger(__name__)
+
+
+class Asked(Protocol):
+    """Who knows; `producer.Brokers`."""
+
+    async def progress_of(
+        self, group: str, places: list[TopicPartition]
+    ) -> dict[TopicPartition, Progress]: ...
+
+
+class LagWatch:
+    """One question at a time, ASK_MS apart. `on_answer` is called when files may go on."""
+
+    def __init__(
+        self,
+        brokers: Asked,
+        windows: LagWindows,
+        clock: Callable[[], int],
+        on_answer: Callable[[], None],
+    ):
+        self._brokers = brokers
+        self._windows = windows
+        self._clock = clock
+        self._on_answer = on_answer
+        self._asking: asyncio.Task[None] | None = None
+        self._due_ms = 0
+
+    def step(self, now_ms: int) -> None:
+        """Ask, if files wait and it is time."""
+        if self._asking is not None or now_ms < self._due_ms:
+            return
+        places = self._windows.to_ask(now_ms)
+        if places:
+            self._due_ms = now_ms + ASK_MS
+            self._windows.asked(places, now_ms)
+            self._asking = asyncio.create_task(self._ask(places))
+            self._asking.add_done_callback(self._done)
+
+    def deadline_ms(self, now_ms: int) -> int | None:
+        """When `step` is to be called though nothing happens."""
+        is_idle = self._asking is not None or not self._windows.to_ask(now_ms)
+        return None if is_idle else self._due_ms
+
+    def stop(self) -> None:
+        """Ask no more."""
+        if self._asking is not None:
+            self._asking.cancel()
+
+    async def _ask(self, places: list[TopicPartition]) -> None:
+        try:
+            found = await self._brokers.progress_of(READER_GROUP, places)
+        except (ClientError, ApiError) as error:
+            logger.debug("reader's progress not known", extra=fields(reason=str(error)))
+        else:
+            self._windows.told(found, self._clock())
+        finally:
+            self._asking = None
+        self._on_answer()
+
+    def _done(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            task.get_loop().call_exception_handler(
+                {"message": "asking for progress failed", "exception": error, "task": task}
+            )

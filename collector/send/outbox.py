@@ -1,0 +1,305 @@
+"""Lines on their way out: open batches, and a bounded window of those the brokers have not yet.
+
+Floor: above `encode`. Pure. A lane is what one partition of an input's topic receives, with the
+dead letters of the same files. The driver offers blocks with `fit` and `put`, which take what there
+is room for; takes batches with `take`, for the transaction at hand; and reports each as
+`acknowledged`, then `settled` by a commit, or `given_back` by an abort. A batch stays in memory
+until it is settled, so an abort loses nothing, and what was given back goes again before anything
+else of its lane: order holds. A lane that made a transaction fail is `suspect`: the others go on
+without it, and it is tried again in transactions of its own.
+"""
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from collector.config.settings import BACKFILL_WINDOW, PARTITION_WINDOW, RETRY_MS
+from collector.text.encode import (
+    RECORDS_MAX,
+    Piece,
+    encoded_size_max,
+    fitting_count,
+    header_octets,
+    record_overhead_max,
+)
+from collector.text.lines import Block, Kind, LineRules, Overlong, single_block, split_lines
+from collector.timing.schedule import Backoff, Lane
+from protocol.types import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A piece in a batch, and whose it is."""
+
+    generation: str
+    piece: Piece
+
+
+@dataclass(slots=True)
+class Batch:
+    """Pieces that travel together to one partition; `place` is the lane they belong to."""
+
+    number: int
+    partition: TopicPartition
+    place: TopicPartition
+    entries: list[Entry] = field(default_factory=list)
+    encoded_bytes_max: int = 0
+    record_count: int = 0
+    raw_bytes: int = 0
+    """How many bytes of files the batch keeps in memory."""
+
+    def add(self, entry: Entry, encoded_bytes: int) -> None:
+        """Take one more piece."""
+        self.entries.append(entry)
+        self.encoded_bytes_max += encoded_bytes
+        self.record_count += entry.piece.block.count
+        self.raw_bytes += len(entry.piece.block.data)
+
+
+@dataclass(slots=True)
+class _Place:
+    """One lane: what is open, what is full, what is in flight, what came back."""
+
+    open: dict[TopicPartition, Batch] = field(default_factory=dict)
+    full: deque[Batch] = field(default_factory=deque)
+    back: list[Batch] = field(default_factory=list)
+    in_flight: int = 0
+    is_suspect: bool = False
+    retry_at_ms: int = 0
+    backoff: Backoff = field(default_factory=lambda: Backoff(*RETRY_MS))
+
+    @property
+    def window(self) -> int:
+        """How many full batches have no acknowledgement yet."""
+        return len(self.full) + self.in_flight
+
+
+class Outbox:
+    """All lanes. `batch_limit(topic)` is the most a batch's records may take."""
+
+    def __init__(self, batch_limit: Callable[[str], int], held_bytes_max: int):
+        self.batch_limit = batch_limit
+        self._bytes_max = held_bytes_max
+        self._places: dict[TopicPartition, _Place] = {}
+        self._numbers = itertools.count(1)
+        self._trial: TopicPartition | None = None
+        self._was_trial = False
+        self.bytes_held = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Everything put in has been settled."""
+        return not self.bytes_held
+
+    def has_room(self, place: TopicPartition, lane: Lane) -> bool:
+        """Whether a file of this place may take its turn.
+
+        Live files may fill the window; backfill leaves part of it free for them.
+        """
+        state = self._place(place)
+        if state.back or state.is_suspect:
+            return False
+        if lane is Lane.LIVE:
+            return self.bytes_held < self._bytes_max and state.window < PARTITION_WINDOW
+        return self.bytes_held < self._bytes_max // 2 and state.window < BACKFILL_WINDOW
+
+    def fit(
+        self, place: TopicPartition, partition: TopicPartition, piece: Piece, lane: Lane
+    ) -> tuple[Piece | None, Block | None]:
+        """How much of the piece there is room for, and what of its block is left.
+
+        Nothing is taken yet: that is `put`. The rest is to be offered again, until nothing fits.
+        """
+        state = self._place(place)
+        window = PARTITION_WINDOW if lane is Lane.LIVE else BACKFILL_WINDOW
+        if state.back or state.is_suspect or state.window > window:
+            return None, piece.block
+        batch = self._open(state, place, partition)
+        fitting = self._fitting(batch, piece)
+        if not fitting:
+            assert batch.entries, "a single line always fits an empty batch"
+            if state.window >= window:
+                return None, piece.block
+            state.full.append(state.open.pop(partition))
+            fitting = self._fitting(self._open(state, place, partition), piece)
+        if fitting == piece.block.count:
+            return piece, None
+        first, rest = piece.block.split_at(fitting)
+        return piece._replace(block=first), rest
+
+    def put(self, place: TopicPartition, partition: TopicPartition, entry: Entry) -> None:
+        """Take a piece that was just found to fit."""
+        batch = self._open(self._place(place), place, partition)
+        batch.add(entry, encoded_size_max(entry.piece))
+        self.bytes_held += len(entry.piece.block.data)
+
+    def begin(self, now_ms: int) -> None:
+        """A transaction begins: settle whether it is one of all lanes or the trial of a suspect.
+
+        Trials are not repeated without a transaction of the others between them, if they have one.
+        """
+        self._trial = None
+        if self._was_trial and any(self._sendable()):
+            self._was_trial = False
+            return
+        due = (
+            (state.retry_at_ms, place)
+            for place, state in self._places.items()
+            if state.is_suspect and state.retry_at_ms <= now_ms
+        )
+        self._trial = min(due, default=(0, None))[1]
+        self._was_trial = self._trial is not None
+
+    @property
+    def is_trial(self) -> bool:
+        """Whether the transaction at hand is that of one suspect lane."""
+        return self._trial is not None
+
+    def take(self, *, everything: bool) -> list[Batch]:
+        """The batches to send in the transaction at hand: full ones, or all that there are."""
+        taken: list[Batch] = []
+        for place, state in self._sendable():
+            found = self._again(place, state) if state.back else []
+            found += state.full
+            state.full.clear()
+            if everything:
+                found += [batch for batch in state.open.values() if batch.entries]
+                state.open.clear()
+            for batch in found:
+                # In the order of sending, which is that of the files: so they come back.
+                batch.number = next(self._numbers)
+            state.in_flight += len(found)
+            taken += found
+        return taken
+
+    def covers(self, place: TopicPartition) -> bool:
+        """Whether `take` gives what this lane holds to the transaction at hand."""
+        if self._trial is not None:
+            return place == self._trial
+        state = self._places.get(place)
+        return state is None or not state.is_suspect
+
+    def acknowledged(self, batch: Batch) -> None:
+        """The broker has the batch: the window moves on."""
+        self._places[batch.place].in_flight -= 1
+
+    def settled(self, batch: Batch) -> None:
+        """The batch is committed: its bytes are free."""
+        state = self._places[batch.place]
+        state.is_suspect = False
+        state.backoff.reset()
+        self.bytes_held -= batch.raw_bytes
+
+    def given_back(self, batch: Batch, *, was_acknowledged: bool) -> None:
+        """The transaction it travelled in was given up: it goes again."""
+        state = self._places[batch.place]
+        state.in_flight -= not was_acknowledged
+        state.back.append(batch)
+        state.back.sort(key=lambda other: other.number)
+
+    def suspect(self, place: TopicPartition, now_ms: int) -> None:
+        """The lane is why a transaction failed; it is tried again after a while, alone."""
+        state = self._places[place]
+        state.is_suspect = True
+        state.retry_at_ms = now_ms + state.backoff.next_ms()
+
+    @property
+    def retry_at_ms(self) -> int | None:
+        """When a suspect lane is to be tried again."""
+        times = [state.retry_at_ms for state in self._places.values() if state.is_suspect]
+        return min(times, default=None)
+
+    @property
+    def has_given_back(self) -> bool:
+        """Whether batches wait that came back, and may go again at once."""
+        return any(state.back and not state.is_suspect for state in self._places.values())
+
+    def suspects(self) -> list[TopicPartition]:
+        """The lanes that wait for a trial."""
+        return [place for place, state in self._places.items() if state.is_suspect]
+
+    def _sendable(self) -> Iterator[tuple[TopicPartition, _Place]]:
+        for place, state in self._places.items():
+            is_wanted = place == self._trial if self._trial is not None else not state.is_suspect
+            if is_wanted and (state.back or state.full or state.open):
+                yield place, state
+
+    def _again(self, place: TopicPartition, state: _Place) -> list[Batch]:
+        back, state.back = state.back, []
+        if all(batch.encoded_bytes_max <= self._limit_of(batch) for batch in back):
+            return back
+        return self._repack(place, back)
+
+    def _repack(self, place: TopicPartition, back: list[Batch]) -> list[Batch]:
+        """Cut batches for a limit that has become smaller; lines beyond it are split."""
+        packed: list[Batch] = []
+        last: dict[TopicPartition, Batch] = {}
+        for batch in back:
+            limit = self._limit_of(batch)
+            self.bytes_held -= batch.raw_bytes
+            for entry in batch.entries:
+                piece = entry.piece
+                blocks = _cut(piece, limit) if encoded_size_max(piece) > limit else [piece.block]
+                for block in blocks:
+                    part = piece._replace(block=block)
+                    size = encoded_size_max(part)
+                    target = last.get(batch.partition)
+                    if target is None or target.encoded_bytes_max + size > limit:
+                        target = Batch(next(self._numbers), batch.partition, place)
+                        last[batch.partition] = target
+                        packed.append(target)
+                    target.add(Entry(entry.generation, part), size)
+                    self.bytes_held += len(block.data)
+        return packed
+
+    def _fitting(self, batch: Batch, piece: Piece) -> int:
+        room = self._limit_of(batch) - batch.encoded_bytes_max
+        return min(fitting_count(piece, room), RECORDS_MAX - batch.record_count)
+
+    def _limit_of(self, batch: Batch) -> int:
+        return self.batch_limit(batch.partition.topic)
+
+    def _place(self, place: TopicPartition) -> _Place:
+        found = self._places.get(place)
+        if found is None:
+            found = self._places[place] = _Place()
+        return found
+
+    def _open(self, state: _Place, place: TopicPartition, partition: TopicPartition) -> Batch:
+        found = state.open.get(partition)
+        if found is None:
+            found = Batch(next(self._numbers), partition, place)
+            state.open[partition] = found
+        return found
+
+
+def _cut(piece: Piece, limit: int) -> list[Block]:
+    """The piece's block in parts that each fit an empty batch."""
+    overhead = record_overhead_max(piece.key) + len(header_octets(piece.headers))
+    rules = LineRules(limit - overhead, piece.block.cut_cr, Overlong.SPLIT)
+    parts = []
+    is_events = piece.block.kind is Kind.EVENTS
+    for block in (
+        _pieces(piece.block, rules.limit_bytes)
+        if is_events
+        else split_lines(piece.block.data, 0, rules)
+    ):
+        rest = block
+        while (count := max(1, fitting_count(piece._replace(block=rest), limit))) < rest.count:
+            first, rest = rest.split_at(count)
+            parts.append(first)
+        parts.append(rest)
+    return parts
+
+
+def _pieces(block: Block, limit: int) -> list[Block]:
+    """Each record of a block by itself, those beyond the limit in pieces."""
+    parts = []
+    begin = 0
+    for newline in block.newlines.tolist():
+        record = block.data[begin:newline]
+        for start in range(0, max(1, len(record)), limit):
+            parts.append(single_block(record[start : start + limit], 0, 0, Kind.PIECE))
+        begin = newline + 1
+    return parts

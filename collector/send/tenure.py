@@ -1,0 +1,68 @@
+"""Being an instance's only collector: taking it over, and telling a rival from one's own sleep.
+
+Floor: above `producer`. Whoever takes over fences whoever was there, which is done once against a
+rival: the second time in a short while the rival stays. Who only slept for too long meets no claim
+but his own.
+"""
+
+import logging
+import uuid
+from collections.abc import Awaitable, Callable
+
+from collector.config.settings import CLAIM_WAIT_MS, FENCED_AGAIN_MS, RETRY_MS
+from collector.send.claims import Claim
+from collector.send.positions import Stored
+from collector.send.producer import Brokers
+from protocol.client.errors import ClientError
+from protocol.errors import ApiError
+from protocol.log import fields
+
+logger = logging.getLogger(__name__)
+
+
+class Tenure:
+    """One process's claims to an instance, on one host."""
+
+    def __init__(self, brokers: Brokers, instance: str, host: str, clock: Callable[[], int]):
+        self._brokers = brokers
+        self._instance = instance
+        self._host = host
+        self._clock = clock
+        self._claim = Claim(uuid.uuid4().hex, 0)
+        self._held: Claim | None = None
+        self._rival_at_ms: int | None = None
+
+    @property
+    def is_held(self) -> bool:
+        """The instance was taken over, at least once."""
+        return self._held is not None
+
+    async def take_over(self) -> Stored:
+        """Fence whoever was there; returns the positions. Raises ClientError or ApiError."""
+        await self._brokers.reach()
+        await self._brokers.prepare()
+        self._claim = self._claim._replace(number=self._claim.number + 1)
+        stored = await self._brokers.take_over(self._instance, self._claim, self._host, self._held)
+        self._held = self._claim
+        if stored.rival is not None:
+            self._rival_at_ms = self._clock()
+        return stored
+
+    async def has_rival(
+        self, pause: Callable[[int], Awaitable[None]], is_stopping: Callable[[], bool]
+    ) -> bool:
+        """Whether the rival of a moment ago has claimed the instance again, or is about to."""
+        rival_at_ms = self._rival_at_ms
+        if rival_at_ms is None or self._clock() - rival_at_ms >= FENCED_AGAIN_MS:
+            return False
+        deadline_ms = self._clock() + CLAIM_WAIT_MS
+        while not is_stopping() and self._clock() < deadline_ms:
+            try:
+                stored = await self._brokers.read_positions(self._instance, self._held)
+            except (ClientError, ApiError) as error:
+                logger.warning("positions not read", extra=fields(reason=str(error)))
+            else:
+                if stored.rival is not None:
+                    return True
+            await pause(RETRY_MS[0])
+        return False

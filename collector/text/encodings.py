@@ -1,0 +1,103 @@
+"""Encodings of files: where their lines end in source bytes, and each line's text as UTF-8.
+
+Floor: above `encoding_names`. Pure. A file is cut into lines in its own bytes, and positions count
+those; what follows is a matter of each line alone. UTF-8 that is kept passes without a look.
+"""
+
+import codecs
+import functools
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collector.config.encoding_names import UTF_8, UTF_16_ORDERS, OnInvalid, growth_max, is_raw
+
+NEWLINE = 10
+CARRIAGE_RETURN = 13
+
+_BYTE_ORDER_MARKS = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
+UTF_16_MARK_BYTES = 2
+
+Positions = NDArray[np.int64]
+
+
+def byte_order(head: bytes) -> str:
+    """Which UTF-16 a file is, by its first two bytes; without a mark as Windows has it."""
+    return _BYTE_ORDER_MARKS.get(head[:UTF_16_MARK_BYTES], "utf-16-le")
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """One encoding, by its canonical name (of UTF-16 one with its byte order)."""
+
+    name: str = UTF_8
+    on_invalid: OnInvalid = OnInvalid.KEEP
+
+    is_raw: bool = field(init=False)
+    """Whether the source's bytes are the record's."""
+    unit_bytes: int = field(init=False)
+    """How many bytes a code unit has; lines begin and end between two of them."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_raw", is_raw(self.name, self.on_invalid))
+        object.__setattr__(self, "unit_bytes", 2 if self.name in UTF_16_ORDERS else 1)
+
+    @property
+    def growth_max(self) -> int:
+        """How many bytes of a record one byte of source becomes at most."""
+        return growth_max(self.name, self.on_invalid)
+
+    @property
+    def mark(self) -> bytes:
+        """The byte order mark that is no part of a first line; empty where there is none."""
+        return _mark(self.name)
+
+    def newlines(self, data: memoryview) -> Positions:
+        """Where the newlines begin; `data` begins and ends between two code units."""
+        if self.name not in UTF_16_ORDERS:
+            return np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == NEWLINE)
+        return np.flatnonzero(np.frombuffer(data, dtype=UTF_16_ORDERS[self.name]) == NEWLINE) * 2
+
+    def ends_in_cr(self, data: memoryview) -> bool:
+        """Whether the last code unit is a CR."""
+        mark = _carriage_return(self.name)
+        return bytes(data[-len(mark) :]) == mark
+
+    def whole_bytes(self, data: memoryview) -> int:
+        """How many of the first bytes are whole characters; at least one code unit of them.
+
+        UTF-8 that is not looked into is cut anywhere.
+        """
+        if self.is_raw:
+            return len(data)
+        decoder = codecs.getincrementaldecoder(self.name)("replace")
+        decoder.decode(bytes(data))
+        pending = decoder.getstate()[0]
+        return (len(data) - len(pending)) or len(data)
+
+    def text(self, data: memoryview) -> bytes:
+        """The bytes as UTF-8; raises UnicodeDecodeError where some are no text."""
+        source = bytes(data)
+        text = source.decode(self.name)
+        return source if self.name == UTF_8 else text.encode()
+
+    def despite_faults(self, data: memoryview) -> bytes | None:
+        """The bytes as UTF-8 with what is no text as configured; None: for the dead letters."""
+        if self.on_invalid is OnInvalid.DEAD_LETTER:
+            return None
+        errors = "replace" if self.on_invalid is OnInvalid.REPLACE else "backslashreplace"
+        return bytes(data).decode(self.name, errors).encode()
+
+
+@functools.cache
+def _mark(name: str) -> bytes:
+    try:
+        return "\ufeff".encode(name)
+    except UnicodeEncodeError:
+        return b""
+
+
+@functools.cache
+def _carriage_return(name: str) -> bytes:
+    return "\r".encode(name)

@@ -1,0 +1,160 @@
+"""Blocks of lines into blocks of multi-line events.
+
+Floor: above `lines` and `multiline`. Pure. An event is one record, its lines parted by newlines.
+The last one of what was read is open as long as the next line may belong to it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from collector.config.multiline import EventRules
+from collector.text.encodings import Positions
+from collector.text.lines import Block, Kind, find_newlines, single_block
+
+
+def gather(blocks: Iterable[Block], rules: EventRules) -> tuple[list[Block], Block | None]:
+    """The blocks with their lines as events, and the event that is open at the end, if one is.
+
+    What is no block of lines (an overlong line, a dead letter) ends the event before it.
+    """
+    out: list[Block] = []
+    open_event: Block | None = None
+    for block in blocks:
+        if open_event is not None:
+            out.append(open_event)
+            open_event = None
+        if block.kind is Kind.LINES:
+            closed, open_event = _group(_without_cr(block), rules)
+            if closed is not None:
+                out.append(closed)
+        else:
+            out.append(block)
+    return out, open_event
+
+
+def continues(event: Block, block: Block, rules: EventRules) -> bool:
+    """Whether a block's first record goes on with an event that is open, within the limits."""
+    first = _lines(event)
+    more = _lines(block.split_at(1)[0] if block.count > 1 else block)
+    if rules.begins((first[-1], more[0]))[1] or len(first) + len(more) > rules.max_lines:
+        return False
+    return _source_bytes(event) + int(_ends(block)[0]) <= rules.max_bytes
+
+
+def joined(event: Block, first: Block) -> Block:
+    """One record of an open event and of the block of one record that goes on with it.
+
+    It stands where the second of them does; the first is handed out beside it.
+    """
+    data = bytes(event.data) + bytes(first.data)
+    newlines = np.array([len(data) - 1], dtype=np.int64)
+    return replace(
+        first,
+        data=memoryview(data),
+        newlines=newlines,
+        cut_cr=False,
+        kind=Kind.EVENTS if first.kind is Kind.LINES else first.kind,
+        source_ends=None if first.source is None else _ends(first),
+    )
+
+
+def unfinished(event: Block | None, last: Block, rules: EventRules) -> list[Block]:
+    """What a closed file ends in: open event and line without a line end, or both as one."""
+    if event is None:
+        return [last]
+    if last.kind is not Kind.UNFINISHED or not continues(event, last, rules):
+        return [event, last]
+    content = bytes(event.data) + bytes(last.data[:-1])
+    return [
+        single_block(
+            memoryview(content), event.start, last.end, Kind.UNFINISHED, evidence=last.evidence
+        )
+    ]
+
+
+def _group(block: Block, rules: EventRules) -> tuple[Block | None, Block | None]:
+    """The events of one block of lines that are whole, and the one that is open."""
+    lines = _lines(block)
+    ends = _ends(block)
+    lasts, cut = _last_lines(lines, ends.tolist(), rules)
+    if len(lasts) == block.count:
+        return block, None
+    first_open = lasts[-1] + 1 if lasts else 0
+    if first_open == block.count:
+        return _events(block, lasts, cut), None
+    if not lasts:
+        return None, _events(block, [block.count - 1], [])
+    whole, rest = replace(block, source_ends=ends).split_at(first_open)
+    return _events(whole, lasts, cut), _events(rest, [rest.count - 1], [])
+
+
+def _last_lines(
+    lines: list[str], ends: list[int], rules: EventRules
+) -> tuple[list[int], list[int]]:
+    """The last line of each whole event, and which of these events a limit has ended."""
+    begins = rules.begins(lines)
+    lasts: list[int] = []
+    cut: list[int] = []
+    first, begin = 0, 0
+    for index in range(1, len(lines)):
+        is_full = index - first >= rules.max_lines
+        if begins[index] or is_full or ends[index] - begin > rules.max_bytes:
+            if is_full or not begins[index]:
+                cut.append(len(lasts))
+            lasts.append(index - 1)
+            first, begin = index, ends[index - 1]
+    is_full = len(lines) - first >= rules.max_lines
+    if is_full or rules.ends(lines[-1]):
+        if is_full:
+            cut.append(len(lasts))
+        lasts.append(len(lines) - 1)
+    return lasts, cut
+
+
+def _events(block: Block, lasts: list[int], cut: list[int]) -> Block:
+    """A block of lines with those that end an event as its records' ends."""
+    if len(lasts) == block.count:
+        return block
+    places = np.array(lasts, dtype=np.int64)
+    altered = block.altered
+    return replace(
+        block,
+        newlines=block.newlines[places],
+        kind=Kind.EVENTS,
+        source_ends=_ends(block)[places],
+        altered=None if altered is None else np.unique(np.searchsorted(places, altered)),
+        shortened=np.array(cut, dtype=np.int64) if cut else None,
+    )
+
+
+def _lines(block: Block) -> list[str]:
+    text = bytes(block.data[:-1]).decode(errors="replace")
+    return [line.removesuffix("\r") if block.cut_cr else line for line in text.split("\n")]
+
+
+def _ends(block: Block) -> Positions:
+    """Where in the block's source each record ends."""
+    if block.source_ends is not None:
+        return block.source_ends
+    if block.kind is Kind.LINES:
+        return block.newlines + 1
+    return np.array([block.end - block.start], dtype=np.int64)
+
+
+def _source_bytes(block: Block) -> int:
+    return block.end - block.start
+
+
+def _without_cr(block: Block) -> Block:
+    """The block without the CRs that are to be cut, which would stand in the middle of events."""
+    if not block.cut_cr:
+        return block
+    data = bytes(block.data)
+    if b"\r\n" not in data:
+        return replace(block, cut_cr=False)
+    text = memoryview(data.replace(b"\r\n", b"\n"))
+    return replace(
+        block, data=text, newlines=find_newlines(text), cut_cr=False, source_ends=_ends(block)
+    )

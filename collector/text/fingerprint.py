@@ -1,0 +1,160 @@
+"""What a file's bytes up to a position look like, so that the file is known again later.
+
+Floor: ground of the room. Pure. Three things tell: hashes of the head (at 64, 256, 1024 bytes and
+at the longest head kept, at most 4096), a hash of the last bytes before the position (the marker),
+and a running CRC32C of everything before it. A file may only grow behind its position; if its head
+or marker differs, it is another file or was rewritten.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import NamedTuple
+
+import crc32c
+
+from collector.config.settings import MARKER_BYTES, PREFIX_BYTES
+
+HASH_BYTES = 16
+TRAIL_HASH_BYTES = 8  # older marks only add to other evidence
+KEPT_LENGTHS = (64, 256, 1024)
+TRAIL_LENGTH = 8
+MARK_DISTANCE_BYTES = 4096  # of the last mark within a stretch that was read in one go
+
+Bytes = bytes | bytearray | memoryview
+
+
+class FileId(NamedTuple):
+    """Where the file system keeps a file: the same for all of its names."""
+
+    device: int
+    inode: int
+
+
+class Head(NamedTuple):
+    """The hash of a file's first `length` bytes."""
+
+    length: int
+    digest: bytes
+
+
+class Mark(NamedTuple):
+    """The (beginning of the) hash of the bytes just before a position."""
+
+    position: int
+    digest: bytes
+
+
+def digest_of(data: Bytes) -> bytes:
+    """BLAKE2b of 16 bytes: short enough to store per file, long enough never to collide."""
+    return blake2b(data, digest_size=HASH_BYTES).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """The evidence of one position, hashed: what is stored and what a file is compared with.
+
+    `heads` rise in length, the last one being of min(position, 4096) bytes; empty at position 0.
+    `crc` is None when the bytes before the position were never read (`start: end`).
+    """
+
+    position: int
+    heads: tuple[Head, ...]
+    marker: bytes
+    crc: int | None
+
+    @property
+    def marker_length(self) -> int:
+        """How many bytes before the position the marker covers."""
+        return min(self.position, MARKER_BYTES)
+
+    def head_within(self, size: int) -> Head | None:
+        """The longest head that a file of `size` bytes can be compared with; None: too short."""
+        return next((head for head in reversed(self.heads) if head.length <= size), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The running form of a fingerprint: grows with each block of bytes, is hashed on demand.
+
+    `head` holds the first bytes themselves until 4096 are there; from then on `heads` holds their
+    hashes and `head` is empty.
+    """
+
+    position: int = 0
+    head: bytes = b""
+    heads: tuple[Head, ...] = ()
+    tail: bytes = b""
+    crc: int | None = 0
+
+    def advance(self, data: Bytes) -> "Evidence":
+        """The evidence after `data`, which follows directly upon the present position."""
+        length = len(data)
+        if not length:
+            return self
+        head, heads = self.head, self.heads
+        if self.position < PREFIX_BYTES:
+            head += bytes(data[: PREFIX_BYTES - self.position])
+            if len(head) == PREFIX_BYTES:
+                head, heads = b"", heads_of(head)
+        if length >= MARKER_BYTES:
+            tail = bytes(data[length - MARKER_BYTES :])
+        else:
+            tail = (self.tail + bytes(data))[-MARKER_BYTES:]
+        crc = None if self.crc is None else crc32c.crc32c(data, self.crc)
+        return Evidence(self.position + length, head, heads, tail, crc)
+
+    def fingerprint(self) -> Fingerprint:
+        """Hash what is held: about 5 microseconds, so once per stored position, not per block."""
+        heads = self.heads or heads_of(self.head)
+        return Fingerprint(self.position, heads, digest_of(self.tail), self.crc)
+
+
+def heads_of(head: Bytes) -> tuple[Head, ...]:
+    """The hashes of `head` at the kept lengths it reaches and at its own length."""
+    lengths = [length for length in KEPT_LENGTHS if length < len(head)]
+    if head:
+        lengths.append(len(head))
+    return tuple(Head(length, digest_of(head[:length])) for length in lengths)
+
+
+def resume(fingerprint: Fingerprint, head: bytes, tail: bytes) -> Evidence:
+    """The evidence of a stored position, from the file's own bytes read again.
+
+    `head` are the first min(position, 4096) bytes, `tail` the last min(position, 1024) before the
+    position. The caller has already found both equal to the stored hashes.
+    """
+    fresh = Evidence(fingerprint.position, head, (), tail, fingerprint.crc)
+    if len(head) < PREFIX_BYTES:
+        return fresh
+    return replace(fresh, head=b"", heads=heads_of(head))
+
+
+def extend_trail(trail: tuple[Mark, ...], marks: Iterable[Mark], position: int) -> tuple[Mark, ...]:
+    """Older marks at about doubling distances before `position`, at most eight, newest last.
+
+    `marks` are those since the trail's last one, in their order. Of several at a like distance the
+    oldest stays, so that it can move on to the next distance.
+    """
+    kept: dict[int, Mark] = {}
+    for candidate in (*trail, *marks):
+        distance = position - candidate.position
+        if distance > 0 and candidate.position > 0:
+            short = Mark(candidate.position, candidate.digest[:TRAIL_HASH_BYTES])
+            kept.setdefault(distance.bit_length(), short)
+    return tuple(sorted(kept.values()))[-TRAIL_LENGTH:]
+
+
+def marks_within(data: Bytes, end: int) -> list[Mark]:
+    """Marks at doubling distances before the end of a stretch, the first one first.
+
+    So what was read in one go has a trail like what was read bit by bit.
+    """
+    found = []
+    distance = MARK_DISTANCE_BYTES
+    while distance + MARKER_BYTES <= len(data):
+        at = len(data) - distance
+        digest = digest_of(data[at - MARKER_BYTES : at])
+        found.append(Mark(end - distance, digest[:TRAIL_HASH_BYTES]))
+        distance *= 2
+    return found[::-1]

@@ -1,0 +1,256 @@
+"""Bytes into lines: where each line ends, and what happens to one that is too long.
+
+Floor: ground of the room. Pure. A `Block` is a stretch of whole lines, each closed by a newline in
+`data`, with the newlines' places as an array; nothing here loops over ordinary lines. Overlong
+lines leave as blocks of one record each: pieces of the limit's length (split), or the first bytes
+only (cut, dead letter). A piece starts where the one before ended, so a position within a split
+line serves as a line start: reading on from it gives the same pieces.
+"""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+
+from collector.config.multiline import EventRules
+from collector.text.encodings import NEWLINE, Encoding, Positions
+from collector.text.fingerprint import Evidence
+
+
+class Overlong(StrEnum):
+    """What becomes of a line longer than the limit."""
+
+    SPLIT = "split"
+    CUT = "cut"
+    DEAD_LETTER = "dead_letter"
+
+
+class Kind(StrEnum):
+    """What a block's records are; all but LINES and EVENTS hold exactly one record."""
+
+    LINES = "lines"
+    EVENTS = "events"  # of more than one line, parted by newlines
+    PIECE = "piece"
+    CUT = "cut"
+    DEAD_LETTER = "dead_letter"
+    INVALID = "invalid"  # for the dead letters as well: no text in the file's encoding
+    UNFINISHED = "unfinished"
+
+
+@dataclass(frozen=True, slots=True)
+class LineRules:
+    """An input's rules for lines.
+
+    `limit_bytes` counts a line's source without its line end; a multiple of the code unit.
+    """
+
+    limit_bytes: int
+    cut_cr: bool = True
+    on_overlong: Overlong = Overlong.SPLIT
+    encoding: Encoding = Encoding()  # noqa: RUF009  (frozen)
+    events: EventRules | None = None
+
+    @property
+    def unfinished_max(self) -> int:
+        """The most bytes without a line end that may still become a line within the limit."""
+        return self.limit_bytes + self.encoding.unit_bytes
+
+    @property
+    def look_bytes(self) -> int:
+        """How many bytes hold the end of whatever may begin where they do."""
+        unit = self.encoding.unit_bytes
+        event_bytes = 0 if self.events is None else self.limit_bytes + 2 * unit
+        return event_bytes + self.unfinished_max + unit
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Records ready to be encoded, and the stretch `start`..`end` of the source they stand for.
+
+    `source` are the source's own bytes of that stretch; None where they were not all kept, and
+    then `evidence` says what they amounted to. Where `data` is not the source, `source_ends` says
+    where in it each record ends. Of the records, `altered` had bytes that are no text, `shortened`
+    are events that a limit has ended.
+    """
+
+    data: memoryview
+    newlines: Positions
+    start: int
+    end: int
+    cut_cr: bool
+    kind: Kind = Kind.LINES
+    source: memoryview | None = None
+    evidence: Evidence | None = None
+    source_ends: Positions | None = None
+    altered: Positions | None = None
+    shortened: Positions | None = None
+
+    @property
+    def count(self) -> int:
+        """How many records the block gives."""
+        return len(self.newlines)
+
+    @property
+    def is_dead_letter(self) -> bool:
+        """Whether its record goes to the dead letters."""
+        return self.kind in (Kind.DEAD_LETTER, Kind.INVALID)
+
+    @property
+    def holds_lines(self) -> bool:
+        """Whether its records are whole lines or events as they stand in the file."""
+        return self.kind in (Kind.LINES, Kind.EVENTS)
+
+    def copy(self) -> "Block":
+        """The same in memory of its own."""
+        source = None if self.source is None else memoryview(bytes(self.source))
+        return replace(self, data=memoryview(bytes(self.data)), source=source)
+
+    def split_at(self, count: int) -> tuple["Block", "Block"]:
+        """The first `count` records and the rest; each has at least one."""
+        cut = int(self.newlines[count - 1]) + 1
+        if self.source_ends is not None:
+            return self._split_recoded(count, cut, self.source_ends)
+        first = lines_block(self.data[:cut], self.newlines[:count], self.start, self.cut_cr)
+        rest = lines_block(
+            self.data[cut:], self.newlines[count:] - cut, self.start + cut, self.cut_cr
+        )
+        return first, rest
+
+    def _split_recoded(self, count: int, cut: int, ends: Positions) -> tuple["Block", "Block"]:
+        assert self.source is not None
+        source_cut = int(ends[count - 1])
+        first = replace(
+            self,
+            data=self.data[:cut],
+            newlines=self.newlines[:count],
+            end=self.start + source_cut,
+            source=self.source[:source_cut],
+            source_ends=ends[:count],
+            altered=_below(self.altered, count),
+            shortened=_below(self.shortened, count),
+        )
+        rest = replace(
+            self,
+            data=self.data[cut:],
+            newlines=self.newlines[count:] - cut,
+            start=self.start + source_cut,
+            source=self.source[source_cut:],
+            source_ends=ends[count:] - source_cut,
+            altered=_from(self.altered, count),
+            shortened=_from(self.shortened, count),
+        )
+        return first, rest
+
+
+def _below(indices: Positions | None, count: int) -> Positions | None:
+    return None if indices is None else indices[indices < count]
+
+
+def _from(indices: Positions | None, count: int) -> Positions | None:
+    return None if indices is None else indices[indices >= count] - count
+
+
+def lines_block(data: memoryview, newlines: Positions, start: int, cut_cr: bool) -> Block:
+    """A block of ordinary lines: its data are the source's bytes."""
+    return Block(data, newlines, start, start + len(data), cut_cr, Kind.LINES, data)
+
+
+def single_block(
+    content: memoryview,
+    start: int,
+    end: int,
+    kind: Kind,
+    *,
+    source: memoryview | None = None,
+    evidence: Evidence | None = None,
+) -> Block:
+    """A block of one record without a line end of its own; a CR at its end is content."""
+    data = memoryview(bytes(content) + b"\n")
+    newlines = np.array([len(content)], dtype=np.int64)
+    return Block(data, newlines, start, end, False, kind, source, evidence)
+
+
+def find_newlines(data: memoryview) -> Positions:
+    """The places of all newlines in `data`."""
+    return np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == NEWLINE)
+
+
+def split_lines(data: memoryview, start: int, rules: LineRules) -> list[Block]:
+    """The blocks of all complete lines in `data`, which begins at position `start`.
+
+    What follows the last newline is left out: it waits in the file for its line end. Overlong
+    lines come out as blocks of their own, in order. The blocks hold the source's bytes, whatever
+    its encoding.
+    """
+    newlines = rules.encoding.newlines(data)
+    if not len(newlines):
+        return []
+    unit = rules.encoding.unit_bytes
+    begins = np.empty_like(newlines)
+    begins[0] = 0
+    begins[1:] = newlines[:-1] + unit
+    overlong = [
+        index
+        for index in np.flatnonzero(newlines - begins > rules.limit_bytes).tolist()
+        if _is_overlong(data[int(begins[index]) : int(newlines[index])], rules)
+    ]
+    blocks: list[Block] = []
+    done = 0
+    for index in overlong:
+        begin, end = int(begins[index]), int(newlines[index]) + unit
+        if index > done:
+            first = int(begins[done])
+            block = lines_block(
+                data[first:begin], newlines[done:index] - first, start + first, rules.cut_cr
+            )
+            blocks.append(block)
+        blocks.extend(_overlong_line(data[begin:end], start + begin, rules))
+        done = index + 1
+    if done < len(newlines):
+        first, last = int(begins[done]), int(newlines[-1]) + unit
+        blocks.append(
+            lines_block(data[first:last], newlines[done:] - first, start + first, rules.cut_cr)
+        )
+    return blocks
+
+
+def _is_overlong(line: memoryview, rules: LineRules) -> bool:
+    """Whether a line too long as it is remains so without the CR that is to be cut."""
+    if len(line) > rules.unfinished_max or not rules.cut_cr:
+        return True
+    return not rules.encoding.ends_in_cr(line)
+
+
+def _overlong_line(line: memoryview, start: int, rules: LineRules) -> list[Block]:
+    """The blocks of one line (with its newline) that is longer than the limit."""
+    limit, end, unit = rules.limit_bytes, start + len(line), rules.encoding.unit_bytes
+    if rules.on_overlong is not Overlong.SPLIT:
+        first = first_bytes(line[:limit], rules)
+        return [single_block(first, start, end, kind_of(rules), source=line)]
+    content = len(line) - unit
+    if rules.cut_cr and rules.encoding.ends_in_cr(line[:content]):
+        content -= unit
+    blocks = []
+    begin = 0
+    while content - begin > limit:
+        piece = line[begin : begin + limit]
+        piece = piece[: rules.encoding.whole_bytes(piece)]
+        position = start + begin
+        blocks.append(
+            single_block(piece, position, position + len(piece), Kind.PIECE, source=piece)
+        )
+        begin += len(piece)
+    rest = line[begin:content]
+    blocks.append(single_block(rest, start + begin, end, Kind.PIECE, source=line[begin:]))
+    return blocks
+
+
+def first_bytes(data: memoryview, rules: LineRules) -> memoryview:
+    """What an overlong line that is not split begins with: whole characters, or any bytes."""
+    is_cut = rules.on_overlong is Overlong.CUT
+    return data[: rules.encoding.whole_bytes(data)] if is_cut else data
+
+
+def kind_of(rules: LineRules) -> Kind:
+    """The kind of the block an overlong line becomes when it is not split."""
+    return Kind.CUT if rules.on_overlong is Overlong.CUT else Kind.DEAD_LETTER

@@ -1,0 +1,277 @@
+"""One generation's reading, without a file: which bytes to read next, and the lines they hold.
+
+Floor: above `lines`. Pure. The driver asks `request(size)` what to read, reads it, gives the bytes
+to `take`, and calls `hand_out` for each block (or part of one) it has passed on. `position` is
+where the next line to be passed on begins. Bytes of an unfinished line are not kept: they wait in
+the file, and only where the search for their line end goes on is remembered, so a line of any
+length costs no more memory than the limit.
+"""
+
+from dataclasses import dataclass
+
+from collector.config.multiline import EventRules
+from collector.config.settings import BLOCK_BYTES
+from collector.text.events import gather, unfinished
+from collector.text.fingerprint import Evidence
+from collector.text.lines import (
+    Block,
+    Kind,
+    LineRules,
+    Overlong,
+    first_bytes,
+    kind_of,
+    single_block,
+    split_lines,
+)
+from collector.text.recode import recode
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Bytes wanted from the file."""
+
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class _LongLine:
+    """A line beyond the limit whose end is found: it ends where `evidence` stands."""
+
+    evidence: Evidence
+
+
+class Tailer:
+    """Reads one generation onwards from the position of `evidence`.
+
+    Three ways of reading: lines from the position; onwards from `_searched` for the end of a line
+    that is too long to keep; and the first bytes of such a line once its end is known.
+    """
+
+    def __init__(self, rules: LineRules, evidence: Evidence, block_bytes: int = BLOCK_BYTES):
+        self.rules = rules
+        self.evidence = evidence
+        self.nul_bytes_skipped = 0
+        self._block_bytes = block_bytes
+        self._unfinished_max = rules.unfinished_max
+        self._searched_end = evidence.position
+        self._searched: Evidence | None = None
+        self._long_line: _LongLine | None = None
+        self._is_long_next = False
+        """What follows the last whole line is too long, and so no part of an event."""
+        self.pending: Block | None = None
+        """The whole lines of an event that the next line may belong to: to be closed by hand."""
+        # Until the first other byte, NULs are the hole a writer without O_APPEND leaves behind.
+        self._only_nuls = evidence.position == 0
+
+    @property
+    def position(self) -> int:
+        """The start of the next line (or piece of an overlong one) to be passed on."""
+        return self.evidence.position
+
+    def request(self, size: int, block_bytes: int = BLOCK_BYTES) -> Request | None:
+        """What to read of a file of `size` bytes; None when nothing new can come of it.
+
+        At most `block_bytes`, unless they held no line end.
+        """
+        if self._long_line is not None:
+            return Request(self.position, self.rules.limit_bytes)
+        if self.rules.encoding.unit_bytes > 1:
+            size -= size % self.rules.encoding.unit_bytes
+        if size <= self._searched_end:
+            return None
+        if self._searched is not None:
+            offset = self._searched.position
+            return Request(offset, min(size - offset, self._block_bytes))
+        # When a whole block held no line end, only a longer look can tell if the line is too long.
+        wanted = min(self._block_bytes, block_bytes)
+        if self._searched_end - self.position >= wanted:
+            wanted = max(wanted, self.rules.look_bytes)
+        return Request(self.position, min(size - self.position, wanted))
+
+    def take(self, request: Request, data: memoryview) -> list[Block]:
+        """The whole lines in the bytes that answer `request`; fewer bytes than asked are fine.
+
+        Each block, or each part of it in order, is to be given to `hand_out`. If the driver stops
+        before the last, it calls `rewind` and reads the rest again later.
+        """
+        encoding = self.rules.encoding
+        if len(data) % encoding.unit_bytes:
+            data = data[: len(data) - len(data) % encoding.unit_bytes]
+        if not len(data):
+            return []
+        if self._long_line is not None:
+            blocks = self._take_long_line(data)
+        elif self._searched is not None:
+            blocks = self._search_on(data)
+        else:
+            if self._only_nuls or self.position == 0:
+                data = self._without_prelude(data)
+            blocks = self._take_lines(data)
+        if not encoding.is_raw:
+            blocks = recode(blocks, encoding)
+        return blocks if self.rules.events is None else self._events(blocks, self.rules.events)
+
+    def _events(self, blocks: list[Block], rules: EventRules) -> list[Block]:
+        closed, event = gather(blocks, rules)
+        if event is not None and self._is_long_next:
+            closed.append(event)
+            event = None
+        # It may wait for a while: what else was read with it need not.
+        self.pending = None if event is None else event.copy()
+        return closed
+
+    def _without_prelude(self, data: memoryview) -> memoryview:
+        """What follows the byte order mark and the NULs of a file's start."""
+        if self.position == 0:
+            mark = self.rules.encoding.mark
+            if mark and bytes(data[: len(mark)]) == mark:
+                self.evidence = self.evidence.advance(mark)
+                data = data[len(mark) :]
+                self._searched_end = self.position
+        if self._only_nuls and len(data):
+            data = self._skip_nuls(data)
+        return data
+
+    def _take_lines(self, data: memoryview) -> list[Block]:
+        if not len(data):
+            return []
+        start = self.position
+        blocks = split_lines(data, start, self.rules)
+        if self.rules.events is not None:
+            rest = next((i for i, one in enumerate(blocks) if self._ends_split_line(one)), None)
+            if rest is not None:
+                # What is left of a line that was split is a line like any other: the next look
+                # begins with it, as it would after a restart.
+                self._searched_end = blocks[rest].start
+                return blocks[:rest]
+        whole_end = blocks[-1].end if blocks else start
+        self._is_long_next = start + len(data) - whole_end > self._unfinished_max
+        if not self._is_long_next:
+            self._searched_end = start + len(data)
+        elif blocks:
+            # What follows is too long already: the next look begins with it.
+            self._searched_end = whole_end
+        else:
+            return self._begin_long_line(data)
+        return blocks
+
+    def hand_out(self, block: Block) -> Evidence:
+        """Move past a block that was passed on; returns the evidence of its end."""
+        assert block.start == self.position, "blocks are handed out in order, without gaps"
+        if block.evidence is not None:
+            self.evidence = block.evidence
+        else:
+            self.evidence = self.evidence.advance(_source_of(block))
+        self._long_line = None
+        self._searched = None
+        if self.pending is not None and self.pending.start < self.position:
+            self.pending = None
+        return self.evidence
+
+    @property
+    def read_position(self) -> int:
+        """The end of what was read, the pending event included."""
+        return self.position if self.pending is None else self.pending.end
+
+    @property
+    def read_evidence(self) -> Evidence:
+        """The evidence of what was read, the pending event included."""
+        if self.pending is None:
+            return self.evidence
+        return self.evidence.advance(_source_of(self.pending))
+
+    def rewind(self) -> None:
+        """Forget how far the search for line ends went: read again from the position."""
+        self._searched_end = self.position
+        self._searched = None
+        self._long_line = None
+        self.pending = None
+
+    def final_request(self, size: int) -> Request | None:
+        """What to read of the unfinished last line of a file that is closed for good."""
+        begin = self.read_position
+        if size <= begin:
+            return None
+        return Request(begin, min(size - begin, self.rules.limit_bytes))
+
+    def take_final(self, data: memoryview, size: int) -> list[Block]:
+        """The unfinished last line as a record, marked, cut at the limit; or its event's end.
+
+        The pending event goes before it. Without bytes it is that alone.
+        """
+        event, rules = self.pending, self.rules.events
+        if not len(data):
+            return [] if event is None else [event]
+        last = self._unfinished(data, size, self.read_evidence)
+        return [last] if rules is None else unfinished(event, last, rules)
+
+    def _unfinished(self, data: memoryview, size: int, begun: Evidence) -> Block:
+        if self._searched is not None and self._searched.position == size:
+            evidence = self._searched
+        else:
+            evidence = begun.advance(data)
+        encoding = self.rules.encoding
+        is_cut = self.rules.cut_cr and encoding.ends_in_cr(data)
+        content = data[: -encoding.unit_bytes] if is_cut else data
+        block = single_block(
+            content, begun.position, evidence.position, Kind.UNFINISHED, evidence=evidence
+        )
+        return block if encoding.is_raw else recode([block], encoding)[0]
+
+    def _skip_nuls(self, data: memoryview) -> memoryview:
+        nuls = len(data) - len(bytes(data).lstrip(b"\0")) if data[0] == 0 else 0
+        skipped = nuls - nuls % self.rules.encoding.unit_bytes
+        self.evidence = self.evidence.advance(data[:skipped])
+        self.nul_bytes_skipped += skipped
+        self._searched_end = self.position
+        self._only_nuls = skipped == len(data)
+        return data[skipped:]
+
+    def _ends_split_line(self, block: Block) -> bool:
+        unit = self.rules.encoding.unit_bytes
+        return block.kind is Kind.PIECE and bool(
+            len(self.rules.encoding.newlines(_source_of(block)[-unit:]))
+        )
+
+    def _begin_long_line(self, data: memoryview) -> list[Block]:
+        """`data` holds more than the limit, and no line end."""
+        limit, start = self.rules.limit_bytes, self.position
+        if self.rules.on_overlong is not Overlong.SPLIT:
+            self._searched = self.evidence.advance(data)
+            self._searched_end = self._searched.position
+            return []
+        piece = data[: self.rules.encoding.whole_bytes(data[:limit])]
+        end = self._searched_end = start + len(piece)
+        return [single_block(piece, start, end, Kind.PIECE, source=piece)]
+
+    def _search_on(self, data: memoryview) -> list[Block]:
+        assert self._searched is not None
+        newlines = self.rules.encoding.newlines(data)
+        if not len(newlines):
+            self._searched = self._searched.advance(data)
+            self._searched_end = self._searched.position
+        else:
+            end = int(newlines[0]) + self.rules.encoding.unit_bytes
+            self._long_line = _LongLine(self._searched.advance(data[:end]))
+            self._searched = None
+        return []
+
+    def _take_long_line(self, data: memoryview) -> list[Block]:
+        assert self._long_line is not None
+        evidence = self._long_line.evidence
+        self._searched_end = evidence.position
+        return [
+            single_block(
+                first_bytes(data[: self.rules.limit_bytes], self.rules),
+                self.position,
+                evidence.position,
+                kind_of(self.rules),
+                evidence=evidence,
+            )
+        ]
+
+
+def _source_of(block: Block) -> memoryview:
+    assert block.source is not None
+    return block.source

@@ -1,0 +1,64 @@
+"""When the transaction in the making is to be committed.
+
+Floor: ground of the room. Pure. Fresh lines are committed as soon as the least time between two
+commits has passed, so a single one goes at once; lines of files far behind travel by the amount.
+Positions that changed without lines (a file was renamed) have time.
+"""
+
+from collector.config.settings import (
+    BACKFILL_COMMIT_MS,
+    COMMIT_MS,
+    POSITIONS_INTERVAL_MS,
+)
+from collector.timing.schedule import Lane
+
+_NEVER_MS = -(10**15)
+
+
+class Rhythm:
+    """The bounds of one transaction; `commit_bytes` is how much of the files it may hold."""
+
+    def __init__(self, commit_bytes: int):
+        self._commit_bytes = commit_bytes
+        self._cut_ms = _NEVER_MS
+        self._live_ms: int | None = None
+        self._backfill_ms: int | None = None
+        self._changed_ms: int | None = None
+        self._bytes = 0
+
+    def handed_out(self, lane: Lane, size_bytes: int, now_ms: int) -> None:
+        """Lines were put into batches."""
+        self._bytes += size_bytes
+        if lane is Lane.LIVE:
+            self._live_ms = now_ms if self._live_ms is None else self._live_ms
+        else:
+            self._backfill_ms = now_ms if self._backfill_ms is None else self._backfill_ms
+
+    def changed(self, now_ms: int) -> None:
+        """A position record has something to say beside the position."""
+        self._changed_ms = now_ms if self._changed_ms is None else self._changed_ms
+
+    def cut(self, now_ms: int) -> None:
+        """The transaction is being ended; what is handed out from here on is the next one's."""
+        self._cut_ms = now_ms
+        self._live_ms = self._backfill_ms = self._changed_ms = None
+        self._bytes = 0
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """From when on a commit is due; None while there is nothing to commit."""
+        if self._bytes >= self._commit_bytes:
+            return self._cut_ms
+        times = []
+        if self._live_ms is not None:
+            times.append(max(self._live_ms, self._cut_ms + COMMIT_MS))
+        if self._backfill_ms is not None:
+            times.append(self._backfill_ms + BACKFILL_COMMIT_MS)
+        if self._changed_ms is not None:
+            times.append(self._changed_ms + POSITIONS_INTERVAL_MS)
+        return min(times, default=None)
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether to commit at this moment."""
+        deadline_ms = self.deadline_ms
+        return deadline_ms is not None and now_ms >= deadline_ms

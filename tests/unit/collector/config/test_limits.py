@@ -1,0 +1,35 @@
+"""Which topics' limits are raised for the lines that inputs allow."""
+
+from collector.config.limits import (
+    DEFAULT_MESSAGE_BYTES,
+    RECORD_ROOM_BYTES,
+    REQUEST_BYTES_MAX,
+    to_raise,
+    wanted_limits,
+)
+from collector.config.settings import DEAD_LETTERS_TOPIC, CollectorSection
+
+MIB = 1 << 20
+
+
+def section(**lengths: str) -> CollectorSection:
+    inputs = [
+        {"paths": [topic], "topic": topic, "max_line_bytes": length}
+        for topic, length in lengths.items()
+    ]
+    return CollectorSection.model_validate({"inputs": inputs})
+
+
+def test_each_topic_wants_room_for_its_longest_line_and_the_dead_letters_for_all() -> None:
+    wanted = wanted_limits(section(small="64KiB", even="1MiB", vast="1GiB"))
+    assert wanted == {
+        "small": DEFAULT_MESSAGE_BYTES,
+        "even": MIB + RECORD_ROOM_BYTES,
+        "vast": REQUEST_BYTES_MAX,
+        DEAD_LETTERS_TOPIC: REQUEST_BYTES_MAX,
+    }
+
+
+def test_only_what_is_too_small_and_nobody_has_set_is_raised() -> None:
+    wanted = {"a": 2 * MIB, "b": MIB, "c": 2 * MIB}
+    assert to_raise(wanted, {"a": MIB, "b": MIB, "other": 1}) == {"a": 2 * MIB}

@@ -1,0 +1,63 @@
+"""What the collector's settings accept, and the words of each refusal."""
+
+import pytest
+from pydantic import ValidationError
+
+from collector.config.settings import CollectorSection, CollectorSettings, InputSection
+
+
+def test_section_without_keys_has_the_three_inputs_of_the_shipped_file() -> None:
+    section = CollectorSection()
+    assert section.topics == ("logs.access", "logs.json", "logs.text")
+    assert section.inputs[0].paths == ("watched/access/**",)
+    assert section.compression == "gzip"
+
+
+def test_sizes_and_durations_are_read_with_units() -> None:
+    section = CollectorSection.model_validate(
+        {
+            "inputs": [{"paths": ["a"], "topic": "t", "max_line_bytes": "64KiB"}],
+            "scan_interval": "500ms",
+            "forget_after": "1d",
+        }
+    )
+    assert section.inputs[0].max_line_bytes == 65536
+    assert (section.scan_interval, section.forget_after) == (500, 86_400_000)
+
+
+def test_settings_survive_json() -> None:
+    settings = CollectorSettings(bootstrap_servers="h:1", home="/h", data_dir="/d")
+    assert CollectorSettings.model_validate_json(settings.model_dump_json()) == settings
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"encoding": "utf-7"}, "cannot be read one by one, expected utf-8"),
+        ({"on_invalid": "drop"}, "'keep', 'replace' or 'dead_letter'"),
+        ({"multiline": {"start": "(x"}}, "expected a regular expression: missing"),
+        ({"multiline": {"start": "x", "indent": True}}, "found start and continue or indent"),
+        ({"multiline": {}}, "found none of them, expected one of preset"),
+        ({"multiline": "perl"}, "Input should be 'java', 'python' or 'go'"),
+        ({"after_ingest": "burn"}, "'keep', 'move' or 'delete'"),
+        ({"paths": ["w/**"], "after_ingest": "move", "move_to": "w/old"}, "whose files no input"),
+        ({"topic": "a b"}, "expected a topic name"),
+        ({"topic": "millrace.positions"}, "expected a topic of your own"),
+        ({"paths": []}, "at least 1 item"),
+        ({"paths": ["watched/../x"]}, "without '..'"),
+        ({"exclude": ["a/b"]}, "for one name without '/'"),
+        ({"max_line_bytes": "10B"}, "greater than or equal to 1024"),
+        ({"keys": 1}, "Extra inputs are not permitted"),
+        ({"on_overlong": "drop"}, "'split', 'cut' or 'dead_letter'"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_what_was_expected(
+    change: dict[str, object], words: str
+) -> None:
+    with pytest.raises(ValidationError, match=words):
+        InputSection.model_validate({"paths": ["a"], "topic": "t"} | change)
+
+
+def test_relative_home_is_refused() -> None:
+    with pytest.raises(ValidationError, match="home: found 'here', expected an absolute path"):
+        CollectorSettings(bootstrap_servers="h:1", home="here", data_dir="/d")

@@ -1,0 +1,52 @@
+"""Which paths a glob means."""
+
+import pytest
+
+from collector.config.settings import InputSection
+from collector.identity.discovery import Pattern, plan, record_key
+
+
+def pattern(glob: str, **keys: object) -> Pattern:
+    section = InputSection.model_validate({"paths": [glob], "topic": "t", **keys})
+    return plan([section], "/mill")[0]
+
+
+@pytest.mark.parametrize(
+    ("glob", "root", "yes", "no"),
+    [
+        ("watched/access/**", "/mill/watched/access", ["a", "b/c.log", "b/c/d"], ["", "b/"]),
+        ("watched/*.log", "/mill/watched", ["a.log", ".log"], ["a.txt", "b/a.log", "a.log/x"]),
+        ("logs/**/app-?.log", "/mill/logs", ["app-1.log", "x/y/app-z.log"], ["app-12.log"]),
+        ("/var/log/[!a-c]*", "/var/log", ["x", "zz"], ["abc", "x/y", "/"]),
+        ("/var/log/[.]x[*]", "/var/log", [".x*"], ["axx", ".xx"]),
+        ("logs/*/current", "/mill/logs", ["a/current"], ["current", "a/b/current"]),
+        ("logs/a.b", "/mill/logs/a.b", [""], ["a.b"]),
+    ],
+)
+def test_glob(glob: str, root: str, yes: list[str], no: list[str]) -> None:
+    found = pattern(glob)
+    assert found.root == root
+    assert [below for below in yes if not found.matches(below)] == []
+    assert [below for below in no if found.matches(below)] == []
+
+
+def test_depth_limits_the_walk() -> None:
+    assert pattern("watched/*.log").depth == 1
+    assert not pattern("watched/*.log").enters(1)
+    assert pattern("watched/*/x").enters(1)
+    assert pattern("watched/**").enters(40)
+
+
+def test_default_exclusions_hold_for_every_name_on_the_way() -> None:
+    found = pattern("watched/**")
+    for name in (".gitkeep", ".access.log.Xy12", "a.log~", "a.swp", "a.tmp", "a.part", ".git"):
+        assert found.excludes(name), name
+    assert not found.excludes("a.log")
+    assert not pattern("watched/**", exclude=[]).excludes(".gitkeep")
+
+
+def test_record_key_is_the_path_below_home_without_watched() -> None:
+    assert record_key("/mill/watched/access/access.log", "/mill") == "access/access.log"
+    assert record_key("/mill/other/a", "/mill") == "other/a"
+    assert record_key("/var/log/syslog", "/mill") == "/var/log/syslog"
+    assert record_key("/millrace/a", "/mill") == "/millrace/a"

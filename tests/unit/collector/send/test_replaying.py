@@ -1,0 +1,87 @@
+"""Dead letters that are put back: what a letter says, what is made of it, and its note."""
+
+from pathlib import Path
+
+import pytest
+
+from collector.config.settings import DEAD_LETTERS_TOPIC
+from collector.feeder import Feeder
+from collector.send.replaying import (
+    Letter,
+    Place,
+    Repair,
+    Unrepairable,
+    letter_of,
+    note_headers,
+    note_of,
+    repaired,
+)
+from protocol.types import TopicPartition
+from tests.unit.collector.world import World
+
+
+def letter(value: bytes = b"\xe4bc", **fields: object) -> Letter:
+    known: dict[str, object] = {
+        "place": Place(1, 7), "timestamp_ms": 5, "reason": "invalid_bytes", "topic": "t",
+        "file": "/a.log", "offset": 0, "length": len(value) + 1, "key": b"a", "line_key": b"a",
+        "value": value,
+    }  # fmt: skip
+    return Letter(**(known | fields))  # type: ignore[arg-type]
+
+
+def test_a_letter_says_what_its_record_said(tmp_path: Path) -> None:
+    """By what the collector writes itself, whatever its input's key is."""
+    for kind, expected in (("path", b"a.log"), ("none", None), ("host", b"a-host")):
+        folder = tmp_path / kind
+        folder.mkdir()
+        world = World(folder, key=kind, encoding="shift_jis", on_invalid="dead_letter")
+        keys = {"path": b"a.log", "none": None, "host": b"a-host"}
+        world.feeder = Feeder(
+            world.feeder.reader, world.feeder.outbox, world.feeder.rhythm,
+            lambda topic, key: TopicPartition(topic, 0), lambda generation: keys[kind],  # noqa: B023
+        )  # fmt: skip
+        world.append("a.log", b"one\n\xff two\n")
+        world.scan()
+        world.feeder.step(world.now_ms)
+        (piece,) = (
+            entry.piece
+            for batch in world.feeder.outbox.take(everything=True)
+            if batch.partition.topic == DEAD_LETTERS_TOPIC
+            for entry in batch.entries
+        )
+        headers = [(name.decode(), content) for name, content in piece.headers]
+        value = bytes(piece.block.data).removesuffix(b"\n")
+        found = letter_of(Place(0, 0), 1, piece.key, value, headers)
+        assert (found.reason, found.topic, found.offset, found.length) == (
+            "invalid_bytes", "t", 4, 6,
+        )  # fmt: skip
+        assert found.file == f"{folder}/a.log"
+        assert found.line_key == expected
+        assert found.value == b"\xff two"
+        assert found.is_whole
+
+
+def test_a_note_names_its_letter_and_is_no_letter() -> None:
+    assert note_of([(name, value) for name, value in note_headers(Place(2, 40))]) == Place(2, 40)
+    assert note_of([("reason", b"overlong"), ("replayed", b"by hand")]) is None
+    assert note_of([("replayed", None)]) is None
+
+
+def test_a_letter_is_put_back_as_it_is_or_as_it_is_read() -> None:
+    assert repaired(letter(), Repair()) == b"\xe4bc"
+    assert repaired(letter(), Repair(decode="latin-1")) == "äbc".encode()
+    with pytest.raises(Unrepairable, match="it is not ascii"):
+        repaired(letter(), Repair(decode="ascii"))
+
+
+def test_a_letter_that_holds_only_a_beginning_is_left_out_unless_asked_for() -> None:
+    beginning = letter(b"abc", length=2001)
+    with pytest.raises(Unrepairable, match="only 3 of its 2001 bytes"):
+        repaired(beginning, Repair())
+    assert repaired(beginning, Repair(with_cut=True)) == b"abc"
+    assert repaired(beginning, Repair(edits={Place(1, 7): b"by hand"})) == b"by hand"
+
+
+def test_one_that_says_no_topic_cannot_be_put_back() -> None:
+    with pytest.raises(Unrepairable, match="to which topic"):
+        repaired(letter(topic=None), Repair(edits={Place(1, 7): b"x"}))

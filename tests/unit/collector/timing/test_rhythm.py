@@ -1,0 +1,38 @@
+"""When a transaction is ended: at once for a single fresh line, by the amount for a backlog."""
+
+from collector.config.settings import BACKFILL_COMMIT_MS, COMMIT_MS, POSITIONS_INTERVAL_MS
+from collector.timing.rhythm import Rhythm
+from collector.timing.schedule import Lane
+
+
+def test_a_single_fresh_line_is_committed_at_once_and_the_next_after_the_least_time() -> None:
+    rhythm = Rhythm(1000)
+    assert not rhythm.is_due(10**15)
+    rhythm.handed_out(Lane.LIVE, 10, 5_000)
+    assert rhythm.is_due(5_000)
+    rhythm.cut(5_000)
+    assert not rhythm.is_due(6_000)
+    rhythm.handed_out(Lane.LIVE, 10, 5_001)
+    rhythm.handed_out(Lane.LIVE, 10, 5_010)
+    assert rhythm.deadline_ms == 5_000 + COMMIT_MS
+    assert not rhythm.is_due(5_000 + COMMIT_MS - 1)
+    assert rhythm.is_due(5_000 + COMMIT_MS)
+
+
+def test_a_backlog_travels_by_the_amount_or_after_its_time() -> None:
+    rhythm = Rhythm(1000)
+    rhythm.handed_out(Lane.BACKFILL, 999, 0)
+    assert rhythm.deadline_ms == BACKFILL_COMMIT_MS
+    rhythm.handed_out(Lane.BACKFILL, 1, 1)
+    assert rhythm.is_due(1)
+    rhythm.cut(1)
+    rhythm.handed_out(Lane.BACKFILL, 500, 2)
+    rhythm.handed_out(Lane.LIVE, 1, 3)
+    assert rhythm.deadline_ms == 1 + COMMIT_MS
+
+
+def test_a_change_without_lines_has_time() -> None:
+    rhythm = Rhythm(1000)
+    rhythm.changed(100)
+    rhythm.changed(200)
+    assert rhythm.deadline_ms == 100 + POSITIONS_INTERVAL_MS
