@@ -12,7 +12,7 @@ import pytest
 
 from tests.e2e.mill import TempMill
 from tests.e2e.reading import Reading, stopped
-from tests.harness.browser import browser
+from tests.harness.browser import beyond_the_edge, browser
 from tests.harness.wait import wait_until
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
@@ -99,8 +99,7 @@ def test_every_page_fits_a_phone_and_stays_at_home(mill_at_work: TempMill, chrom
     for path in PAGES:
         chrome.get(f"http://127.0.0.1:{mill_at_work.ports['monitor']}{path}")
         assert text_of(chrome, "h1"), path
-        width = chrome.execute_script("return document.documentElement.scrollWidth")
-        assert width <= PHONE["width"], f"{path} is {width} wide"
+        assert beyond_the_edge(chrome, int(PHONE["width"])) == [], path
         small = chrome.execute_script(
             "return [...document.querySelectorAll('nav a')].filter("
             "(link) => link.getBoundingClientRect().height < 24).length"

@@ -42,3 +42,13 @@ def browser(profile: Path) -> Iterator[Any]:
         yield chrome
     finally:
         chrome.quit()
+
+
+def beyond_the_edge(driver: Any, width: int) -> list[str]:
+    """How wide the page is, where that is more than `width`, and the elements that reach there."""
+    script = """const [width] = arguments, wide = document.documentElement.scrollWidth;
+      return wide <= width ? [] : [`${wide} wide`, ...[...document.querySelectorAll('body *')]
+        .filter((one) => !one.closest('.scroll *') && one.getBoundingClientRect().right > width + 1)
+        .map((one) => `${one.tagName}.${one.getAttribute('class')}: ${one.textContent.trim()}`
+          .slice(0, 200))]"""
+    return list(driver.execute_script(script, width))
