@@ -11,8 +11,8 @@ from appliance.config.document import Document
 from appliance.config.faults import ConfigFaults
 from appliance.init import InitError
 from appliance.settings import READER, Mill, sinks_settings
-from sinks.mysql_ranges import FORGOTTEN
-from sinks.schema import definitions_differing
+from sinks.mysql.metric_changes import FORGOTTEN
+from sinks.rows import definitions_differing
 from stream.metrics import resolve_metrics
 
 TIMEOUT_S = 2.0

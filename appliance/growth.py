@@ -9,7 +9,7 @@ import pymysql
 from appliance.checks import Check, Level
 from appliance.init import InitError
 from appliance.settings import READER, Mill, sinks_settings
-from sinks.growth import Growth, Stored, days_left, growth_of, rows_of
+from sinks.mysql.growth import Growth, Stored, days_left, growth_of, rows_of
 from stream.metrics import resolve_metrics
 
 TIMEOUT_S = 30.0

@@ -19,11 +19,11 @@ from bench.figures import percentile
 from bench.measurement import Figures, Measurement
 from bench.report import note
 from bench.session import Bench, Unavailable
-from sinks.blocks import encode
+from sinks.cells.blocks import encode
 from sinks.config import MySqlSettings
-from sinks.growth import rows_of
 from sinks.keys import key_id
-from sinks.mysql_sink import MySqlSink
+from sinks.mysql.growth import rows_of
+from sinks.mysql.sink import MySqlSink
 from sinks.rows import Batch, CellBlock, FoldRow, MetricDefinition, OffsetRange
 from sinks.store import clock_ms
 from sinks.values import Aggregate

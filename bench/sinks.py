@@ -21,11 +21,11 @@ from bench.machine import cpu_s
 from bench.measurement import Figures, Measurement
 from bench.session import Bench, Unavailable
 from bench.traffic import LINES_PER_SECOND, STATUSES, Drawn, Traffic, path_of
-from sinks.blocks import encode
+from sinks.cells.blocks import encode
+from sinks.cells.merge import WindowId, fold_to_windows
 from sinks.config import SinksSettings
-from sinks.growth import rows_of
 from sinks.keys import Key, key_id
-from sinks.merge import WindowId, fold_to_windows
+from sinks.mysql.growth import rows_of
 from sinks.rows import Batch, CellBlock, FoldRow, MetricDefinition, OffsetRange
 from sinks.store import Outcome, Sinks, clock_ms
 from sinks.values import Aggregate, combined

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+from sinks.cells.merge import Cell, CellId, WindowId
 from sinks.keys import Key
-from sinks.merge import Cell, CellId, WindowId
 from sinks.values import Number
 
 Ranking = Sequence[tuple[Key, Number]]

@@ -9,13 +9,13 @@ from collections.abc import Callable
 
 import pymysql
 
-from sinks import mysql_link
 from sinks.config import RedisSettings, SinksSettings
 from sinks.errors import SinkUnavailable, UnknownMetric
-from sinks.migrate import is_present, prepare
-from sinks.mysql_ranges import begin_to_forget, forget_rows
-from sinks.redis_link import connect, guarded_call
-from sinks.redis_truth import DEFINITIONS_KEY, STATE_PREFIX
+from sinks.mysql import link as mysql_link
+from sinks.mysql.metric_changes import begin_to_forget, forget_rows
+from sinks.mysql.migrate import is_present, prepare
+from sinks.redis.link import connect, guarded_call
+from sinks.redis.truth import DEFINITIONS_KEY, STATE_PREFIX
 
 KEYS_PER_STEP = 500
 

@@ -63,7 +63,7 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class CellBlock:
-    """Additive cells of one window of a metric, as text that MySQL takes (`sinks/blocks.py`).
+    """Additive cells of one window of a metric, as text that MySQL takes (`sinks/cells/blocks.py`).
 
     `start_s` is the start of a configured window of `size_s`, 0 for `all`; `keys` is how many cells
     there are, each of another key.
@@ -127,3 +127,24 @@ class MetricDefinition:
     max_keys: int | None
     definition_hash: bytes
     topics: tuple[str, ...] = ()
+
+
+def size_text(size_s: int) -> str:
+    """A window's size as users write it: `10s`, `1m`, `1h`, `1d`, `all`."""
+    if size_s == ALL_WINDOW_S:
+        return "all"
+    for suffix, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if size_s % length == 0:
+            return f"{size_s // length}{suffix}"
+    return f"{size_s}s"
+
+
+def definitions_differing(
+    definitions: Sequence[MetricDefinition], stored: dict[str, bytes]
+) -> list[str]:
+    """Names whose stored definition is not the given one."""
+    return [
+        definition.name
+        for definition in definitions
+        if stored.get(definition.name, definition.definition_hash) != definition.definition_hash
+    ]

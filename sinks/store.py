@@ -15,12 +15,12 @@ from typing import Any, TypeVar
 
 from sinks.config import SinksSettings
 from sinks.errors import SinkUnavailable
-from sinks.mysql_cellar import MySqlCellar
-from sinks.mysql_sink import MySqlSink
-from sinks.recounts import Recount, wanted
-from sinks.redis_link import Progress, progress_of
-from sinks.redis_sink import RedisView
-from sinks.redis_truth import RedisTruth
+from sinks.mysql.cellar import MySqlCellar
+from sinks.mysql.recounts import Recount, wanted
+from sinks.mysql.sink import MySqlSink
+from sinks.redis.link import Progress, progress_of
+from sinks.redis.truth import RedisTruth
+from sinks.redis.view_writer import RedisView
 from sinks.rows import Batch, MetricDefinition
 from sinks.tending import start_tending
 from sinks.truth import Guard, Merged, Truth

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from sinks.cells.merge import Cells, WindowId
 from sinks.errors import Fenced, LedgerMismatch
-from sinks.merge import Cells, WindowId
 from sinks.rows import Batch, MetricDefinition
 
 

@@ -23,8 +23,8 @@ from protocol.client.errors import ClientError
 from protocol.errors import ApiError
 from protocol.log import fields
 from protocol.units import parse_duration_ms
-from sinks import archive_rows
 from sinks.errors import LedgerMismatch, SinkUnavailable
+from sinks.mysql import archive_rows
 from sinks.rows import OffsetRange
 from stream.archived import Piece, PieceRange, Spans, next_ranges
 from stream.config import ArchiveSection

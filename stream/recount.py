@@ -2,8 +2,8 @@
 
 A thread of its own, in a session of its own, takes some offsets at a time: those nearest to what
 the metric counts already, so that the newest windows are whole first. The sinks add their cells and
-move the metric's beginning in one transaction (`sinks/recounts.py`); what dies in between is begun
-again. Pieces are small, since live lines wait behind a piece for the same cores.
+move the metric's beginning in one transaction (`sinks/mysql/recounts`); what dies in between is
+begun again. Pieces are small, since live lines wait behind a piece for the same cores.
 """
 
 import logging
@@ -19,9 +19,9 @@ from pyspark.sql import DataFrame, SparkSession
 from protocol.client.errors import ClientError
 from protocol.errors import ApiError
 from protocol.log import fields
-from sinks import recounts
 from sinks.errors import Fenced, LedgerMismatch, RangeMoved, SinkUnavailable
-from sinks.recounts import Recount
+from sinks.mysql import recounts
+from sinks.mysql.recounts import Recount
 from sinks.rows import Batch, OffsetRange
 from stream import java_classes
 from stream.archive import Archive, ArchiveAway

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from protocol.status import PartState, PartStatus, Problem
-from sinks.recounts import Recount
+from sinks.mysql.recounts import Recount
 from sinks.rows import OffsetRange, UnparsedRow
 from stream.quarantine import PoisonLine
 

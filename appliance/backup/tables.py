@@ -12,7 +12,7 @@ from pymysql.converters import encoders, escape_string
 from pymysql.cursors import SSCursor
 
 from appliance.errors import Failure
-from sinks.mysql_link import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S
+from sinks.mysql.link import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S
 
 AS_WRITTEN: dict[Any, Any] = dict(encoders)
 """Conversions for a connection that gives values as the server writes them: none of PyMySQL's from

@@ -86,10 +86,10 @@ def _moment_ms(since: str | None) -> int | None:
 
 def _ask(mill: Mill, metric: str, topics: list[str], moment_ms: int | None) -> int | None:
     """Ask for the recount; how many offsets are missing, None where none is."""
-    from sinks import archive_rows
-    from sinks.mysql_ranges import read_ranges
+    from sinks.mysql import archive_rows
+    from sinks.mysql.metric_changes import read_ranges
+    from sinks.mysql.recounts import ask_for
     from sinks.ranges import is_away
-    from sinks.recounts import ask_for
     from stream.sources import offsets_since
 
     try:
@@ -118,7 +118,7 @@ def _ask(mill: Mill, metric: str, topics: list[str], moment_ms: int | None) -> i
 
 def _left(mill: Mill, metric: str) -> tuple[int, str | None] | None:
     """How many offsets are left and why it was given up; None when it is done."""
-    from sinks.recounts import wanted
+    from sinks.mysql.recounts import wanted
 
     for one in _in_mysql(mill, wanted):
         if one.metric == metric:
@@ -127,8 +127,8 @@ def _left(mill: Mill, metric: str) -> tuple[int, str | None] | None:
 
 
 def _in_mysql(mill: Mill, work: Any) -> Any:
-    from sinks import mysql_link
     from sinks.config import SinksSettings
+    from sinks.mysql import link as mysql_link
 
     settings = SinksSettings.model_validate(sinks_settings(mill, SINK_USER, "stream")).mysql
     if settings is None:
@@ -169,7 +169,7 @@ def _follow(mill: Mill, metric: str, asked: int) -> None:
 
 def _has_left(mill: Mill, metric: str) -> bool:
     """Whether the stream counts the metric no longer, so that its recount ended with it."""
-    from sinks.mysql_ranges import read_ranges
+    from sinks.mysql.metric_changes import read_ranges
     from sinks.ranges import is_away
 
     def ask(cursor: Any) -> bool:

@@ -20,7 +20,7 @@ from appliance.cli.output import (
 from appliance.config.faults import did_you_mean
 from appliance.readings import NotCounted, Reading, ReadingError, key_cells, read_metric
 from appliance.settings import Mill
-from sinks.mysql_views import key_column_names
+from sinks.mysql.views import key_column_names
 from sinks.rows import MetricDefinition
 from sinks.values import Measure
 from stream.metrics import resolve_metrics

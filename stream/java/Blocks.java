@@ -15,7 +15,7 @@ import org.apache.spark.api.java.function.FlatMapFunction;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * Makes of cells the text that MySQL takes; `sinks/blocks.py` says how it is written. A frame of a
+ * Makes of cells the text that MySQL takes; `sinks/cells/blocks.py` says how it is written. A frame of a
  * block is BLOCK, the metric's number, the window's size and start, the number of keys, and the
  * text. Frames that are no cells pass as they are.
  */
@@ -25,7 +25,7 @@ final class Blocks implements FlatMapFunction {
   private static final int HASH_OCTETS = 16;
   /** `sinks.keys.KEY_ID_TEXT_OCTETS_MAX`. */
   private static final int TEXT_OCTETS_MAX = 254;
-  /** `sinks.blocks.OPENING`, which becomes the number of the window. */
+  /** `sinks.cells.blocks.OPENING`, which becomes the number of the window. */
   private static final byte[] OPENING = "('',".getBytes(StandardCharsets.US_ASCII);
   private static final byte[] HEXADECIMAL =
       "0123456789abcdef".getBytes(StandardCharsets.US_ASCII);

@@ -10,11 +10,11 @@ from typing import Any
 import pymysql
 import pytest
 
-from sinks.blocks import encode
+from sinks.cells.blocks import encode
 from sinks.config import MySqlSettings
 from sinks.keys import Key
-from sinks.migrate import COPIED
-from sinks.mysql_sink import MySqlSink
+from sinks.mysql.migrate import COPIED
+from sinks.mysql.sink import MySqlSink
 from sinks.rows import Batch, FoldRow, MetricDefinition, OffsetRange
 from sinks.values import Aggregate
 from tests.harness import worked
@@ -38,9 +38,9 @@ METRICS = [PATHS, PAIRS]
 
 DRIVER = """
 import sys
-from sinks import migrate
+from sinks.mysql import migrate
 from sinks.config import MySqlSettings
-from sinks.mysql_sink import MySqlSink
+from sinks.mysql.sink import MySqlSink
 from tests.crash.test_migration_killed import METRICS, worked
 migrate.CELLS_PER_STEP = 200
 port, user, password, database = sys.argv[1:]

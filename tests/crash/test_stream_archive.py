@@ -16,9 +16,10 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from sinks import archive_rows, mysql_link
 from sinks.config import SinksSettings
-from sinks.recounts import ask_for
+from sinks.mysql import archive_rows
+from sinks.mysql import link as mysql_link
+from sinks.mysql.recounts import ask_for
 from stream.sources import offsets_since
 from tests.crash.test_stream_changes import (
     BY_PATH,

@@ -18,9 +18,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from protocol.status import PartState
-from sinks import mysql_link
 from sinks.config import MySqlSettings, SinksSettings
-from sinks.recounts import ask_for
+from sinks.mysql import link as mysql_link
+from sinks.mysql.recounts import ask_for
 from tests.harness.broker import BrokerProcess
 from tests.harness.mysql import MySqlServer
 from tests.harness.redis import RedisServer

@@ -17,8 +17,8 @@ from appliance.init import read_secret
 from appliance.processes import ProcessRecord, read_record
 from appliance.supervisor.control import ask
 from protocol.status import fetch_status
-from sinks.schema import size_text
-from sinks.view import start_text
+from sinks.redis.view import start_text
+from sinks.rows import size_text
 from tests.e2e.mill import TempMill
 
 PARTITIONS = 3

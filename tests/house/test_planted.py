@@ -46,7 +46,7 @@ PLANTED: list[tuple[Law, str, str]] = [
     (laws.pure_cores, "collector/text/tailer.py", "def f(p):\n    return open(p)"),
     (laws.pure_cores, "monitor/lag.py", "async def f():\n    await g()"),
     (laws.pure_cores, "appliance/supervisor/core.py", "import random\nx = random.random()"),
-    (laws.pure_cores, "sinks/merge.py", "import logging"),
+    (laws.pure_cores, "sinks/cells/merge.py", "import logging"),
     (laws.order_of_sets, "broker/shards/groups.py", "for one in {1, 2}:\n    f(one)"),
     (laws.order_of_sets, "broker/shards/groups.py", "x = list(a.keys() - b)"),
     (

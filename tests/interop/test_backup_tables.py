@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from appliance.backup import tables
-from sinks import migrate
 from sinks.config import MySqlSettings
-from sinks.mysql_link import connect
+from sinks.mysql import migrate
+from sinks.mysql.link import connect
 from tests.harness.mysql import MySqlServer
 
 ODD_TEXTS = (

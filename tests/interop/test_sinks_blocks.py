@@ -14,12 +14,12 @@ from typing import Any
 import pymysql
 import pytest
 
-from sinks.blocks import ADDITIVE, encode
+from sinks.cells.blocks import ADDITIVE, encode
+from sinks.cells.merge import fold_to_windows
 from sinks.config import SinksSettings
 from sinks.errors import Fenced, LedgerMismatch
 from sinks.keys import K_COLUMN_CHARACTERS, Key
-from sinks.merge import fold_to_windows
-from sinks.mysql_sink import MySqlSink
+from sinks.mysql.sink import MySqlSink
 from sinks.rows import Batch, CellBlock, FoldRow, MetricDefinition, OffsetRange
 from sinks.store import Outcome, Sinks
 from sinks.values import combined

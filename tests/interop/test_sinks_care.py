@@ -9,11 +9,11 @@ from typing import Any
 import pymysql
 import pytest
 
-from sinks.blocks import encode
+from sinks.cells.blocks import encode
 from sinks.config import SinksSettings
 from sinks.errors import DefinitionChanged, Fenced, LedgerMismatch, SinkUnavailable
-from sinks.mysql_cellar import MySqlCellar
-from sinks.mysql_sink import MySqlSink
+from sinks.mysql.cellar import MySqlCellar
+from sinks.mysql.sink import MySqlSink
 from sinks.rows import Batch, FoldRow, MetricDefinition, OffsetRange, UnparsedRow, UnparsedSample
 from sinks.store import Outcome, Sinks
 from sinks.values import Aggregate
@@ -332,7 +332,7 @@ def test_a_database_lost_while_redis_is_caught_up_makes_the_stream_wait(
         raise pymysql.err.OperationalError(2013, "Lost connection to server during query")
 
     with monkeypatch.context() as patched:
-        patched.setattr("sinks.mysql_cellar.cell_of", lost)
+        patched.setattr("sinks.mysql.cellar.cell_of", lost)
         with pytest.raises(SinkUnavailable, match="mysql is away"):
             sinks.apply(worked.BATCH_7)
     wait_until(lambda: sinks.apply(worked.BATCH_7), 10, "it is tried again")

@@ -9,10 +9,10 @@ import pymysql
 import pytest
 from redis.exceptions import NoPermissionError
 
-from sinks import mysql_link
 from sinks.config import MySqlSettings, SinksSettings
 from sinks.errors import SinkUnavailable
-from sinks.mysql_sink import MySqlSink
+from sinks.mysql import link as mysql_link
+from sinks.mysql.sink import MySqlSink
 from sinks.rows import Batch, OffsetRange, UnparsedRow, UnparsedSample
 from sinks.store import Outcome, Sinks
 from tests.harness import worked

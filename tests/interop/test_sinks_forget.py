@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from sinks import mysql_link
 from sinks.config import SinksSettings
 from sinks.errors import DefinitionChanged, StillCounted, UnknownMetric
 from sinks.forget import forget_metric
-from sinks.mysql_ranges import FORGOTTEN, begin_to_forget
+from sinks.mysql import link as mysql_link
+from sinks.mysql.metric_changes import FORGOTTEN, begin_to_forget
 from sinks.rows import Batch, FoldRow, MetricDefinition, OffsetRange
 from sinks.store import Sinks
 from tests.harness import worked

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from sinks import migrate
 from sinks.config import MySqlSettings, SinksSettings
 from sinks.errors import Fenced, SchemaTooNew, SinkUnavailable
 from sinks.forget import forget_metric
 from sinks.keys import Key, is_other, key_hash, other_key
-from sinks.migrate import Migration
-from sinks.mysql_sink import MySqlSink
+from sinks.mysql import migrate
+from sinks.mysql.migrate import Migration
+from sinks.mysql.sink import MySqlSink
 from sinks.rows import Batch, FoldRow, MetricDefinition, OffsetRange
 from tests.harness import worked
 from tests.harness.mysql import MySqlServer

@@ -8,7 +8,7 @@ from pymysql.cursors import Cursor
 
 from sinks.config import MySqlSettings, SinksSettings
 from sinks.errors import LedgerMismatch
-from sinks.growth import rows_of
+from sinks.mysql.growth import rows_of
 from sinks.rows import Batch, FoldRow, OffsetRange
 from sinks.store import Outcome, Sinks
 from tests.harness import worked

@@ -9,7 +9,7 @@ import pytest
 
 from sinks.config import SinksSettings
 from sinks.errors import Fenced, RangeMoved
-from sinks.recounts import Recount, ask_for, give_up, note_try, raise_floors
+from sinks.mysql.recounts import Recount, ask_for, give_up, note_try, raise_floors
 from sinks.rows import Batch, FoldRow, MetricDefinition, OffsetRange
 from sinks.store import Sinks
 from tests.harness import worked

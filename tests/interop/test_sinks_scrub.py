@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from sinks import redis_scrub
 from sinks.config import SinksSettings
+from sinks.redis import scrubber as scrubbing
 from sinks.rows import Batch, FoldRow, MetricDefinition, OffsetRange
 from sinks.store import Sinks
 from tests.harness import worked
@@ -193,7 +193,7 @@ def test_a_loss_is_noticed_and_mended(
     assert sinks.scrubbed_total == 0
     {**NEWEST, **OLDER}[loss](client)
     assert shown(client) != right
-    with caplog.at_level(logging.WARNING, logger="sinks.redis_scrub"):
+    with caplog.at_level(logging.WARNING, logger="sinks.redis.scrubber"):
         tends = tends_until_right(sinks, client, right)
     assert tends <= (TENDS_NEWEST_MAX if loss in NEWEST else TENDS_MAX)
     # The window of a mended key may be compared to its end in the next tend.
@@ -228,7 +228,7 @@ def test_what_is_right_is_not_written_and_a_strangers_key_is_left(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(redis_scrub, "LOOKING_S", 60)
+    monkeypatch.setattr(scrubbing, "LOOKING_S", 60)
     sinks = filled(drive)
     client: Any = redis_server.client()
     client.set("mill:foo", "bar")
@@ -248,8 +248,8 @@ def test_merges_go_on_while_a_large_window_is_compared(
     redis_server: RedisServer, drive: Callable[..., Sinks], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A page a tend, and a merge between any two.
-    monkeypatch.setattr(redis_scrub, "LOOKING_S", 0)
-    monkeypatch.setattr(redis_scrub, "MENDING_S", 0)
+    monkeypatch.setattr(scrubbing, "LOOKING_S", 0)
+    monkeypatch.setattr(scrubbing, "MENDING_S", 0)
     chance = seeded("scrub beside merges")
     sinks = drive(WIDE)
     client: Any = redis_server.client()
@@ -284,8 +284,8 @@ def test_a_tend_reads_a_bounded_number_of_cells(
     redis_server: RedisServer, drive: Callable[..., Sinks], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # However fast the machine is.
-    monkeypatch.setattr(redis_scrub, "LOOKING_S", 60)
-    monkeypatch.setattr(redis_scrub, "MENDING_S", 60)
+    monkeypatch.setattr(scrubbing, "LOOKING_S", 60)
+    monkeypatch.setattr(scrubbing, "MENDING_S", 60)
     sinks = drive(WIDE)
     rows = [FoldRow("wide", TEN - 60 * (n % 5), (f"key {n}",), n + 1) for n in range(8_000)]
     sinks.apply(batch(0, *rows))
@@ -309,12 +309,12 @@ def test_a_tend_reads_a_bounded_number_of_cells(
             most = max(most, sum(read))
         return most
 
-    assert 0 < most_in_a_tend(30) <= redis_scrub.CELLS_PER_TEND + redis_scrub.CELLS_PER_PAGE
+    assert 0 < most_in_a_tend(30) <= scrubbing.CELLS_PER_TEND + scrubbing.CELLS_PER_PAGE
     client = redis_server.client()
     client.delete("mill:wide:all")
     most = most_in_a_tend(3)
-    assert most > redis_scrub.CELLS_PER_TEND
-    assert most <= redis_scrub.CELLS_PER_TEND_MENDING + redis_scrub.CELLS_PER_PAGE
+    assert most > scrubbing.CELLS_PER_TEND
+    assert most <= scrubbing.CELLS_PER_TEND_MENDING + scrubbing.CELLS_PER_PAGE
     assert client.hlen("mill:wide:all") == 8_000
 
 

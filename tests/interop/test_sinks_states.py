@@ -9,7 +9,7 @@ import pytest
 from sinks.config import RedisSettings, SinksSettings
 from sinks.errors import Fenced
 from sinks.keys import key_hash
-from sinks.redis_truth import RedisTruth
+from sinks.redis.truth import RedisTruth
 from sinks.rows import MetricDefinition
 from sinks.store import Outcome, Sinks
 from tests.harness import worked

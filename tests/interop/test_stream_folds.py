@@ -9,9 +9,9 @@ from typing import Any
 import datasketches
 import pytest
 
-from sinks.blocks import decode, encode, is_clean
+from sinks.cells.blocks import decode, encode, is_clean
+from sinks.cells.merge import CellId, fold_to_windows
 from sinks.keys import key_hash, key_id
-from sinks.merge import CellId, fold_to_windows
 from sinks.rows import MetricDefinition
 from sinks.values import combined
 from stream import groupings

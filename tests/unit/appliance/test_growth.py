@@ -2,7 +2,7 @@
 
 from appliance.checks import Level
 from appliance.growth import checks_of
-from sinks.growth import DAY_S, SizeRows, Stored
+from sinks.mysql.growth import DAY_S, SizeRows, Stored
 
 NOW_S = 1_785_600_000
 STORED = Stored(

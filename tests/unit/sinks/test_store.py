@@ -7,8 +7,8 @@ import pytest
 
 from sinks.config import MySqlSettings, SinksSettings
 from sinks.errors import LedgerMismatch, SinkUnavailable
-from sinks.mysql_sink import NO_SUCH_TABLE, MySqlSink
-from sinks.recounts import wanted
+from sinks.mysql.recounts import wanted
+from sinks.mysql.sink import NO_SUCH_TABLE, MySqlSink
 from sinks.rows import Batch, OffsetRange
 from sinks.store import Sinks
 from sinks.tending import tend_or_say

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sinks.errors import LedgerMismatch, SinkUnavailable
-from sinks.recounts import Recount
+from sinks.mysql.recounts import Recount
 from sinks.rows import OffsetRange
 from stream.archived import Spans
 from stream.in_hand import Hand

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from protocol.status import PartState
-from sinks.recounts import Recount
+from sinks.mysql.recounts import Recount
 from sinks.rows import OffsetRange, UnparsedRow
 from stream.quarantine import PoisonLine
 from stream.state import POISON_LISTED, QUERY_ENDED, ArchivedTopic, ArchiveFacts, StreamState

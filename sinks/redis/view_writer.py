@@ -15,10 +15,10 @@ from itertools import chain
 from typing import Any
 
 from sinks.cellar import Cellar, Ranking
+from sinks.cells.merge import Cell, CellId, Cells, WindowId
 from sinks.config import RedisSettings
 from sinks.errors import SinkUnavailable
-from sinks.merge import Cell, CellId, Cells, WindowId
-from sinks.redis_link import (
+from sinks.redis.link import (
     GUARD_KEY,
     META_KEY,
     Progress,
@@ -28,13 +28,10 @@ from sinks.redis_link import (
     meta_fields,
     published,
 )
-from sinks.redis_script import WRITE
-from sinks.redis_scrub import Scrubber
-from sinks.refill import Part, parts_of
-from sinks.rows import ALL_WINDOW_S, MetricDefinition
-from sinks.truth import Guard
-from sinks.values import Measure
-from sinks.view import (
+from sinks.redis.refill import Part, parts_of
+from sinks.redis.script import WRITE
+from sinks.redis.scrubber import Scrubber
+from sinks.redis.view import (
     AHEAD_S_MAX,
     NO_RANKINGS,
     PREFIX,
@@ -45,6 +42,9 @@ from sinks.view import (
     oldest_kept_s,
     writes,
 )
+from sinks.rows import ALL_WINDOW_S, MetricDefinition
+from sinks.truth import Guard
+from sinks.values import Measure
 
 KEPT_KEYS = frozenset({GUARD_KEY, META_KEY})
 DELETED_PER_CALL = 500

@@ -5,11 +5,11 @@ from datetime import datetime
 from typing import Any
 
 from sinks.cellar import Ranking
+from sinks.cells.merge import Cell, CellId, WindowId
 from sinks.keys import key_id, other_key
-from sinks.merge import Cell, CellId, WindowId
-from sinks.mysql_rows import CELL_COLUMNS, cell_of, key_of_row, to_datetime, to_seconds
-from sinks.mysql_sink import MySqlSink
-from sinks.mysql_views import K1_SQL, SEQ_DISTANCE_MAX, seq_is_after, value_sql
+from sinks.mysql.rows import CELL_COLUMNS, cell_of, key_of_row, to_datetime, to_seconds
+from sinks.mysql.sink import MySqlSink
+from sinks.mysql.views import K1_SQL, SEQ_DISTANCE_MAX, seq_is_after, value_sql
 from sinks.rows import MetricDefinition
 
 _PLACE = "metric, size_s, start_at"

@@ -18,11 +18,7 @@ import redis
 from redis.typing import EncodableT, FieldT
 
 from sinks.cellar import Ranking
-from sinks.config import RedisSettings
-from sinks.errors import DefinitionChanged, SinkUnavailable
-from sinks.keys import is_other, key_hash, redis_field
-from sinks.ledger import Standing, after, compare
-from sinks.merge import (
+from sinks.cells.merge import (
     Cell,
     CellId,
     Cells,
@@ -33,7 +29,11 @@ from sinks.merge import (
     merge_with_stored,
     overflow_candidates,
 )
-from sinks.redis_link import (
+from sinks.config import RedisSettings
+from sinks.errors import DefinitionChanged, SinkUnavailable
+from sinks.keys import is_other, key_hash, redis_field
+from sinks.ledger import Standing, after, compare
+from sinks.redis.link import (
     GUARD_KEY,
     connect,
     encode_write,
@@ -42,9 +42,9 @@ from sinks.redis_link import (
     progress_of,
     published,
 )
-from sinks.redis_script import MERGE, OPEN
-from sinks.rows import Batch, MetricDefinition
-from sinks.schema import definitions_differing
+from sinks.redis.script import MERGE, OPEN
+from sinks.redis.view import FIELDS_PER_CALL, is_shown, window_key, writes
+from sinks.rows import Batch, MetricDefinition, definitions_differing
 from sinks.truth import Guard, Merged, check_ours
 from sinks.unparsed import (
     REASON_CHARACTERS_MAX,
@@ -53,7 +53,6 @@ from sinks.unparsed import (
     SAMPLES_PER_FILE_AND_DAY,
 )
 from sinks.values import Aggregate, value_of
-from sinks.view import FIELDS_PER_CALL, is_shown, window_key, writes
 
 logger = logging.getLogger(__name__)
 

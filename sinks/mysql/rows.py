@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from sinks.blocks import ADDITIVE, columns_beside, decimal_literal, identity, literal
+from sinks.cells.blocks import ADDITIVE, columns_beside, decimal_literal, identity, literal
+from sinks.cells.merge import Cell, CellId, WindowId
 from sinks.keys import HASH_MARK, OTHER_TEXT, Key, key_hash, key_id, other_key, text_of_id
-from sinks.merge import Cell, CellId, WindowId
 from sinks.rows import MetricDefinition
 from sinks.values import Aggregate, quantiles_of, value_of
 

@@ -1,6 +1,6 @@
 """In which order, and in what portions, an empty view is filled."""
 
-from sinks.refill import Part, parts_of
+from sinks.redis.refill import Part, parts_of
 from tests.harness.seed import seeded
 
 

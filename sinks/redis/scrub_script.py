@@ -4,7 +4,7 @@ Names and values that nobody knows may stand in a spoilt key; they stay in the s
 octets, for they need not be text.
 """
 
-from sinks.redis_script import CHECK_VIEW, FOLLOW
+from sinks.redis.script import CHECK_VIEW, FOLLOW
 
 # ARGV: a window's key and a start, in turn. Answers JSON, for each of them: fields, expiry, members
 # of the ranking, its expiry, and 1 if `@start` is the one given. Fields and members are -1 where

@@ -7,7 +7,7 @@ import pymysql
 from pymysql.constants import CLIENT
 
 from sinks.config import MySqlSettings
-from sinks.schema import TOUCHED
+from sinks.mysql.schema import TOUCHED
 
 CONNECT_TIMEOUT_S = 5
 ANSWER_TIMEOUT_S = 60

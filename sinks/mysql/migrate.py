@@ -15,7 +15,6 @@ from datetime import datetime
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from sinks import schema
 from sinks.errors import SchemaTooNew, SinkUnavailable
 from sinks.keys import (
     KEY_ID_TEXT_OCTETS_MAX,
@@ -26,7 +25,8 @@ from sinks.keys import (
     key_hash,
     other_key,
 )
-from sinks.mysql_views import DERIVED_SQL, SEQ_MODULUS, WINDOWS_VIEW
+from sinks.mysql import schema
+from sinks.mysql.views import DERIVED_SQL, SEQ_MODULUS, WINDOWS_VIEW
 from sinks.rows import MetricDefinition
 from sinks.values import SUM_MAX
 

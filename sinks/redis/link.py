@@ -10,13 +10,12 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from sinks.cells.merge import Cells, WindowId
 from sinks.config import RedisSettings
 from sinks.errors import SinkUnavailable
-from sinks.merge import Cells, WindowId
-from sinks.rows import Batch
-from sinks.schema import size_text
+from sinks.redis.view import Write, start_text
+from sinks.rows import Batch, size_text
 from sinks.truth import Guard
-from sinks.view import Write, start_text
 
 TIMEOUT_S = 5.0
 GUARD_KEY = "mill:guard"

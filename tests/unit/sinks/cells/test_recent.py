@@ -2,9 +2,9 @@
 
 from decimal import Decimal
 
+from sinks.cells.merge import Cell, CellId, Cells, WindowId
+from sinks.cells.recent import RecentCells, WindowRow
 from sinks.keys import key_hash
-from sinks.merge import Cell, CellId, Cells, WindowId
-from sinks.recent import RecentCells, WindowRow
 from sinks.values import Aggregate
 from tests.harness.seed import seeded
 

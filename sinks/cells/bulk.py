@@ -9,9 +9,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sinks.blocks import decode, head, is_clean, opened, pieces
-from sinks.keys import key_hash
-from sinks.merge import (
+from sinks.cells.blocks import decode, head, is_clean, opened, pieces
+from sinks.cells.merge import (
     CellId,
     GatheredCells,
     WindowId,
@@ -20,6 +19,7 @@ from sinks.merge import (
     keep_in_mysql_s,
     key_limit,
 )
+from sinks.keys import key_hash
 from sinks.rows import CellBlock, MetricDefinition
 from sinks.values import Measure
 

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from sinks.merge import WindowId, is_kept, key_limit
+from sinks.cells.merge import WindowId, is_kept, key_limit
+from sinks.redis.view import Write, oldest_kept_s
 from sinks.rows import ALL_WINDOW_S, MetricDefinition
 from sinks.values import RANKS, Measure
-from sinks.view import Write, oldest_kept_s
 
 # How the server says that a key never expires, and that it is of another type than ours.
 NEVER = -1

@@ -2,10 +2,17 @@
 
 from dataclasses import replace
 
-from sinks.blocks import encode, tail
-from sinks.bulk import gather_blocks, kept_blocks, may_fall, plan_blocks, statements, window_of
+from sinks.cells.blocks import encode, tail
+from sinks.cells.bulk import (
+    gather_blocks,
+    kept_blocks,
+    may_fall,
+    plan_blocks,
+    statements,
+    window_of,
+)
+from sinks.cells.merge import CellId, GatheredCells, WindowId
 from sinks.keys import key_hash
-from sinks.merge import CellId, GatheredCells, WindowId
 from sinks.rows import CellBlock, MetricDefinition
 from sinks.values import Aggregate
 from tests.harness import worked

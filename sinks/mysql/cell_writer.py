@@ -12,9 +12,8 @@ from typing import Any
 
 import pymysql
 
-from sinks import mysql_link
-from sinks.blocks import tail
-from sinks.bulk import (
+from sinks.cells.blocks import tail
+from sinks.cells.bulk import (
     BulkPlan,
     Definitions,
     gather_blocks,
@@ -23,9 +22,7 @@ from sinks.bulk import (
     plan_blocks,
     statements,
 )
-from sinks.errors import SinkUnavailable
-from sinks.keys import HASH_MARK, key_id, other_key
-from sinks.merge import (
+from sinks.cells.merge import (
     Cell,
     CellId,
     Cells,
@@ -36,11 +33,14 @@ from sinks.merge import (
     merge_with_stored,
     overflow_candidates,
 )
-from sinks.mysql_rows import CELL_COLUMNS, cell_of, to_datetime, to_seconds, upserts
-from sinks.mysql_views import SEQ_MODULUS
-from sinks.recent import RecentCells, WindowRow
+from sinks.cells.recent import RecentCells, WindowRow
+from sinks.errors import SinkUnavailable
+from sinks.keys import HASH_MARK, key_id, other_key
+from sinks.mysql import link
+from sinks.mysql.rows import CELL_COLUMNS, cell_of, to_datetime, to_seconds, upserts
+from sinks.mysql.views import SEQ_MODULUS
+from sinks.redis.view import is_shown
 from sinks.rows import Batch, CellBlock, MetricDefinition
-from sinks.view import is_shown
 
 # A statement of this size costs the server next to nothing beside its rows.
 STATEMENT_OCTETS = 2 * 1024 * 1024
@@ -173,7 +173,7 @@ class CellWriter:
                 [(w.metric, w.size_s, to_datetime(w.start_s), self._seq) for w in new],
             )
         except pymysql.err.Error as error:
-            if mysql_link.error_code(error) not in NUMBERS_USED_UP:
+            if link.error_code(error) not in NUMBERS_USED_UP:
                 raise
             # Waited for like a server that is away: the batch passes as soon as there are more.
             raise SinkUnavailable("mysql", MORE_NUMBERS) from error

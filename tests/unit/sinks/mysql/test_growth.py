@@ -2,7 +2,7 @@
 
 import pytest
 
-from sinks.growth import DAY_S, Growth, SizeRows, Stored, days_left, growth_of
+from sinks.mysql.growth import DAY_S, Growth, SizeRows, Stored, days_left, growth_of
 
 NOW_S = 1_785_600_000
 

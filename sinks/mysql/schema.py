@@ -2,14 +2,11 @@
 
 A cell is a row of `window_cells`, as narrow as can be: there are hundreds of thousands of a million
 lines. Its window is a number that `window_keys` gives, its key is its identity (`keys.key_id`), and
-a value that its other columns tell is not stored (decision 0087). The views of `mysql_views` put it
+a value that its other columns tell is not stored (decision 0087). The views of `views` put it
 together again.
 """
 
-from collections.abc import Sequence
-
 from sinks.keys import KEY_ID_TEXT_OCTETS_MAX
-from sinks.rows import ALL_WINDOW_S, MetricDefinition
 
 TEXT_KEY = "VARCHAR(512) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
 
@@ -87,24 +84,3 @@ CELL_TABLES = (WINDOW_KEYS_TABLE, CELLS_TABLE)
 TOUCHED = f"""CREATE TEMPORARY TABLE IF NOT EXISTS touched (
   window_number BIGINT UNSIGNED NOT NULL, k_id VARBINARY({KEY_ID_TEXT_OCTETS_MAX + 1}) NOT NULL,
   PRIMARY KEY (window_number, k_id))"""
-
-
-def size_text(size_s: int) -> str:
-    """A window's size as users write it: `10s`, `1m`, `1h`, `1d`, `all`."""
-    if size_s == ALL_WINDOW_S:
-        return "all"
-    for suffix, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
-        if size_s % length == 0:
-            return f"{size_s // length}{suffix}"
-    return f"{size_s}s"
-
-
-def definitions_differing(
-    definitions: Sequence[MetricDefinition], stored: dict[str, bytes]
-) -> list[str]:
-    """Names whose stored definition is not the given one."""
-    return [
-        definition.name
-        for definition in definitions
-        if stored.get(definition.name, definition.definition_hash) != definition.definition_hash
-    ]

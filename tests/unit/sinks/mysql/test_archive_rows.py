@@ -1,6 +1,6 @@
 """From where on to recount what an archive holds beside the topics."""
 
-from sinks.archive_rows import floors, summary_of
+from sinks.mysql.archive_rows import floors, summary_of
 
 A, B, C = ("t", 0), ("t", 1), ("t", 2)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sinks.errors import RangeMoved
-from sinks.mysql_ranges import read_ranges
+from sinks.mysql.metric_changes import read_ranges
 from sinks.ranges import gap_below, is_away
 from sinks.rows import OffsetRange
 

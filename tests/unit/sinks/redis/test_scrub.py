@@ -4,9 +4,8 @@ import dataclasses
 
 import pytest
 
-from sinks.merge import WindowId
-from sinks.rows import MetricDefinition
-from sinks.scrub import (
+from sinks.cells.merge import WindowId
+from sinks.redis.scrub import (
     Round,
     Seen,
     is_scrubbed,
@@ -14,7 +13,8 @@ from sinks.scrub import (
     oldest_scrubbed_s,
     shows_latest,
 )
-from sinks.view import Write
+from sinks.redis.view import Write
+from sinks.rows import MetricDefinition
 from tests.harness import worked
 from tests.harness.seed import seeded
 

@@ -22,12 +22,11 @@ import redis
 from redis.client import NEVER_DECODE
 
 from sinks.cellar import Cellar, Ranking
+from sinks.cells.merge import Cell, CellId, WindowId
 from sinks.errors import SinkUnavailable
 from sinks.keys import key_id, redis_field
-from sinks.merge import Cell, CellId, WindowId
-from sinks.redis_link import guarded_call
-from sinks.rows import MetricDefinition
-from sinks.scrub import (
+from sinks.redis.link import guarded_call
+from sinks.redis.scrub import (
     SETTLED_MAX,
     Check,
     Round,
@@ -39,10 +38,11 @@ from sinks.scrub import (
     ranking_suffix,
     shows_latest,
 )
-from sinks.scrub_script import COMPARE, LOOK, MEND, RANKED
+from sinks.redis.scrub_script import COMPARE, LOOK, MEND, RANKED
+from sinks.redis.view import AHEAD_S_MAX, FIELDS_PER_CALL, Write, matured, writes
+from sinks.rows import MetricDefinition
 from sinks.truth import Guard
 from sinks.values import plain
-from sinks.view import AHEAD_S_MAX, FIELDS_PER_CALL, Write, matured, writes
 
 # What a tend may take of a second when all looks right, and when something is known to be wrong.
 LOOKING_S = 0.02

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from sinks.merge import Cell, CellId, Cells, WindowId
+from sinks.cells.merge import Cell, CellId, Cells, WindowId
 
 # A cell without sketches takes about a kilobyte of the driver's memory.
 RECENT_CELLS_MAX = 30_000

@@ -6,10 +6,10 @@ from decimal import Decimal
 
 import pytest
 
+from sinks.cells.merge import Cells, WindowId, fold_to_windows, is_kept, merge_with_stored
 from sinks.errors import LedgerMismatch
 from sinks.keys import is_other, other_key
 from sinks.ledger import Standing, compare
-from sinks.merge import Cells, WindowId, fold_to_windows, is_kept, merge_with_stored
 from sinks.rows import FoldRow, MetricDefinition, OffsetRange
 from tests.harness.seed import seeded
 

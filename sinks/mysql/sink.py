@@ -1,6 +1,6 @@
 """The truth in MySQL: guard, merge and ledger in one transaction.
 
-Driver of `ledger`; the cells of a batch are written by `mysql_merge`, and `migrate` brings older
+Driver of `ledger`; the cells of a batch are written by `cell_writer`, and `migrate` brings older
 databases to the present shape. Rows are written sorted by primary key; one writer row is locked
 first, so two drivers take turns and the older one finds that it is not its turn any more.
 """
@@ -13,23 +13,23 @@ from typing import Any, TypeVar
 
 import pymysql
 
-from sinks import mysql_link, schema
+from sinks.cells.recent import RecentCells
 from sinks.config import MySqlSettings
 from sinks.errors import DefinitionChanged, LedgerMismatch, SinkUnavailable
 from sinks.ledger import Standing, after, compare
-from sinks.migrate import Migration, prepare
-from sinks.mysql_merge import CellWriter, Written
-from sinks.mysql_ranges import (
+from sinks.mysql import link
+from sinks.mysql.cell_writer import CellWriter, Written
+from sinks.mysql.metric_changes import (
     WINDOWS_PER_STEP,
     change_metrics,
     delete_cells,
     delete_windows,
 )
-from sinks.mysql_rows import to_datetime
-from sinks.mysql_views import view
-from sinks.recent import RecentCells
-from sinks.recounts import move_beginnings
-from sinks.rows import ALL_WINDOW_S, Batch, MetricDefinition
+from sinks.mysql.migrate import Migration, prepare
+from sinks.mysql.recounts import move_beginnings
+from sinks.mysql.rows import to_datetime
+from sinks.mysql.views import view
+from sinks.rows import ALL_WINDOW_S, Batch, MetricDefinition, definitions_differing, size_text
 from sinks.truth import Guard, Merged, check_ours
 from sinks.unparsed import SAMPLES_KEPT_DAYS, write_unparsed
 
@@ -49,7 +49,7 @@ class MySqlSink:
         settings: MySqlSettings,
         *,
         patience_s: float,
-        connect: mysql_link.Connect = mysql_link.connect,
+        connect: link.Connect = link.connect,
         clock_s: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -58,7 +58,7 @@ class MySqlSink:
         self._connect = connect
         self._clock_s = clock_s
         self._pause = pause
-        self._connection: mysql_link.Connection | None = None
+        self._connection: link.Connection | None = None
         self._definitions: dict[str, MetricDefinition] = {}
         self._recent = RecentCells()
         self._packet_octets: int | None = None
@@ -74,7 +74,7 @@ class MySqlSink:
             sizes = {size_s for definition in definitions for size_s in definition.windows_s}
             cursor.executemany(
                 "INSERT IGNORE INTO window_sizes (size, size_s) VALUES (%s,%s)",
-                [(schema.size_text(size_s), size_s) for size_s in sorted(sizes)],
+                [(size_text(size_s), size_s) for size_s in sorted(sizes)],
             )
             for definition in definitions:
                 cursor.execute(view(definition))
@@ -88,7 +88,7 @@ class MySqlSink:
             )
             cursor.execute("SELECT name, definition_hash FROM metrics")
             stored = {str(name): bytes(digest) for name, digest in cursor.fetchall()}
-            if changed := schema.definitions_differing(definitions, stored):
+            if changed := definitions_differing(definitions, stored):
                 raise DefinitionChanged(changed)
             cursor.executemany(
                 "INSERT INTO metrics (name, definition_hash, since, measure) VALUES (%s,%s,%s,%s) "
@@ -274,10 +274,10 @@ class MySqlSink:
         query_id, epoch, batch_id, seq = cursor.fetchone() or ("", 0, -1, 0)
         return Guard(str(query_id), int(epoch), int(batch_id), int(seq))
 
-    def _session(self) -> mysql_link.Connection:
+    def _session(self) -> link.Connection:
         if self._connection is None:
             self._connection = self._connect(self._settings)
-            mysql_link.prepare_for_merging(self._connection)
+            link.prepare_for_merging(self._connection)
         return self._connection
 
     def _plainly(self, work: Callable[[Any], Result]) -> Result:
@@ -296,7 +296,7 @@ class MySqlSink:
         connection.commit()
         return result
 
-    def _undo(self, connection: mysql_link.Connection) -> None:
+    def _undo(self, connection: link.Connection) -> None:
         # 1205 undoes its statement only, so the transaction is always ended by us.
         try:
             connection.rollback()
@@ -310,12 +310,12 @@ class MySqlSink:
             try:
                 return attempt()
             except pymysql.err.Error as error:
-                away = mysql_link.is_away(error)
+                away = link.is_away(error)
                 if away:
                     self.close()
-                if mysql_link.error_code(error) == NO_SUCH_TABLE:
+                if link.error_code(error) == NO_SUCH_TABLE:
                     raise LedgerMismatch(f"the database was emptied: {_say(error)}") from error
-                if not away and not mysql_link.is_worth_retrying(error):
+                if not away and not link.is_worth_retrying(error):
                     raise
                 if self._clock_s() + pause_s > deadline:
                     raise SinkUnavailable("mysql", _say(error)) from error

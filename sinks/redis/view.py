@@ -11,10 +11,9 @@ from datetime import UTC, datetime
 from itertools import groupby
 
 from sinks.cellar import Ranking
+from sinks.cells.merge import Cell, CellId, WindowId, is_kept
 from sinks.keys import is_other, redis_field
-from sinks.merge import Cell, CellId, WindowId, is_kept
-from sinks.rows import ALL_WINDOW_S, MetricDefinition
-from sinks.schema import size_text
+from sinks.rows import ALL_WINDOW_S, MetricDefinition, size_text
 from sinks.values import Measure, plain, quantiles_of, value_of
 
 PREFIX = "mill:"

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from sinks.blocks import OPENING, decode, encode, head, is_clean, opened, pieces, tail
+from sinks.cells.blocks import OPENING, decode, encode, head, is_clean, opened, pieces, tail
 from sinks.keys import KEY_ID_TEXT_OCTETS_MAX, Key, cut, key_hash
 from sinks.rows import CellBlock, MetricDefinition
 from sinks.values import Aggregate
