@@ -19,12 +19,8 @@ from broker.controller.liveness import Dead, Heartbeat, bury, hear
 from broker.controller.outcome import AllocateProducerIds, CreateOwnTopic, Outcome
 from broker.controller.producer_ids import allocate_block, allocate_producer_ids
 from broker.controller.registration import Registration, register, register_alone, unregister
-from broker.controller.topics import (
-    create_own_topic,
-    create_partitions,
-    create_topics,
-    delete_topics,
-)
+from broker.controller.topic_changes import create_partitions, delete_topics
+from broker.controller.topics import create_own_topic, create_topics
 from broker.metadata.image import METADATA_TOPIC_ID, MetadataImage
 from protocol.messages.configs import AlterConfigsRequest, IncrementalAlterConfigsRequest
 from protocol.messages.elections import ElectLeadersRequest

@@ -1,4 +1,4 @@
-"""Topics come, go and grow: the rules behind CreateTopics, DeleteTopics and CreatePartitions.
+"""Topics come: the rules behind CreateTopics; `topic_changes` has how they go and grow.
 
 Floor: controller. Pure. Each topic of a request stands for itself: a refusal goes into its part of
 the reply and leaves the others alone. Records of earlier topics of the same request count, so a
@@ -22,7 +22,6 @@ from broker.metadata.image import (
     OFFSETS_TOPIC,
     TRANSACTIONS_TOPIC,
     MetadataImage,
-    TopicImage,
 )
 from broker.metadata.names import check_topic_name, normalised
 from broker.metadata.records import (
@@ -30,7 +29,6 @@ from broker.metadata.records import (
     ConfigRecord,
     MetadataRecord,
     PartitionRecord,
-    RemoveTopicRecord,
     TopicRecord,
 )
 from protocol.errors import ApiError, ErrorCode
@@ -38,16 +36,9 @@ from protocol.messages.topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreatableTopicResult,
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
     CreatePartitionsTopic,
-    CreatePartitionsTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
-    DeletableTopicResult,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-    DeleteTopicState,
 )
 from protocol.types import ZERO_UUID, Uuid
 
@@ -145,9 +136,9 @@ def create_topics(
     results = []
     named = Counter(topic.name for topic in request.topics)
     budget = Budget.of(image, config)
-    for topic in _each_once(request.topics):
+    for topic in each_once(request.topics):
         try:
-            _refuse_repeated(named, topic.name)
+            refuse_repeated(named, topic.name)
             creation = _creation(topic, image, config, budget, new_topic_id)
         except ApiError as error:
             results.append(
@@ -294,12 +285,13 @@ def _replicas(
         factor = config.default_replication_factor
     broker_ids = candidates(factor, image)
     budget.take(1, count)
-    return _placed(broker_ids, count, factor, image)
+    return placed(broker_ids, count, factor, image)
 
 
-def _placed(
+def placed(
     broker_ids: Sequence[int], count: int, factor: int, image: MetadataImage
 ) -> list[list[int]]:
+    """Replicas for new partitions, each list with somebody in it who can lead; raises ApiError."""
     replicas = place(broker_ids, count, factor, image.partition_count)
     for one in replicas:
         if not is_led_by_any(one, image):
@@ -331,137 +323,12 @@ def _chosen_replicas(topic: CreatableTopic, image: MetadataImage) -> list[list[i
     return replicas
 
 
-def delete_topics(
-    request: DeleteTopicsRequest, image: MetadataImage, config: BrokerConfig
-) -> Outcome[DeleteTopicsResponse]:
-    """DeleteTopics by name or, from version 6 on, by id.
-
-    What is asked for twice stays and is answered once, as Kafka does it: a topic given both by its
-    name and by its id has its refusal under the name.
-    """
-    states = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
-    asked = Counter((state.name, state.topic_id) for state in states)
-    named = {
-        image.topics[name].topic_id
-        for (name, topic_id), count in asked.items()
-        if name is not None and name in image.topics and topic_id == ZERO_UUID and count == 1
-    }
-    records: list[MetadataRecord] = []
-    results = []
-    for (name, topic_id), count in asked.items():
-        if name is None and topic_id in named and count == 1 and config.delete_topic_enable:
-            continue
-        result = DeletableTopicResult(name=name, topic_id=topic_id)
-        try:
-            topic = _topic_to_delete(name, topic_id, count, image, config)
-            result.name, result.topic_id = topic.name, topic.topic_id
-            if name is not None and (None, topic.topic_id) in asked:
-                raise ApiError(
-                    ErrorCode.INVALID_REQUEST,
-                    "The provided topic name maps to an ID that was already supplied.",
-                )
-            records.append(RemoveTopicRecord(topic_id=topic.topic_id))
-        except ApiError as error:
-            result.error_code, result.error_message = error.code, error.message
-        results.append(result)
-    return Outcome(records, DeleteTopicsResponse(responses=results))
-
-
-def _topic_to_delete(
-    name: str | None, topic_id: Uuid, count: int, image: MetadataImage, config: BrokerConfig
-) -> TopicImage:
-    if not config.delete_topic_enable:
-        raise ApiError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
-    if name is None and topic_id == ZERO_UUID:
-        raise ApiError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
-    if name is not None and topic_id != ZERO_UUID:
-        raise ApiError(
-            ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id."
-        )
-    if count > 1:
-        kind = "id" if name is None else "name"
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"Duplicate topic {kind}.")
-    if name is None:
-        found = image.topic_by_id(topic_id)
-        if found is None:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
-    else:
-        found = image.topics.get(name)
-        if found is None:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if found.is_internal:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"{found.name} is internal and cannot be deleted")
-    return found
-
-
-def create_partitions(
-    request: CreatePartitionsRequest, image: MetadataImage, config: BrokerConfig
-) -> Outcome[CreatePartitionsResponse]:
-    """CreatePartitions: a topic grows to `count` partitions. Every topic asked for is answered,
-    and once."""
-    named = Counter(topic.name for topic in request.topics)
-    budget = Budget.of(image, config)
-    records: list[MetadataRecord] = []
-    results = []
-    for topic in _each_once(request.topics):
-        result = CreatePartitionsTopicResult(name=topic.name, error_code=ErrorCode.NONE)
-        try:
-            _refuse_repeated(named, topic.name)
-            new = _growth(topic, image, budget)
-            if not request.validate_only:
-                records.extend(new)
-        except ApiError as error:
-            result.error_code, result.error_message = error.code, error.message
-        results.append(result)
-    return Outcome(records, CreatePartitionsResponse(results=results))
-
-
-def _growth(
-    topic: CreatePartitionsTopic, image: MetadataImage, budget: Budget
-) -> list[PartitionRecord]:
-    known = image.topics.get(topic.name)
-    if known is None:
-        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if known.is_internal:
-        raise ApiError(
-            ErrorCode.INVALID_REQUEST, f"{known.name} is internal: its keys are spread for ever"
-        )
-    old_count = len(known.partitions)
-    if topic.count == old_count:
-        raise ApiError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {old_count} partition(s).")
-    if topic.count < old_count:
-        raise ApiError(
-            ErrorCode.INVALID_PARTITIONS,
-            f"The topic {topic.name} currently has {old_count} partition(s); "
-            f"{topic.count} would not be an increase.",
-        )
-    added = topic.count - old_count
-    factor = len(known.partitions[0].replicas)
-    if topic.assignments is None:
-        broker_ids = candidates(factor, image)
-        budget.take(0, added)
-        replicas = _placed(broker_ids, added, factor, image)
-    else:
-        replicas = [list(one.broker_ids) for one in topic.assignments]
-        if len(replicas) != added or any(len(one) != factor for one in replicas):
-            raise ApiError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"{added} partitions of {factor} replicas are to be assigned",
-            )
-        for one in replicas:
-            check_assignment(one, image)
-        budget.take(0, added)
-    return [
-        new_partition(known.topic_id, old_count + number, one, image)
-        for number, one in enumerate(replicas)
-    ]
-
-
-def _each_once(topics: Sequence[Named]) -> Iterable[Named]:
+def each_once(topics: Sequence[Named]) -> Iterable[Named]:
     """One topic of every name: Kafka answers a name once, and Java's client looks it up by that."""
     return {topic.name: topic for topic in topics}.values()
 
 
-def _refuse_repeated(named: Mapping[str, int], name: str) -> None:
+def refuse_repeated(named: Mapping[str, int], name: str) -> None:
+    """Refuse a name that the request has more than once; `named` says how often."""
     if named[name] > 1:
         raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")

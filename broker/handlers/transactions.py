@@ -20,8 +20,8 @@ from broker.produce.verification import (
 )
 from broker.sessions.call import Call
 from broker.shards.groups import GroupCoordinator
+from broker.shards.loaded_shard import ProducerEpoch
 from broker.shards.producer_ids import ProducerIds
-from broker.shards.shard_driver import ProducerEpoch
 from broker.shards.transactions import TxnCoordinator
 from broker.world import Clock
 from protocol.errors import ApiError, ErrorCode

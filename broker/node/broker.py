@@ -50,8 +50,8 @@ from broker.replicas.replicas import Alone, Replicas
 from broker.replication.follower_session import Fetcher
 from broker.settings import LONG_MAX
 from broker.shards.groups import GroupCoordinator
+from broker.shards.loaded_shard import ShardPorts
 from broker.shards.producer_ids import ProducerIds
-from broker.shards.shard_driver import ShardPorts
 from broker.storage.disk import Disk
 from broker.storage.errors import DiskError, FolderError
 from broker.storage.log import Log

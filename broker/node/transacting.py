@@ -13,9 +13,9 @@ from broker.produce.verification import Verifier
 from broker.sessions.dispatch import Handler
 from broker.sessions.peers import Peers
 from broker.shards.groups import GroupCoordinator
+from broker.shards.loaded_shard import ShardPorts
 from broker.shards.marker_sender import MarkerSender
 from broker.shards.markers import Markers
-from broker.shards.shard_driver import ShardPorts
 from broker.shards.transactions import TxnCoordinator, leader_of
 from broker.shards.verifier import ClusterVerifier, LocalVerifier
 from broker.world import World

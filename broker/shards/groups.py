@@ -22,13 +22,8 @@ from broker.coordinators.offsets import Doomed, GroupShard
 from broker.coordinators.outcome import CoordinatorRecord, Outcome, fitting
 from broker.metadata.image import OFFSETS_TOPIC
 from broker.metrics.warnings import Warnings
-from broker.shards.shard_driver import (
-    CoordinatorDriver,
-    LoadedShard,
-    Refused,
-    Reply,
-    ShardPorts,
-)
+from broker.shards.loaded_shard import LoadedShard, Refused, Reply, ShardPorts
+from broker.shards.shard_driver import CoordinatorDriver
 from protocol.errors import ApiError, ErrorCode
 from protocol.log import fields
 

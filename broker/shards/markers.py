@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 from broker.commitments import Waiter
 from broker.metadata.image import OFFSETS_TOPIC
 from broker.replicas.replica import Replica
-from broker.shards.shard_driver import ProducerEpoch, ShardPorts
+from broker.shards.loaded_shard import ProducerEpoch, ShardPorts
 from broker.storage.errors import DiskError
 from protocol.errors import ApiError, ErrorCode
 from protocol.wire.records import Marker

@@ -15,22 +15,24 @@ what is replayed from the log and what was just written look alike.
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, Generic
 
-from broker.commitments import Waits
 from broker.coordinators.offsets import shard_of
-from broker.coordinators.outcome import CoordinatorRecord, Outcome, Shard
-from broker.metadata.image import MetadataImage
-from broker.replicas.refusals import WriteFailed
+from broker.coordinators.outcome import Outcome
 from broker.replicas.replica import Replica
-from broker.replicas.replicas import Replicas
+from broker.shards.loaded_shard import (
+    Answering,
+    LoadedShard,
+    ProducerEpoch,
+    Refused,
+    Replay,
+    Reply,
+    S,
+    ShardPorts,
+)
+from broker.shards.replaying import marker_header, replay_slice
 from broker.storage.errors import CorruptionError, DiskError
-from broker.storage.log import Log
-from broker.storage.walk import check_region
-from broker.world import Clock, Soon
 from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.log import fields
 from protocol.types import (
@@ -38,120 +40,23 @@ from protocol.types import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
-    NO_TIMESTAMP,
     TopicPartition,
 )
 from protocol.wire.records import (
-    HEADER_BYTES,
-    MAGIC,
-    BatchHeader,
     Marker,
     NewRecord,
     build_batch,
-    iterate_batches,
-    iterate_records,
     read_header,
-    read_marker,
 )
 
 logger = logging.getLogger(__name__)
-
-LOAD_BYTES = 64 << 10
-"""Replayed in one turn of the loop: a few milliseconds."""
-
-MARKER_ATTRIBUTES = 0x30
-"""Transactional and control."""
 
 OFFSETS_SEQUENCE = 0
 """The first sequence of every batch that is written in a producer's name. Nobody checks it, but it
 is what Kafka writes there, and what DescribeProducers counts from."""
 
-S = TypeVar("S", bound=Shard)
-
 COMMIT_MS_MAX = 5_000
 """How long a client waits for a commit, as Kafka's `offsets.commit.timeout.ms`."""
-
-Reply = Callable[[Any], None]
-Refused = Callable[[ApiError], None]
-
-
-@dataclass(frozen=True, slots=True)
-class ShardPorts:
-    """What a coordinator needs around it."""
-
-    clock: Clock
-    soon: Soon
-    image: Callable[[], MetadataImage]
-    replicas: Replicas
-    waits: Waits
-    write_failed: WriteFailed
-
-
-class ProducerEpoch(NamedTuple):
-    """Whose transaction a batch belongs to."""
-
-    producer_id: int
-    producer_epoch: int
-
-
-class LoadedShard(Generic[S]):
-    """A shard in one leader epoch, and what is written for it but not committed."""
-
-    __slots__ = ("leader_epoch", "replica", "shard", "under_way")
-
-    def __init__(self, replica: Replica) -> None:
-        self.replica = replica
-        self.leader_epoch = replica.leader_epoch
-        """Under which it was loaded. Whatever it decides goes out under this epoch, and none that
-        the partition has got since."""
-        self.shard: S | None = None
-        """None while it is being loaded, or when its log cannot be read."""
-        self.under_way: deque[Sequence[CoordinatorRecord]] = deque()
-        """What is written and not committed, batch by batch."""
-
-    @property
-    def batch_bytes_max(self) -> int:
-        """What the records of one batch may take: no more than is worked off in one turn."""
-        return min(self.replica.log.config.max_message_bytes - HEADER_BYTES, LOAD_BYTES)
-
-    def keys_under_way(self) -> set[bytes]:
-        """The keys that are written and not committed: the shard does not know of them yet."""
-        return {record.key for records in self.under_way for record in records}
-
-
-class Replay:
-    """What is done when something in the shard's log is committed; dropped with the shard."""
-
-    __slots__ = ("_do",)
-
-    def __init__(self, do: Callable[[], None]) -> None:
-        self._do = do
-
-    def reached(self) -> None:
-        self._do()
-
-    def lost(self, code: ErrorCode) -> None:
-        """The shard is dropped, and loaded anew by whoever leads it next."""
-
-
-class Answering:
-    """A client that waits for a commit."""
-
-    __slots__ = ("_refused", "_reply", "_value")
-
-    def __init__(self, reply: Reply, value: object, refused: Refused) -> None:
-        self._reply = reply
-        self._value = value
-        self._refused = refused
-
-    def reached(self) -> None:
-        self._reply(self._value)
-
-    def lost(self, code: ErrorCode) -> None:
-        """As Kafka tells its clients: ask again, here or where the coordinator is by then."""
-        is_late = code is ErrorCode.REQUEST_TIMED_OUT
-        told = ErrorCode.COORDINATOR_NOT_AVAILABLE if is_late else ErrorCode.NOT_COORDINATOR
-        self._refused(ApiError(told, "not committed in time" if is_late else ""))
 
 
 class CoordinatorDriver(Generic[S]):
@@ -425,51 +330,3 @@ class CoordinatorDriver(Generic[S]):
         """Note that the disk has refused; what to tell whoever wanted to write."""
         self._ports.write_failed(replica.topic_partition, error, now_ms)
         return ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
-
-
-def marker_header(offset: int, producer: ProducerEpoch, leader_epoch: int) -> BatchHeader:
-    """What the log says around a marker, as far as a shard may ask."""
-    return BatchHeader(
-        base_offset=offset,
-        batch_length=0,
-        partition_leader_epoch=leader_epoch,
-        magic=MAGIC,
-        crc=0,
-        attributes=MARKER_ATTRIBUTES,
-        last_offset_delta=0,
-        base_timestamp=NO_TIMESTAMP,
-        max_timestamp=NO_TIMESTAMP,
-        producer_id=producer.producer_id,
-        producer_epoch=producer.producer_epoch,
-        base_sequence=NO_SEQUENCE,
-        record_count=1,
-    )
-
-
-def replay_slice(log: Log, shard: Shard, offset: int) -> int:
-    """Replay the batches from `offset` on, a slice's worth; returns where the next slice begins.
-
-    CorruptionError for a batch that is not what was written: nobody may act on that.
-    """
-    found = log.read(offset, LOAD_BYTES, log.log_end_offset).region
-    if found is None:
-        # A cleaning has left nothing from here to the end.
-        return log.log_end_offset
-    check_region(found)
-    for header, batch in iterate_batches(found.read()):
-        offset = header.last_offset + 1
-        if header.is_control:
-            for record in iterate_records(batch):
-                marker = read_marker(record)
-                if marker is not None:
-                    shard.replay_marker(header, marker)
-            continue
-        shard.replay_batch(
-            header,
-            [
-                CoordinatorRecord(record.key, record.value)
-                for record in iterate_records(batch)
-                if record.key is not None
-            ],
-        )
-    return offset

@@ -18,10 +18,11 @@ from broker.coordinators.txn import TxnShard, refuse_timeout
 from broker.coordinators.txn_state import Transaction, TxnState
 from broker.metadata.image import TRANSACTIONS_TOPIC, MetadataImage
 from broker.replicas.replica import Replica
+from broker.shards.loaded_shard import LoadedShard, Refused, ShardPorts
 from broker.shards.marker_sender import MarkerSender, WantedMarker
 from broker.shards.markers import FENCED, Markers, TxnMarker
 from broker.shards.outages import Outages
-from broker.shards.shard_driver import CoordinatorDriver, LoadedShard, Refused, ShardPorts
+from broker.shards.shard_driver import CoordinatorDriver
 from broker.storage.errors import DiskError
 from protocol.errors import ApiError, ErrorCode
 from protocol.log import fields

@@ -7,7 +7,8 @@ import pytest
 from broker.coordinators.outcome import CoordinatorRecord, Outcome
 from broker.coordinators.txn import TxnShard
 from broker.coordinators.txn_state import Expected, Transaction, TxnState
-from broker.shards.shard_driver import ProducerEpoch, marker_header
+from broker.shards.loaded_shard import ProducerEpoch
+from broker.shards.replaying import marker_header
 from protocol.errors import ApiError, ErrorCode
 from protocol.types import TopicPartition
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.shards import shard_driver as coordinator_driver
+from broker.shards import replaying
 from protocol.errors import ErrorCode
 from protocol.messages.cluster import FindCoordinatorRequest
 from protocol.messages.offsets import (
@@ -153,7 +153,7 @@ def test_a_topic_made_again_while_the_offsets_load_begins_without_them(
     for _ in range(50):
         rig.ask(commit(7), 8)
     # One commit a turn.
-    monkeypatch.setattr(coordinator_driver, "LOAD_BYTES", 1)
+    monkeypatch.setattr(replaying, "LOAD_BYTES", 1)
     rig.power_cut(random.Random(0))
     assert rig.broker.parts.groups.is_loading
     rig.send(DeleteTopicsRequest(topic_names=["t"]), 5)

@@ -1,0 +1,153 @@
+"""Topics go and grow: the rules behind DeleteTopics and CreatePartitions.
+
+Floor: controller. Pure. Each topic of a request stands for itself, as in `topics`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from broker.config import BrokerConfig
+from broker.controller.outcome import Outcome
+from broker.controller.placement import candidates, check_assignment
+from broker.controller.topics import Budget, each_once, new_partition, placed, refuse_repeated
+from broker.metadata.image import MetadataImage, TopicImage
+from broker.metadata.records import MetadataRecord, PartitionRecord, RemoveTopicRecord
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.topics import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from protocol.types import ZERO_UUID, Uuid
+
+
+def delete_topics(
+    request: DeleteTopicsRequest, image: MetadataImage, config: BrokerConfig
+) -> Outcome[DeleteTopicsResponse]:
+    """DeleteTopics by name or, from version 6 on, by id.
+
+    What is asked for twice stays and is answered once, as Kafka does it: a topic given both by its
+    name and by its id has its refusal under the name.
+    """
+    states = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
+    asked = Counter((state.name, state.topic_id) for state in states)
+    named = {
+        image.topics[name].topic_id
+        for (name, topic_id), count in asked.items()
+        if name is not None and name in image.topics and topic_id == ZERO_UUID and count == 1
+    }
+    records: list[MetadataRecord] = []
+    results = []
+    for (name, topic_id), count in asked.items():
+        if name is None and topic_id in named and count == 1 and config.delete_topic_enable:
+            continue
+        result = DeletableTopicResult(name=name, topic_id=topic_id)
+        try:
+            topic = _topic_to_delete(name, topic_id, count, image, config)
+            result.name, result.topic_id = topic.name, topic.topic_id
+            if name is not None and (None, topic.topic_id) in asked:
+                raise ApiError(
+                    ErrorCode.INVALID_REQUEST,
+                    "The provided topic name maps to an ID that was already supplied.",
+                )
+            records.append(RemoveTopicRecord(topic_id=topic.topic_id))
+        except ApiError as error:
+            result.error_code, result.error_message = error.code, error.message
+        results.append(result)
+    return Outcome(records, DeleteTopicsResponse(responses=results))
+
+
+def _topic_to_delete(
+    name: str | None, topic_id: Uuid, count: int, image: MetadataImage, config: BrokerConfig
+) -> TopicImage:
+    if not config.delete_topic_enable:
+        raise ApiError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
+    if name is None and topic_id == ZERO_UUID:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+    if name is not None and topic_id != ZERO_UUID:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id."
+        )
+    if count > 1:
+        kind = "id" if name is None else "name"
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Duplicate topic {kind}.")
+    if name is None:
+        found = image.topic_by_id(topic_id)
+        if found is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
+    else:
+        found = image.topics.get(name)
+        if found is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if found.is_internal:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{found.name} is internal and cannot be deleted")
+    return found
+
+
+def create_partitions(
+    request: CreatePartitionsRequest, image: MetadataImage, config: BrokerConfig
+) -> Outcome[CreatePartitionsResponse]:
+    """CreatePartitions: a topic grows to `count` partitions. Every topic asked for is answered,
+    and once."""
+    named = Counter(topic.name for topic in request.topics)
+    budget = Budget.of(image, config)
+    records: list[MetadataRecord] = []
+    results = []
+    for topic in each_once(request.topics):
+        result = CreatePartitionsTopicResult(name=topic.name, error_code=ErrorCode.NONE)
+        try:
+            refuse_repeated(named, topic.name)
+            new = _growth(topic, image, budget)
+            if not request.validate_only:
+                records.extend(new)
+        except ApiError as error:
+            result.error_code, result.error_message = error.code, error.message
+        results.append(result)
+    return Outcome(records, CreatePartitionsResponse(results=results))
+
+
+def _growth(
+    topic: CreatePartitionsTopic, image: MetadataImage, budget: Budget
+) -> list[PartitionRecord]:
+    known = image.topics.get(topic.name)
+    if known is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if known.is_internal:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"{known.name} is internal: its keys are spread for ever"
+        )
+    old_count = len(known.partitions)
+    if topic.count == old_count:
+        raise ApiError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {old_count} partition(s).")
+    if topic.count < old_count:
+        raise ApiError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"The topic {topic.name} currently has {old_count} partition(s); "
+            f"{topic.count} would not be an increase.",
+        )
+    added = topic.count - old_count
+    factor = len(known.partitions[0].replicas)
+    if topic.assignments is None:
+        broker_ids = candidates(factor, image)
+        budget.take(0, added)
+        replicas = placed(broker_ids, added, factor, image)
+    else:
+        replicas = [list(one.broker_ids) for one in topic.assignments]
+        if len(replicas) != added or any(len(one) != factor for one in replicas):
+            raise ApiError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"{added} partitions of {factor} replicas are to be assigned",
+            )
+        for one in replicas:
+            check_assignment(one, image)
+        budget.take(0, added)
+    return [
+        new_partition(known.topic_id, old_count + number, one, image)
+        for number, one in enumerate(replicas)
+    ]
