@@ -26,8 +26,9 @@ from collector.config.settings import (
 from collector.descriptors import room_for
 from collector.feeder import Feeder, file_key
 from collector.identity.discovery import is_matched, plan
-from collector.identity.files import Handles, Scan, Walker
+from collector.identity.files import Scan, Walker
 from collector.identity.generation import Generation
+from collector.identity.handles import Handles
 from collector.identity.registry import Registry
 from collector.identity.watch import Watch
 from collector.ingested import Ingested

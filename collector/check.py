@@ -8,9 +8,11 @@ import asyncio
 
 from collector.config.settings import CollectorSettings
 from collector.identity.checkpoints import UnreadableCheckpoint, decode
+from collector.identity.data_folder import DataFolder
 from collector.identity.discovery import plan
-from collector.identity.files import DataFolder, Handles, Walker
+from collector.identity.files import Walker
 from collector.identity.generation import Generation
+from collector.identity.handles import Handles
 from collector.identity.registry import Registry
 from collector.read.reader import Reader
 from collector.send.producer import Brokers

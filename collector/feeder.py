@@ -14,8 +14,8 @@ from collector.config.settings import (
     SHARED_BLOCK_BYTES,
     InputSection,
 )
-from collector.identity.files import Unreadable
 from collector.identity.generation import Generation
+from collector.identity.handles import Unreadable
 from collector.read.reader import Reader
 from collector.read.turn import Turn
 from collector.send.dead_letters import dead_letter

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from collector.config.settings import INGESTED_QUIET_MS, InputSection
 from collector.identity.discovery import HOME_PREFIX, record_key
-from collector.identity.files import Handles, Unreadable, Vanished, move_file, remove_file
 from collector.identity.generation import Generation
+from collector.identity.handles import Handles, Unreadable, Vanished, move_file, remove_file
 from collector.identity.registry import Registry
 from collector.identity.sightings import State
 from protocol.log import fields

@@ -22,7 +22,7 @@ from collector.agent import Agent
 from collector.amending import Amendment, amend
 from collector.check import check
 from collector.config.settings import CollectorSettings
-from collector.identity.files import DataFolder, InUse
+from collector.identity.data_folder import DataFolder, InUse
 from collector.once import OneShot
 from collector.progress import reporter
 from collector.status import metrics, part_status

@@ -4,7 +4,7 @@ Floor: between `files` and `reader`. Synchronous reads through a handle.
 """
 
 from collector.config.settings import BLOCK_BYTES, MARKER_BYTES, PREFIX_BYTES
-from collector.identity.files import Handle
+from collector.identity.handles import Handle
 from collector.text.encodings import Encoding
 from collector.text.fingerprint import Evidence, resume
 

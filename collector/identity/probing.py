@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 import crc32c
 
 from collector.config.settings import BLOCK_BYTES, CHECKSUM_BYTES
-from collector.identity.files import Handle, Handles, Unreadable, Vanished, open_file
+from collector.identity.handles import Handle, Handles, Unreadable, Vanished, open_file
 from collector.identity.sightings import Probe, Stamp, WholeProbe
 from collector.text.fingerprint import FileId, digest_of
 

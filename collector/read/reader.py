@@ -14,8 +14,9 @@ from collector.config.settings import BLOCK_BYTES, DRAIN_QUIET_MS
 from collector.identity.archive_names import originals
 from collector.identity.decide import decide
 from collector.identity.evidence import line_start_before, whole_evidence
-from collector.identity.files import Handle, Handles, Scan, Unreadable, Vanished, open_file
+from collector.identity.files import Scan
 from collector.identity.generation import Generation
+from collector.identity.handles import Handle, Handles, Unreadable, Vanished, open_file
 from collector.identity.probing import Prober
 from collector.identity.registry import Registry
 from collector.identity.sightings import Held, Probe, Seen, Stamp, State, Verdict, WholeProbe

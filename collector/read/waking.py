@@ -13,8 +13,8 @@ from collector.config.encoding_names import UTF_16, OnInvalid
 from collector.config.settings import BLOCK_BYTES, PREFIX_BYTES
 from collector.identity.archive_names import COMPRESSED_ENDINGS
 from collector.identity.evidence import evidence_at, evidence_at_end
-from collector.identity.files import Handle
 from collector.identity.generation import Generation
+from collector.identity.handles import Handle
 from collector.identity.recognition import Compared, Recognition
 from collector.identity.registry import Registry
 from collector.identity.sightings import Held

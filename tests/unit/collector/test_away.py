@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from collector.config.settings import DRAIN_QUIET_MS
-from collector.identity.files import Handle
+from collector.identity.handles import Handle
 from collector.text.fingerprint import FileId
 from tests.unit.collector.world import EVENTS, World
 

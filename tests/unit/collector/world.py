@@ -10,7 +10,8 @@ from collector.config.settings import DRAIN_QUIET_MS, InputSection
 from collector.feeder import Feeder, file_key
 from collector.identity.checkpoints import decode, decode_key
 from collector.identity.discovery import is_matched, plan
-from collector.identity.files import Handles, Walker
+from collector.identity.files import Walker
+from collector.identity.handles import Handles
 from collector.identity.registry import Registry
 from collector.identity.sightings import State
 from collector.read.reader import Reader

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from collector.config.settings import InputSection
+from collector.identity.data_folder import DataFolder, InUse
 from collector.identity.discovery import plan
-from collector.identity.files import DataFolder, Handles, InUse, Vanished, Walker, open_file
+from collector.identity.files import Walker
+from collector.identity.handles import Handles, Vanished, open_file
 from collector.text.fingerprint import FileId
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from collector.identity.files import Handles
+from collector.identity.handles import Handles
 from collector.identity.probing import Prober
 from collector.identity.sightings import Probe, WholeProbe
 from collector.text.fingerprint import FileId, digest_of

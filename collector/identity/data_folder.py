@@ -1,0 +1,68 @@
+"""The collector's own folder: the lock, and the instance's name.
+
+Floor: ground of the folder. Touches the disk.
+"""
+
+import contextlib
+import fcntl
+import os
+import uuid
+from pathlib import Path
+
+
+class InUse(Exception):
+    """Another process works on the data folder; the text names it."""
+
+
+class DataFolder:
+    """The collector's own folder: the lock that makes it the only one there, and its name."""
+
+    def __init__(self, path: str):
+        self._path = Path(path)
+        self._lock: int | None = None
+
+    def lock(self) -> None:
+        """Become the only collector of this folder until the process ends; raises InUse."""
+        self._path.mkdir(parents=True, exist_ok=True)
+        path = self._path / "collector.lock"
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
+            os.close(descriptor)
+            raise InUse(f"{self._path} is in use by the collector with pid {holder}") from error
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        self._lock = descriptor
+
+    def unlock(self) -> None:
+        """Let another collector have the folder."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def stored_instance(self) -> str | None:
+        """The instance name made at the first start; None before it."""
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            return (self._path / "instance").read_text().strip() or None
+        return None
+
+    def instance(self) -> str:
+        """The instance name, made and kept durably when there is none yet."""
+        found = self.stored_instance()
+        if found is not None:
+            return found
+        name = str(uuid.uuid4())
+        temporary = self._path / "instance.new"
+        with temporary.open("w") as out:
+            out.write(f"{name}\n")
+            out.flush()
+            os.fsync(out.fileno())
+        temporary.replace(self._path / "instance")
+        folder = os.open(self._path, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+        return name
