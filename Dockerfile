@@ -59,7 +59,7 @@ COPY protocol protocol
 COPY stream stream
 COPY sinks sinks
 COPY Makefile .cache/jar[s] .cache/jars/
-RUN rm -f .cache/jars/Makefile && python -m stream.jars --cache /opt/millrace/.cache/jars
+RUN rm -f .cache/jars/Makefile && python -m stream.spark.jars --cache /opt/millrace/.cache/jars
 
 # What Spark needs to start in half the time; it fits this Java and these packages only.
 FROM jars AS class-data

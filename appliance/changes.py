@@ -9,8 +9,8 @@ from typing import Any
 
 from appliance.run import SERVERS
 from appliance.settings import Mill, settings_for
-from stream.changes import LIVE_KEYS
-from stream.config import StreamSection
+from stream.config.changes import LIVE_KEYS
+from stream.config.settings import StreamSection
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ from appliance.parts import broker_names, bundles_mysql, bundles_redis
 from appliance.processes import holder_of, port_is_free
 from appliance.servers import find_program
 from appliance.settings import Mill
-from stream.jars import jar_paths, missing_jars, pinned_jars
-from stream.masters import MasterAway, addresses, ask_masters
+from stream.spark.jars import jar_paths, missing_jars, pinned_jars
+from stream.spark.masters import MasterAway, addresses, ask_masters
 
 FREE_BYTES_MIN = 256 << 20
 FREE_BYTES_WARNING = 2 << 30

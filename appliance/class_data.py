@@ -53,12 +53,12 @@ def make(path: Path, java: Java) -> None:
 
 
 def _run_spark(archive: Path, java: Java, folder: Path) -> None:
-    from stream import java_classes
-    from stream.check import check_section
-    from stream.compile import compile_plan
-    from stream.config import StreamSettings
-    from stream.folding import Folding
-    from stream.session import jvm_options, start_session
+    from stream.config.settings import StreamSettings
+    from stream.fold.compile import compile_plan
+    from stream.fold.folding import Folding
+    from stream.parse.check import check_section
+    from stream.spark import java_classes
+    from stream.spark.session import jvm_options, start_session
 
     section = load(CODE / "configs" / "millrace.yaml", CODE, {}).config.stream
     settings = StreamSettings.model_validate(

@@ -13,7 +13,7 @@ from appliance.init import InitError
 from appliance.settings import READER, Mill, sinks_settings
 from sinks.mysql.metric_changes import FORGOTTEN
 from sinks.rows import definitions_differing
-from stream.metrics import resolve_metrics
+from stream.config.metrics import resolve_metrics
 
 TIMEOUT_S = 2.0
 

@@ -10,7 +10,7 @@ from appliance.checks import Check, Level
 from appliance.init import InitError
 from appliance.settings import READER, Mill, sinks_settings
 from sinks.mysql.growth import Growth, Stored, days_left, growth_of, rows_of
-from stream.metrics import resolve_metrics
+from stream.config.metrics import resolve_metrics
 
 TIMEOUT_S = 30.0
 DAYS_WARNING = 30.0

@@ -30,7 +30,7 @@ from appliance.parts import (
     voters,
 )
 from broker.config import check_topic_settings, topic_settings_text
-from stream.jars import jar_paths
+from stream.spark.jars import jar_paths
 
 DATABASE = "millrace"
 SINK_USER = "mill"

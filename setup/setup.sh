@@ -251,12 +251,12 @@ bytecode_part() { # a broker starts in two thirds of the time, also where PYTHON
 
 jars_part() {
   local folder=.cache/jars stamp
-  stamp=$(digest_of stream/jars.py stream/jars.json)
+  stamp=$(digest_of stream/spark/jars.py stream/spark/jars.json)
   if [ "$(cat $folder/.stamp 2>/dev/null)" = "$stamp" ] && (cd $folder && sha256sum --check --quiet --strict .sums) >/dev/null 2>&1; then
     return 0
   fi
   say "Spark's Kafka connector in $folder"
-  if ! .venv/bin/python -m stream.jars --cache "$PWD/$folder" >.cache/setup-jars.log 2>&1; then
+  if ! .venv/bin/python -m stream.spark.jars --cache "$PWD/$folder" >.cache/setup-jars.log 2>&1; then
     tail -n 20 .cache/setup-jars.log >&2
     say "the connector could not be fetched; the whole output is in .cache/setup-jars.log"
     exit 1

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from protocol.log import configure, fields
 from protocol.units import parse_duration_ms
-from stream.config import StreamSettings
+from stream.config.settings import StreamSettings
 
 # How many new objects make Python look for cycles among them. A live batch makes some ten thousand,
 # none of them in cycles, beside the many of the cells that are kept in mind: with the usual 700 to
@@ -69,8 +69,8 @@ def read_settings(descriptor: int) -> StreamSettings:
 def run(settings: StreamSettings) -> int:
     """Run the stream until SIGTERM or SIGINT."""
     from stream.job import AlreadyRunning, StreamJob
-    from stream.serving import StatusThread
     from stream.state import StreamState
+    from stream.status_server import StatusThread
 
     gc.set_threshold(*GC_THRESHOLDS)
     section = settings.section
@@ -97,9 +97,9 @@ def run(settings: StreamSettings) -> int:
 
 def check(settings: StreamSettings) -> int:
     """Print the faults as a JSON list; 0 when there are none, 2 otherwise."""
-    from stream import java_classes
-    from stream.check import check_section
-    from stream.session import start_session
+    from stream.parse.check import check_section
+    from stream.spark import java_classes
+    from stream.spark.session import start_session
 
     session = start_session(settings)
     with java_classes.borrowed(session, settings.data_dir):
@@ -111,8 +111,8 @@ def check(settings: StreamSettings) -> int:
 def dry_run(settings: StreamSettings, path: Path, name: str | None) -> int:
     """Print what the metrics would count of a file's lines."""
     from stream.dry_run import DryRunFault, run_dry
-    from stream.masters import MasterAway, ask_masters
-    from stream.session import start_session
+    from stream.spark.masters import MasterAway, ask_masters
+    from stream.spark.session import start_session
 
     try:
         ask_masters(settings.section.master)

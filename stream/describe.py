@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from protocol.units import format_duration_ms
-from stream.compile import FoldPlan, compile_plan
-from stream.config import StreamSection
-from stream.groupings import groupings
-from stream.metrics import Metric
+from stream.config.metrics import Metric
+from stream.config.settings import StreamSection
+from stream.fold.compile import FoldPlan, compile_plan
+from stream.fold.groupings import groupings
 
 _MEASURED = {
     "count": "lines",

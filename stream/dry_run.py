@@ -7,13 +7,13 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from sinks.rows import FoldRow, UnparsedRow
-from stream import java_classes
-from stream.compile import FoldPlan, compile_plan
-from stream.config import StreamSection, StreamSettings
-from stream.counts import Counts
+from stream.config.settings import StreamSection, StreamSettings
 from stream.describe import window_name
-from stream.folding import Folding
-from stream.sources import COLUMNS_DDL
+from stream.fold.compile import FoldPlan, compile_plan
+from stream.fold.counts import Counts
+from stream.fold.folding import Folding
+from stream.source.kafka import COLUMNS_DDL
+from stream.spark import java_classes
 
 LINES_MAX = 1_000
 ROWS_SHOWN = 20

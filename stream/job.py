@@ -26,25 +26,28 @@ from protocol.errors import ApiError
 from protocol.log import fields
 from protocol.units import parse_duration_ms
 from sinks.errors import DefinitionChanged, Fenced, LedgerMismatch, SinkUnavailable
-from stream import java_classes
-from stream.archive import Archive
-from stream.checkpoint import Checkpoint, CheckpointFault, Offsets, forgotten_by, starting_offsets
-from stream.config import StreamSettings
-from stream.course import Counting, Course
-from stream.failures import error_words
-from stream.folders import root_of
-from stream.folding import Folding
-from stream.halving import StopRequested, places
-from stream.in_hand import Hand
-from stream.masters import MasterAway, ask_masters
-from stream.memory import lines_per_batch, machine_bytes
+from stream.archive.folders import root_of
+from stream.archive.writer import Archive
+from stream.batch_writer import BatchWriter
+from stream.config.settings import StreamSettings
+from stream.fold.folding import Folding
+from stream.live_configuration import Counting, LiveConfiguration
 from stream.overseer import JvmGone, Overseer
-from stream.progress import Committer, ProgressListener
-from stream.quarantine import BLAME_ENDED, PartSize
+from stream.quarantine.bisection import StopRequested, places
+from stream.quarantine.crash_record import CrashRecord
+from stream.quarantine.failures import error_words
+from stream.quarantine.in_hand import Hand
+from stream.quarantine.search import BLAME_ENDED, PartSize
 from stream.recount import Recounter
-from stream.session import empty_scratch, start_session
-from stream.sharing import Sharing
-from stream.sources import (
+from stream.source.admission import Admission
+from stream.source.checkpoint import (
+    Checkpoint,
+    CheckpointFault,
+    Offsets,
+    forgotten_by,
+    starting_offsets,
+)
+from stream.source.kafka import (
     Divider,
     TopicOffsets,
     ask_readable,
@@ -54,10 +57,13 @@ from stream.sources import (
     made_lines,
     read_kafka,
 )
+from stream.source.progress import Committer, ProgressListener
+from stream.spark import java_classes
+from stream.spark.masters import MasterAway, ask_masters
+from stream.spark.memory import lines_per_batch, machine_bytes
+from stream.spark.session import empty_scratch, start_session
 from stream.state import QUERY_ENDED, StreamState
-from stream.suspects import Suspects
 from stream.threads import Keeper
-from stream.writers import BatchWriter
 
 EXIT_STOPPED = 0
 EXIT_CRASHED = 1
@@ -86,20 +92,20 @@ class StreamJob:
         self._state = state
         self._stop = stop
         self._keeper = Keeper(state, stop)
-        self._course = Course(settings, state)
+        self._configuration = LiveConfiguration(settings, state)
         self._checkpoint = Checkpoint(settings.data_dir / "checkpoint")
         self._committer = Committer(settings.bootstrap_servers, settings.part)
         self._listener = ProgressListener(self._committer, state)
-        self._suspects = Suspects(settings.data_dir / "suspects.json")
+        self._crash_record = CrashRecord(settings.data_dir / "suspects.json")
         self._part_size = PartSize()
-        self._sharing = Sharing(lines_per_batch(settings.section, machine_bytes()))
+        self._admission = Admission(lines_per_batch(settings.section, machine_bytes()))
         self._recount_hand = Hand()
         self._overseer = Overseer(self._recount_hand, lambda _: None)
         self._opened: str | None = None
         state.watch_sinks(
-            lambda: self._course.now.sinks.states,
-            lambda: self._course.now.sinks.scrubbed_total,
-            lambda: self._course.now.sinks.untended,
+            lambda: self._configuration.now.sinks.states,
+            lambda: self._configuration.now.sinks.scrubbed_total,
+            lambda: self._configuration.now.sinks.untended,
         )
 
     def run(self) -> int:
@@ -111,7 +117,7 @@ class StreamJob:
             self._persist(lambda: ask_masters(self._settings.section.master))
             session = start_session(self._settings, scratch=empty_scratch(self._settings.data_dir))
             java_classes.load(session, self._settings.data_dir)
-            faults = self._course.faults(session)
+            faults = self._configuration.faults(session)
             for fault in faults:
                 logger.error(
                     "expression cannot be used",
@@ -137,30 +143,30 @@ class StreamJob:
             self._stop.set()
             self._committer.close(STOP_BATCH_S)
             self._state.stopped()
-            self._course.close()
+            self._configuration.close()
             os.close(lock)
 
     def _run_queries(self, session: SparkSession) -> int:
         self._committer.start(self._keeper)
         self._listener.register(session)
         self._warm_up(session)
-        self._course.start(self._keeper)
+        self._configuration.start(self._keeper)
         self._start_beside(session)
         pause_s = RETRY_S[0]
         while not self._stop.is_set():
             try:
                 writer, query = self._start_query(session)
             except DefinitionChanged as error:
-                if not self._course.go_back(str(error)):
+                if not self._configuration.go_back(str(error)):
                     raise
                 self._opened = None
                 continue
-            self._course.settle()
+            self._configuration.settle()
             failure = self._watch(session, query, writer)
             if failure is None:
                 return EXIT_STOPPED
             if isinstance(failure, Counting):
-                self._course.adopt(failure)
+                self._configuration.adopt(failure)
                 self._opened = None
                 continue
             if isinstance(failure, Fenced):
@@ -188,7 +194,7 @@ class StreamJob:
         settings, archive = self._settings, None
         if settings.section.archive is not None:
             archive = Archive(
-                self._course,
+                self._configuration,
                 settings.section.archive,
                 root_of(settings.section.archive.folder, settings.home),
                 settings.bootstrap_servers,
@@ -198,21 +204,21 @@ class StreamJob:
             )
             archive.start(session, self._keeper)
         recounter = Recounter(
-            self._course,
+            self._configuration,
             settings.bootstrap_servers,
             lambda: self._ask_topics().starts,
             archive,
             self._state,
             self._stop,
             hand=self._recount_hand,
-            may_count=lambda: not self._suspects.blame,
+            may_count=lambda: not self._crash_record.blame,
         )
         self._overseer = Overseer(self._recount_hand, recounter.give_up)
         recounter.start(session, self._keeper)
 
     def _warm_up(self, session: SparkSession) -> None:
         """Fold some lines that count nowhere, so that the first real batch finds warm code."""
-        now = self._course.now
+        now = self._configuration.now
         if not now.section.topics:
             return
         lines = made_lines(session, now.section.topics)
@@ -224,7 +230,7 @@ class StreamJob:
 
     def _start_query(self, session: SparkSession) -> tuple[BatchWriter, StreamingQuery]:
         query_id, starting = self._prepare()
-        now = self._course.now
+        now = self._configuration.now
         options = kafka_options(now.section, self._settings.bootstrap_servers, starting)
         writer = BatchWriter(
             query_id,
@@ -233,15 +239,15 @@ class StreamJob:
             self._checkpoint,
             self._state,
             self._stop,
-            suspects=self._suspects,
+            crash_record=self._crash_record,
             size=self._part_size,
-            sharing=self._sharing,
+            admission=self._admission,
             options=options,
             first_offsets=lambda: self._ask_topics().starts,
             is_local=now.section.is_local,
         )
         cores = None if now.section.is_local else lambda: session.sparkContext.defaultParallelism
-        divider = Divider(self._sharing, self._state.topics_end_at, cores)
+        divider = Divider(self._admission, self._state.topics_end_at, cores)
         query: StreamingQuery = (
             read_kafka(session, options, divider)
             .writeStream.foreachBatch(writer)
@@ -265,13 +271,13 @@ class StreamJob:
         held = self._persist(self._ask_topics)
         self._state.topics_end_at(held.ends)
         try:
-            standing = self._checkpoint.standing(self._course.now.section.topics)
+            standing = self._checkpoint.standing(self._configuration.now.section.topics)
         except CheckpointFault as fault:
             logger.warning("checkpoint is given up", extra=fields(why=fault))
             standing = None
         if standing is not None:
             self._open(standing.query_id)
-            ledger = self._persist(self._course.now.sinks.ledger)
+            ledger = self._persist(self._configuration.now.sinks.ledger)
             forgotten = forgotten_by(standing.committed, ledger)
             if forgotten is None:
                 self._wait_for_lines(standing.committed, held)
@@ -283,7 +289,7 @@ class StreamJob:
             logger.warning("checkpoint is given up", extra=fields(why=forgotten))
         query_id = str(uuid.uuid4())
         self._open(query_id)
-        ledger = dict(self._persist(self._course.now.sinks.ledger))
+        ledger = dict(self._persist(self._configuration.now.sinks.ledger))
         mine = {key: end for key, end in ledger.items() if key in held.ends}
         self._wait_for_lines(mine, held)
         self._checkpoint.begin(query_id)
@@ -293,7 +299,7 @@ class StreamJob:
 
     def _open(self, query_id: str) -> None:
         if self._opened != query_id:
-            epoch = self._persist(lambda: self._course.now.sinks.open(query_id))
+            epoch = self._persist(lambda: self._configuration.now.sinks.open(query_id))
             self._opened = query_id
             self._state.starting(query_id, epoch)
             logger.info("sinks opened", extra=fields(query=query_id, epoch=epoch))
@@ -307,8 +313,8 @@ class StreamJob:
         return ask_topics(
             self._settings.bootstrap_servers,
             self._settings.part,
-            self._course.now.section.topics,
-            self._course.now.topics,
+            self._configuration.now.section.topics,
+            self._configuration.now.topics,
         )
 
     def _wait_for_lines(self, wanted: Offsets, held: TopicOffsets) -> None:
@@ -359,7 +365,7 @@ class StreamJob:
                     return failure or RuntimeError("the query ended by itself")
                 self._overseer.end_jvm_that_stands_still(writer)
                 if change is None:
-                    change = self._course.wanted(session)
+                    change = self._configuration.wanted(session)
                     if change is not None:
                         writer.hold()
                 elif writer.is_idle:
@@ -377,7 +383,7 @@ class StreamJob:
 
     def _say_suspects(self) -> None:
         """Say so, from the start on, where a batch has ended the JVM before."""
-        suspects = [part for part, n in self._suspects.blame.items() if n >= BLAME_ENDED]
+        suspects = [part for part, n in self._crash_record.blame.items() if n >= BLAME_ENDED]
         if suspects:
             self._state.halving(
                 f"Java has ended while it counted {places(suspects[-1])}:"

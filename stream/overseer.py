@@ -12,10 +12,10 @@ from collections.abc import Callable
 from pyspark import SparkContext
 
 from protocol.log import fields
-from stream.halving import places
-from stream.in_hand import Hand
-from stream.quarantine import BLAME_BELIEVED, BLAME_ENDED, BLAME_KILLED, blame_of, size_of
-from stream.writers import BatchWriter
+from stream.batch_writer import BatchWriter
+from stream.quarantine.bisection import places
+from stream.quarantine.in_hand import Hand
+from stream.quarantine.search import BLAME_BELIEVED, BLAME_ENDED, BLAME_KILLED, blame_of, size_of
 
 JVM_EXIT_S = 5.0
 

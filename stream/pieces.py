@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 
 from sinks.rows import OffsetRange
-from stream.quarantine import chopped, size_of
+from stream.quarantine.search import chopped, size_of
 
 PIECES_MAX = 4
 

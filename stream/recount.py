@@ -23,19 +23,19 @@ from sinks.errors import Fenced, LedgerMismatch, RangeMoved, SinkUnavailable
 from sinks.mysql import recounts
 from sinks.mysql.recounts import Recount
 from sinks.rows import Batch, OffsetRange
-from stream import java_classes
-from stream.archive import Archive, ArchiveAway
-from stream.archived import Spans, reachable
-from stream.checkpoint import Offsets
-from stream.compile import EXPRESSION_NULL, FoldPlan, compile_plan
-from stream.counts import Counts
-from stream.course import Counting, Course
-from stream.failures import Origin, error_words, is_java_error, judge
-from stream.folding import Folding
-from stream.halving import places
-from stream.in_hand import HANG_OFFSETS_PER_S, HANG_S, Hand
-from stream.quarantine import Part, size_of
-from stream.sources import kafka_options, read_ranges
+from stream.archive.contents import Spans, reachable
+from stream.archive.writer import Archive, ArchiveAway
+from stream.fold.compile import EXPRESSION_NULL, FoldPlan, compile_plan
+from stream.fold.counts import Counts
+from stream.fold.folding import Folding
+from stream.live_configuration import Counting, LiveConfiguration
+from stream.quarantine.bisection import places
+from stream.quarantine.failures import Origin, error_words, is_java_error, judge
+from stream.quarantine.in_hand import HANG_OFFSETS_PER_S, HANG_S, Hand
+from stream.quarantine.search import Part, size_of
+from stream.source.checkpoint import Offsets
+from stream.source.kafka import kafka_options, read_ranges
+from stream.spark import java_classes
 from stream.state import StreamState, clock_ms
 from stream.threads import Keeper
 
@@ -70,7 +70,7 @@ class Recounter:
 
     def __init__(
         self,
-        course: Course,
+        configuration: LiveConfiguration,
         bootstrap_servers: str,
         first_offsets: Callable[[], Offsets],
         archive: Archive | None,
@@ -84,7 +84,7 @@ class Recounter:
         self._hand = hand
         self._may_count = may_count
         self._metric: str | None = None
-        self._course = course
+        self._configuration = configuration
         self._bootstrap_servers = bootstrap_servers
         self._first_offsets = first_offsets
         self._state = state
@@ -117,7 +117,7 @@ class Recounter:
 
     def _count_some(self, session: SparkSession) -> bool:
         """A piece of every metric that is wanted; False when there is nothing to do."""
-        now = self._course.now
+        now = self._configuration.now
         found = now.sinks.recounts()
         self._state.recounting(found)
         wanted = [one for one in found if one.problem is None and one.metric in now.names]
@@ -142,7 +142,7 @@ class Recounter:
         why = f"given up after {after}"
         logger.error("a recount is given up", extra=fields(metric=metric, why=why))
         note = partial(recounts.give_up, metric=metric, why=why)
-        self._course.now.sinks.note_recount(note)
+        self._configuration.now.sinks.note_recount(note)
 
     def _count_piece(self, session: SparkSession, now: Counting, one: Recount) -> None:
         held = self._first_offsets()

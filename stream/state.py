@@ -15,7 +15,7 @@ from typing import Any
 from protocol.status import PartState, PartStatus, Problem
 from sinks.mysql.recounts import Recount
 from sinks.rows import OffsetRange, UnparsedRow
-from stream.quarantine import PoisonLine
+from stream.quarantine.search import PoisonLine
 
 UNPARSED_LISTED = 200
 POISON_LISTED = 20

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from protocol.log import fields
-from stream.failures import error_words
+from stream.quarantine.failures import error_words
 from stream.state import StreamState
 
 # The pause before work is begun again; it doubles while the work ends again within the longest one.

@@ -214,7 +214,7 @@ def _memory() -> Iterator[Check]:
 
 def _spark_memory(mill: Mill) -> Check:
     """What the heap of Spark's driver comes to on this machine, and the batches it allows."""
-    from stream.memory import heap_bytes, lines_per_batch, machine_bytes
+    from stream.spark.memory import heap_bytes, lines_per_batch, machine_bytes
 
     machine, section = machine_bytes(), mill.config.stream
     heap, lines = heap_bytes(section, machine), lines_per_batch(section, machine)

@@ -90,7 +90,7 @@ def _ask(mill: Mill, metric: str, topics: list[str], moment_ms: int | None) -> i
     from sinks.mysql.metric_changes import read_ranges
     from sinks.mysql.recounts import ask_for
     from sinks.ranges import is_away
-    from stream.sources import offsets_since
+    from stream.source.kafka import offsets_since
 
     try:
         servers = bootstrap_servers(mill.config, mill.placement)

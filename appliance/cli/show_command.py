@@ -23,7 +23,7 @@ from appliance.settings import Mill
 from sinks.mysql.views import key_column_names
 from sinks.rows import MetricDefinition
 from sinks.values import Measure
-from stream.metrics import resolve_metrics
+from stream.config.metrics import resolve_metrics
 
 
 def show(

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from collector.config.settings import CollectorSection, check_topic_name
 from monitor.config import MonitorSection
 from sinks.config import SinksSection
-from stream.config import StreamSection
+from stream.config.settings import StreamSection
 
 Scalar = bool | int | float | str
 

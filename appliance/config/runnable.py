@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 from appliance.config.document import Document
 from appliance.config.model import MillConfig
 from collector.identity.discovery import plan
-from stream import expression
-from stream.sections import InputSection, MetricSection
+from stream.config import expression
+from stream.config.sections import InputSection, MetricSection
 
 NUMERIC_MEASURES = frozenset({"sum", "min", "max", "mean", "percentile"})
 

@@ -22,7 +22,7 @@ from appliance.settings import Mill
 from collector.config.reloading import later_keys as later_collector_keys
 from protocol.log import fields
 from protocol.settling import Settling, Signature, signature_of
-from stream.changes import LIVE_KEYS, changed_section, later_keys
+from stream.config.changes import LIVE_KEYS, changed_section, later_keys
 
 REMOVAL_TOLD_S = 3_600
 """For so long after it, a saved file that takes metrics away is said."""

@@ -6,7 +6,7 @@ import org.apache.spark.unsafe.Platform;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * Takes plain lines of access logs apart, and reads their times; `stream/access.py` says which lines
+ * Takes plain lines of access logs apart, and reads their times; `stream/parse/access.py` says which lines
  * are plain. Any other line is NULL, and goes to the pattern.
  */
 public final class Access {

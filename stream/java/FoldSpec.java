@@ -4,7 +4,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** What `stream/groupings.py` says of a plan, in its JSON. Columns are places in a judged line. */
+/** What `stream/fold/groupings.py` says of a plan, in its JSON. Columns are places in a judged line. */
 final class FoldSpec {
   /** Where a metric finds what it counts; -1 stands for no column. */
   static final class Reading {

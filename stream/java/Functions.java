@@ -11,7 +11,7 @@ import scala.collection.immutable.Nil$;
 import scala.collection.immutable.Seq;
 import scala.runtime.AbstractFunction1;
 
-/** Functions of ours for Spark's SQL; `stream/attempt.py` says what they are. */
+/** Functions of ours for Spark's SQL; `stream/parse/try_expression.py` says what they are. */
 public final class Functions {
   /** Lets a registry know them. */
   public static void register(FunctionRegistry registry) {

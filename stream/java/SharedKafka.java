@@ -32,14 +32,14 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
  * Spark's Kafka source, except for one decision: how much of each partition a batch takes is asked
- * of `sharing`. Spark's own rule, in proportion to what waits, lets live lines wait for all of a
+ * of `admission`. Spark's own rule, in proportion to what waits, lets live lines wait for all of a
  * backlog. And the driver may read what it decided on.
  */
 public class SharedKafka implements TableProvider {
   private static final String KAFKA = "org.apache.spark.sql.kafka010.KafkaSourceProvider";
 
   /** Who decides; one stream runs in a JVM. */
-  private static volatile Sharing sharing;
+  private static volatile Admission admission;
 
   /** That stream. */
   private static volatile MicroBatchStream running;
@@ -52,8 +52,8 @@ public class SharedKafka implements TableProvider {
   }
 
   /** Let every batch that is planned from now on be divided by this. */
-  public static void shareBy(Sharing decides) {
-    sharing = decides;
+  public static void admitBy(Admission decides) {
+    admission = decides;
   }
 
   /** Copies of the records between two offsets of the running stream, in an array; see `records`. */
@@ -148,7 +148,7 @@ public class SharedKafka implements TableProvider {
   }
 
   /** How much a batch takes of each partition. */
-  public interface Sharing {
+  public interface Admission {
     /**
      * The ends of a batch that begins at `starts`, where the topics end at `latest`; all three as
      * the source writes offsets. Null lets the source decide.
@@ -219,10 +219,10 @@ public class SharedKafka implements TableProvider {
 
     public Offset latestOffset(Offset start, ReadLimit limit) {
       Offset latest = limited.latestOffset(start, ReadLimit.allAvailable());
-      if (latest == null || sharing == null) {
+      if (latest == null || admission == null) {
         return latest;
       }
-      String ends = sharing.ends(start.json(), latest.json());
+      String ends = admission.ends(start.json(), latest.json());
       return ends == null ? limited.latestOffset(start, limit) : stream.deserializeOffset(ends);
     }
 

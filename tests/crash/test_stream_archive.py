@@ -20,7 +20,7 @@ from sinks.config import SinksSettings
 from sinks.mysql import archive_rows
 from sinks.mysql import link as mysql_link
 from sinks.mysql.recounts import ask_for
-from stream.sources import offsets_since
+from stream.source.kafka import offsets_since
 from tests.crash.test_stream_changes import (
     BY_PATH,
     BY_STATUS,
@@ -121,7 +121,7 @@ class Rig:
 @pytest.fixture
 def rig(tmp_path: Path, mysql_server: MySqlServer) -> Iterator[Rig]:
     sinks = SinksSettings(mysql=mysql_server.new_database(), redis=None)
-    patch = "import stream.archive as a, stream.recount as r; a.OFFSETS_AT_ONCE = 400"
+    patch = "import stream.archive.writer as a, stream.recount as r; a.OFFSETS_AT_ONCE = 400"
     run = "r.OFFSETS_AT_ONCE = 700; from stream.__main__ import main; raise SystemExit(main())"
     with BrokerProcess(tmp_path) as broker:
         stream = StreamProcess(tmp_path, {"from": {}}, sinks, broker.mill_bootstrap)

@@ -32,7 +32,7 @@ MARK = "POISON"
 DEADLINE_S = 200.0
 # A JVM that has just started, on a busy machine, needs seconds for its first good lines.
 HANG_S = 15.0
-HURRIED = f"import stream.in_hand as i; h.SEARCH_HANG_S = i.SEARCH_HANG_S = {HANG_S}"
+HURRIED = f"import stream.quarantine.in_hand as i; h.SEARCH_HANG_S = i.SEARCH_HANG_S = {HANG_S}"
 
 # What these make of a line that carries the mark takes more than the heap, more than the stack, or
 # years; others are left as they are.
@@ -181,7 +181,7 @@ def rig_of(
                 stream.command = [
                     sys.executable,
                     "-c",
-                    f"import stream.halving as h; {patch}; {run}",
+                    f"import stream.quarantine.bisection as h; {patch}; {run}",
                 ]
             stack.callback(stream.kill9)
             return Rig(broker, mysql_server, database, stream)

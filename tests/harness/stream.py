@@ -18,7 +18,7 @@ import pytest
 
 from protocol.status import PartStatus, fetch_status
 from sinks.config import SinksSettings
-from stream.jars import jar_paths, missing_jars, pinned_jars
+from stream.spark.jars import jar_paths, missing_jars, pinned_jars
 from tests.harness.ports import free_port
 from tests.harness.wait import wait_until
 

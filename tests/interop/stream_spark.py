@@ -10,14 +10,14 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from sinks.config import SinksSettings
-from stream import java_classes
-from stream.compile import compile_plan
-from stream.config import StreamSection, StreamSettings
-from stream.counts import Counts
-from stream.folding import Folding
-from stream.jars import jar_paths, missing_jars, pinned_jars
-from stream.session import start_session
-from stream.sources import COLUMNS_DDL
+from stream.config.settings import StreamSection, StreamSettings
+from stream.fold.compile import compile_plan
+from stream.fold.counts import Counts
+from stream.fold.folding import Folding
+from stream.source.kafka import COLUMNS_DDL
+from stream.spark import java_classes
+from stream.spark.jars import jar_paths, missing_jars, pinned_jars
+from stream.spark.session import start_session
 from tests.harness.stream import JARS
 
 ARRIVAL = datetime(2026, 8, 1, 12, 0, 0, tzinfo=UTC)

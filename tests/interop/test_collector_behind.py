@@ -8,7 +8,7 @@ import pytest
 from collector.config.settings import BACKFILL_BYTES, READER_GROUP, SHARED_BLOCK_BYTES
 from collector.send.lag_windows import LINES_FIRST
 from protocol.client.partitioner import partition_for_key
-from stream.config import CONSUMER_GROUP
+from stream.config.settings import CONSUMER_GROUP
 from tests.harness.broker import BrokerProcess
 from tests.harness.collector import CollectorProcess, GroupOfTheStream, TopicReader
 from tests.harness.wait import wait_until

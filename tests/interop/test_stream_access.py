@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from stream.access import (
+from stream.config.expression import quote_text
+from stream.parse.access import (
     access_pattern,
     access_time_sql,
     pattern_texts,
@@ -12,7 +13,6 @@ from stream.access import (
     plain_time_sql,
     words_sql,
 )
-from stream.expression import quote_text
 from tests.harness.logs import shared_log
 from tests.harness.seed import seeded
 from tests.interop.stream_spark import spark

@@ -11,11 +11,11 @@ from confluent_kafka.admin import AdminClient
 
 from protocol.errors import ApiError, ErrorCode
 from sinks.rows import OffsetRange
-from stream import archive as archive_module
-from stream.archive import Archive, ArchiveAway
-from stream.config import ArchiveSection, StreamSection
-from stream.folders import HadoopFolder, LocalFolder, root_of
-from stream.sources import COLUMNS, ask_readable
+from stream.archive import writer as archive_module
+from stream.archive.folders import HadoopFolder, LocalFolder, root_of
+from stream.archive.writer import Archive, ArchiveAway
+from stream.config.settings import ArchiveSection, StreamSection
+from stream.source.kafka import COLUMNS, ask_readable
 from stream.state import StreamState
 from tests.harness.broker import BrokerProcess
 from tests.harness.seed import seeded
@@ -49,9 +49,9 @@ class Rig:
     def begin(self) -> Archive:
         """Another driver, on the same folder."""
         now = SimpleNamespace(section=self.section, sinks=SimpleNamespace(takes_blocks=False))
-        course: Any = SimpleNamespace(now=now)
+        configuration: Any = SimpleNamespace(now=now)
         self.archive = Archive(
-            course,
+            configuration,
             ArchiveSection(folder="unused"),
             self.root,
             self.broker.bootstrap,

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from sinks.config import SinksSettings
-from stream.check import check_section
-from stream.config import StreamSection
+from stream.config.settings import StreamSection
 from stream.describe import describe_plan
+from stream.parse.check import check_section
 from tests.harness.stream import StreamProcess
 from tests.interop.stream_spark import spark
 

@@ -14,11 +14,11 @@ from sinks.cells.merge import CellId, fold_to_windows
 from sinks.keys import key_hash, key_id
 from sinks.rows import MetricDefinition
 from sinks.values import combined
-from stream import groupings
-from stream.compile import FoldPlan, compile_plan
-from stream.config import StreamSection
-from stream.counts import Counts
-from stream.folding import Folding
+from stream.config.settings import StreamSection
+from stream.fold import groupings
+from stream.fold.compile import FoldPlan, compile_plan
+from stream.fold.counts import Counts
+from stream.fold.folding import Folding
 from tests.harness.seed import seeded
 from tests.interop.stream_spark import frame
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from stream.compile import compile_plan
-from stream.config import StreamSection
-from stream.counts import Counts
-from stream.folding import Folding
+from stream.config.settings import StreamSection
+from stream.fold.compile import compile_plan
+from stream.fold.counts import Counts
+from stream.fold.folding import Folding
 from tests.harness.seed import seeded
 from tests.interop.stream_spark import frame, keys
 

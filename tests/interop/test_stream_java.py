@@ -9,10 +9,10 @@ from confluent_kafka import Producer
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame
 
-from stream.checkpoint import Checkpoint, Offsets
-from stream.config import StreamSection
-from stream.sharing import PACED_LINES_FIRST, Sharing
-from stream.sources import Divider, kafka_options, read_here, read_kafka, span_of
+from stream.config.settings import StreamSection
+from stream.source.admission import PACED_LINES_FIRST, Admission
+from stream.source.checkpoint import Checkpoint, Offsets
+from stream.source.kafka import Divider, kafka_options, read_here, read_kafka, span_of
 from tests.harness.broker import BrokerProcess
 from tests.interop.stream_spark import has_connector, spark
 
@@ -46,7 +46,7 @@ def test_batches_are_divided_as_the_driver_says_and_leave_nothing_out(tmp_path: 
         options = kafka_options(SECTION, broker.bootstrap, {"logs.t": {"0": 0, "1": 0}})
         checkpoint = Checkpoint(tmp_path / "a folder" / "checkpoint")
         query = (
-            read_kafka(spark(), options, Divider(Sharing(9_000), heard.append))
+            read_kafka(spark(), options, Divider(Admission(9_000), heard.append))
             .writeStream.foreachBatch(note)
             .option("checkpointLocation", checkpoint.location)
             .start()
@@ -96,7 +96,7 @@ def test_the_driver_reads_what_a_frame_holds(tmp_path: Path) -> None:
                 producer.commit_transaction(30)
         options = kafka_options(SECTION, broker.bootstrap, {"logs.t": {"0": 0, "1": 0}})
         query = (
-            read_kafka(spark(), options, Divider(Sharing(30), lambda _: None))
+            read_kafka(spark(), options, Divider(Admission(30), lambda _: None))
             .writeStream.foreachBatch(note)
             .option("checkpointLocation", checkpoint.location)
             .start()

@@ -8,11 +8,11 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from stream.compile import compile_plan
-from stream.config import StreamSection
-from stream.folding import Folding
-from stream.numbers import NUMBER_CHARACTERS_MAX, exact_decimal
-from stream.parse import CSV_COLUMNS_MAX, RECURSIVE_CHARACTERS_MAX
+from stream.config.settings import StreamSection
+from stream.fold.compile import compile_plan
+from stream.fold.folding import Folding
+from stream.parse.columns import CSV_COLUMNS_MAX, RECURSIVE_CHARACTERS_MAX
+from stream.parse.numbers import NUMBER_CHARACTERS_MAX, exact_decimal
 from tests.interop.stream_spark import count_lines, frame, keys, one_input, reasons, spark
 
 pytestmark = pytest.mark.live

@@ -12,10 +12,10 @@ import datasketches
 import pytest
 
 from sinks.values import Aggregate, combined
-from stream.compile import compile_plan
-from stream.config import StreamSection
-from stream.counts import Counts
-from stream.folding import Folding
+from stream.config.settings import StreamSection
+from stream.fold.compile import compile_plan
+from stream.fold.counts import Counts
+from stream.fold.folding import Folding
 from tests.interop.stream_spark import frame_for_tasks, keys, one_input, reasons, spark
 
 pytestmark = pytest.mark.live

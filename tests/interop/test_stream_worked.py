@@ -9,9 +9,9 @@ import pytest
 from sinks.errors import Fenced
 from sinks.rows import Batch, FoldRow
 from sinks.store import Outcome, Sinks
-from stream.compile import FoldPlan, compile_plan
-from stream.config import StreamSection
-from stream.folding import Folding
+from stream.config.settings import StreamSection
+from stream.fold.compile import FoldPlan, compile_plan
+from stream.fold.folding import Folding
 from tests.harness import worked
 from tests.harness.mysql import MySqlServer
 from tests.harness.redis import RedisServer

@@ -25,9 +25,9 @@ from appliance.init import initialise
 from appliance.parts import Placement
 from appliance.readings import _rows_as_values
 from appliance.settings import Mill
-from stream.config import StatusSettings
-from stream.serving import StatusThread
+from stream.config.settings import StatusSettings
 from stream.state import StreamState
+from stream.status_server import StatusThread
 from tests.harness.ports import free_port
 
 

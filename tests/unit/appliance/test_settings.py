@@ -17,7 +17,7 @@ from appliance.settings import Mill, encode_settings, settings_for, stream_check
 from broker.config import BrokerConfig
 from collector.config.settings import CollectorSettings
 from monitor.config import MonitorSettings
-from stream.config import StreamSettings
+from stream.config.settings import StreamSettings
 
 SHIPPED = (Path(__file__).parents[3] / "configs" / "millrace.yaml").read_text()
 BROKERS = ("broker-1", "broker-2", "broker-3")

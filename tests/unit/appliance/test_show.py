@@ -13,7 +13,7 @@ from appliance.config.load import load_text
 from appliance.readings import NotCounted, key_cells
 from sinks.keys import OTHER, redis_field
 from sinks.rows import MetricDefinition
-from stream.metrics import resolve_metrics
+from stream.config.metrics import resolve_metrics
 
 TEXT = """
 stream:

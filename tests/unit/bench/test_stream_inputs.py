@@ -8,7 +8,7 @@ import pytest
 from bench import stream_inputs
 from bench.straight import Measure, cells_of
 from bench.traffic import STATUSES, Traffic, address_of, path_of
-from stream.config import StreamSection
+from stream.config.settings import StreamSection
 
 START_S = 1_754_006_400
 FORMATS = tuple(stream_inputs.FORMATS)

@@ -9,13 +9,13 @@ from typing import NoReturn
 import pytest
 
 from sinks.config import MySqlSettings, SinksSettings
-from stream import java_classes
 from stream import job as module
-from stream.config import StreamSettings
-from stream.course import Course
+from stream.config.settings import StreamSettings
 from stream.job import EXIT_CRASHED, StreamJob
+from stream.live_configuration import LiveConfiguration
 from stream.overseer import JvmGone
-from stream.progress import ProgressListener
+from stream.source.progress import ProgressListener
+from stream.spark import java_classes
 from stream.state import StreamState
 
 
@@ -59,7 +59,7 @@ def test_a_driver_whose_jvm_ends_while_it_warms_up_leaves_no_thread_behind(
 
     monkeypatch.setattr(module, "start_session", lambda *_, **__: None)
     monkeypatch.setattr(java_classes, "load", lambda *_: None)
-    monkeypatch.setattr(Course, "faults", lambda *_: [])
+    monkeypatch.setattr(LiveConfiguration, "faults", lambda *_: [])
     monkeypatch.setattr(ProgressListener, "register", lambda *_: None)
     monkeypatch.setattr(StreamJob, "_warm_up", gone)
     with pytest.raises(ConnectionRefusedError):
@@ -88,7 +88,7 @@ def test_a_query_that_ended_is_told_with_where_it_happened(
         monkeypatch.setattr(StreamJob, name, done)
     monkeypatch.setattr(module, "start_session", lambda *_, **__: None)
     monkeypatch.setattr(java_classes, "load", lambda *_: None)
-    monkeypatch.setattr(Course, "faults", lambda *_: [])
+    monkeypatch.setattr(LiveConfiguration, "faults", lambda *_: [])
     monkeypatch.setattr(ProgressListener, "register", lambda *_: None)
     with caplog.at_level(logging.WARNING):
         StreamJob(settings_in(tmp_path), StreamState("stream", [], 100), stop).run()

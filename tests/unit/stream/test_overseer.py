@@ -7,10 +7,10 @@ import pytest
 from pyspark import SparkContext
 
 from sinks.rows import OffsetRange
-from stream import in_hand as in_hand_module
-from stream.in_hand import Hand, InHand
 from stream.overseer import JvmGone, Overseer
-from stream.quarantine import BLAME_BELIEVED, BLAME_ENDED, BLAME_KILLED, Part
+from stream.quarantine import in_hand as in_hand_module
+from stream.quarantine.in_hand import Hand, InHand
+from stream.quarantine.search import BLAME_BELIEVED, BLAME_ENDED, BLAME_KILLED, Part
 
 BATCH = (OffsetRange("t", 0, 100, 200),)
 LINE = (OffsetRange("t", 0, 100, 101),)

@@ -7,9 +7,9 @@ import threading
 import pytest
 
 from sinks.rows import OffsetRange
-from stream.behind import OneBehind
 from stream.pieces import PIECE_OFFSETS_MIN, PIECES_MAX, pieces_of
-from stream.quarantine import size_of
+from stream.quarantine.search import size_of
+from stream.write_behind import WriteBehind
 from tests.harness.seed import seeded
 
 
@@ -51,7 +51,7 @@ def test_work_is_done_behind_and_in_order() -> None:
         may_end.wait()
         done.append(1)
 
-    with OneBehind("test") as behind:
+    with WriteBehind("test") as behind:
         behind.do(first)
         assert began.wait(10) and not done
         may_end.set()
@@ -63,11 +63,11 @@ def test_what_work_raises_comes_with_the_next_call_or_the_end() -> None:
     def fail() -> None:
         raise ValueError("no")
 
-    with OneBehind("test") as behind:
+    with WriteBehind("test") as behind:
         behind.do(fail)
         with pytest.raises(ValueError, match="no"):
             behind.do(lambda: None)
-    with pytest.raises(ValueError, match="no"), OneBehind("test") as behind:
+    with pytest.raises(ValueError, match="no"), WriteBehind("test") as behind:
         behind.do(fail)
 
 
@@ -79,7 +79,7 @@ def test_at_the_end_nothing_is_being_done_whatever_was_raised() -> None:
         began.wait()
         done.append(1)
 
-    with pytest.raises(KeyError), OneBehind("test") as behind:
+    with pytest.raises(KeyError), WriteBehind("test") as behind:
         behind.do(slow)
         began.set()
         raise KeyError
@@ -89,10 +89,10 @@ def test_at_the_end_nothing_is_being_done_whatever_was_raised() -> None:
 # As in the driver: the batch's thread is the bridge's, and the main thread ends beside it.
 EXITING = """
 import sys, threading
-from stream.behind import OneBehind
+from stream.write_behind import WriteBehind
 
 def batch() -> None:
-    with OneBehind("sinks") as sinks:
+    with WriteBehind("sinks") as sinks:
         sinks.do(lambda: (began.set(), threading.Event().wait()))
         raise OSError("the JVM is gone")
 

@@ -10,8 +10,8 @@ import pytest
 from sinks.errors import LedgerMismatch, SinkUnavailable
 from sinks.mysql.recounts import Recount
 from sinks.rows import OffsetRange
-from stream.archived import Spans
-from stream.in_hand import Hand
+from stream.archive.contents import Spans
+from stream.quarantine.in_hand import Hand
 from stream.recount import TRIES_MAX, Recounter, highest, next_piece, unreachable
 from stream.state import StreamState
 from tests.harness.seed import seeded
@@ -30,9 +30,9 @@ class Played:
         self.asked = 0
         self._looks: Iterator[Any] = iter(looks)
         now = SimpleNamespace(names=["m"], sinks=self)
-        course: Any = SimpleNamespace(now=now)
+        configuration: Any = SimpleNamespace(now=now)
         self.recounter = Recounter(
-            course, "none:1", self.first_offsets, None, self.state, self.stop,
+            configuration, "none:1", self.first_offsets, None, self.state, self.stop,
             hand=self.hand, may_count=lambda: may_count,
         )  # fmt: skip
 

@@ -7,7 +7,7 @@ import pytest
 from protocol.status import PartState
 from sinks.mysql.recounts import Recount
 from sinks.rows import OffsetRange, UnparsedRow
-from stream.quarantine import PoisonLine
+from stream.quarantine.search import PoisonLine
 from stream.state import POISON_LISTED, QUERY_ENDED, ArchivedTopic, ArchiveFacts, StreamState
 
 RANGES = [OffsetRange("t", 0, 0, 9)]

@@ -9,7 +9,7 @@ from sinks.mysql.migrate import COPIED, COPY_OF_VERSION_2, OLD
 from sinks.mysql.schema import CELL_TABLES, LASTING_TABLES, VERSION_TABLE
 from sinks.mysql.views import key_column_names
 from sinks.rows import size_text
-from stream.sections import RESERVED_NAMES
+from stream.config.sections import RESERVED_NAMES
 from tests.harness.worked import DEFINITIONS
 
 

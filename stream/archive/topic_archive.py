@@ -1,0 +1,116 @@
+"""One topic of the archive, as it lies in its folder.
+
+    topic=logs.access/hour=2026-11-23T22/00000012.parquet     the lines of a piece in that hour
+    topic=logs.access/_pieces/00000012.json                   the piece's note
+    topic=logs.access/_pieces/00000100.all.json               the notes of all pieces up to that one
+    topic=logs.access/_drafts/00000013-…                      a piece that is being written
+
+A piece is written as a draft, then noted, then moved into the folders of its hours. Whoever died on
+the way left a draft without a note, which goes, or one with a note, whose files are moved now. So
+whoever reads the folders of hours, with whatever tool, meets no line twice and none of an attempt.
+"""
+
+import logging
+import uuid
+
+from protocol.log import fields
+from stream.archive.contents import Piece, Pieces, decode, encode
+from stream.archive.folders import Folder
+
+# So many notes lie beside the one of all: opening them is what a start waits for.
+NOTES_MAX = 100
+
+_ALL = ".all.json"
+_ONE = ".json"
+
+logger = logging.getLogger(__name__)
+
+
+class TopicArchive:
+    """`pieces` is what the archive holds of this topic once `open` has read it."""
+
+    def __init__(self, folder: Folder, topic: str) -> None:
+        self.pieces = Pieces()
+        self._folder = folder
+        self._home = f"topic={topic}"
+
+    def open(self) -> None:
+        """Read the notes, and finish or clear away what was begun. Raises ValueError for damage."""
+        names = self._folder.names(f"{self._home}/_pieces")
+        whole = max((name for name in names if name.endswith(_ALL)), default=None)
+        pieces = Pieces() if whole is None else Pieces(decode(self._note(whole)))
+        last = 0 if whole is None else pieces.next_number - 1
+        for name in names:
+            if name.endswith(_ONE) and not name.endswith(_ALL) and name > f"{last:08}{_ONE}":
+                for piece in decode(self._note(name)):
+                    pieces.add(piece)
+        self.pieces = pieces
+        drafts = self._folder.names(f"{self._home}/_drafts")
+        noted = {piece.draft: piece for piece in pieces.all} if drafts else {}
+        for draft in drafts:
+            if draft in noted:
+                self._place(noted[draft])
+            else:
+                self._folder.remove(f"{self._home}/_drafts/{draft}")
+                logger.info("a draft of the archive is cleared away", extra=fields(draft=draft))
+
+    def new_draft(self) -> str:
+        """The name of a draft for the next piece."""
+        return f"{self.pieces.next_number:08}-{uuid.uuid4().hex[:8]}"
+
+    def draft_uri(self, draft: str) -> str:
+        """Where Spark writes that draft."""
+        return f"{self._folder.root}/{self._home}/_drafts/{draft}"
+
+    def hours(self, draft: str) -> tuple[str, ...]:
+        """The hours that a draft has lines of, as the names of their folders."""
+        names = self._folder.names(f"{self._home}/_drafts/{draft}")
+        return tuple(name for name in names if name.startswith("hour="))
+
+    def drop(self, draft: str) -> None:
+        """Away with a draft that came to nothing."""
+        self._folder.remove(f"{self._home}/_drafts/{draft}")
+
+    def commit(self, piece: Piece) -> None:
+        """Make a draft part of the archive; raises FileExistsError where another was quicker."""
+        self._folder.settle(f"{self._home}/_drafts/{piece.draft}")
+        self._folder.write_new(f"{self._home}/_pieces/{piece.number:08}{_ONE}", encode([piece]))
+        self._place(piece)
+        self.pieces.add(piece)
+        if piece.number % NOTES_MAX == 0:
+            self._gather_notes(piece.number)
+
+    def files(self, pieces: list[Piece]) -> list[str]:
+        """The files of these pieces, as Spark takes them."""
+        return [
+            f"{self._folder.root}/{self._home}/{hour}/{piece.file_name}"
+            for piece in pieces
+            for hour in piece.hours
+        ]
+
+    def _place(self, piece: Piece) -> None:
+        draft = f"{self._home}/_drafts/{piece.draft}"
+        for hour in piece.hours:
+            written = [
+                name
+                for name in self._folder.names(f"{draft}/{hour}")
+                if name.endswith(".parquet") and not name.startswith((".", "_"))
+            ]
+            if len(written) > 1:
+                raise ValueError(f"found {len(written)} files in {draft}/{hour}, expected one")
+            # None is left where it was moved before.
+            for name in written:
+                self._folder.move(
+                    f"{draft}/{hour}/{name}", f"{self._home}/{hour}/{piece.file_name}"
+                )
+        self._folder.remove(draft)
+
+    def _gather_notes(self, number: int) -> None:
+        notes = f"{self._home}/_pieces"
+        before = self._folder.names(notes)
+        self._folder.write_new(f"{notes}/{number:08}{_ALL}", encode(self.pieces.all))
+        for name in before:
+            self._folder.remove(f"{notes}/{name}")
+
+    def _note(self, name: str) -> bytes:
+        return self._folder.read(f"{self._home}/_pieces/{name}")

@@ -1,0 +1,293 @@
+"""foreachBatch: one batch of lines, folded, brought back once, and handed to the sinks.
+
+Runs on a thread of the JVM bridge. A batch that cannot be counted as it is comes back from
+`bisection.py` in parts, without the lines at fault, and is one batch to the sinks all the same. A
+sink that is away keeps the batch here until it is back: the rows are in hand, and a query that
+ended would have to read and fold them again.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+
+from protocol.log import fields
+from sinks.errors import SinkUnavailable
+from sinks.rows import Batch, OffsetRange
+from sinks.store import Outcome
+from stream.fold.compile import FoldPlan
+from stream.fold.counts import Counts, PartitionCount
+from stream.fold.folding import READ_HERE_LINES, Folding
+from stream.pieces import PIECE_OFFSETS_MIN, pieces_of
+from stream.quarantine.bisection import (
+    Bisection,
+    Counted,
+    OffsetsDiffer,
+    StopRequested,
+    with_starts,
+)
+from stream.quarantine.crash_record import CrashRecord
+from stream.quarantine.in_hand import InHand
+from stream.quarantine.part_reader import SparkParts
+from stream.quarantine.search import Part, PartSize
+from stream.source.admission import Admission
+from stream.source.checkpoint import EARLIEST, Checkpoint, Offsets
+from stream.source.kafka import LINES_PER_TASK_MIN, span_of
+from stream.state import StreamState, clock_ms
+from stream.write_behind import WriteBehind
+
+RETRY_SINK_S = 0.5
+
+logger = logging.getLogger(__name__)
+
+
+class Destination(Protocol):
+    """What a batch is handed to; `sinks.store.Sinks`."""
+
+    @property
+    def takes_blocks(self) -> bool: ...
+
+    def apply(self, batch: Batch) -> Outcome: ...
+
+
+class BatchWriter:
+    """Writes the batches of one query.
+
+    `failure` is why the query ended, if this ended it; `has_applied` says that the sinks took any.
+    """
+
+    def __init__(
+        self,
+        query_id: str,
+        plan: FoldPlan,
+        sinks: Destination,
+        checkpoint: Checkpoint,
+        state: StreamState,
+        stop: threading.Event,
+        *,
+        crash_record: CrashRecord,
+        size: PartSize,
+        admission: Admission,
+        options: Mapping[str, str],
+        first_offsets: Callable[[], Offsets],
+        is_local: bool,
+    ) -> None:
+        """`options` are those of Spark's Kafka source, by which parts of a batch are read again.
+
+        `is_local`: Spark's tasks run in the driver's process, and not in executors.
+        `first_offsets` asks the broker for what it holds first of each partition.
+        """
+        self.failure: Exception | None = None
+        self.has_applied = False
+        self._query_id = query_id
+        self._batch_id = -1
+        self._plan = plan
+        self._sinks = sinks
+        self._checkpoint = checkpoint
+        self._state = state
+        self._stop = stop
+        self._crash_record = crash_record
+        self._bisection = Bisection(state, stop, crash_record, size, lambda: self._is_held)
+        self._admission = admission
+        self._options = options
+        self._first_offsets = first_offsets
+        self._folding = Folding(plan, as_blocks=sinks.takes_blocks, is_local=is_local)
+        self._idle = threading.Event()
+        self._idle.set()
+        self._is_held = False
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        """What Spark calls for every batch; an exception ends the query."""
+        self._idle.clear()
+        begin = time.monotonic()
+        try:
+            lines = self._write(frame, batch_id)
+            self._admission.counted(lines, time.monotonic() - begin)
+        except Exception as error:
+            self.failure = error
+            raise
+        finally:
+            self._idle.set()
+
+    def hold(self) -> None:
+        """Begin no other batch: the query is to end, so that another one counts it.
+
+        A batch that is searched for lines at fault is given up; one that is being counted has a
+        while to be done.
+        """
+        self._is_held = True
+        self._bisection.hand.hurry()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no batch is in hand."""
+        return self._idle.is_set()
+
+    def wait_between_batches(self, timeout_s: float) -> bool:
+        """Wait until no batch is in hand."""
+        return self._idle.wait(timeout_s)
+
+    @property
+    def in_hand(self) -> InHand | None:
+        """What the JVM is counting for this writer."""
+        return self._bisection.hand.holds
+
+    def note_death(self, blame: int) -> Part | None:
+        """The JVM is gone: note what it ended over, if anything, and return that."""
+        part = self._bisection.hand.to_blame
+        if part is not None:
+            self._crash_record.note(self._query_id, self._batch_id, part, blame)
+        return part
+
+    def _write(self, frame: DataFrame, batch_id: int) -> int:
+        if self._stop.is_set() or self._is_held:
+            raise StopRequested
+        self._batch_id = batch_id
+        ranges = list(self._checkpoint.ranges(batch_id).values())
+        offsets = sum(one.end - max(one.start, 0) for one in ranges)
+        parts = SparkParts(
+            frame.sparkSession,
+            self._options,
+            self._plan,
+            self._count,
+            self._folding.tasks,
+            self._first_offsets,
+        )
+        pieces = [tuple(ranges)]
+        if self._sinks.takes_blocks and offsets >= 2 * PIECE_OFFSETS_MIN:
+            pieces = pieces_of(with_starts(ranges, parts))
+        if len(pieces) == 1:
+            count = partial(self._count_batch, frame, ranges, offsets, parts)
+            counted = self._bisection.count(ranges, count, parts)
+            lines = self._hand_over(counted, is_last=True)
+        else:
+            lines = self._write_pieces(pieces, parts)
+        self._crash_record.clear()
+        return lines
+
+    def _write_pieces(self, pieces: Sequence[Part], parts: SparkParts) -> int:
+        """Count piece after piece, each while the one before goes to the sinks."""
+        lines = 0
+        with WriteBehind("sinks") as sinks:
+            for number, piece in enumerate(pieces, 1):
+                if self._stop.is_set():
+                    raise StopRequested
+                counted = self._bisection.count(piece, partial(parts.count, _held(piece)), parts)
+                lines += counted.counts.lines
+                is_last = number == len(pieces)
+                sinks.do(partial(self._hand_over, counted, is_last=is_last))
+        return lines
+
+    def _hand_over(self, counted: Counted, *, is_last: bool) -> int:
+        """Have the sinks take what was counted; returns its lines."""
+        counts = counted.counts
+        exact = exact_ranges(counted.ranges, counts.partitions)
+        batch = Batch(
+            self._query_id,
+            self._batch_id,
+            counts.rows,
+            counts.unparsed,
+            exact,
+            counts.lines,
+            clock_ms(),
+            self._state.lines_behind(exact),
+            counts.blocks,
+            is_last,
+        )
+        begin = time.monotonic()
+        outcome = self._apply(batch)
+        self.has_applied = True
+        self._note(batch, counted, outcome, int((time.monotonic() - begin) * 1000))
+        return counts.lines
+
+    def _count_batch(
+        self, frame: DataFrame, ranges: Sequence[OffsetRange], offsets: int, parts: SparkParts
+    ) -> Counts:
+        """Fold a batch that is one piece.
+
+        If it is not large a local driver reads it, which takes less than a job. Executors share it,
+        where Spark's frame would have one task for each partition.
+        """
+        session, folding = frame.sparkSession, self._folding
+        is_known = all(one.start != EARLIEST for one in ranges)
+        if is_known and folding.is_local and offsets <= READ_HERE_LINES:
+            return self._whole(session, folding.fold_here(session, span_of(ranges), offsets))
+        if is_known and not folding.is_local and offsets > LINES_PER_TASK_MIN:
+            return parts.count(_held(ranges))
+        return self._count(frame, offsets)
+
+    def _count(self, frame: DataFrame, offsets: int) -> Counts:
+        """Fold a frame that covers so many offsets."""
+        return self._whole(frame.sparkSession, self._folding.fold(frame, offsets))
+
+    @staticmethod
+    def _whole(session: SparkSession, counts: Counts) -> Counts:
+        """Counts of which the JVM has sent all."""
+        # To PySpark the end of a JVM that sends rows looks like the end of the rows: ask it.
+        session.sparkContext._jsc.sc().isStopped()
+        return counts
+
+    def _apply(self, batch: Batch) -> Outcome:
+        """Offer the batch until it is taken; only a stop or a refusal ends that."""
+        was_away = False
+        while True:
+            try:
+                return self._sinks.apply(batch)
+            except SinkUnavailable as error:
+                self._state.waiting(f"{error.sink}-away", str(error))
+                if not was_away:
+                    logger.warning("waiting for a sink", extra=fields(reason=error))
+                was_away = True
+            if self._stop.wait(RETRY_SINK_S):
+                raise StopRequested
+
+    def _note(self, batch: Batch, counted: Counted, outcome: Outcome, sinks_ms: int) -> None:
+        latest_s = counted.counts.latest_s
+        replayed = outcome is Outcome.REPLAYED
+        if replayed:
+            logger.info("batch was counted before", extra=fields(batch=batch.batch_id))
+        self._state.batch_applied(
+            batch.batch_id,
+            batch.lines,
+            len(batch.rows),
+            batch.unparsed,
+            batch.ranges,
+            replayed=replayed,
+            event_time_ms=None if latest_s is None else latest_s * 1000,
+            sinks_ms=sinks_ms,
+            poison=counted.poison,
+        )
+
+
+def _held(ranges: Sequence[OffsetRange]) -> Part:
+    """Those that are not empty."""
+    return tuple(one for one in ranges if one.start < one.end)
+
+
+def exact_ranges(
+    ranges: Sequence[OffsetRange], seen: Sequence[PartitionCount]
+) -> list[OffsetRange]:
+    """The ranges with every start known, checked against the lines that were really there.
+
+    A partition that appeared with this batch starts at its first line, or is empty.
+    """
+    found = {(count.topic, count.partition): count for count in seen}
+    exact: list[OffsetRange] = []
+    for one in ranges:
+        count = found.pop((one.topic, one.partition), None)
+        start = one.start
+        if start == EARLIEST:
+            start = one.end if count is None else count.first_offset
+        if count is not None and not start <= count.first_offset <= count.last_offset < one.end:
+            raise OffsetsDiffer(
+                f"{one.topic}-{one.partition}: lines from {count.first_offset} to"
+                f" {count.last_offset} in a batch from {start} to {one.end}"
+            )
+        exact.append(OffsetRange(one.topic, one.partition, start, one.end))
+    if found:
+        raise OffsetsDiffer(f"lines of {sorted(found)}, which the batch does not cover")
+    return exact

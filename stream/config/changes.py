@@ -1,0 +1,171 @@
+"""Hears of a configuration that changes while the stream runs, and keeps what was refused of it.
+
+`Watch` looks at a file and has a command print what it asks for; the command belongs to whoever
+started the stream, which alone knows that file. `Refused` is one small file of our own,
+`refused.json`: a stream that starts with a configuration which it refused while it ran goes on with
+the one before, as it did.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import subprocess
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from protocol.log import fields
+from protocol.settling import LOOK_EVERY_S, Settling, Signature, signature_of
+from stream.config.settings import ReloadSettings, StreamSection, Wish
+from stream.threads import Keeper
+
+COMMAND_S = 60.0
+LINES_TOLD = 5
+
+# The keys of the section that may change while the stream runs; the others are Spark's own.
+LIVE_KEYS = ("from_", "defaults", "metrics")
+
+_VERSION = 1
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """The file is not a configuration; `why` tells its faults."""
+
+    why: str
+
+
+class Watch:
+    """Looks at the file from a thread of its own; `take` gives what it asked for, once."""
+
+    def __init__(self, settings: ReloadSettings) -> None:
+        self._settings = settings
+        self._settling = Settling(known_signature(settings))
+        self._closed = threading.Event()
+        self._lock = threading.Lock()
+        self._found: Wish | Unreadable | None = None
+
+    def start(self, keeper: Keeper) -> None:
+        """Begin to look; what the settings were made of is no change."""
+        keeper.keep("changes", self._look_again)
+
+    def close(self) -> None:
+        """Stop looking."""
+        self._closed.set()
+
+    def take(self) -> Wish | Unreadable | None:
+        """What the file asks for, None where nothing new."""
+        with self._lock:
+            found, self._found = self._found, None
+        return found
+
+    def _look_again(self) -> None:
+        while not self._closed.wait(LOOK_EVERY_S):
+            if self._settling.look(signature_of(self._settings.file), time.monotonic()):
+                found = ask(self._settings.command)
+                with self._lock:
+                    self._found = found
+
+
+def known_signature(settings: ReloadSettings) -> Signature | None:
+    """What the file is now, if it still holds what the settings were made of."""
+    signature = signature_of(settings.file)
+    if signature is None or settings.sha256 is None:
+        return signature
+    digest = hashlib.sha256(settings.file.read_bytes()).hexdigest()
+    return signature if digest == settings.sha256 else None
+
+
+def ask(command: tuple[str, ...]) -> Wish | Unreadable:
+    """Run the command that prints a Wish as JSON, or its faults as lines on standard error."""
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_S,
+            check=False,
+        )
+        if done.returncode == 0:
+            return Wish.model_validate_json(done.stdout)
+        return Unreadable("; ".join(done.stderr.splitlines()[:LINES_TOLD]) or "no reason given")
+    except (OSError, ValidationError, subprocess.TimeoutExpired) as error:
+        return Unreadable(f"{type(error).__name__}: {error}")
+
+
+def changed_section(section: StreamSection, wish: StreamSection) -> StreamSection:
+    """The running section with what may change of the wished one."""
+    return section.model_copy(update={key: getattr(wish, key) for key in LIVE_KEYS})
+
+
+def later_keys(section: StreamSection, wish: StreamSection) -> list[str]:
+    """The keys that a wish changes, and that take effect with the next start of the part."""
+    return [
+        f"stream.{key}"
+        for key in StreamSection.model_fields
+        if key not in LIVE_KEYS and getattr(section, key) != getattr(wish, key)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What runs although something else was asked for, and why."""
+
+    wish: Wish
+    why: str
+
+
+class Refused:
+    """The file that outlives the process."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def standing(self, asked: StreamSection) -> Standing | None:
+        """What to run when started with `asked`; None for just that."""
+        try:
+            text = self._path.read_text()
+        except FileNotFoundError:
+            return None
+        try:
+            value = json.loads(text)
+            if value["version"] != _VERSION or value["asked"] != _digest(asked):
+                return None
+            return Standing(Wish.model_validate(value["running"]), str(value["why"]))
+        except (ValueError, KeyError, TypeError) as error:
+            logger.warning(
+                "what was refused before cannot be read",
+                extra=fields(file=self._path.name, why=error),
+            )
+            return None
+
+    def note(self, asked: StreamSection, running: Wish, why: str) -> None:
+        """`asked` was refused, and `running` goes on. Raises OSError."""
+        value = {
+            "version": _VERSION,
+            "asked": _digest(asked),
+            "running": running.model_dump(mode="json", by_alias=True),
+            "why": why,
+        }
+        draft = self._path.with_suffix(".tmp")
+        with draft.open("w") as file:
+            file.write(json.dumps(value))
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(self._path)
+
+    def clear(self) -> None:
+        """What runs is what was asked for."""
+        self._path.unlink(missing_ok=True)
+
+
+def _digest(section: StreamSection) -> str:
+    live = section.model_dump_json(include=set(LIVE_KEYS))
+    return hashlib.sha256(live.encode()).hexdigest()

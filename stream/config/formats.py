@@ -1,0 +1,185 @@
+"""The formats a line may have: their own columns, and how a user declares further ones.
+
+Floor: ground of `stream`. Pure, no JVM. `parse/columns.py` turns what stands here into SQL.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+FORMATS = ("combined", "common", "json", "logfmt", "syslog", "csv", "regex", "raw")
+
+# Columns that every line has, whatever its format.
+COMMON_COLUMNS = {"file": "string", "line": "string", "time": "timestamp"}
+
+_ACCESS_COLUMNS = {
+    "remote_addr": "string",
+    "ident": "string",
+    "user": "string",
+    "method": "string",
+    "path": "string",
+    "query": "string",
+    "protocol": "string",
+    "status": "int",
+    "bytes": "bigint",
+}
+
+FORMAT_COLUMNS: Mapping[str, Mapping[str, str]] = {
+    "combined": {**_ACCESS_COLUMNS, "referer": "string", "user_agent": "string"},
+    "common": _ACCESS_COLUMNS,
+    "syslog": {"host": "string", "program": "string", "pid": "int", "message": "string"},
+    "json": {},
+    "logfmt": {},
+    "csv": {},
+    "regex": {},
+    "raw": {},
+}
+
+# What a declared column's address means in each format that takes declarations.
+ADDRESSES = {
+    "json": "path",
+    "logfmt": "key",
+    "csv": "position",
+    "regex": "group",
+}
+
+TYPES = ("string", "int", "bigint", "double", "boolean", "date", "timestamp")
+
+_TYPE_SYNONYMS = {
+    "text": "string",
+    "integer": "int",
+    "long": "bigint",
+    "float": "double",
+    "bool": "boolean",
+}
+
+_DECIMAL = re.compile(r"decimal\(\s*([0-9]{1,2})\s*(?:,\s*([0-9]{1,2})\s*)?\)\Z", re.IGNORECASE)
+_COLUMN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}\Z")
+_PATH_STEP = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^`.\[\]\s]+))((?:\[[0-9]{1,6}\])*)(\.|\Z)")
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A column the user declares: where it is found in the line, and its SQL type.
+
+    `steps` is the address: names and array positions for json; one text for the others.
+    """
+
+    name: str
+    steps: tuple[str | int, ...]
+    type: str
+
+
+def parse_declaration(name: str, text: str, line_format: str) -> Declared:
+    """Read ``'upstream.time double'``: an address and a type, the type by default a string.
+
+    Raises ValueError with what was found and what was expected.
+    """
+    check_column_name(name, line_format)
+    address, column_type = _split_type(text.strip(), f"'{ADDRESSES[line_format]} type'")
+    return Declared(name, parse_address(address, line_format), column_type)
+
+
+def check_column_name(name: str, line_format: str) -> None:
+    """Refuse names that SQL could not use bare, and those that every line has already."""
+    if not _COLUMN_NAME.match(name):
+        raise ValueError(
+            f"found column name {name!r}, expected letters, digits and _, not a digit first"
+        )
+    taken = {*COMMON_COLUMNS, *FORMAT_COLUMNS[line_format]}
+    if name.lower() in taken:
+        raise ValueError(
+            f"found {name!r}, expected another name: every line has a column {name.lower()} already"
+        )
+
+
+def parse_address(address: str, line_format: str) -> tuple[str | int, ...]:
+    """Where in the line a field is: the steps of a json path, or one key, position or group."""
+    if line_format == "json":
+        return _parse_path(address)
+    if line_format == "csv":
+        if not re.fullmatch(r"[1-9][0-9]{0,3}", address):
+            raise ValueError(f"found position {address!r}, expected a number from 1 on")
+        return (int(address),)
+    if line_format == "regex":
+        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9]*", address):
+            raise ValueError(
+                f"found group {address!r}, expected the name of a group of the pattern"
+            )
+        return (address,)
+    if not address or re.search(r'[\s="]', address):
+        raise ValueError(f"found key {address!r}, expected a key without blanks, = and quotes")
+    return (address,)
+
+
+def group_names(pattern: str) -> list[str]:
+    """The named groups of a Java pattern, in order; escaped and quoted text is passed over."""
+    opening = re.compile(r"\(\?<([A-Za-z][A-Za-z0-9]*)>")
+    matches = (opening.match(pattern, place) for place in _syntax(pattern))
+    return [match[1] for match in matches if match is not None]
+
+
+def repeats_groups(pattern: str) -> bool:
+    """Whether a Java pattern repeats a group otherwise than possessively: Java recurses then."""
+    repeated = re.compile(r"\)(?:[*+]|\{[0-9]+,[0-9]*\}|\{[0-9]{2,}\})(?!\+)")
+    return any(repeated.match(pattern, place) for place in _syntax(pattern))
+
+
+def _syntax(pattern: str) -> Iterator[int]:
+    """The places of a pattern outside of escapes, quoted text and character classes."""
+    position = in_class = 0
+    while position < len(pattern):
+        here = pattern[position]
+        if pattern.startswith("\\Q", position):
+            end = pattern.find("\\E", position + 2)
+            position = len(pattern) if end < 0 else end + 2
+            continue
+        if here == "\\":
+            position += 2
+            continue
+        if here == "[":
+            in_class += 1
+        elif here == "]" and in_class:
+            in_class -= 1
+        elif not in_class:
+            yield position
+        position += 1
+
+
+def _split_type(text: str, expected: str) -> tuple[str, str]:
+    """Cut the type off the end; only a last word that is a type counts as one."""
+    match = re.search(r"\s+(\S+|decimal\s*\([^()]*\))\s*\Z", text, re.IGNORECASE)
+    if match is None or (match[1].endswith("`") and text.count("`") % 2 == 0 and "`" in match[1]):
+        if not text:
+            raise ValueError(f"found nothing, expected {expected}")
+        return text, "string"
+    return text[: match.start()].rstrip(), _canonical_type(match[1])
+
+
+def _canonical_type(text: str) -> str:
+    lowered = text.lower().replace(" ", "")
+    lowered = _TYPE_SYNONYMS.get(lowered, lowered)
+    if lowered in TYPES:
+        return lowered
+    decimal = _DECIMAL.match(lowered)
+    if decimal is not None:
+        precision, scale = int(decimal[1]), int(decimal[2] or 0)
+        if 1 <= precision <= 38 and scale <= precision:
+            return f"decimal({precision},{scale})"
+    raise ValueError(f"found type {text!r}, expected one of {', '.join(TYPES)}, decimal(p,s)")
+
+
+def _parse_path(address: str) -> tuple[str | int, ...]:
+    steps: list[str | int] = []
+    position = 0
+    while position < len(address) or not steps:
+        match = _PATH_STEP.match(address, position)
+        if match is None or (match[4] == "." and match.end() == len(address)):
+            raise ValueError(
+                f"found path {address!r}, expected names joined by dots, a name that holds dots or"
+                " blanks in backticks, a place in an array as [0]"
+            )
+        steps.append(match[1].replace("``", "`") if match[1] is not None else match[2])
+        steps.extend(int(place) for place in re.findall(r"[0-9]+", match[3]))
+        position = match.end()
+    return tuple(steps)

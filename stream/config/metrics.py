@@ -1,0 +1,135 @@
+"""Metrics as the rest of the room works with them: slices, defaults filled in, definition hashes.
+
+Floor: above `config`. Pure, no JVM. A metric's *slice* is the span of time by which a batch is
+folded; the sinks add each slice to every configured window that holds it.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from sinks.rows import MetricDefinition
+from stream.config.expression import column_tokens
+from stream.config.sections import (
+    SLICE_S,
+    DefaultsSection,
+    InputSection,
+    KeepSection,
+    MetricSection,
+    keep_s,
+    window_s,
+)
+from stream.config.settings import StreamSection
+
+# How long Redis keeps a window when nobody says; any other size as the next smaller one.
+_KEEP_REDIS = {"10s": "1h", "1m": "1d", "1h": "30d"}
+
+HASH_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric with everything decided: what the fold computes, and what the sinks are told."""
+
+    section: MetricSection
+    inputs: tuple[str, ...]
+    key: tuple[str, ...]
+    definition: MetricDefinition
+
+    @property
+    def name(self) -> str:
+        return self.definition.name
+
+    @property
+    def slice_s(self) -> int:
+        return self.definition.slice_s
+
+
+def resolve_metrics(section: StreamSection) -> tuple[Metric, ...]:
+    """All metrics of a checked section, in the order of the file."""
+    return tuple(_resolve(metric, section) for metric in section.metrics)
+
+
+def slice_of(windows_s: Sequence[int]) -> int:
+    """The greatest common divisor of the windows, at least 10 s; 0 where `all` stands alone."""
+    sizes = [size for size in windows_s if size]
+    return max(SLICE_S, math.gcd(*sizes)) if sizes else 0
+
+
+def definition_hash(
+    metric: MetricSection, inputs: Mapping[str, InputSection], windows_s: Sequence[int]
+) -> bytes:
+    """A hash of what the metric's numbers mean: `from` with its format, filter, key, measure.
+
+    Of an input's declared columns only those the metric names take part, so that a further column
+    declared for another metric does not change this one. Neither does the order of windows.
+    """
+    meaning = {
+        "from": [_input_meaning(metric, inputs[name]) for name in sorted(metric.from_)],
+        "where": metric.where,
+        "key": list(metric.key),
+        "measure": metric.measure,
+        "value": metric.value,
+        "windows": sorted(windows_s),
+    }
+    text = json.dumps(meaning, sort_keys=True, ensure_ascii=False)
+    return blake2b(text.encode(), digest_size=HASH_BYTES).digest()
+
+
+def _resolve(metric: MetricSection, section: StreamSection) -> Metric:
+    windows_s = tuple(window_s(text) for text in metric.windows or section.defaults.windows)
+    columns = section.from_[metric.from_[0]].column_types()
+    spelling = {column.lower(): column for column in columns}
+    key = tuple(spelling[column.lower()] for column in metric.key)
+    definition = MetricDefinition(
+        name=metric.name,
+        key_columns=key,
+        measure=metric.measure,
+        windows_s=windows_s,
+        slice_s=slice_of(windows_s),
+        keep_redis_s=_keep_redis(metric.keep, section.defaults, windows_s),
+        keep_mysql_s=_keep_mysql(metric.keep, section.defaults),
+        top=metric.top,
+        max_keys=metric.max_keys or section.defaults.max_keys,
+        definition_hash=definition_hash(metric, section.from_, windows_s),
+        topics=tuple(sorted(section.from_[name].topic for name in metric.from_)),
+    )
+    return Metric(metric, metric.from_, key, definition)
+
+
+def _keep_redis(
+    own: KeepSection | None, defaults: DefaultsSection, windows_s: Sequence[int]
+) -> dict[int, int | None]:
+    table = {window_s(size): keep_s(keep) for size, keep in _KEEP_REDIS.items()}
+    for keep in (defaults.keep.redis, own.redis if own else None):
+        if isinstance(keep, str):
+            table = {SLICE_S: keep_s(keep)}
+        elif keep is not None:
+            table |= {window_s(size): keep_s(text) for size, text in keep.items()}
+    kept: dict[int, int | None] = {}
+    for size in windows_s:
+        nearest = max((s for s in table if s <= size), default=min(table))
+        kept[size] = table[nearest] if size else None
+    return kept
+
+
+def _keep_mysql(own: KeepSection | None, defaults: DefaultsSection) -> int | None:
+    text = (own.mysql if own else None) or defaults.keep.mysql
+    return keep_s(text) if text is not None else None
+
+
+def _input_meaning(metric: MetricSection, section: InputSection) -> dict[str, object]:
+    columns = list(section.column_types())
+    named = {column.lower() for column in metric.key}
+    for text in (metric.where, metric.value):
+        if text is not None:
+            named |= {token.name.lower() for token in column_tokens(text, columns)}
+    declared = [
+        [column.name.lower(), list(column.steps), column.type]
+        for column in section.declared()
+        if column.name.lower() in named
+    ]
+    meaning = section.model_dump(mode="json", exclude={"columns"})
+    return {**meaning, "columns": sorted(declared)}

@@ -1,0 +1,396 @@
+"""Inputs and metrics as the configuration file says them.
+
+Ground of the room; touches nothing but the values it is given, and starts no JVM. Every fault
+names what was found and what was expected, at the key where it stands. Values stay as the user
+wrote them; `metrics.py` reads them into what the rest of the room works with.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Annotated, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+)
+
+from protocol.units import parse_duration_ms, parse_size_bytes
+from stream.config import expression, formats
+
+SLICE_S = 10  # the smallest slice, and what every window is a multiple of
+WINDOW_S_MAX = 86_400
+KEY_COLUMNS_MAX = 3
+TOP_MAX = 1_000
+METRICS_MAX = 500
+MEASURES = ("count", "sum", "min", "max", "mean", "share", "unique", "percentile")
+ALL_WINDOW = "all"
+FOREVER = "forever"
+
+# Names of the sinks' tables, columns and keys; a metric's view and keys stand beside them.
+RESERVED_NAMES = expression.words(
+    """
+    archived batch batch_id count day definition_hash end_offset epoch file file_hash guard hll id
+    k1 k2 k3 k_hash kll ledger line max meta metric metric_ranges metric_topics metrics min n_keys
+    name offset part quantiles query_id reason recounts schema_version seq since sink_guard size
+    size_s start_at sum topic touched unparsed unparsed_lines updates value window_cells
+    window_keys window_sizes windows windows_before windows_copied windows_next
+    """
+)
+
+_METRIC_NAME = re.compile(r"[a-z][a-z0-9_]{0,47}\Z")
+_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
+
+# Which keys of an input belong to which formats; all others have them all.
+_FORMAT_KEYS = {
+    "columns": ("json", "logfmt", "csv", "regex"),
+    "time": ("json", "logfmt", "csv", "regex"),
+    "pattern": ("regex",),
+    "delimiter": ("csv",),
+    "quote": ("csv",),
+}
+
+
+def fault(found: object, expected: str) -> ValueError:
+    return ValueError(f"found {found}, expected {expected}")
+
+
+def _duration(value: str) -> str:
+    parse_duration_ms(value)
+    return value
+
+
+def _size(value: str) -> str:
+    parse_size_bytes(value)
+    return value
+
+
+def listed(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+DurationText = Annotated[str, AfterValidator(_duration)]
+SizeText = Annotated[str, AfterValidator(_size)]
+Names = Annotated[tuple[str, ...], BeforeValidator(listed)]
+
+
+def window_s(text: str) -> int:
+    """Seconds of a window as written, 0 for `all`; raises ValueError for what cannot be one."""
+    if text == ALL_WINDOW:
+        return 0
+    try:
+        duration_ms = parse_duration_ms(text)
+    except ValueError:
+        duration_ms = 0
+    if duration_ms <= 0 or duration_ms % (SLICE_S * 1000) or duration_ms > WINDOW_S_MAX * 1000:
+        raise fault(repr(text), "a multiple of 10s up to 1d, such as 10s, 1m, 1h, or all")
+    return duration_ms // 1000
+
+
+def keep_s(text: str) -> int | None:
+    """Seconds a sink keeps a window after its end; None for ever."""
+    if text == FOREVER:
+        return None
+    duration_ms = parse_duration_ms(text)
+    if duration_ms < 1000:
+        raise fault(repr(text), "at least 1s, or forever")
+    return duration_ms // 1000
+
+
+class Section(BaseModel):
+    """A part of the configuration: unknown keys are faults, values never change."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, serialize_by_alias=True, validate_by_name=True
+    )
+
+
+class KeepSection(Section):
+    """How long each sink keeps a window after its end; for Redis one time, or one per size."""
+
+    redis: str | dict[str, str] | None = None
+    mysql: str | None = None
+
+    @field_validator("redis")
+    @classmethod
+    def _check_redis(cls, value: str | dict[str, str] | None) -> str | dict[str, str] | None:
+        for size, keep in value.items() if isinstance(value, dict) else ():
+            if window_s(size) == 0:
+                raise fault("all", "window sizes: totals since the beginning are kept for ever")
+            keep_s(keep)
+        if isinstance(value, str):
+            keep_s(value)
+        return value
+
+    @field_validator("mysql")
+    @classmethod
+    def _check_mysql(cls, value: str | None) -> str | None:
+        if value is not None:
+            keep_s(value)
+        return value
+
+
+class InputSection(Section):
+    """One parsed input: the lines of a topic in one format."""
+
+    topic: str
+    format: Literal["combined", "common", "json", "logfmt", "syslog", "csv", "regex", "raw"]
+    tz: str = "UTC"
+    delimiter: str | None = None
+    quote: str | None = None
+    pattern: str | None = Field(default=None, validate_default=True)
+    columns: dict[str, str] | None = None
+    time: str | None = None
+
+    @field_validator("topic")
+    @classmethod
+    def _check_topic(cls, value: str) -> str:
+        if not _TOPIC_NAME.match(value) or value in (".", ".."):
+            raise fault(repr(value), "a topic name: letters, digits, '.', '_', '-'")
+        return value
+
+    @field_validator("tz")
+    @classmethod
+    def _check_tz(cls, value: str) -> str:
+        if re.fullmatch(r"[+-](0[0-9]|1[0-7]):[0-5][0-9]", value):
+            return value
+        try:
+            ZoneInfo(value)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise fault(repr(value), "a time zone such as UTC, Europe/Berlin or +02:00") from None
+        return value
+
+    @field_validator("columns", "time", "pattern", "delimiter", "quote")
+    @classmethod
+    def _check_belongs(cls, value: object, info: ValidationInfo) -> object:
+        line_format = info.data.get("format")
+        allowed = _FORMAT_KEYS[str(info.field_name)]
+        if value is not None and line_format is not None and line_format not in allowed:
+            raise fault(
+                f"{info.field_name} with format {line_format}",
+                f"it only with {', '.join(allowed)}",
+            )
+        return value
+
+    @field_validator("delimiter", "quote")
+    @classmethod
+    def _check_single(cls, value: str | None) -> str | None:
+        if value is not None and (len(value) != 1 or value in "\n\r\\"):
+            raise fault(repr(value), "one character")
+        return value
+
+    @field_validator("pattern")
+    @classmethod
+    def _check_pattern(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is None and info.data.get("format") == "regex":
+            raise fault("format regex without pattern", "pattern: with groups such as (?<name>…)")
+        if value is not None:
+            names = formats.group_names(value)
+            if not names:
+                raise fault("a pattern without named groups", "groups such as (?<name>…)")
+            for name in names:
+                if name != "time":
+                    formats.check_column_name(name, "regex")
+        return value
+
+    @field_validator("columns")
+    @classmethod
+    def _check_columns(
+        cls, value: dict[str, str] | None, info: ValidationInfo
+    ) -> dict[str, str] | None:
+        line_format = info.data.get("format")
+        if value is None or line_format not in formats.ADDRESSES:
+            return value
+        lowered: set[str] = set()
+        for name, text in value.items():
+            declared = formats.parse_declaration(name, text, line_format)
+            if name.lower() in lowered:
+                raise fault(f"column {name!r} twice", "each name once, whatever its case")
+            lowered.add(name.lower())
+            cls._check_group(declared.steps[0], info)
+        return value
+
+    @field_validator("time")
+    @classmethod
+    def _check_time(cls, value: str | None, info: ValidationInfo) -> str | None:
+        line_format = info.data.get("format")
+        if value is not None and line_format in formats.ADDRESSES:
+            cls._check_group(formats.parse_address(value, line_format)[0], info)
+        return value
+
+    @classmethod
+    def _check_group(cls, name: str | int, info: ValidationInfo) -> None:
+        pattern = info.data.get("pattern")
+        if info.data.get("format") == "regex" and isinstance(pattern, str):
+            groups = formats.group_names(pattern)
+            if name not in groups:
+                raise fault(f"group {name!r}", f"one of the pattern's: {', '.join(groups)}")
+
+    def column_types(self) -> dict[str, str]:
+        """Every column an expression over this input may name, with its SQL type."""
+        columns = {**formats.COMMON_COLUMNS, **formats.FORMAT_COLUMNS[self.format]}
+        for declared in self.declared():
+            columns[declared.name] = declared.type
+        return columns
+
+    def declared(self) -> list[formats.Declared]:
+        """The declared columns, and for a regex the groups that are not declared, as text."""
+        given = [
+            formats.parse_declaration(name, text, self.format)
+            for name, text in (self.columns or {}).items()
+        ]
+        if self.format != "regex" or self.pattern is None:
+            return given
+        named = {column.steps[0] for column in given} | {self.time}
+        names = {column.name.lower() for column in given} | {*formats.COMMON_COLUMNS}
+        return given + [
+            formats.Declared(group, (group,), "string")
+            for group in formats.group_names(self.pattern)
+            if group not in named and group.lower() not in names
+        ]
+
+
+_inputs: ContextVar[Mapping[str, InputSection] | None] = ContextVar("inputs", default=None)
+
+
+@contextmanager
+def checked_against(inputs: Mapping[str, InputSection] | None) -> Iterator[None]:
+    """Let the metrics' own validators see the inputs, so that each fault stands at its key."""
+    token = _inputs.set(inputs)
+    try:
+        yield
+    finally:
+        _inputs.reset(token)
+
+
+class MetricSection(Section):
+    """One metric: which lines, grouped by what, measured how, over which windows."""
+
+    name: str
+    from_: Names = Field(alias="from", min_length=1)
+    where: str | None = None
+    key: Names = ()
+    measure: Literal["count", "sum", "min", "max", "mean", "share", "unique", "percentile"]
+    value: str | None = Field(default=None, validate_default=True)
+    windows: Names | None = None
+    keep: KeepSection | None = None
+    top: int | None = Field(default=None, ge=1, le=TOP_MAX)
+    max_keys: int | None = Field(default=None, ge=1, le=10_000_000)
+
+    @field_validator("name")
+    @classmethod
+    def _check_name(cls, value: str) -> str:
+        if not _METRIC_NAME.match(value):
+            raise fault(repr(value), "1 to 48 of a-z, 0-9 and _, beginning with a letter")
+        if value in RESERVED_NAMES:
+            raise fault(repr(value), "another name: a table, column or key is called so")
+        return value
+
+    @field_validator("from_")
+    @classmethod
+    def _check_from(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        inputs = _inputs.get()
+        for index, name in enumerate(value):
+            if inputs is not None and name not in inputs:
+                raise fault(repr(name), f"an input of stream.from: {', '.join(inputs) or 'none'}")
+            if name in value[:index]:
+                raise fault(f"{name!r} twice", "each input once")
+        return value
+
+    @field_validator("key")
+    @classmethod
+    def _check_key(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if len(value) > KEY_COLUMNS_MAX:
+            raise fault(f"{len(value)} columns", f"at most {KEY_COLUMNS_MAX}")
+        for index, column in enumerate(value):
+            for name, columns in _columns_of(info):
+                if column.lower() not in columns:
+                    raise fault(
+                        f"unknown column {column!r}",
+                        f"one of input {name}'s: {', '.join(columns.values())}",
+                    )
+            if column.lower() in {other.lower() for other in value[:index]}:
+                raise fault(f"{column!r} twice", "each column once")
+        return value
+
+    @field_validator("where", "value")
+    @classmethod
+    def _check_expression(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is None:
+            return value
+        sections = _columns_of(info)
+        for name, columns in sections:
+            problem = expression.unknown_columns(value, list(columns.values()))
+            if problem is not None:
+                inside = f" of input {name}" if len(sections) > 1 else ""
+                raise fault(problem.found + inside, problem.expected)
+        return value
+
+    @field_validator("value")
+    @classmethod
+    def _check_value(cls, value: str | None, info: ValidationInfo) -> str | None:
+        measure = info.data.get("measure")
+        if measure == "count" and value is not None:
+            raise fault("a value with measure count", "no value: lines are counted")
+        if measure not in (None, "count") and value is None:
+            raise fault(f"measure {measure} without value", "value: a column or SQL expression")
+        return value
+
+    @field_validator("windows")
+    @classmethod
+    def _check_windows(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        return value if value is None else check_windows(value)
+
+    @field_validator("top")
+    @classmethod
+    def _check_top(cls, value: int | None, info: ValidationInfo) -> int | None:
+        measure, key = info.data.get("measure"), info.data.get("key")
+        if value is not None and measure not in (None, "count"):
+            raise fault(
+                f"top with measure {measure}", "it only with count, whose values never fall"
+            )
+        if value is not None and key == ():
+            raise fault("top without key", "key: the columns that are ranked")
+        return value
+
+
+def _columns_of(info: ValidationInfo) -> list[tuple[str, dict[str, str]]]:
+    """Of each known input of the metric under check: its name, its columns by lower case."""
+    inputs, names = _inputs.get() or {}, info.data.get("from_", ())
+    return [
+        (name, {column.lower(): column for column in inputs[name].column_types()})
+        for name in names
+        if name in inputs
+    ]
+
+
+def check_windows(value: tuple[str, ...]) -> tuple[str, ...]:
+    if not value:
+        raise fault("no window", "at least one, such as 1m, 1h, all")
+    seen: set[int] = set()
+    for text in value:
+        size_s = window_s(text)
+        if size_s in seen:
+            raise fault(f"{text!r} twice", "each window once")
+        seen.add(size_s)
+    return value
+
+
+class DefaultsSection(Section):
+    """What a metric has that says nothing itself."""
+
+    windows: Names = ("1m", "1h", ALL_WINDOW)
+    keep: KeepSection = KeepSection()
+    max_keys: int | None = Field(default=None, ge=1, le=10_000_000)
+
+    @field_validator("windows")
+    @classmethod
+    def _check(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return check_windows(value)

@@ -1,0 +1,211 @@
+"""The stream's settings: inputs, metrics, and how Spark runs.
+
+Ground of the room; touches nothing but the values it is given, and starts no JVM. `StreamSection`
+is the part `stream:` of the configuration file, `StreamSettings` what a stream process is started
+with. What only Spark can judge (the syntax and types of expressions) `check.py` asks it.
+"""
+
+import re
+from pathlib import Path
+
+from pydantic import Field, ValidationInfo, ValidatorFunctionWrapHandler, field_validator
+
+from protocol.units import parse_duration_ms, parse_size_bytes
+from sinks.config import SinksSettings
+from stream.config.sections import (
+    METRICS_MAX,
+    DefaultsSection,
+    DurationText,
+    InputSection,
+    MetricSection,
+    Section,
+    SizeText,
+    checked_against,
+    fault,
+)
+
+CONSUMER_GROUP = "millrace-stream"
+TRIGGER_MS_MAX = 60_000
+HEAP_BYTES_MIN = 512 << 20
+LINES_PER_BATCH_MIN = 100
+ARCHIVE_EVERY_MS_MIN = 1_000
+ARCHIVE_EVERY_MS_MAX = 86_400_000
+
+_INPUT_NAME = re.compile(r"[a-z][a-z0-9_]{0,47}\Z")
+_MASTER = re.compile(r"local(\[([0-9]+|\*)\])?\Z|(spark|k8s)://\S+\Z|yarn\Z")
+
+# Spark's keys that the mill sets itself, because counts would not be exact with other values.
+_OWN_SPARK_KEYS = (
+    "spark.jars",
+    "spark.master",
+    "spark.app.name",
+    "spark.driver.memory",
+    "spark.sql.ansi.enabled",
+    "spark.sql.session.timeZone",
+    "spark.sql.streaming.checkpoint",
+    "spark.sql.streaming.minBatchesToRetain",
+    "spark.sql.caseSensitive",
+)
+
+
+class ArchiveSection(Section):
+    """Where raw lines are kept as Parquet files, and how often those that came are added."""
+
+    folder: str
+    every: DurationText = "10m"
+
+    @field_validator("folder")
+    @classmethod
+    def _check_folder(cls, value: str) -> str:
+        if not value.strip("/ "):
+            raise fault(
+                repr(value), "a folder, or a URI such as hdfs://host/lines or s3a://b/lines"
+            )
+        if set(value) & set("*?[]{}"):
+            raise fault(repr(value), "a folder without *, ?, [, ], { and }, which Spark expands")
+        return value
+
+    @field_validator("every")
+    @classmethod
+    def _check_every(cls, value: str) -> str:
+        if not ARCHIVE_EVERY_MS_MIN <= parse_duration_ms(value) <= ARCHIVE_EVERY_MS_MAX:
+            raise fault(repr(value), "1s to 1d")
+        return value
+
+
+class StreamSection(Section):
+    """The part `stream:` of the configuration file."""
+
+    master: str = "local[2]"
+    trigger: DurationText = "100ms"
+    max_lines_per_batch: int | None = Field(default=None, ge=LINES_PER_BATCH_MIN, le=10_000_000)
+    heap: SizeText | None = None
+    spark: dict[str, str] = Field(default={})
+    archive: ArchiveSection | None = None
+    from_: dict[str, InputSection] = Field(alias="from", default={})
+    defaults: DefaultsSection = DefaultsSection()
+    metrics: tuple[MetricSection, ...] = Field(default=(), max_length=METRICS_MAX)
+
+    @field_validator("master")
+    @classmethod
+    def _check_master(cls, value: str) -> str:
+        if not _MASTER.match(value):
+            raise fault(repr(value), "local[N], spark://host:port, yarn or k8s://…")
+        return value
+
+    @field_validator("trigger")
+    @classmethod
+    def _check_trigger(cls, value: str) -> str:
+        if parse_duration_ms(value) > TRIGGER_MS_MAX:
+            raise fault(repr(value), "at most 60s")
+        return value
+
+    @field_validator("heap")
+    @classmethod
+    def _check_heap(cls, value: str | None) -> str | None:
+        if value is not None and parse_size_bytes(value) < HEAP_BYTES_MIN:
+            raise fault(repr(value), "at least 512MiB")
+        return value
+
+    @field_validator("spark")
+    @classmethod
+    def _check_spark(cls, value: dict[str, str]) -> dict[str, str]:
+        for key in value:
+            if not key.startswith("spark."):
+                raise fault(repr(key), "one of Spark's own keys, which begin with spark.")
+            if key.startswith(_OWN_SPARK_KEYS):
+                raise fault(repr(key), "another key: the mill sets this one itself")
+        return value
+
+    @field_validator("from_")
+    @classmethod
+    def _check_from(cls, value: dict[str, InputSection]) -> dict[str, InputSection]:
+        topics: dict[str, str] = {}
+        for name, section in value.items():
+            if not _INPUT_NAME.match(name):
+                raise fault(repr(name), "an input's name: a-z, 0-9 and _, a letter first")
+            if section.topic in topics:
+                raise fault(
+                    f"topic {section.topic!r} in {topics[section.topic]} and {name}",
+                    "one input per topic, or its lines would be counted twice",
+                )
+            topics[section.topic] = name
+        return value
+
+    @field_validator("metrics", mode="wrap")
+    @classmethod
+    def _check_metrics(
+        cls, value: object, handler: ValidatorFunctionWrapHandler, info: ValidationInfo
+    ) -> tuple[MetricSection, ...]:
+        with checked_against(info.data.get("from_")):
+            metrics: tuple[MetricSection, ...] = handler(value)
+        names: set[str] = set()
+        for metric in metrics:
+            if metric.name in names:
+                raise fault(f"metric {metric.name!r} twice", "each name once")
+            names.add(metric.name)
+        return metrics
+
+    @property
+    def is_local(self) -> bool:
+        """Whether Spark's tasks run in the driver's process, and not in executors of a cluster."""
+        return self.master == "local" or self.master.startswith("local[")
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics read, sorted."""
+        return tuple(sorted(section.topic for section in self.from_.values()))
+
+
+class TopicSettings(Section):
+    """A topic that is made when it is missing; None means the cluster's own default."""
+
+    name: str
+    partitions: int | None = None
+    replication: int | None = None
+    settings: dict[str, str] = Field(default={})
+
+
+class StatusSettings(Section):
+    """Where the part serves its own health, status and metrics."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=8092, ge=0, le=65535)
+
+
+class Wish(Section):
+    """What of the stream's settings a configuration file asks for."""
+
+    section: StreamSection
+    topics: tuple[TopicSettings, ...] = ()
+
+
+class ReloadSettings(Section):
+    """A file that is looked at for changes, and the command that prints a Wish out of it.
+
+    `sha256` is that of the content which the settings were made of, in hexadecimal.
+    """
+
+    file: Path
+    command: tuple[str, ...]
+    sha256: str | None = None
+
+
+class StreamSettings(Section):
+    """What one stream process is started with; `home` is where a relative archive's folder begins.
+
+    Without it that is the folder the process works in.
+    """
+
+    part: str = "stream"
+    section: StreamSection
+    sinks: SinksSettings
+    bootstrap_servers: str
+    data_dir: Path
+    jars: tuple[Path, ...] = ()
+    java_home: str | None = None
+    class_data_archive: str | None = None
+    topics: tuple[TopicSettings, ...] = ()
+    status: StatusSettings = StatusSettings()
+    reload: ReloadSettings | None = None
+    home: Path = Path()

@@ -1,0 +1,107 @@
+"""How a large batch is grouped: which metrics share a grouping, and what the JVM is told of them.
+
+Floor: pure, no JVM. Metrics with the same inputs, key and slice share a grouping: the cell of a
+line is found once for all of them. Metrics with a sketch stand alone, for their cells go as rows.
+`java/Fold.java` does what is said here, in one pass over the judged lines.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sinks.keys import K_COLUMN_CHARACTERS
+from stream.fold.compile import FoldPlan, Reading, ValueKind
+
+# Samples of lines that are not counted: at most this many a partition, file and reason.
+SAMPLES = 1_000
+
+# All samples of one task are no more than this, however many files they are of.
+SAMPLE_OCTETS = 8 << 20
+
+# Cells go from one stage to the next in pieces of this size, and the window that ends them.
+CHUNK_OCTETS = 8 << 20
+
+HLL_LG_K = 12
+KLL_K = 200
+
+_SKETCH_SIZES = {"unique": HLL_LG_K, "percentile": KLL_K}
+
+# Stands for a column that a metric does not have.
+_NO_COLUMN = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """Metrics that are counted by one grouping of the lines."""
+
+    readings: tuple[Reading, ...]
+
+    @property
+    def slice_s(self) -> int:
+        return self.readings[0].slice_s
+
+    @property
+    def coarser_s(self) -> tuple[int, ...]:
+        """The windows of any of its metrics that are folded from slices."""
+        sizes = {size for reading in self.readings for size in reading.windows_s}
+        return tuple(sorted(sizes - {self.slice_s}))
+
+
+def groupings(plan: FoldPlan) -> tuple[Grouping, ...]:
+    """The groupings of a plan's metrics, in the order of their first metrics."""
+    found: dict[tuple[object, ...], list[Reading]] = {}
+    for reading in plan.readings:
+        alone = reading.number if reading.measure in _SKETCH_SIZES else None
+        shared = (reading.topics, reading.keys, reading.slice_s, alone)
+        found.setdefault(shared, []).append(reading)
+    return tuple(Grouping(tuple(readings)) for readings in found.values())
+
+
+def faulty_readings(plan: FoldPlan) -> tuple[Reading, ...]:
+    """The metrics for which a line can be at fault."""
+    return tuple(reading for reading in plan.readings if reading.verdict is not None)
+
+
+def fold_spec(plan: FoldPlan, *, as_blocks: bool) -> str:
+    """What the JVM is told of a plan, as JSON; columns are places in a judged line.
+
+    `as_blocks` says whether the sinks take cells as text; without, all cells come as rows.
+    """
+    at = {name: place for place, name in enumerate(plan.columns)}
+    faulty = faulty_readings(plan)
+    return json.dumps(
+        {
+            "as_blocks": as_blocks,
+            "key_characters": K_COLUMN_CHARACTERS,
+            "samples": SAMPLES,
+            "sample_octets": SAMPLE_OCTETS,
+            "chunk_octets": CHUNK_OCTETS,
+            "faulty_numbers": [reading.number for reading in faulty],
+            "faulty_at": [at[reading.verdict] for reading in faulty if reading.verdict],
+            "groupings": [
+                {
+                    "topics": list(grouping.readings[0].topics),
+                    "keys": [at[name] for name in grouping.readings[0].keys],
+                    "slice_s": grouping.slice_s,
+                    "coarser_s": list(grouping.coarser_s),
+                    "readings": [_reading_spec(one, plan, at) for one in grouping.readings],
+                }
+                for grouping in groupings(plan)
+            ],
+        }
+    )
+
+
+def _reading_spec(reading: Reading, plan: FoldPlan, at: Mapping[str, int]) -> dict[str, Any]:
+    return {
+        "number": reading.number,
+        "name": plan.metrics[reading.number].name,
+        "verdict": _NO_COLUMN if reading.verdict is None else at[reading.verdict],
+        "value": _NO_COLUMN if reading.value is None else at[reading.value],
+        "has_amount": reading.kind in (ValueKind.WHOLE, ValueKind.DECIMAL),
+        "is_whole": reading.kind is ValueKind.WHOLE,
+        "measure": reading.measure,
+        "windows_s": list(reading.windows_s),
+        "sketch_size": _SKETCH_SIZES.get(reading.measure, 0),
+    }

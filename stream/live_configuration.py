@@ -1,0 +1,149 @@
+"""What the stream counts, and how that changes while it runs.
+
+A change is judged beside the running query, which ends between two batches for it; the next query
+goes on where that stood, with other metrics. The sinks, opened anew, are the border: what they hold
+by then was counted as before. What cannot be counted is refused, said, and kept in mind over a
+restart; the stream goes on as it was.
+"""
+
+import logging
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from protocol.log import fields
+from sinks.store import Sinks
+from stream.config.changes import Refused, Unreadable, Watch, changed_section, later_keys
+from stream.config.settings import StreamSection, StreamSettings, TopicSettings, Wish
+from stream.fold.compile import FoldPlan, compile_plan
+from stream.parse.check import Fault, check_section
+from stream.state import StreamState
+from stream.threads import Keeper
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """One configuration with what it is compiled to, and the sinks that know its metrics."""
+
+    section: StreamSection
+    topics: tuple[TopicSettings, ...]
+    plan: FoldPlan
+    sinks: Sinks
+
+    @property
+    def names(self) -> list[str]:
+        """The metrics' names."""
+        return [metric.name for metric in self.section.metrics]
+
+
+class LiveConfiguration:
+    """`now` is what is counted; after `adopt` and until `settle` it may still be taken back."""
+
+    def __init__(self, settings: StreamSettings, state: StreamState) -> None:
+        self._settings = settings
+        self._state = state
+        self._watch = None if settings.reload is None else Watch(settings.reload)
+        self._refused = Refused(settings.data_dir / "refused.json")
+        self._before: Counting | None = None
+        self._pending: Counting | None = None
+        section, topics = settings.section, settings.topics
+        standing = self._refused.standing(section)
+        if standing is not None:
+            section, topics = changed_section(section, standing.wish.section), standing.wish.topics
+        self._asked = settings.section
+        self.now = self._counting(section, topics)
+        state.configured(self.now.names)
+        if standing is not None:
+            state.refused(standing.why)
+
+    def start(self, keeper: Keeper) -> None:
+        """Begin to look for changes."""
+        if self._watch is not None:
+            self._watch.start(keeper)
+
+    def close(self) -> None:
+        """Stop looking, and leave the sinks."""
+        if self._watch is not None:
+            self._watch.close()
+        for one in (self.now, self._before):
+            if one is not None:
+                one.sinks.close()
+
+    def wanted(self, session: SparkSession) -> Counting | None:
+        """What is asked for instead of what runs, if it can be counted; until it is adopted."""
+        found = None if self._watch is None else self._watch.take()
+        if isinstance(found, Unreadable):
+            self._say_refused(found.why)
+        elif found is not None:
+            self._pending = self._judged(session, found)
+        return self._pending
+
+    def adopt(self, change: Counting) -> None:
+        """Let the next query count this."""
+        self.now.sinks.rest()
+        self._before, self.now, self._pending = self.now, change, None
+
+    def go_back(self, why: str) -> bool:
+        """What was adopted cannot be counted after all; False where nothing was adopted."""
+        if self._before is None:
+            return False
+        self.now.sinks.close()
+        self.now, self._before = self._before, None
+        self._refuse(why)
+        return True
+
+    def settle(self) -> None:
+        """What was adopted is being counted."""
+        if self._before is None:
+            return
+        before, self._before = self._before, None
+        before.sinks.close()
+        known, names = set(before.names), set(self.now.names)
+        logger.info(
+            "the metrics have changed",
+            extra=fields(added=sorted(names - known), removed=sorted(known - names)),
+        )
+        self._accept()
+
+    def faults(self, session: SparkSession) -> list[Fault]:
+        """What Spark finds wrong with what the stream was started with."""
+        return check_section(session, self.now.section)
+
+    def _judged(self, session: SparkSession, found: Wish) -> Counting | None:
+        if later := later_keys(self.now.section, found.section):
+            logger.warning("takes effect with the next start", extra=fields(keys=later))
+        self._asked = section = changed_section(self.now.section, found.section)
+        if (section, found.topics) == (self.now.section, self.now.topics):
+            self._accept()
+            return None
+        if not section.metrics:
+            self._refuse("stream.metrics: found none, expected at least one while the stream runs")
+            return None
+        if faults := check_section(session, section):
+            self._refuse("; ".join(map(str, faults)))
+            return None
+        return self._counting(section, found.topics)
+
+    def _counting(self, section: StreamSection, topics: tuple[TopicSettings, ...]) -> Counting:
+        plan = compile_plan(section)
+        sinks = Sinks(self._settings.sinks, [metric.definition for metric in plan.metrics])
+        return Counting(section, topics, plan, sinks)
+
+    def _accept(self) -> None:
+        self._refused.clear()
+        self._state.configured(self.now.names)
+
+    def _refuse(self, why: str) -> None:
+        try:
+            self._refused.note(
+                self._asked, Wish(section=self.now.section, topics=self.now.topics), why
+            )
+        except OSError as error:
+            logger.error("cannot note what was refused", extra=fields(why=error))
+        self._say_refused(why)
+
+    def _say_refused(self, why: str) -> None:
+        logger.error("the changed configuration is refused", extra=fields(why=why))
+        self._state.refused(why)

@@ -1,0 +1,264 @@
+"""Counts one batch, if need be part by part: performs what `search.py` decides.
+
+Floor: no Spark of its own; how a part is counted and read is handed in (`Parts`). Runs on the
+thread of the batch. The job's own thread looks at `hand`, to note what the JVM ended over, and to
+end a JVM that stands still.
+"""
+
+import logging
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from protocol.log import fields
+from protocol.types import NO_OFFSET
+from sinks.rows import OffsetRange
+from stream.fold.counts import Counts
+from stream.quarantine.crash_record import CrashRecord
+from stream.quarantine.failures import Origin, is_java_error, judge, words_of
+from stream.quarantine.in_hand import HANG_OFFSETS_PER_S, HANG_S, SEARCH_HANG_S, Hand
+from stream.quarantine.search import (
+    BLAME_BELIEVED,
+    DEADLY,
+    Failure,
+    Kind,
+    Part,
+    PartSize,
+    PoisonLine,
+    Search,
+    joined,
+    set_aside,
+    size_of,
+)
+from stream.source.checkpoint import EARLIEST
+from stream.state import StreamState
+
+PLACES_NAMED = 3
+
+logger = logging.getLogger(__name__)
+
+
+class OffsetsDiffer(Exception):
+    """A batch holds other lines than the offsets that Spark's log and the broker name for it."""
+
+
+class StopRequested(Exception):
+    """The part stops; the batch was not begun, or is given up before the sinks have it."""
+
+
+class Parts(Protocol):
+    """The batch in hand, as Spark reads it."""
+
+    def count(self, part: Part) -> Counts:
+        """Count a part."""
+
+    def read_line(self, one: OffsetRange) -> tuple[str, bytes]:
+        """The file and the first bytes of the record at a single offset, not judged."""
+
+    def first_offsets(self) -> Mapping[tuple[str, int], int]:
+        """The first offset that the broker holds of each partition."""
+
+    def check(self) -> None:
+        """Count lines that are known to be good; raises what stands against that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A counted batch; `ranges` have every start known where the batch had to be cut."""
+
+    ranges: Sequence[OffsetRange]
+    counts: Counts
+    poison: Sequence[PoisonLine] = ()
+
+
+class Bisection:
+    """Counts batches of one query."""
+
+    def __init__(
+        self,
+        state: StreamState,
+        stop: threading.Event,
+        crash_record: CrashRecord,
+        size: PartSize,
+        is_held: Callable[[], bool],
+    ) -> None:
+        """`is_held` says that the batch is to be given up, for another query is to count it."""
+        self.hand = Hand()
+        self._state = state
+        self._stop = stop
+        self._is_held = is_held
+        self._crash_record = crash_record
+        self._size = size
+
+    def count(
+        self, ranges: Sequence[OffsetRange], whole: Callable[[], Counts], parts: Parts
+    ) -> Counted:
+        """Count a batch: as a whole by `whole` if that can be, else in parts.
+
+        Raises what is no fault of the batch, and StopRequested.
+        """
+        batch = tuple(ranges)
+        offsets = sum(one.end - max(one.start, 0) for one in batch)
+        offsets_max = self._size.offsets_max
+        failure: Failure | None = None
+        if self._crash_record.blame_of_batch(batch) >= BLAME_BELIEVED:
+            failure = DEADLY
+        elif offsets_max is None or offsets <= offsets_max:
+            tried = self._try(batch, whole, HANG_S + offsets / HANG_OFFSETS_PER_S)
+            if isinstance(tried, Counts):
+                return Counted(ranges, tried)
+            failure = tried
+        if failure is not None:
+            logger.warning(
+                "a batch cannot be counted; looking for the lines at fault",
+                extra=fields(offsets=offsets, why=failure.name),
+            )
+            # Were Spark itself at fault, every single line would be found guilty.
+            parts.check()
+        return self._search(with_starts(ranges, parts), failure, offsets_max, parts)
+
+    def _search(
+        self,
+        ranges: Sequence[OffsetRange],
+        failure: Failure | None,
+        offsets_max: int | None,
+        parts: Parts,
+    ) -> Counted:
+        search = Search(
+            ranges, failure=failure, blame=self._crash_record.blame, offsets_max=offsets_max
+        )
+        poison: list[PoisonLine] = []
+        while True:
+            for one, why in search.poison[len(poison) :]:
+                poison.append(self._set_aside(one, why, parts))
+            if failure is not None:
+                self._state.halving(_sentence(ranges, failure, search.offsets_left, poison))
+            part = search.part
+            if part is None:
+                break
+            tried = self._try_part(part, parts)
+            if isinstance(tried, Counts):
+                search.passed(tried)
+            else:
+                failure = tried
+                search.failed(tried)
+        if search.offsets_passed is not None:
+            self._size.passed(search.offsets_passed)
+            logger.warning(
+                "batches are counted in parts, for want of memory",
+                extra=fields(offsets=self._size.offsets_max),
+            )
+        elif offsets_max is not None:
+            self._size.was_cut()
+        return Counted(ranges, joined([search.counts, set_aside(poison)]), poison)
+
+    def _try_part(self, part: Part, parts: Parts) -> Counts | Failure:
+        if self._stop.is_set() or self._is_held():
+            raise StopRequested
+        patience_s = SEARCH_HANG_S + size_of(part) / HANG_OFFSETS_PER_S
+        return self._try(part, lambda: parts.count(part), patience_s)
+
+    def _try(self, part: Part, count: Callable[[], Counts], patience_s: float) -> Counts | Failure:
+        """Count, and once more where the failure is not surely one of the data."""
+        before: str | None = None
+        while True:
+            self.hand.take(part, patience_s)
+            try:
+                counts = count()
+            except Exception as error:
+                origin, causes = judge(error)
+                if origin is Origin.JVM:
+                    # It stays in hand: the job's thread will find the JVM gone.
+                    raise
+                self.hand.let_go()
+                if is_java_error(causes):
+                    self.hand.met_error(part)
+                if self._stop.is_set() or origin is Origin.ELSEWHERE:
+                    raise
+                words = words_of(causes)
+                same = _without_numbers(f"{[cause.name for cause in causes]} {words}")
+                is_one = len(part) == 1 and part[0].end - part[0].start == 1
+                is_sure = origin is Origin.DATA or (origin is Origin.MEMORY and not is_one)
+                if is_sure or same == before:
+                    kind = Kind.MEMORY if origin is Origin.MEMORY else Kind.DATA
+                    return Failure(kind, causes[-1].short_name, words)
+                if before is not None:
+                    raise
+                before = same
+            else:
+                self.hand.let_go()
+                return counts
+
+    def _set_aside(self, one: OffsetRange, why: Failure, parts: Parts) -> PoisonLine:
+        file, line = parts.read_line(one)
+        words = without_line(why.words or why.name, line)
+        found = PoisonLine(one.topic, file, one.partition, one.start, line, words)
+        logger.warning(
+            "a line is set aside",
+            extra=fields(
+                file=file, topic=one.topic, partition=one.partition, offset=one.start, why=words
+            ),
+        )
+        return found
+
+
+def without_line(words: str, line: bytes) -> str:
+    """What an error said, without the line if it quotes all of it."""
+    text = line.decode(errors="replace").strip()
+    return words.replace(text, "…") if text else words
+
+
+def places(ranges: Sequence[OffsetRange]) -> str:
+    """Offset ranges for people."""
+    held = [one for one in ranges if one.end > max(one.start, 0)]
+    named = [
+        f"{one.topic}, partition {one.partition}, offsets {max(one.start, 0)} to {one.end - 1}"
+        for one in held[:PLACES_NAMED]
+    ]
+    more = len(held) - len(named)
+    return "; ".join([*named, f"{more} more partitions"] if more else named)
+
+
+def _sentence(
+    ranges: Sequence[OffsetRange], failure: Failure, left: int, poison: Sequence[PoisonLine]
+) -> str:
+    text = f"a line cannot be counted ({failure.name}) of {places(ranges)}"
+    if left:
+        text += f": looking for it, {left:,} offsets left"
+    if not poison:
+        return text
+    last = poison[-1]
+    return (
+        f"{last.file}: the line at {last.topic}, partition {last.partition}, offset {last.offset}"
+        f" cannot be counted and is set aside: {last.why}"
+        + (f" ({len(poison):,} such lines so far)" if len(poison) > 1 else "")
+        + (f"; {left:,} offsets left to look at" if left else "")
+    )
+
+
+def with_starts(ranges: Sequence[OffsetRange], parts: Parts) -> list[OffsetRange]:
+    """The ranges with every start known.
+
+    A partition that appeared with the batch has none, and begins with what the broker holds. Raises
+    OffsetsDiffer where the broker does not say that, and what `parts.first_offsets` raises.
+    """
+    if all(one.start != EARLIEST for one in ranges):
+        return list(ranges)
+    firsts = parts.first_offsets()
+    return [_begun(one, firsts) if one.start == EARLIEST else one for one in ranges]
+
+
+def _begun(one: OffsetRange, firsts: Mapping[tuple[str, int], int]) -> OffsetRange:
+    """The range of a partition that appeared, from the first offset that is held of it."""
+    first = firsts.get((one.topic, one.partition), NO_OFFSET)
+    if first < 0:
+        # A partition without a leader has none: read from anywhere else, its lines were lost.
+        raise OffsetsDiffer(f"the broker does not say where {one.topic}-{one.partition} begins")
+    return replace(one, start=min(one.end, first))
+
+
+def _without_numbers(text: str) -> str:
+    """Spark counts its tasks and stages; two failures that differ in that are the same."""
+    return re.sub(r"\d+", "#", text)

@@ -1,0 +1,64 @@
+"""Parts of a batch, read from the topic again, judged and folded as the stream's frames are.
+
+Floor: Spark. What to read is decided elsewhere (`bisection.py`).
+"""
+
+from collections.abc import Callable, Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+
+from sinks.rows import OffsetRange
+from sinks.unparsed import SAMPLE_BYTES_MAX
+from stream.fold.compile import FoldPlan, valid_text
+from stream.fold.counts import NO_FILE, Counts
+from stream.fold.folding import Folding
+from stream.quarantine.search import Part, size_of
+from stream.source.checkpoint import Offsets
+from stream.source.kafka import made_lines, read_ranges
+
+
+class SparkParts:
+    """The parts of one batch.
+
+    `session` is the one that its frame belongs to, `options` are those of the stream's source.
+    `count` counts lines that cover so many offsets, and `tasks` says by how many these are read.
+    """
+
+    def __init__(
+        self,
+        session: SparkSession,
+        options: Mapping[str, str],
+        plan: FoldPlan,
+        count: Callable[[DataFrame, int], Counts],
+        tasks: Callable[[SparkSession, int], int | None],
+        first_offsets: Callable[[], Offsets],
+    ) -> None:
+        self._session = session
+        self._options = options
+        self._plan = plan
+        self._count = count
+        self._tasks = tasks
+        self.first_offsets = first_offsets
+
+    def count(self, part: Part) -> Counts:
+        """Count a part."""
+        offsets = size_of(part)
+        tasks = self._tasks(self._session, offsets)
+        return self._count(read_ranges(self._session, self._options, part, tasks), offsets)
+
+    def read_line(self, one: OffsetRange) -> tuple[str, bytes]:
+        """The file and the first bytes of the record at a single offset, not judged."""
+        found = (
+            read_ranges(self._session, self._options, [one])
+            .selectExpr(valid_text("key"), f"substring(value, 1, {SAMPLE_BYTES_MAX})")
+            .collect()
+        )
+        file, line = found[0] if found else (None, None)
+        return NO_FILE if file is None else file, b"" if line is None else bytes(line)
+
+    def check(self) -> None:
+        """Count lines made up here; raises what stands against that."""
+        topics = {topic for reading in self._plan.readings for topic in reading.topics}
+        if topics:
+            lines = made_lines(self._session, sorted(topics))
+            Folding(self._plan, as_blocks=False).fold_small(lines)

@@ -1,0 +1,334 @@
+"""Where lines come from: the topics, what the broker holds of them, and Spark's reader."""
+
+import asyncio
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from protocol.client.admin import Admin
+from protocol.client.admin_types import TopicSpec
+from protocol.client.cluster import Cluster
+from protocol.client.fetch_core import IsolationLevel
+from protocol.errors import ApiError, ErrorCode
+from protocol.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, ZERO_UUID, TopicPartition
+from sinks.rows import OffsetRange
+from stream.config.settings import StreamSection, TopicSettings
+from stream.source.admission import Admission
+from stream.source.checkpoint import Offsets, decode_offsets, encode_offsets
+from stream.spark.memory import lines_per_batch, machine_bytes
+
+# Spark's consumer asks for offsets behind its own read-ahead, which waits this long for data; with
+# Kafka's 500 every batch would wait as long.
+FETCH_MAX_WAIT_MS = 5
+
+# A partition with more lines than this in a batch is read by several tasks; a batch of more, by
+# the same number on each core.
+LINES_PER_TASK = 60_000
+
+# Where executors share a batch, none gets fewer: starting a task takes as long as some hundred.
+LINES_PER_TASK_MIN = 5_000
+
+ASK_TIMEOUT_MS = 10_000
+
+MADE_LINES = 300
+
+# What is read of a record.
+COLUMNS_DDL = (
+    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
+)
+COLUMNS = tuple(column.split()[0] for column in COLUMNS_DDL.split(", "))
+
+# What says where a stream begins and how far a batch of it goes.
+_STREAM_OPTIONS = ("subscribe", "startingOffsets", "maxOffsetsPerTrigger")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicOffsets:
+    """The first offset held and the end, of every partition of the topics."""
+
+    starts: Offsets
+    ends: Offsets
+
+    def partitions(self) -> dict[str, int]:
+        """How many partitions each topic has."""
+        counts: dict[str, int] = {}
+        for topic, _ in self.ends:
+            counts[topic] = counts.get(topic, 0) + 1
+        return counts
+
+
+def ask_topics(
+    bootstrap_servers: str, client_id: str, topics: Sequence[str], wanted: Sequence[TopicSettings]
+) -> TopicOffsets:
+    """Make the topics that are missing, and tell what the broker holds of all.
+
+    Raises ApiError and ClientError when the broker cannot be asked now.
+    """
+    specs = {spec.name: spec for spec in wanted}
+    missing = [specs.get(name, TopicSettings(name=name)) for name in topics]
+
+    async def ask() -> TopicOffsets:
+        cluster = Cluster(bootstrap_servers, client_id=client_id)
+        try:
+            await cluster.start(ASK_TIMEOUT_MS)
+            admin = Admin(cluster)
+            await admin.ensure_topics(
+                [
+                    TopicSpec(spec.name, spec.partitions, spec.replication, dict(spec.settings))
+                    for spec in missing
+                ],
+                timeout_ms=ASK_TIMEOUT_MS,
+            )
+            metadata = await cluster.metadata(topics, refresh=True, timeout_ms=ASK_TIMEOUT_MS)
+            partitions = [
+                TopicPartition(name, index)
+                for name in topics
+                for index in metadata.topics[name].partitions
+            ]
+            starts = await admin.list_offsets(dict.fromkeys(partitions, EARLIEST_TIMESTAMP))
+            ends = await admin.list_offsets(dict.fromkeys(partitions, LATEST_TIMESTAMP))
+            return TopicOffsets(
+                {(tp.topic, tp.partition): found.offset for tp, found in starts.items()},
+                {(tp.topic, tp.partition): found.offset for tp, found in ends.items()},
+            )
+        finally:
+            await cluster.close()
+
+    return asyncio.run(ask())
+
+
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """What a reader of whole transactions finds of one topic; `id` is empty where unknown."""
+
+    id: str
+    starts: Mapping[int, int]
+    ends: Mapping[int, int]
+
+
+def ask_readable(
+    bootstrap_servers: str, client_id: str, topics: Sequence[str]
+) -> dict[str, Readable]:
+    """Of each topic that exists, whole: raises ApiError and ClientError where that is not known."""
+
+    async def ask() -> dict[str, Readable]:
+        cluster = Cluster(bootstrap_servers, client_id=client_id)
+        try:
+            await cluster.start(ASK_TIMEOUT_MS)
+            admin = Admin(cluster)
+            metadata = await cluster.metadata(topics, refresh=True, timeout_ms=ASK_TIMEOUT_MS)
+            found: dict[str, Readable] = {}
+            for name in topics:
+                topic = metadata.topics[name]
+                if topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    continue
+                if topic.error:
+                    raise ApiError(topic.error, name)
+                places = [TopicPartition(name, index) for index in sorted(topic.partitions)]
+                bounds: list[dict[int, int]] = []
+                for moment in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP):
+                    answer = await admin.list_offsets(
+                        dict.fromkeys(places, moment), isolation_level=IsolationLevel.READ_COMMITTED
+                    )
+                    for place, one in answer.items():
+                        if one.error:
+                            raise ApiError(one.error, f"{name}-{place.partition}")
+                    bounds.append({place.partition: one.offset for place, one in answer.items()})
+                topic_id = "" if topic.topic_id == ZERO_UUID else str(topic.topic_id)
+                found[name] = Readable(topic_id, *bounds)
+            return found
+        finally:
+            await cluster.close()
+
+    return asyncio.run(ask())
+
+
+def offsets_since(
+    bootstrap_servers: str, client_id: str, topics: Sequence[str], time_ms: int | None
+) -> dict[tuple[str, int], int]:
+    """The first offset of each partition that arrived at or after a time, of all where None.
+
+    Where nothing did, the partition's end. Raises ApiError and ClientError.
+    """
+
+    async def ask() -> dict[tuple[str, int], int]:
+        cluster = Cluster(bootstrap_servers, client_id=client_id)
+        try:
+            await cluster.start(ASK_TIMEOUT_MS)
+            admin = Admin(cluster)
+            metadata = await cluster.metadata(topics, refresh=True, timeout_ms=ASK_TIMEOUT_MS)
+            partitions = [
+                TopicPartition(name, index)
+                for name in topics
+                for index in metadata.topics[name].partitions
+            ]
+            moment = EARLIEST_TIMESTAMP if time_ms is None else time_ms
+            found = await admin.list_offsets(dict.fromkeys(partitions, moment))
+            ends = await admin.list_offsets(dict.fromkeys(partitions, LATEST_TIMESTAMP))
+            return {
+                (tp.topic, tp.partition): one.offset if one.offset >= 0 else ends[tp].offset
+                for tp, one in found.items()
+            }
+        finally:
+            await cluster.close()
+
+    return asyncio.run(ask())
+
+
+def lost_lines(wanted: Mapping[tuple[str, int], int], held: TopicOffsets) -> str | None:
+    """Why reading cannot go on where it must; None when the broker holds all that is wanted."""
+    for (topic, partition), offset in sorted(wanted.items()):
+        start = held.starts.get((topic, partition))
+        end = held.ends.get((topic, partition))
+        where = f"{topic}-{partition} is counted up to {offset}"
+        if start is None or end is None:
+            return f"{where}, but the topic has no such partition any more: was it made anew?"
+        if offset > end >= 0:
+            return f"{where}, but the broker holds it up to {end} only: was the topic made anew?"
+        if 0 <= offset < start:
+            return f"{where}, but its lines below {start} are deleted: the retention passed them"
+    return None
+
+
+def kafka_options(
+    section: StreamSection,
+    bootstrap_servers: str,
+    starting: Mapping[str, Mapping[str, int]] | None,
+) -> dict[str, str]:
+    """The options of Spark's Kafka source. `starting` counts only for a new checkpoint."""
+    options = {
+        "kafka.bootstrap.servers": bootstrap_servers,
+        "subscribe": ",".join(section.topics),
+        "kafka.fetch.max.wait.ms": str(FETCH_MAX_WAIT_MS),
+        "kafka.isolation.level": "read_committed",
+        "failOnDataLoss": "true",
+        "maxOffsetsPerTrigger": str(lines_per_batch(section, machine_bytes())),
+        "maxRecordsPerPartition": str(LINES_PER_TASK),
+        # Kafka's admin client waits for a leader that has died until its time is up, though another
+        # one leads by then: only the next attempt asks that. After six attempts the query is
+        # started again.
+        "kafka.default.api.timeout.ms": "3000",
+        "kafka.request.timeout.ms": "3000",
+        "kafkaConsumer.pollTimeoutMs": "20000",
+        "fetchOffset.numRetries": "6",
+        "fetchOffset.retryIntervalMs": "200",
+        "kafka.reconnect.backoff.max.ms": "500",
+        "groupIdPrefix": "millrace-stream-spark",
+    }
+    if starting is not None:
+        options["startingOffsets"] = json.dumps(starting)
+    return options
+
+
+class Divider:
+    """What the JVM asks how to divide a batch among the partitions (`java/SharedKafka.java`).
+
+    `hear_ends` is told where the topics end each time that a batch is planned. `cores` tells how
+    many a cluster's executors have.
+    """
+
+    def __init__(
+        self,
+        admission: Admission,
+        hear_ends: Callable[[Offsets], None],
+        cores: Callable[[], int] | None = None,
+    ) -> None:
+        self._admission = admission
+        self._hear_ends = hear_ends
+        self._cores = cores
+
+    def ends(self, starts: str, latest: str) -> str | None:
+        """The ends of a batch; offsets as Spark's Kafka source writes them."""
+        topics_end = decode_offsets(latest)
+        self._hear_ends(topics_end)
+        cores = None if self._cores is None else self._cores()
+        ends = self._admission.ends(decode_offsets(starts), topics_end, time.monotonic(), cores)
+        return None if ends is None else encode_offsets(ends)
+
+    class Java:
+        """Which interface of the JVM's this object stands for."""
+
+        implements = ("millrace.SharedKafka$Admission",)
+
+
+def read_kafka(session: SparkSession, options: Mapping[str, str], divider: Divider) -> DataFrame:
+    """The stream of records, with the columns COLUMNS."""
+    jvm: Any = session._jvm
+    jvm.millrace.SharedKafka.admitBy(divider)
+    lines = session.readStream.format("millrace.SharedKafka").options(**options).load()
+    return lines.select(*COLUMNS)
+
+
+def tasks_for(offsets: int, cores: int) -> int:
+    """How many tasks share so many offsets: the same number on each core, but none a few lines."""
+    most = max(1, offsets // LINES_PER_TASK_MIN)
+    return min(most, math.ceil(offsets / LINES_PER_TASK / cores) * cores)
+
+
+def read_ranges(
+    session: SparkSession,
+    options: Mapping[str, str],
+    ranges: Sequence[OffsetRange],
+    tasks: int | None = None,
+) -> DataFrame:
+    """Some offsets, at most one range of each partition, as the stream of these options reads them.
+
+    By about so many tasks; without a number each reads what one may. No range may be empty.
+    """
+    partitions: dict[str, list[int]] = {}
+    starts: dict[str, dict[str, int]] = {}
+    ends: dict[str, dict[str, int]] = {}
+    for one in ranges:
+        partitions.setdefault(one.topic, []).append(one.partition)
+        starts.setdefault(one.topic, {})[str(one.partition)] = one.start
+        ends.setdefault(one.topic, {})[str(one.partition)] = one.end
+    offsets = sum(one.end - one.start for one in ranges)
+    if tasks is None and offsets > LINES_PER_TASK:
+        tasks = tasks_for(offsets, session.sparkContext.defaultParallelism)
+    in_task = LINES_PER_TASK if tasks is None else math.ceil(offsets / tasks)
+    same = {name: value for name, value in options.items() if name not in _STREAM_OPTIONS}
+    own = {
+        "assign": json.dumps(partitions),
+        "startingOffsets": json.dumps(starts),
+        "endingOffsets": json.dumps(ends),
+        "maxRecordsPerPartition": str(in_task),
+    }
+    return session.read.format("kafka").options(**{**same, **own}).load().select(*COLUMNS)
+
+
+# Where lines that the driver reads by itself begin and end, as Spark's Kafka source writes offsets.
+Span = tuple[str, str]
+
+
+def span_of(ranges: Sequence[OffsetRange]) -> Span:
+    """The span of some ranges, at most one of each partition."""
+    starts = {(one.topic, one.partition): one.start for one in ranges}
+    ends = {(one.topic, one.partition): one.end for one in ranges}
+    return encode_offsets(starts), encode_offsets(ends)
+
+
+def read_here(session: SparkSession, span: Span) -> Any:
+    """What the running stream has between some offsets, read by the driver and without a job.
+
+    Java's array of Spark's rows, which begin with the columns COLUMNS.
+    """
+    jvm: Any = session._jvm
+    return jvm.millrace.SharedKafka.read(*span)
+
+
+def made_lines(session: SparkSession, topics: Sequence[str]) -> DataFrame:
+    """Lines made up here, of every topic, with the columns COLUMNS."""
+    listed = ", ".join(f"'{topic}'" for topic in topics)
+    return session.range(0, MADE_LINES, 1, 1).selectExpr(
+        "CAST('made/up' AS BINARY) AS key",
+        "CAST(concat('line ', id, ' {\"a\": 1} k=v') AS BINARY) AS value",
+        f"element_at(array({listed}), CAST(id % {len(topics)} + 1 AS INT)) AS topic",
+        "0 AS partition",
+        "id AS offset",
+        "current_timestamp() AS timestamp",
+    )

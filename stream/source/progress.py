@@ -1,0 +1,158 @@
+"""Spark's progress, shown to every lag monitor as the commits of a consumer group.
+
+Spark itself commits nothing. Its listener puts the end offsets of each finished batch into a slot
+where the latest wins; a thread of its own commits them. Nothing is ever read back from the group,
+so a commit that fails is logged and dropped: the next one heals it.
+"""
+
+import asyncio
+import json
+import logging
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from protocol.client.cluster import Cluster
+from protocol.client.errors import ClientError
+from protocol.client.group import OffsetAndMetadata, commit_offsets
+from protocol.errors import ApiError
+from protocol.log import fields
+from protocol.types import TopicPartition
+from stream.config.settings import CONSUMER_GROUP
+from stream.source.checkpoint import Offsets
+from stream.state import StreamState
+from stream.threads import Keeper
+
+# Commits are at least this far apart; the last one of a burst is always made. The collector goes by
+# them where old lines wait for live ones (`collector/send/lag_windows`): a late one makes it slow.
+COMMIT_INTERVAL_S = 0.1
+COMMIT_TIMEOUT_MS = 5_000
+
+logger = logging.getLogger(__name__)
+
+
+class Committer:
+    """Commits the latest offsets from a thread of its own."""
+
+    def __init__(self, bootstrap_servers: str, client_id: str) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._client_id = client_id
+        self._slot: tuple[Offsets, str] | None = None
+        self._lock = threading.Lock()
+        self._filled = threading.Event()
+        self._is_closed = False
+        self._thread: threading.Thread | None = None
+
+    def start(self, keeper: Keeper) -> None:
+        """Begin to commit what `offer` brings."""
+        self._thread = keeper.keep("committer", self._run)
+
+    def offer(self, offsets: Offsets, metadata: str) -> None:
+        """Commit these soon, unless newer ones come first."""
+        if offsets:
+            with self._lock:
+                self._slot = (offsets, metadata)
+            self._filled.set()
+
+    def close(self, timeout_s: float) -> None:
+        """Commit what is left, then end."""
+        self._is_closed = True
+        self._filled.set()
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        asyncio.run(self._commit_for_ever())
+
+    async def _commit_for_ever(self) -> None:
+        cluster = Cluster(self._bootstrap_servers, client_id=self._client_id)
+        try:
+            while True:
+                await asyncio.to_thread(self._filled.wait)
+                self._filled.clear()
+                with self._lock:
+                    slot, self._slot = self._slot, None
+                if slot is not None:
+                    await self._commit(cluster, *slot)
+                if self._is_closed and self._slot is None:
+                    return
+                if not self._is_closed:
+                    await asyncio.sleep(COMMIT_INTERVAL_S)
+        finally:
+            await cluster.close()
+
+    async def _commit(self, cluster: Cluster, offsets: Offsets, metadata: str) -> None:
+        wanted = {
+            TopicPartition(topic, partition): OffsetAndMetadata(offset, metadata)
+            for (topic, partition), offset in offsets.items()
+        }
+        try:
+            await commit_offsets(cluster, CONSUMER_GROUP, wanted, timeout_ms=COMMIT_TIMEOUT_MS)
+        except (ApiError, ClientError, OSError) as error:
+            logger.warning(
+                "progress not committed; the next batch will be",
+                extra=fields(group=CONSUMER_GROUP, reason=error),
+            )
+
+
+class ProgressListener:
+    """Spark's streaming events, taken as they are: PySpark's own classes cost many calls each."""
+
+    def __init__(self, committer: Committer, state: StreamState) -> None:
+        self._committer = committer
+        self._state = state
+        self._last: tuple[Offsets, str] | None = None
+
+    def register(self, session: SparkSession) -> None:
+        """Listen from here on."""
+        from pyspark.java_gateway import ensure_callback_server_started
+
+        gateway = SparkContext._gateway
+        assert gateway is not None
+        ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]  # untyped in PySpark
+        wrapper = gateway.jvm.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper
+        session.streams._jsqm.addListener(wrapper(self))
+
+    def begins_at(self, offsets: Offsets, metadata: str) -> None:
+        """What was committed before this query runs; shown until its first batch."""
+        self._last = (offsets, metadata)
+        self._committer.offer(offsets, metadata)
+
+    def onQueryStarted(self, event: Any) -> None:
+        """Of no interest."""
+
+    def onQueryProgress(self, event: Any) -> None:
+        """A batch is over, and Spark has committed it."""
+        progress = json.loads(event.progress().json())
+        self._state.progressed(progress)
+        self._last = (end_offsets(progress), f"{progress['id']} {progress['batchId']}")
+        self._committer.offer(*self._last)
+
+    def onQueryIdle(self, event: Any) -> None:
+        """Nothing came for a while: say so, for a group without members forgets."""
+        self._state.idle()
+        if self._last is not None:
+            self._committer.offer(*self._last)
+
+    def onQueryTerminated(self, event: Any) -> None:
+        """The job sees that itself."""
+
+    class Java:
+        """Which interface of the JVM's this object stands for."""
+
+        implements = ("org.apache.spark.sql.streaming.PythonStreamingQueryListener",)
+
+
+def end_offsets(progress: Mapping[str, Any]) -> Offsets:
+    """Where the reported batch ended; empty where the report does not say."""
+    found: Offsets = {}
+    for source in progress.get("sources", ()):
+        ends = source.get("endOffset")
+        ends = json.loads(ends) if isinstance(ends, str) else ends
+        for topic, partitions in (ends or {}).items():
+            for partition, offset in partitions.items():
+                found[topic, int(partition)] = int(offset)
+    return found

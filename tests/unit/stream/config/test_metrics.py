@@ -1,0 +1,103 @@
+"""Slices, what is kept for how long, and what changes a metric's meaning."""
+
+from typing import Any
+
+import pytest
+
+from stream.config.metrics import resolve_metrics, slice_of
+from stream.config.settings import StreamSection
+
+
+@pytest.mark.parametrize(
+    ("windows_s", "slice_s"),
+    [
+        ((60, 3600, 0), 60),
+        ((10, 60), 10),
+        ((90, 60), 30),
+        ((3600,), 3600),
+        ((70, 30), 10),
+        ((0,), 0),
+        ((0, 86_400), 86_400),
+    ],
+)
+def test_the_slice_divides_every_window(windows_s: tuple[int, ...], slice_s: int) -> None:
+    assert slice_of(windows_s) == slice_s
+
+
+def section(metric: dict[str, Any], **changes: Any) -> StreamSection:
+    given: dict[str, Any] = {
+        "from": {
+            "access": {"topic": "logs.access", "format": "combined"},
+            "api": {
+                "topic": "logs.api",
+                "format": "json",
+                "columns": {"host": "host string", "status": "status int"},
+            },
+        },
+        "metrics": [{"name": "m", "from": "access", "measure": "count", **metric}],
+    }
+    return StreamSection.model_validate({**given, **changes})
+
+
+def digest(metric: dict[str, Any], **changes: Any) -> bytes:
+    return resolve_metrics(section(metric, **changes))[0].definition.definition_hash
+
+
+def test_defaults_are_filled_in() -> None:
+    definition = resolve_metrics(section({"key": "STATUS"}))[0].definition
+    assert definition.windows_s == (60, 3600, 0)
+    assert definition.slice_s == 60
+    assert definition.key_columns == ("status",)
+    assert definition.keep_redis_s == {60: 86_400, 3600: 30 * 86_400, 0: None}
+    assert definition.keep_mysql_s is None
+    assert len(definition.definition_hash) == 16
+
+
+def test_keep_of_another_size_is_that_of_the_next_smaller_one() -> None:
+    windows = {"windows": ["30s", "5m", "1d"]}
+    definition = resolve_metrics(section(windows))[0].definition
+    assert definition.keep_redis_s == {30: 3600, 300: 86_400, 86_400: 30 * 86_400}
+
+
+def test_a_metrics_own_keep_wins() -> None:
+    keep = {"keep": {"redis": {"1m": "2h"}, "mysql": "90d"}, "windows": ["10s", "1m", "1h"]}
+    defaults = {"keep": {"redis": {"10s": "forever", "1m": "1h"}, "mysql": "forever"}}
+    definition = resolve_metrics(section(keep, defaults=defaults))[0].definition
+    assert definition.keep_redis_s == {10: None, 60: 7200, 3600: 30 * 86_400}
+    assert definition.keep_mysql_s == 90 * 86_400
+
+
+def test_one_time_for_redis_goes_for_all_sizes() -> None:
+    definition = resolve_metrics(section({"keep": {"redis": "2h"}}))[0].definition
+    assert definition.keep_redis_s == {60: 7200, 3600: 7200, 0: None}
+
+
+def test_meaning_changes_the_hash_and_nothing_else_does() -> None:
+    base = digest({"key": "status"})
+    assert base == digest({"key": "status", "top": 5, "max_keys": 7, "keep": {"mysql": "1d"}})
+    assert base == digest({"key": "status", "windows": ["all", "1h", "1m"]})
+    changes: list[dict[str, Any]] = [
+        {"key": "path"},
+        {"key": "status", "where": "status > 1"},
+        {"key": "status", "measure": "sum", "value": "bytes"},
+        {"key": "status", "windows": ["1m"]},
+        {"key": "status", "from": "api"},
+        {"key": "status", "from": ["access", "api"]},
+    ]
+    hashes = {digest(change) for change in changes}
+    assert len(hashes) == len(changes)
+    assert base not in hashes
+
+
+def test_an_inputs_format_takes_part_but_not_columns_of_others() -> None:
+    def api(**changes: Any) -> dict[str, Any]:
+        api = {"topic": "logs.api", "format": "json", "columns": {"host": "host string"}}
+        return {"api": {**api, **changes}}
+
+    metric = {"from": "api", "key": "host"}
+    base = digest(metric, **{"from": api()})
+    more = {"host": "host string", "other": "other int"}
+    assert base == digest(metric, **{"from": api(columns=more)})
+    assert base != digest(metric, **{"from": api(columns={"host": "vhost string"})})
+    assert base != digest(metric, **{"from": api(time="ts")})
+    assert base != digest(metric, **{"from": api(topic="logs.other")})
