@@ -185,7 +185,7 @@ def test_a_collector_killed_three_hundred_times_loses_and_doubles_nothing(tmp_pa
     run_kills(tmp_path, kills=300, count=1_500_000, rate=5_000, pause_s=1)
 
 
-def test_of_two_collectors_of_one_instance_one_ends_and_every_line_is_there_once(
+def test_40_of_two_collectors_of_one_instance_one_ends_and_every_line_is_there_once(
     tmp_path: Path,
 ) -> None:
     with BrokerProcess(tmp_path / "broker") as broker:
@@ -224,7 +224,7 @@ def test_of_two_collectors_of_one_instance_one_ends_and_every_line_is_there_once
 
 @pytest.mark.slow
 @pytest.mark.parametrize("who", ["collector", "broker"])
-def test_a_sleep_past_the_time_of_the_transaction_loses_and_doubles_nothing(
+def test_40_a_sleep_past_the_time_of_the_transaction_loses_and_doubles_nothing(
     tmp_path: Path, who: str
 ) -> None:
     """Stopped in the middle of a transaction: the coordinator gives it up, and it starts over."""
