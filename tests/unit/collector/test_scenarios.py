@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from collector.identity.sightings import State
+from collector.status import held_deleted
 from tests.unit.collector.world import EVENTS, World
 
 
@@ -279,11 +280,14 @@ def test_30_a_deleted_file_is_drained(world: World) -> None:
     world.write(20, "a")
     world.look()
     world.write(10, "a")
+    size_bytes = world.path("a").stat().st_size
     world.path("a").unlink()
     world.look()
+    assert held_deleted(world.registry.generations.values()) == (1, size_bytes)
     world.quiet()
     world.expect(30, deleted=1)
     assert len(world.handles) == 0
+    assert held_deleted(world.registry.generations.values()) == (0, 0)
 
 
 def test_30b_a_file_without_a_name_is_not_closed_for_want_of_handles(tmp_path: Path) -> None:
