@@ -82,6 +82,13 @@ def living(agent: Agent) -> list[Generation]:
     return [generation for generation in found if not generation.state.has_ended]
 
 
+def held_deleted(generations: Iterable[Generation]) -> tuple[int, int]:
+    """How many files without a name are read to their end, and the bytes that they hold until then:
+    a disk that is full gets them back only when they are let go."""
+    sizes = [one.size for one in generations if one.state is State.DRAINING]
+    return len(sizes), sum(sizes)
+
+
 def lost_row(generation: Generation) -> dict[str, object]:
     """A file of which lines may be lost."""
     return {
@@ -106,6 +113,7 @@ def details(agent: Agent) -> dict[str, object]:
         "files_total": len(alive),
         "lost_possible": [lost_row(known) for known in lost[:STATUS_LOST_MAX]],
         "files_held": agent.feeder.held_files,
+        "held_deleted_bytes": held_deleted(alive)[1],
         "lag_bytes_total": sum(generation.lag_bytes for generation in alive),
         "lines_total": counters["lines_total"],
         "bytes_total": counters["bytes_total"],
@@ -163,14 +171,15 @@ class _AgentMetrics(Collector):
                 events.add_metric([str(name)], value)
         yield events
         alive = living(agent)
+        deleted_files, deleted_bytes = held_deleted(alive)
         for name, text, value in (
             ("files", "Files known and read", len(alive)),
             ("held_files", "Old files waiting for the stream beside live lines",
              agent.feeder.held_files),
             ("open_files", "Open handles", len(agent.handles)),
             ("lag_bytes", "Bytes not committed", sum(g.lag_bytes for g in alive)),
-            ("held_deleted_files", "Files without a name being read to their end",
-             sum(g.state is State.DRAINING for g in alive)),
+            ("held_deleted_files", "Files without a name being read to their end", deleted_files),
+            ("held_deleted_bytes", "Bytes on the disk that these hold", deleted_bytes),
             ("held_bytes", "Bytes of lines in memory", agent.outbox.bytes_held),
             ("ready", "Whether the collector is at work", int(agent.is_ready)),
         ):  # fmt: skip

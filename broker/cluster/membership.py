@@ -118,6 +118,15 @@ class _Asked:
     """How much there was to say when it left."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    """A heartbeat that was answered."""
+
+    sent_ms: int
+    end_offset: int
+    """How far to replay before it counts."""
+
+
 def damaged_topics(partitions: Iterable[TopicPartition]) -> list[DamagedTopic]:
     """How a registration and a heartbeat name damaged logs."""
     topics: dict[str, DamagedTopic] = {}
@@ -163,8 +172,7 @@ class Membership:
         self._held_ms = 0
         """How long it has said so."""
         self._stopping_known = 0
-        self._heard: list[tuple[int, int]] = []
-        """Of heartbeats that were answered: when each was sent, and how far to replay first."""
+        self._heard: list[_Heard] = []
         self._counts_from_ms = 0
         """What was sent before that opens no barrier."""
         self._lease_ms: int | None = None
@@ -382,7 +390,7 @@ class Membership:
             return self._later(now_ms)
         self._wait_ms = RETRY_MS_MIN
         if not answer.is_fenced and asked.sent_ms >= self._counts_from_ms:
-            self._heard.append((asked.sent_ms, answer.metadata_end_offset))
+            self._heard.append(_Heard(asked.sent_ms, answer.metadata_end_offset))
             self._open()
         interval_ms = STOP_HEARTBEAT_MS if self._is_waiting_to_stop else HEARTBEAT_MS
         self._due_ms = now_ms if asked.news != self._news else asked.sent_ms + interval_ms
@@ -424,8 +432,8 @@ class Membership:
 
     def _open(self) -> None:
         """Let those heartbeats count whose controller knew nothing that is not replayed here."""
-        while self._heard and self._heard[0][1] <= self._replayed_end:
-            self._lease_ms = self._heard.pop(0)[0]
+        while self._heard and self._heard[0].end_offset <= self._replayed_end:
+            self._lease_ms = self._heard.pop(0).sent_ms
 
     def _close(self, now_ms: int) -> None:
         self._lease_ms = None

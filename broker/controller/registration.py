@@ -266,7 +266,8 @@ def _refuse_foreign(request: BrokerRegistrationRequest, standing: Standing) -> N
         raise ApiError(
             ErrorCode.INCONSISTENT_CLUSTER_ID,
             f"broker {request.broker_id} at {_wanted_addresses(request)} belongs to cluster "
-            f"{request.cluster_id}, this is cluster {standing.cluster_id}",
+            f"{request.cluster_id}, this is cluster {standing.cluster_id}: correct the address at "
+            "which it looks for others, or give it this cluster's secrets and an empty folder",
         )
 
 

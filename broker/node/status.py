@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from broker.coordinators.txn_state import TxnState
 from broker.node.cluster_status import (
@@ -32,6 +32,13 @@ REFUSAL_SHOWN_MS = 30_000
 """For so long after it a refused write counts as a problem."""
 
 
+class _Mark(NamedTuple):
+    """What had been counted at a moment."""
+
+    at_ms: int
+    counts: dict[str, int]
+
+
 class BrokerStatus:
     """Looks at the broker when asked."""
 
@@ -39,7 +46,7 @@ class BrokerStatus:
         self.state = PartState.STARTING
         self._broker = broker
         self._started_at_ms = started_at_ms
-        self._marks: deque[tuple[int, dict[str, int]]] = deque(maxlen=RATE_MARK_COUNT)
+        self._marks: deque[_Mark] = deque(maxlen=RATE_MARK_COUNT)
 
     def status(self) -> PartStatus:
         """The state of this moment."""
@@ -214,12 +221,12 @@ class BrokerStatus:
             "bytes_out": metrics.bytes_out,
         }
         rates: dict[str, float] = {}
-        if self._marks and now_ms > self._marks[0][0]:
+        if self._marks and now_ms > self._marks[0].at_ms:
             since_ms, earlier = self._marks[0]
             for name, value in counts.items():
                 rates[f"{name}_per_s"] = (value - earlier[name]) * 1000 / (now_ms - since_ms)
-        if not self._marks or now_ms - self._marks[-1][0] >= RATE_MARK_MS:
-            self._marks.append((now_ms, counts))
+        if not self._marks or now_ms - self._marks[-1].at_ms >= RATE_MARK_MS:
+            self._marks.append(_Mark(now_ms, counts))
         return rates
 
     def metrics(self) -> str:

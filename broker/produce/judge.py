@@ -16,10 +16,9 @@ from broker.produce.verification import TRANSACTIONAL, Proofs, Verifier, refuse_
 from broker.replicas.replica import Replica
 from broker.replicas.replicas import Replicas
 from broker.storage.outcomes import Appended, Seen
-from broker.storage.validation import CODEC_BITS
 from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.wire.compression import Codec
-from protocol.wire.records import BatchHeader, read_header
+from protocol.wire.records import CODEC_BITS, BatchHeader, read_header
 
 ALL_REPLICAS = -1
 """Produce's acks: every in-sync replica."""

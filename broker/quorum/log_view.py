@@ -122,7 +122,7 @@ class LogView:
     def _begin_with(self, epoch: int) -> None:
         """Keep the epoch of the record before the start: a replica that ends there has it."""
         entries = self.epochs.entries
-        if epoch > 0 and (not entries or entries[0][0] > epoch):
+        if epoch > 0 and (not entries or entries[0].leader_epoch > epoch):
             self.epochs = LeaderEpochs([(epoch, self.start_offset), *entries])
 
     def compare(self, offset: int, epoch: int) -> EpochEnd | SnapshotId | None:
@@ -137,7 +137,7 @@ class LogView:
         if offset == 0 and epoch < 0:
             return None
         entries = self.epochs.entries
-        if snapshot_id and self.start_offset and (not entries or epoch < entries[0][0]):
+        if snapshot_id and self.start_offset and (not entries or epoch < entries[0].leader_epoch):
             return snapshot_id
         found, end_offset = self.epochs.end_offset_for(epoch, self.end_offset, self.last_epoch)
         if found == epoch and offset <= end_offset:

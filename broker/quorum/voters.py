@@ -91,6 +91,13 @@ def reached_by_majority(values: Sequence[int]) -> int:
     return sorted(values, reverse=True)[len(values) // 2]
 
 
+class _Held(NamedTuple):
+    """A voter set, and the offset of the record that names it."""
+
+    offset: int
+    voters: VoterSet
+
+
 class VoterHistory:
     """The sets by the offsets of their records; the newest one holds."""
 
@@ -98,33 +105,33 @@ class VoterHistory:
 
     def __init__(self, voters: VoterSet, offset: int = NO_OFFSET) -> None:
         """`offset`: where the set's record stands, -1 when it comes from a snapshot."""
-        self._entries = [(offset, voters)]
+        self._entries = [_Held(offset, voters)]
 
     @property
     def latest(self) -> VoterSet:
         """The set that holds."""
-        return self._entries[-1][1]
+        return self._entries[-1].voters
 
     @property
     def is_from_snapshot(self) -> bool:
         """Whether no record in the log names the set that holds."""
-        return self._entries[-1][0] == NO_OFFSET
+        return self._entries[-1].offset == NO_OFFSET
 
     def at(self, end_offset: int) -> VoterSet:
         """The set that held when the log ended there."""
-        return next(voters for offset, voters in reversed(self._entries) if offset < end_offset)
+        return next(one.voters for one in reversed(self._entries) if one.offset < end_offset)
 
     def append(self, offset: int, voters: VoterSet) -> None:
         """A record at that offset names another set."""
-        assert offset > self._entries[-1][0], "voter records come in the log's order"
-        self._entries.append((offset, voters))
+        assert offset > self._entries[-1].offset, "voter records come in the log's order"
+        self._entries.append(_Held(offset, voters))
 
     def truncate_to(self, end_offset: int) -> None:
         """Forget the sets whose records stand at or above the offset."""
-        while len(self._entries) > 1 and self._entries[-1][0] >= end_offset:
+        while len(self._entries) > 1 and self._entries[-1].offset >= end_offset:
             self._entries.pop()
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Forget the sets that were replaced below the offset."""
-        while len(self._entries) > 1 and self._entries[1][0] < start_offset:
+        while len(self._entries) > 1 and self._entries[1].offset < start_offset:
             self._entries.pop(0)

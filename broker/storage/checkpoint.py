@@ -74,11 +74,13 @@ def encode_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
 
 def decode_epochs(data: bytes) -> list[tuple[int, int]]:
     entries: list[tuple[int, int]] = []
+    latest, last_start = -1, 0
     for line in _decode(data):
         leader_epoch, start_offset = (int(word) for word in line.split(" "))
-        if entries and (leader_epoch <= entries[-1][0] or start_offset < entries[-1][1]):
+        if leader_epoch <= latest or start_offset < last_start:
             raise ValueError("epochs do not rise")
         entries.append((leader_epoch, start_offset))
+        latest, last_start = leader_epoch, start_offset
     return entries
 
 

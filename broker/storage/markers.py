@@ -7,20 +7,10 @@ producer, and has no sequence.
 
 from __future__ import annotations
 
-from struct import Struct
-
 from broker.storage.disk import DiskFile
 from protocol.errors import CorruptBatch
-from protocol.wire.crc32c import crc32c
-from protocol.wire.record import Marker, NewRecord, read_marker
-from protocol.wire.records import BatchHeader, build_batch, iterate_records
-
-_KEY = Struct(">hh")
-_VALUE = Struct(">hi")
-_CRC = Struct(">I")
-_CRC_AT = 17
-_ATTRIBUTES_AT = 21
-_CONTROL = 0x20
+from protocol.wire.record import Marker, marker_record, read_marker
+from protocol.wire.records import BatchHeader, build_batch, iterate_records, stamp_control
 
 
 def build_marker(
@@ -28,15 +18,13 @@ def build_marker(
 ) -> memoryview:
     """The batch that ends a transaction, without offset and leader epoch yet."""
     batch = build_batch(
-        [NewRecord(_KEY.pack(0, int(is_commit)), _VALUE.pack(0, coordinator_epoch), now_ms)],
+        [marker_record(Marker(is_commit, coordinator_epoch), now_ms)],
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         is_transactional=True,
     )
-    batch[_ATTRIBUTES_AT + 1] |= _CONTROL
-    view = memoryview(batch)
-    _CRC.pack_into(view, _CRC_AT, crc32c(view[_ATTRIBUTES_AT:]))
-    return view
+    stamp_control(batch)
+    return memoryview(batch)
 
 
 def marker_of(batch: bytes | memoryview) -> Marker | None:

@@ -8,7 +8,7 @@ a crash, nothing else. `broker/storage/checkpoint` knows what the files look lik
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 
 from broker.storage import checkpoint
@@ -19,7 +19,7 @@ from broker.storage.reserve import Reserve
 from protocol.types import TopicPartition
 
 Offsets = dict[TopicPartition, int]
-Epochs = dict[str, tuple[int, list[tuple[int, int]]]]
+Epochs = Mapping[str, tuple[int, Sequence[tuple[int, int]]]]
 """Partition folder -> change count and entries of its leader epochs."""
 
 OFFSET_CHECKPOINTS = (
@@ -166,7 +166,9 @@ class NodeCheckpoints:
         else:
             self._disk.replace(path, data, is_durable=True)
 
-    def _write_epochs(self, folder: str, entries: list[tuple[int, int]], frees_room: bool) -> None:
+    def _write_epochs(
+        self, folder: str, entries: Sequence[tuple[int, int]], frees_room: bool
+    ) -> None:
         path = f"{folder}/{checkpoint.LEADER_EPOCHS}"
         try:
             self._replace(path, checkpoint.encode_epochs(entries), frees_room)

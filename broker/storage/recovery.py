@@ -81,7 +81,7 @@ class _Loading:
         self.folder = folder
         self.rules = rules
         self.expected = 0
-        self.epochs = LeaderEpochs(list(rules.epochs or ()))
+        self.epochs = LeaderEpochs(rules.epochs or ())
         self.last_epoch = -1
         self.producers = ProducerState(rules.expiration_ms, rules.producer_count_max)
         self.known_below = 0

@@ -10,23 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import compress as select
-from struct import Struct
 
-from protocol.wire.crc32c import crc32c
 from protocol.wire.primitives import read_varint
 from protocol.wire.record import Record, append_record
-from protocol.wire.records import HEADER_BYTES, BatchHeader, compress, decompress
+from protocol.wire.records import (
+    CODEC_BITS,
+    HEADER_BYTES,
+    BatchHeader,
+    compress,
+    decompress,
+    with_records,
+)
 
 HAS_DELETE_HORIZON = 0x40
 """Attribute bit 6: the base timestamp says when tombstones and markers of the batch may go."""
 
 _ANY_SIZE = 2**31 - 1
-_CODEC_BITS = 0x07
-_HEADER = Struct(">qiibIhiqqqhii")
-_CRC = Struct(">I")
-_CRC_AT = 17
-_ATTRIBUTES_AT = 21
-_LENGTH_END = 12
 
 
 def delete_horizon(header: BatchHeader) -> int | None:
@@ -37,7 +36,7 @@ def delete_horizon(header: BatchHeader) -> int | None:
 def payload_of(header: BatchHeader, batch: memoryview) -> bytes:
     """The records of a batch, decompressed; the caller has read them once, within its limit."""
     packed = batch[HEADER_BYTES:]
-    if header.attributes & _CODEC_BITS:
+    if header.attributes & CODEC_BITS:
         return bytes(decompress(header.codec, packed, _ANY_SIZE))
     return bytes(packed)
 
@@ -72,9 +71,11 @@ def with_horizon(header: BatchHeader, records: Sequence[Record], horizon_ms: int
 
 def emptied(header: BatchHeader) -> bytes:
     """The batch without any record, kept for its producer's epoch and last sequence."""
-    attributes = header.attributes & ~(_CODEC_BITS | HAS_DELETE_HORIZON)
-    empty = header._replace(max_timestamp=-1, base_timestamp=-1)
-    return _assembled(empty, attributes, b"", 0)
+    attributes = header.attributes & ~(CODEC_BITS | HAS_DELETE_HORIZON)
+    empty = header._replace(
+        attributes=attributes, max_timestamp=-1, base_timestamp=-1, record_count=0
+    )
+    return bytes(with_records(empty, b""))
 
 
 def _packed(
@@ -87,24 +88,15 @@ def _packed(
     max_timestamp_ms = header.max_timestamp
     if not header.is_log_append_time:
         max_timestamp_ms = max(record.timestamp_ms for record in records)
-    changed = header._replace(base_timestamp=base_timestamp_ms, max_timestamp=max_timestamp_ms)
-    if attributes & _CODEC_BITS:
+    changed = header._replace(
+        attributes=attributes,
+        base_timestamp=base_timestamp_ms,
+        max_timestamp=max_timestamp_ms,
+        record_count=len(records),
+    )
+    if attributes & CODEC_BITS:
         content = bytes(compress(header.codec, content))
-    return _assembled(changed, attributes, content, len(records))
-
-
-def _assembled(header: BatchHeader, attributes: int, content: bytes, record_count: int) -> bytes:
-    batch = bytearray(HEADER_BYTES)
-    _HEADER.pack_into(
-        batch, 0, header.base_offset, HEADER_BYTES - _LENGTH_END + len(content),
-        header.partition_leader_epoch, header.magic, 0, attributes, header.last_offset_delta,
-        header.base_timestamp, header.max_timestamp, header.producer_id, header.producer_epoch,
-        header.base_sequence, record_count,
-    )  # fmt: skip
-    batch += content
-    with memoryview(batch) as view, view[_ATTRIBUTES_AT:] as covered:
-        _CRC.pack_into(batch, _CRC_AT, crc32c(covered))
-    return bytes(batch)
+    return bytes(with_records(changed, content))
 
 
 def _spans(payload: bytes, count: int) -> list[tuple[int, int]]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from struct import Struct
 from typing import NamedTuple
 
 from broker.storage.disk import Buffer, Disk, DiskFile
@@ -23,6 +22,7 @@ from broker.storage.time_index import TimeIndex
 from broker.storage.txn_index import AbortedEntry
 from broker.storage.txn_index_file import TxnIndexFile
 from broker.storage.walk import BatchWalk
+from protocol.wire.records import PLACE, SIZE_BEFORE_LENGTH_ENDS
 
 LOG_SUFFIX = ".log"
 TXN_INDEX_SUFFIX = ".txnindex"
@@ -40,11 +40,6 @@ MARKS_MAX = 256
 
 INDEX_WRITE_ENTRIES = 64
 """Entries that gather before the index files are written."""
-
-_PLACE = Struct(">qi11xi")
-"""Base offset, batch length, last offset delta: what finding a batch needs of its header."""
-_LENGTH_END = 12
-"""Bytes of a batch that its own length does not count."""
 
 AHEAD_BYTES = 256 * 1024
 """How far a file is stretched beyond what is written, when it is."""
@@ -336,14 +331,14 @@ class Segment:
         file, size_bytes = self.file, self.size_bytes
         while position < size_bytes:
             window = file.read(min(SCAN_BYTES, size_bytes - position), position)
-            start, limit = 0, len(window) - _PLACE.size
+            start, limit = 0, len(window) - PLACE.size
             if limit < 0:
                 raise CorruptionError(self.log_path, position, "the file is shorter than it was")
             while start <= limit:
-                base_offset, length, delta = _PLACE.unpack_from(window, start)
+                base_offset, length, delta = PLACE.unpack_from(window, start)
                 if base_offset + delta >= offset:
                     return position + start
-                size = length + _LENGTH_END
+                size = length + SIZE_BEFORE_LENGTH_ENDS
                 self._check_extent(position + start, size)
                 start += size
             position += start
@@ -356,10 +351,10 @@ class Segment:
             return end
         end = position
         while end < self.size_bytes:
-            head = self.file.read(_PLACE.size, end)
-            if len(head) < _PLACE.size:
+            head = self.file.read(PLACE.size, end)
+            if len(head) < PLACE.size:
                 raise CorruptionError(self.log_path, end, "the file is shorter than it was")
-            size_bytes = _PLACE.unpack(head)[1] + _LENGTH_END
+            size_bytes = PLACE.unpack(head)[1] + SIZE_BEFORE_LENGTH_ENDS
             self._check_extent(end, size_bytes)
             if end + size_bytes - position > max_bytes:
                 if min_one_batch and end == position:
@@ -371,7 +366,7 @@ class Segment:
     def _check_extent(self, position: int, size_bytes: int) -> None:
         """A length is believed only within the segment: an answer must not announce more bytes
         than the file will give it."""
-        if not _LENGTH_END < size_bytes <= self.size_bytes - position:
+        if not SIZE_BEFORE_LENGTH_ENDS < size_bytes <= self.size_bytes - position:
             reason = f"a batch cannot have {size_bytes} bytes here"
             raise CorruptionError(self.log_path, position, reason)
 

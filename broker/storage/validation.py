@@ -20,6 +20,7 @@ from protocol.errors import ApiError, ErrorCode, WireError
 from protocol.wire.compression import Codec
 from protocol.wire.record import Place
 from protocol.wire.records import (
+    CODEC_BITS,
     HEADER_BYTES,
     MAGIC,
     BatchHeader,
@@ -31,7 +32,6 @@ from protocol.wire.records import (
 RECORD_ERRORS_MAX = 100
 """Named records in one refusal; a batch may hold a million bad ones."""
 
-CODEC_BITS = 0x07
 CODEC_MAX = int(max(Codec))
 
 CODECS = {

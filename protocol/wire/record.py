@@ -29,6 +29,7 @@ _SEQUENCE_MAX = 0x7FFFFFFF
 _new_record = tuple.__new__
 _MARKER_KEY = Packed(">hh")
 _MARKER_VALUE = Packed(">hi")
+_MARKER_VERSION = 0
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -73,6 +74,12 @@ def read_marker(record: Record) -> Marker | None:
     except StructError as error:
         raise CorruptBatch(f"control record ends early: {error}") from None
     return Marker(kind == 1, coordinator_epoch)
+
+
+def marker_record(marker: Marker, now_ms: int) -> NewRecord:
+    """The one record of the control batch that ends a transaction."""
+    key = _MARKER_KEY.pack(_MARKER_VERSION, int(marker.is_commit))
+    return NewRecord(key, _MARKER_VALUE.pack(_MARKER_VERSION, marker.coordinator_epoch), now_ms)
 
 
 def append_record(

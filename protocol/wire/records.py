@@ -41,9 +41,12 @@ from protocol.wire.record import (
 )
 
 __all__ = [
+    "CODEC_BITS",
     "HEADER_BYTES",
     "MAGIC",
+    "PLACE",
     "SEQUENCE_MAX",
+    "SIZE_BEFORE_LENGTH_ENDS",
     "BatchHeader",
     "Codec",
     "Marker",
@@ -68,12 +71,15 @@ __all__ = [
     "stamp_log_append_time",
     "stamp_max_timestamp",
     "stamp_producer",
+    "with_records",
 ]
 
 HEADER_BYTES = 61
 MAGIC = 2
 
 _HEADER = Packed(">qiibIhiqqqhii")
+PLACE = Packed(">qi11xi")
+"""Base offset, batch length, last offset delta: what finding a batch needs of its header."""
 _BASE_OFFSET = Packed(">q")
 _LENGTH = Packed(">i")
 _LEADER_EPOCH = Packed(">i")
@@ -83,16 +89,18 @@ _MAX_TIMESTAMP = Packed(">q")
 _PRODUCER = Packed(">qhi")
 
 _LENGTH_AT = 8
-_SIZE_BEFORE_LENGTH_ENDS = 12
+SIZE_BEFORE_LENGTH_ENDS = 12
+"""Bytes of a batch that its own length does not count."""
 _LEADER_EPOCH_AT = 12
 _MAGIC_AT = 16
 _CRC_AT = 17
 _ATTRIBUTES_AT = 21
 _MAX_TIMESTAMP_AT = 35
 _PRODUCER_AT = 43
-_BATCH_LENGTH_MIN = HEADER_BYTES - _SIZE_BEFORE_LENGTH_ENDS
+_BATCH_LENGTH_MIN = HEADER_BYTES - SIZE_BEFORE_LENGTH_ENDS
 
-_CODEC_BITS = 0x07
+CODEC_BITS = 0x07
+"""Of the attributes: by which codec the records are packed."""
 _LOG_APPEND_TIME = 0x08
 _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
@@ -121,7 +129,7 @@ class BatchHeader(NamedTuple):
     @property
     def size_bytes(self) -> int:
         """The whole batch, header included."""
-        return _SIZE_BEFORE_LENGTH_ENDS + self.batch_length
+        return SIZE_BEFORE_LENGTH_ENDS + self.batch_length
 
     @property
     def last_offset(self) -> int:
@@ -138,7 +146,7 @@ class BatchHeader(NamedTuple):
     @property
     def codec(self) -> Codec:
         """How the records are compressed; unknown bits are UnsupportedCodec."""
-        return Codec.of(self.attributes & _CODEC_BITS)
+        return Codec.of(self.attributes & CODEC_BITS)
 
     @property
     def is_log_append_time(self) -> bool:
@@ -226,7 +234,7 @@ def check_batch(batch: Buffer) -> BatchHeader:
     count = header.record_count
     if count <= 0 or count != header.last_offset_delta + 1:
         raise CorruptBatch(f"{count} records up to offset delta {header.last_offset_delta}")
-    if not header.attributes & _CODEC_BITS:
+    if not header.attributes & CODEC_BITS:
         _check_count(count, len(batch) - HEADER_BYTES)
     return header
 
@@ -333,7 +341,7 @@ def recompress(batch: Buffer, codec: Codec, max_timestamp_ms: int) -> bytearray:
     packed = compress(codec, payload)
     result = bytearray(memoryview(batch)[:HEADER_BYTES])
     _LENGTH.pack_into(result, _LENGTH_AT, _BATCH_LENGTH_MIN + len(packed))
-    _ATTRIBUTES.pack_into(result, _ATTRIBUTES_AT, header.attributes & ~_CODEC_BITS | codec)
+    _ATTRIBUTES.pack_into(result, _ATTRIBUTES_AT, header.attributes & ~CODEC_BITS | codec)
     _MAX_TIMESTAMP.pack_into(result, _MAX_TIMESTAMP_AT, max_timestamp_ms)
     result += packed
     _stamp_crc(result)
@@ -346,10 +354,20 @@ def _open(batch: Buffer, limit_bytes: int | None) -> tuple[BatchHeader, bytes]:
     if header.size_bytes != len(batch):
         raise CorruptBatch(f"batch of {header.size_bytes} bytes in a space of {len(batch)}")
     payload: Buffer = memoryview(batch)[HEADER_BYTES:]
-    if header.attributes & _CODEC_BITS:
+    if header.attributes & CODEC_BITS:
         payload = decompress(header.codec, payload, limit_bytes or LIMITS.decompressed_bytes_max)
     _check_count(header.record_count, len(payload))
     return header, bytes(payload)
+
+
+def with_records(header: BatchHeader, packed: Buffer) -> bytearray:
+    """One batch of these records, packed by the header's codec, under a header that holds but for
+    its length and its CRC: they are made anew."""
+    whole = header._replace(batch_length=_BATCH_LENGTH_MIN + len(packed), crc=0)
+    batch = bytearray(_HEADER.pack(*whole))
+    batch += packed
+    _stamp_crc(batch)
+    return batch
 
 
 def build_batch(

@@ -6,7 +6,9 @@ import random
 from collections.abc import Sequence
 
 import pytest
+from pytest import MonkeyPatch
 
+from broker.storage import recovery
 from broker.storage.errors import DiskError
 from protocol.wire.records import iterate_batches, read_header
 from tests.unit.storage.kit import EVERYTHING, NOW, TP, Node, batch, batches_of, values_of
@@ -136,3 +138,23 @@ def test_a_power_cut_after_a_clean_start_is_not_taken_for_a_clean_stop() -> None
         report = node.crash(random.Random(seed))
         assert not report.was_clean
         assert TP not in report.offline
+
+
+def test_kafka_10471_a_death_while_logs_are_loaded_is_not_taken_for_a_clean_stop() -> None:
+    """Whoever deletes the marker behind the loading believes, at the next start, logs that the
+    first one was about to change."""
+    for is_power_cut in (False, True):
+        node = Node(SETTINGS)
+        node.put(batch(b"a"))
+        node.manager.close_clean()
+        with MonkeyPatch.context() as patch:
+            patch.setattr(recovery, "load", dying)
+            with pytest.raises(KeyboardInterrupt):
+                node.reopen()
+        report = node.crash(random.Random(1)) if is_power_cut else node.reopen()
+        assert not report.was_clean
+        assert values_of(node.log) == [b"a"]
+
+
+def dying(*loaded: object) -> None:
+    raise KeyboardInterrupt

@@ -14,6 +14,7 @@ import pytest
 from collector.config.settings import BACKFILL_BYTES, TRANSACTION_TIMEOUT_MS
 from tests.harness.broker import BrokerProcess
 from tests.harness.collector import CollectorProcess, GroupOfTheStream, TopicReader
+from tests.harness.kafka import KafkaProcess
 from tests.harness.wait import wait_until
 
 pytestmark = pytest.mark.live
@@ -115,30 +116,37 @@ def check_arrival(reader: TopicReader, expected: list[bytes], collector: Collect
 
 
 def run_kills(tmp_path: Path, kills: int, count: int, rate: int, pause_s: float) -> None:
-    rng = random.Random(SEED)
     with BrokerProcess(tmp_path / "broker") as broker:
-        reader = TopicReader(broker.bootstrap, "t.kill")
-        collector = CollectorProcess(tmp_path, broker.mill_bootstrap, section("t.kill")).start()
-        folder = collector.home / "watched/text"
-        load = write_load(folder, count, rate)
-        try:
-            for _ in range(kills):
-                pause_until = time.monotonic() + rng.uniform(0, pause_s)
-                while time.monotonic() < pause_until:
-                    reader.poll()
-                collector.kill9()
-                collector.start()
-            assert load.wait(120) == 0
-            expected = written_lines(folder)
-            assert len(expected) == count
-            check_arrival(reader, expected, collector)
-            assert collector.stop() == 0
-        finally:
-            load.kill()
-            load.wait()
-            if collector.process is not None:
-                collector.kill9()
-            reader.close()
+        keep_killing(tmp_path, broker.mill_bootstrap, kills, count, rate, pause_s)
+
+
+def keep_killing(
+    tmp_path: Path, bootstrap: str, kills: int, count: int, rate: int, pause_s: float
+) -> None:
+    """Kill a collector of these brokers again and again under load, and hold the topic to it."""
+    rng = random.Random(SEED)
+    reader = TopicReader(bootstrap, "t.kill")
+    collector = CollectorProcess(tmp_path, bootstrap, section("t.kill")).start()
+    folder = collector.home / "watched/text"
+    load = write_load(folder, count, rate)
+    try:
+        for _ in range(kills):
+            pause_until = time.monotonic() + rng.uniform(0, pause_s)
+            while time.monotonic() < pause_until:
+                reader.poll()
+            collector.kill9()
+            collector.start()
+        assert load.wait(120) == 0
+        expected = written_lines(folder)
+        assert len(expected) == count
+        check_arrival(reader, expected, collector)
+        assert collector.stop() == 0
+    finally:
+        load.kill()
+        load.wait()
+        if collector.process is not None:
+            collector.kill9()
+        reader.close()
 
 
 def test_a_collector_killed_while_an_old_file_waits_loses_and_doubles_nothing(
@@ -185,7 +193,38 @@ def test_a_collector_killed_three_hundred_times_loses_and_doubles_nothing(tmp_pa
     run_kills(tmp_path, kills=300, count=1_500_000, rate=5_000, pause_s=1)
 
 
-def test_of_two_collectors_of_one_instance_one_ends_and_every_line_is_there_once(
+@pytest.mark.slow
+def test_a_collector_of_apache_kafka_killed_twenty_times_loses_and_doubles_nothing(
+    tmp_path: Path,
+) -> None:
+    with KafkaProcess(tmp_path / "kafka") as kafka:
+        keep_killing(tmp_path, kafka.bootstrap, 20, count=60_000, rate=5_000, pause_s=0.5)
+
+
+@pytest.mark.slow
+def test_a_killed_and_a_restarted_kafka_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    rng = random.Random(SEED)
+    with (
+        KafkaProcess(tmp_path / "kafka") as kafka,
+        CollectorProcess(tmp_path, kafka.bootstrap, section("t.away")) as collector,
+    ):
+        reader = TopicReader(kafka.bootstrap, "t.away")
+        folder = collector.home / "watched/text"
+        load = write_load(folder, 150_000, 5_000)
+        try:
+            for end in (kafka.kill9, kafka.stop):
+                time.sleep(rng.uniform(0, 2))
+                end()
+                kafka.start()
+            assert load.wait(120) == 0
+        finally:
+            load.kill()
+            load.wait()
+        check_arrival(reader, written_lines(folder), collector)
+        reader.close()
+
+
+def test_40_of_two_collectors_of_one_instance_one_ends_and_every_line_is_there_once(
     tmp_path: Path,
 ) -> None:
     with BrokerProcess(tmp_path / "broker") as broker:
@@ -224,7 +263,7 @@ def test_of_two_collectors_of_one_instance_one_ends_and_every_line_is_there_once
 
 @pytest.mark.slow
 @pytest.mark.parametrize("who", ["collector", "broker"])
-def test_a_sleep_past_the_time_of_the_transaction_loses_and_doubles_nothing(
+def test_40_a_sleep_past_the_time_of_the_transaction_loses_and_doubles_nothing(
     tmp_path: Path, who: str
 ) -> None:
     """Stopped in the middle of a transaction: the coordinator gives it up, and it starts over."""

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from appliance.processes import record_of
+from appliance.processes import read_record, record_of
 from tests.e2e.mill import SHIPPED, TempMill, temp_mill
 from tests.e2e.reading import Reading, redis_view
 from tests.harness.load import (
@@ -208,6 +208,24 @@ def run_kills(mill: TempMill, times: int) -> None:
     print(f"{load.count} lines, {time.monotonic() - begin:.0f} s; {killer.story}")
 
 
+def run_supervisor_kills(mill: TempMill, times: int) -> None:
+    """The supervisor alone is killed; what lives on of its parts is stopped by the next `up`."""
+    chance = seeded(f"mill under load, kills of its supervisor: {times}")
+    load = Load(Reading(mill), int(time.time()) // 10 * 10)
+
+    def kill() -> None:
+        for _ in range(times):
+            due = time.monotonic() + chance.uniform(0, PAUSE_S_MAX)
+            wait_until(partial(has_come, due), 60, "the moment of the kill")
+            record = read_record(mill.home.pid_file)
+            assert record is not None and record.signal(signal.SIGKILL)
+            mill.up()
+
+    load.run(kill)
+    check(load)
+    print(f"{load.count} lines over {times} kills of the supervisor")
+
+
 @pytest.fixture
 def mill(tmp_path: Path) -> Iterator[TempMill]:
     # Millions of lines are counted here: both compilers, as in life (tests/conftest.py).
@@ -227,3 +245,9 @@ def test_a_kill_of_each_part_changes_no_count(mill: TempMill) -> None:
 @pytest.mark.timeout(4 * 3_600)
 def test_twenty_kills_of_each_part_change_no_count(mill: TempMill) -> None:
     run_kills(mill, 20)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1_200)
+def test_three_kills_of_the_supervisor_change_no_count(mill: TempMill) -> None:
+    run_supervisor_kills(mill, 3)

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any
 
 from protocol.status import PartStatus, fetch_status
+from tests.harness.namespaces import Loopback, Within
 from tests.harness.ports import free_port
 from tests.harness.wait import wait_until
 
@@ -42,11 +43,12 @@ class BrokerProcess:
         environment: Mapping[str, str] | None = None,
         voters: Mapping[int, int] | None = None,
         broker_port: int | None = None,
+        within: Within | None = None,
     ) -> None:
         """`voters`: all brokers of a cluster of several, and where each has its BROKER listener.
 
         `broker_port`: where this one really listens, if the port that the others are told is that
-        of a proxy.
+        of a proxy. `within`: where it runs, if not on the loopback.
         """
         self.folder = folder
         self.node_id = node_id
@@ -62,16 +64,18 @@ class BrokerProcess:
         self._environment = dict(environment or {})
         self._voters = dict(voters or {})
         self._broker_port = broker_port
+        self._within = within or Loopback()
+        self.host = self._within.host_of(node_id)
 
     @property
     def bootstrap(self) -> str:
         """Listener HOST, for `bootstrap.servers`."""
-        return f"127.0.0.1:{self.host_port}"
+        return f"{self.host}:{self.host_port}"
 
     @property
     def mill_bootstrap(self) -> str:
         """Listener MILL, which the mill's own parts use."""
-        return f"127.0.0.1:{self.mill_port}"
+        return f"{self.host}:{self.mill_port}"
 
     @property
     def pid(self) -> int:
@@ -92,18 +96,18 @@ class BrokerProcess:
             "log_dir": str(self.log_dir),
             "listeners": {
                 name: {
-                    "host": "127.0.0.1",
+                    "host": self.host,
                     "port": port,
-                    "advertised_host": "127.0.0.1",
+                    "advertised_host": self.host,
                     "advertised_port": told[name],
                 }
                 for name, port in ports.items()
             },
             "voters": {
-                str(node_id): {"host": "127.0.0.1", "port": port}
+                str(node_id): {"host": self._within.host_of(node_id), "port": port}
                 for node_id, port in self._voters.items()
             },
-            "status": {"host": "127.0.0.1", "port": self.status_port},
+            "status": {"host": self.host, "port": self.status_port},
             "settings": self.settings,
         }
 
@@ -114,7 +118,10 @@ class BrokerProcess:
         reader, writer = os.pipe()
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "broker", "--settings-fd", str(reader)],
+                [
+                    *self._within.command(self.node_id),
+                    *(sys.executable, "-m", "broker", "--settings-fd", str(reader)),
+                ],
                 cwd=ROOT,
                 pass_fds=[reader],
                 stdin=subprocess.DEVNULL,
@@ -145,7 +152,7 @@ class BrokerProcess:
         if code is not None:
             self.process = None
             raise SystemExit(f"broker ended with {code}; its log:\n{self.log_text()}")
-        url = f"http://127.0.0.1:{self.status_port}/healthz"
+        url = f"http://{self.host}:{self.status_port}/healthz"
         with urllib.request.urlopen(url, timeout=5) as answer:
             return bool(answer.status == 200)
 
@@ -196,7 +203,7 @@ class BrokerProcess:
 
     def status(self) -> PartStatus:
         """What `/status` says."""
-        return fetch_status("127.0.0.1", self.status_port, 5.0)
+        return fetch_status(self.host, self.status_port, 5.0)
 
     def wait_for_connections(self, count: int) -> None:
         """Wait until so many stand: those of earlier tests may take a moment to go."""
@@ -208,7 +215,7 @@ class BrokerProcess:
 
     def metric(self, name: str) -> int:
         """One number of `/metrics`, by the name behind `millrace_broker_`."""
-        url = f"http://127.0.0.1:{self.status_port}/metrics"
+        url = f"http://{self.host}:{self.status_port}/metrics"
         with urllib.request.urlopen(url, timeout=5) as answer:
             lines = answer.read().decode().splitlines()
         found = next(line for line in lines if line.startswith(f"millrace_broker_{name} "))

@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.harness.broker import BrokerProcess
 from tests.harness.links import Links
+from tests.harness.namespaces import Namespaces
 from tests.harness.ports import free_port
 from tests.harness.wait import wait_until
 
@@ -26,18 +27,27 @@ class ClusterProcesses:
         *,
         folders: Mapping[int, Path] | None = None,
         with_links: bool = False,
+        namespaces: Namespaces | None = None,
     ) -> None:
         """`folders`: where a broker lies that does not lie in `folder`, on a disk of its own.
 
-        `with_links`: what the brokers say to each other goes through `links`.
+        `with_links`: what the brokers say to each other goes through `links`. `namespaces`: each
+        runs in one of these, and they take the place of links.
         """
         ports = {node_id: free_port() for node_id in range(1, size + 1)}
-        self.links = Links(ports) if with_links else None
-        told = ports if self.links is None else self.links.ports
+        proxies = Links(ports) if with_links else None
+        self.links: Links | Namespaces | None = proxies or namespaces
+        self._proxies = proxies
+        told = ports if proxies is None else proxies.ports
         places = dict(folders or {})
         self.brokers = {
             node_id: BrokerProcess(
-                places.get(node_id, folder), settings, node_id, voters=told, broker_port=port
+                places.get(node_id, folder),
+                settings,
+                node_id,
+                voters=told,
+                broker_port=port,
+                within=namespaces,
             )
             for node_id, port in ports.items()
         }
@@ -122,8 +132,8 @@ class ClusterProcesses:
 
     def __enter__(self) -> ClusterProcesses:
         try:
-            if self.links is not None:
-                self.links.start()
+            if self._proxies is not None:
+                self._proxies.start()
             return self.start()
         except BaseException:
             # Whoever is interrupted before the body begins gets no exit to clean up in.
@@ -140,5 +150,5 @@ class ClusterProcesses:
 
     def _end(self) -> None:
         self.kill9()
-        if self.links is not None:
-            self.links.close()
+        if self._proxies is not None:
+            self._proxies.close()

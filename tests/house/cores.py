@@ -1,6 +1,9 @@
 """The cores, which never touch the world: those that HOUSE.md names, and a few more."""
 
-from tests.house.tree import Module
+import re
+from collections.abc import Collection
+
+from tests.house.tree import Module, module
 
 PURE = {
     "broker": {
@@ -130,3 +133,27 @@ def is_pure(of: Module) -> bool:
     """Whether the file belongs to a core that never touches the world."""
     inner = "/".join(of.parts[1:])
     return any(inner == name or inner.startswith(name + "/") for name in PURE.get(of.room, ()))
+
+
+def told_by(house: str) -> set[str]:
+    """The cores that HOUSE.md names, by path."""
+    told = house[house.index("**cores are pure") : house.index("Beside each stands")]
+    found: set[str] = set()
+    folder = ""
+    for name in re.findall(r"`([\w/]+)`", told):
+        # A name without its folder is in that of the one before it.
+        path = name if "/" in name else f"{folder}/{name}"
+        folder = path.rpartition("/")[0]
+        found.add(path)
+    return found
+
+
+def unkept(told: Collection[str], paths: Collection[str]) -> tuple[list[str], list[str]]:
+    """Of the cores that are told of: those that no file is, and the files that are not listed."""
+    missing, unlisted = [], []
+    for core in sorted(told):
+        files = [path for path in paths if path == f"{core}.py" or path.startswith(f"{core}/")]
+        if not files:
+            missing.append(core)
+        unlisted += [path for path in files if not is_pure(module(path, ""))]
+    return missing, sorted(unlisted)

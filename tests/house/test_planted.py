@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.house import circles, laws, unused
+from tests.house import circles, cores, laws, unused
 from tests.house.tree import Module, module
 
 Law = Callable[[Module], Iterator[str]]
@@ -181,3 +181,14 @@ def test_circles_are_found_also_where_only_types_are_checked() -> None:
     planted = [module(path, text) for path, text in texts.items()]
     assert circles.circles(planted) == [["broker.a", "broker.b", "broker.c"]]
     assert circles.circles(planted[1:]) == []
+
+
+def test_cores_that_are_told_of_and_not_kept_are_found() -> None:
+    """One that does not exist, and one that no law holds to being a core."""
+    house = (
+        "**cores are pure, …**: `broker/quorum`, `collector/gone`, `agent`. Beside each stands …"
+    )
+    told = cores.told_by(house)
+    assert told == {"broker/quorum", "collector/gone", "collector/agent"}
+    paths = ["broker/quorum/leader.py", "collector/agent.py", "collector/once.py"]
+    assert cores.unkept(told, paths) == (["collector/gone"], ["collector/agent.py"])

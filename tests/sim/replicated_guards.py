@@ -83,6 +83,10 @@ def _topic_id(patch: MonkeyPatch) -> None:
     patch.setattr(Replicas, "by_id", by_index)
 
 
+def _drained_before_a_cut(patch: MonkeyPatch) -> None:
+    patch.setattr(Replicas, "begin_cut", lambda self, replica, ready: ready())
+
+
 def _gap_mark(patch: MonkeyPatch) -> None:
     patch.setattr(GapMark, "perform", lambda self: None)
     patch.setattr(Log, "gaps_are_marked", lambda self: setattr(self, "has_gap_mark", True))
@@ -111,6 +115,7 @@ GUARDS: dict[str, Callable[[MonkeyPatch], None]] = {
     "37 truncation synced before Fetch": _truncation_is_synced,
     "38 topic id on fetch": _topic_id,
     "40 gap mark": _gap_mark,
+    "drained of syncs before a cut": _drained_before_a_cut,
     "woken before the leader's own sync": _woken_before_the_sync,
     "hung up on when a leadership ends": _hung_up_on,
     "waited for less long by a new leader": _news,

@@ -64,6 +64,11 @@ class ReplicatedCluster:
         self.late_news = 0.1
         """How often a node hears of the metadata much later than others."""
         self.broken: list[AssertionError] = []
+        self.settings = SETTINGS | {
+            "min.insync.replicas": str(self.min_isr),
+            "flush.messages": "1",
+        }
+        """The topic's; nodes hear of a change with the next decision."""
         self._value = 0
         self.controller = Controller(self._decided)
         for node in self.nodes.values():
@@ -96,10 +101,6 @@ class ReplicatedCluster:
         if parts:
             images = tuple(_partition(parts[index]) for index in sorted(parts))
             topics[TOPIC] = TopicImage(TOPIC, TOPIC_ID, images)
-        settings = SETTINGS | {
-            "min.insync.replicas": str(self.min_isr),
-            "flush.messages": "1",
-        }
         self.images.append(
             replace(
                 MetadataImage(),
@@ -110,7 +111,7 @@ class ReplicatedCluster:
                 },
                 topics=topics,
                 topic_names={TOPIC_ID: TOPIC},
-                configs={(TOPIC_RESOURCE, TOPIC): settings},
+                configs={(TOPIC_RESOURCE, TOPIC): dict(self.settings)},
             )
         )
         self.note("decides", decided.end_offset, decided.parts)

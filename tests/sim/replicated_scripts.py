@@ -194,6 +194,32 @@ def cut_short(step: int) -> None:
     cluster.heal()
 
 
+def trap_3_no_sync_is_under_way_when_a_log_is_cut() -> None:
+    """It would vouch for what is cut. Only with `flush=interval` can a log part from its leader's
+    while a thread still syncs it: else all of it is synced before anybody is asked for more."""
+    cluster, deposed, (second, third) = settled("sync under way")
+    before = end_of(deposed)
+    cluster.settings["flush.messages"] = "2"
+    cluster.controller.prefer(0, second.node_id)
+    until(cluster, lambda: second.find(0) is not None)
+    cluster.controller.prefer(0, deposed.node_id)
+    until(cluster, lambda: deposed.find(0) is not None)
+    until(cluster, lambda: not log_of(deposed).config.is_flushed_before_ack)
+    for other in (second, third):
+        cluster.network.cut(deposed.host, other.host)
+    deposed.world.job_ms = (500, 500)
+    for _ in range(2):
+        assert deposed.write(0, b"alone") is not None
+    cluster.controller.prefer(0, second.node_id)
+    until(cluster, lambda: second.find(0) is not None)
+    cluster.network.heal()
+    until(cluster, lambda: end_of(deposed) <= before)
+    assert log_of(deposed).recovery_point <= before, "what was cut is vouched for"
+    cluster.settings["flush.messages"] = "1"
+    cluster.controller.prefer(0, third.node_id)
+    cluster.heal()
+
+
 def gaps_that_were_fetched_outlive_a_power_cut() -> None:
     """A leader's log that was cleaned has gaps above its followers' recovery points."""
     leader = tuple((0, offset, "kept") for offset in (0, 1, 5, 9, 10, 20))
@@ -361,6 +387,7 @@ SCRIPTS = (
     kip_320_a_fetch_of_an_earlier_epoch_arrives_late,
     what_was_cut_stays_cut_when_the_power_goes,
     a_kill_in_the_middle_of_a_truncation,
+    trap_3_no_sync_is_under_way_when_a_log_is_cut,
     gaps_that_were_fetched_outlive_a_power_cut,
     a_follower_with_a_full_disk_leaves_and_comes_back,
     a_follower_below_the_leaders_start_begins_anew,

@@ -16,7 +16,6 @@ import pytest
 
 from broker.world import Address
 from protocol.client.fetch_core import IsolationLevel
-from tests.harness.seed import seeded
 from tests.sim.clients import Client, Committed, Produced, Read, Script, Transacted, topic_made
 from tests.sim.many_lives import live, parts_of
 from tests.sim.whole_brokers import HOST_PORT, WholeBroker, WholeCluster
@@ -30,6 +29,9 @@ SETTINGS = {"log.segment.bytes": 700, "offsets.topic.num.partitions": 2,
             "transaction.state.log.num.partitions": 2, "offsets.topic.replication.factor": 1,
             "transaction.state.log.replication.factor": 1}  # fmt: skip
 END_MS_MAX = 120_000
+LIVES = 200
+LIVES_IN_ONE = 20
+"""Of those that every run of the tests lives."""
 
 
 class Life:
@@ -138,9 +140,9 @@ class Life:
             assert [value for _, value in committed if not value.startswith(b"tx-")] == outside
 
 
-@pytest.mark.parametrize("number", range(8))
-def test_what_is_acknowledged_stays_whatever_happens(number: int) -> None:
-    Life(str(seeded(f"one broker {number}").random())).run()
+@pytest.mark.parametrize("first", range(0, LIVES, LIVES_IN_ONE))
+def test_what_is_acknowledged_stays_whatever_happens(first: int) -> None:
+    live("one broker", (first, LIVES_IN_ONE), lambda seed: Life(seed).run())
 
 
 def test_the_readers_of_committed_data_wait_for_the_last_marker() -> None:

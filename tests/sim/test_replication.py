@@ -13,7 +13,7 @@ from tests.sim.replication.cluster import Cluster
 from tests.sim.replication.faults import menu
 
 CHAOS_MS = 3_500
-SEEDS = 300
+SEEDS = 400
 SEEDS_SLOW = 20_000
 BLOCK = 100
 

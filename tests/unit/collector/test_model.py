@@ -334,12 +334,12 @@ def run_some(folder: Path, first: int, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("first", range(0, PROGRAMS, IN_ONE))
-def test_random_programs_give_what_the_model_says(tmp_path: Path, first: int, kind: str) -> None:
+def test_39_random_programs_give_what_the_model_says(tmp_path: Path, first: int, kind: str) -> None:
     run_some(tmp_path, first, kind)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("first", range(PROGRAMS, MANY_PROGRAMS, IN_ONE))
-def test_many_random_programs(tmp_path: Path, first: int, kind: str) -> None:
+def test_39_many_random_programs(tmp_path: Path, first: int, kind: str) -> None:
     run_some(tmp_path, first, kind)

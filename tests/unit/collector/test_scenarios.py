@@ -1,10 +1,9 @@
 """The scenarios of files that grow, move, shrink and die, on a real folder.
 
-Numbers are those of the list in the design. Not here, because the rows they need are not built:
-8a, 8b, 9, 14 and 16 to 19 of the decision table, that is copies made by copytruncate (14 to 19),
-a tail lost in a power cut (25), files replaced by a longer copy of themselves (26), after-ingest
-actions (33) and compressed copies of known files (35, 36). 20 is covered without its copy; 39 and
-40 need transactions; 13 is among the live tests.
+Numbers are those of the list in the design; `tests/house/test_scenarios` sees that none is missing.
+Those of copies (14 to 19, 25, 26, 35, 36, 43) are in `test_scenarios_copies`, that of after-ingest
+actions (33) in `test_ingested`, random programs (39) in `test_model`; 13 is among the live tests,
+and 40, of two collectors and of one that was asleep, among those of crashes.
 """
 
 import gzip
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from collector.identity.sightings import State
+from collector.status import held_deleted
 from tests.unit.collector.world import EVENTS, World
 
 
@@ -280,11 +280,14 @@ def test_30_a_deleted_file_is_drained(world: World) -> None:
     world.write(20, "a")
     world.look()
     world.write(10, "a")
+    size_bytes = world.path("a").stat().st_size
     world.path("a").unlink()
     world.look()
+    assert held_deleted(world.registry.generations.values()) == (1, size_bytes)
     world.quiet()
     world.expect(30, deleted=1)
     assert len(world.handles) == 0
+    assert held_deleted(world.registry.generations.values()) == (0, 0)
 
 
 def test_30b_a_file_without_a_name_is_not_closed_for_want_of_handles(tmp_path: Path) -> None:

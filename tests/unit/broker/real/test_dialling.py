@@ -377,7 +377,9 @@ def test_one_address_speaks_for_all(
     meaning: list[str],
     end: End,
 ) -> None:
-    monkeypatch.setattr(dialling, "CONNECT_S_MAX", 0.1)
+    if end is End.TIMED_OUT:
+        # Who is refused is so at once, on a busy machine a little later than that.
+        monkeypatch.setattr(dialling, "CONNECT_S_MAX", 0.1)
 
     async def run() -> None:
         dialler = Dialler(asyncio.get_running_loop())

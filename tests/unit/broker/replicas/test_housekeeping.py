@@ -20,6 +20,7 @@ from protocol.messages.topics import (
 from protocol.types import TopicPartition
 from protocol.wire.records import HEADER_BYTES, read_header
 from tests.harness.wire import batch_of, produce_request
+from tests.unit.broker.replicas.test_leadership_moves import ME, OTHER, Controller
 from tests.unit.broker.rig import Rig
 from tests.unit.storage.kit import FOLDER, NOW, batch
 
@@ -78,6 +79,21 @@ def test_a_full_disk_frees_itself(rig: Rig) -> None:
     rig.advance(RETENTION_MS)
     fill(rig, 1)
     assert rig.broker.parts.replicas.find(*PLACE).log.log_start_offset == 6
+
+
+def test_trap_17_a_follower_does_not_expire_by_itself(rig: Rig) -> None:
+    """It begins where its leader does: one that deletes by its own clock may lead later, and would
+    tell its readers that records are gone which its leader still had."""
+    rig.create("t", segment_bytes="700", retention_ms="1000")
+    fill(rig, 6)
+    controller = Controller(rig)
+    controller.change(PLACE, replicas=[ME, OTHER], isr=[ME, OTHER], leader=OTHER)
+    log = rig.broker.parts.replicas.find_held(*PLACE).log
+    rig.advance(RETENTION_MS)
+    assert (log.log_start_offset, log.log_end_offset) == (0, 6)
+    controller.change(PLACE, leader=ME)
+    rig.advance(RETENTION_MS)
+    assert log.log_start_offset > 0
 
 
 def test_a_deleted_topic_goes_only_when_no_checkpoint_names_it(rig: Rig) -> None:

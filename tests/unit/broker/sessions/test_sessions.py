@@ -102,6 +102,21 @@ def test_clients_take_no_place_of_our_own_parts(limit: str, own: str) -> None:
     )
 
 
+@pytest.mark.parametrize("own", ["MILL", "BROKER"])
+def test_what_clients_hold_takes_no_memory_of_our_own_parts(own: str) -> None:
+    """A flood of clients would close the quorum's links else."""
+    kept = connections(queued_max_request_bytes=2_000)
+    refusal = "queued.max.request.bytes 2000 is reached by all connections"
+    client, inside = connection(), connection(listener=own)
+    assert kept.account(client, 2_000) == ""
+    assert kept.account(client, 1) == refusal
+    assert kept.account(inside, 2_000) == ""
+    assert kept.account(inside, 1) == refusal
+    kept.account(client, -2_001)
+    assert kept.account(client, 2_000) == ""
+    assert kept.buffer_bytes == 4_001
+
+
 def test_they_are_numbered_in_the_order_in_which_they_come() -> None:
     kept = connections(max_connections=2)
     first, second, third = connection("a"), connection("b"), connection("c")

@@ -1,0 +1,80 @@
+"""Three real brokers in network namespaces, between which packets are lost, one way too.
+
+Of links that a proxy holds back (`test_three_brokers_faults`) each end goes on hearing that all it
+says was taken. Here nothing is acknowledged: the kernel's own time-outs end a link, which is then
+dialled anew in vain. What was acknowledged to clients is read by everybody, once, in order.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.crash.test_three_brokers_faults import BROKERS, Cut
+from tests.harness.cluster import ClusterProcesses
+from tests.harness.faults import SETTINGS, Faults
+from tests.harness.namespaces import Namespaces, can_be_made
+from tests.harness.seed import seeded
+from tests.harness.tally import tell
+from tests.house import tree
+
+pytestmark = pytest.mark.live
+
+WAYS = ("both ways", "what it says", "what it hears", "one other", "one other, one way")
+"""Those of `CUTS` in which packets are lost."""
+
+CUTS_SHORT: list[Cut] = [("leader", "both ways", 3), ("controller", "what it hears", 3)]
+CUTS_LONG: list[Cut] = [
+    (who, how, seconds) for how in WAYS for seconds in (1, 3, 5, 7, 12) for who in BROKERS
+]
+"""75, longer than a link without acknowledgement lasts (2 s), than a follower may lag (5 s) and
+than a session (9 s), and shorter."""
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from tests.crash import test_three_brokers_namespaces as these
+these.run(Path(sys.argv[1]), sys.argv[2], getattr(these, sys.argv[2]))
+"""
+
+
+def run(folder: Path, name: str, cuts: Sequence[Cut]) -> None:
+    """In a namespace of its own: one cut after the other, and after each all goes on."""
+    with (
+        Namespaces((1, 2, 3)) as namespaces,
+        ClusterProcesses(folder, SETTINGS, namespaces=namespaces) as cluster,
+        Faults(cluster, seeded(name)) as faults,
+    ):
+        faults.wait_until_whole("the start")
+        for who, how, seconds in cuts:
+            faults.cut(faults.role(who), how, seconds)
+            faults.wait_until_whole(f"{who} cut off, {how}, for {seconds} s")
+        faults.judge(f"three brokers in namespaces, {name}")
+
+
+def run_alone(folder: Path, name: str) -> None:
+    """The same in another process, which has a network to itself."""
+    if not can_be_made():
+        pytest.skip("network namespaces need root")
+    done = subprocess.run(
+        ["unshare", "--net", sys.executable, "-c", PROGRAM, str(folder), name],
+        cwd=tree.ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{done.stdout[-4_000:]}\n{done.stderr[-8_000:]}"
+    for line in done.stdout.splitlines():
+        tell(line)
+
+
+@pytest.mark.timeout(300)
+def test_nothing_is_lost_or_doubled_while_packets_are_lost(tmp_path: Path) -> None:
+    run_alone(tmp_path, "CUTS_SHORT")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7_200)
+def test_nothing_is_lost_or_doubled_over_many_such_cuts(tmp_path: Path) -> None:
+    run_alone(tmp_path, "CUTS_LONG")

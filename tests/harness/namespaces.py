@@ -1,0 +1,159 @@
+"""Brokers in network namespaces of their own, between which packets can be lost.
+
+    with Namespaces((1, 2, 3)) as spaces:
+        spaces.host_of(1)      # where the first is reached by everybody
+        spaces.cut(1, 2)       # no packet of 1 reaches 2 any more, and nobody is told
+        spaces.heal()
+
+What `links` cuts is held back by a process that goes on acknowledging. Here nobody answers at all,
+as when a cable is pulled: TCP itself has to give up. The process that makes them must be in a
+namespace of its own (`unshare --net`), which then routes between the others; so nothing of the
+machine's own network is changed, and all of it is gone with the process.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol
+
+from tests.harness.wait import wait_until
+
+LOOPBACK_HOST = "127.0.0.1"
+DEADLINE_S = 10.0
+
+FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
+
+
+class Within(Protocol):
+    """Where brokers run: by which address each is reached, and what its command begins with."""
+
+    def host_of(self, node_id: int) -> str:
+        """The address of a broker."""
+
+    def command(self, node_id: int) -> Sequence[str]:
+        """What runs the rest of a command there."""
+
+
+class Loopback:
+    """All on this machine's own loopback."""
+
+    def host_of(self, node_id: int) -> str:
+        return LOOPBACK_HOST
+
+    def command(self, node_id: int) -> Sequence[str]:
+        return ()
+
+
+def can_be_made() -> bool:
+    """Whether this process may have a namespace of its own."""
+    return os.geteuid() == 0 and not subprocess.run(["unshare", "--net", "true"]).returncode
+
+
+def ip(*arguments: str) -> None:
+    """One command of `ip`, in the namespace of this process."""
+    subprocess.run(["ip", *arguments], check=True, timeout=DEADLINE_S)
+
+
+class Namespaces:
+    """One namespace for each broker, and the routes between them."""
+
+    def __init__(self, node_ids: Sequence[int]) -> None:
+        self._node_ids = tuple(node_ids)
+        self._holders: dict[int, subprocess.Popen[bytes]] = {}
+        """Processes that do nothing but keep a namespace."""
+        self._cut: list[tuple[int, int]] = []
+
+    def host_of(self, node_id: int) -> str:
+        return f"10.77.{node_id}.2"
+
+    def command(self, node_id: int) -> Sequence[str]:
+        return ("nsenter", f"--net=/proc/{self._holders[node_id].pid}/ns/net")
+
+    # What a test does to them, in the words of `links`.
+
+    def cut(self, source: int, target: int) -> None:
+        """From now on no packet of `source` reaches `target`."""
+        self._rule("add", source, target)
+        self._cut.append((source, target))
+
+    def isolate(self, node_id: int) -> None:
+        """Cut a broker off from all others, both ways."""
+        for other in self._node_ids:
+            if other != node_id:
+                self.cut(node_id, other)
+                self.cut(other, node_id)
+
+    def heal(self) -> None:
+        """Let everything pass again; what was lost is sent anew by TCP, or its link is given up."""
+        while self._cut:
+            self._rule("del", *self._cut.pop())
+
+    def delay(self, source: int, target: int, delay_s: float) -> None:
+        """Packets are lost here, and never late."""
+        raise NotImplementedError
+
+    def reset(self, one: int, other: int) -> None:
+        """Close nothing: a cable that was pulled tells nobody."""
+
+    def shut(self, node_id: int) -> None:
+        """A kernel refuses by itself what is dialled where nobody listens."""
+
+    def serve(self, node_id: int) -> None:
+        """Nor has anything to be done for a broker that listens again."""
+
+    def _rule(self, verb: str, source: int, target: int) -> None:
+        hosts = ("from", self.host_of(source), "to", self.host_of(target))
+        ip("rule", verb, *hosts, "blackhole")
+
+    # Their life.
+
+    def start(self) -> Namespaces:
+        ip("link", "set", "lo", "up")
+        FORWARDING.write_text("1")
+        for node_id in self._node_ids:
+            self._make(node_id)
+        return self
+
+    def _make(self, node_id: int) -> None:
+        holder = subprocess.Popen(["unshare", "--net", "sleep", "infinity"])
+        self._holders[node_id] = holder
+        own = Path("/proc/self/ns/net").readlink()
+        theirs = Path(f"/proc/{holder.pid}/ns/net")
+        wait_until(lambda: theirs.readlink() != own, DEADLINE_S, "another namespace")
+        outside, inside, router = f"out{node_id}", f"in{node_id}", f"10.77.{node_id}.1"
+        ip("link", "add", outside, "type", "veth", "peer", "name", inside)
+        ip("link", "set", inside, "netns", str(holder.pid))
+        ip("address", "add", f"{router}/30", "dev", outside)
+        ip("link", "set", outside, "up")
+        for arguments in (
+            ("link", "set", "lo", "up"),
+            ("address", "add", f"{self.host_of(node_id)}/30", "dev", inside),
+            ("link", "set", inside, "up"),
+            ("route", "add", "default", "via", router),
+        ):
+            command = (*self.command(node_id), "ip", *arguments)
+            subprocess.run(command, check=True, timeout=DEADLINE_S)
+
+    def close(self) -> None:
+        for holder in self._holders.values():
+            holder.kill()
+            holder.wait()
+
+    def __enter__(self) -> Namespaces:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,75 @@
+"""`docs/traps.md` names what is there: every bug and trap of the lists, and scripts that run."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import NamedTuple
+
+from tests.house import tree
+from tests.sim import replicated_scripts, transaction_scripts
+from tests.sim.replication import scripts
+
+BUG_COUNT = 20
+TRAP_COUNT = 32
+
+SCRIPTS = {"R": scripts.SCRIPTS, "N": replicated_scripts.SCRIPTS, "T": transaction_scripts.SCRIPTS}
+"""What runs of the files of scripts."""
+
+SCRIPT = re.compile(r"\b([RNT]) `(\w+)`")
+TEST = re.compile(r"(\bB )?`([\w/]+\.py)::(test_\w+)`")
+UNTRIED = ("*not offered:*", "*as with Kafka:*")
+
+
+class Row(NamedTuple):
+    """A bug or a trap, and the last of its cells."""
+
+    name: str
+    tried_by: str
+
+
+def rows() -> list[Row]:
+    """Those of both tables, without their heads."""
+    lines = (tree.ROOT / "docs" / "traps.md").read_text().splitlines()
+    cells = [[one.strip() for one in line.strip("|").split(" | ")] for line in lines]
+    found = [Row(one[0], one[2]) for one in cells if len(one) == 3]
+    return [one for one in found if one.tried_by != "tried by"]
+
+
+def defined_in(path: str) -> set[str]:
+    """The functions of a file of tests."""
+    body = ast.parse((tree.ROOT / path).read_text()).body
+    return {one.name for one in body if isinstance(one, ast.FunctionDef)}
+
+
+def test_every_bug_and_every_trap_is_there_and_tried_or_says_why_not() -> None:
+    found = rows()
+    numbered = [int(one.name) for one in found if one.name.isdigit()]
+    assert numbered == list(range(1, TRAP_COUNT + 1))
+    assert len(found) - len(numbered) == BUG_COUNT
+    untried = [
+        one.name
+        for one in found
+        if not SCRIPT.search(one.tried_by)
+        and not TEST.search(one.tried_by)
+        and not one.tried_by.startswith(UNTRIED)
+    ]
+    assert untried == []
+
+
+def test_every_script_that_is_named_runs() -> None:
+    named = {match for one in rows() for match in SCRIPT.findall(one.tried_by)}
+    running = {(short, one.__name__) for short, all_of_it in SCRIPTS.items() for one in all_of_it}
+    assert len(named) > BUG_COUNT
+    assert sorted(named - running) == []
+
+
+def test_every_test_that_is_named_is_there() -> None:
+    named = {
+        (f"tests/unit/broker/{path}" if short else path, name)
+        for one in rows()
+        for short, path, name in TEST.findall(one.tried_by)
+    }
+    assert len(named) > TRAP_COUNT
+    known = {path: defined_in(path) for path, _ in named}
+    assert [one for one in sorted(named) if one[1] not in known[one[0]]] == []
