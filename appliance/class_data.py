@@ -81,8 +81,8 @@ def _run_spark(archive: Path, java: Java, folder: Path) -> None:
     folding = Folding(plan, as_blocks=True)
 
     def fold_both_ways(batch: Any, _: int) -> None:
-        folding.fold_small(batch)
-        folding.fold_large(batch)
+        folding.fold_in_driver(batch)
+        folding.fold_in_tasks(batch)
 
     lines: Any = session.readStream.format("rate-micro-batch").option("rowsPerBatch", 50).load()
     query = (

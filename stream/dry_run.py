@@ -84,7 +84,7 @@ def _fold_lines(
         for place, line in enumerate(lines)
     ]
     frame = session.createDataFrame(rows, COLUMNS_DDL).coalesce(1)
-    return Folding(plan, as_blocks=False).fold_small(frame)
+    return Folding(plan, as_blocks=False).fold_in_driver(frame)
 
 
 def report(name: str, plan: FoldPlan, counts: Counts, lines: int) -> str:

@@ -223,8 +223,8 @@ class StreamJob:
             return
         lines = made_lines(session, now.section.topics)
         folding = Folding(now.plan, as_blocks=True)
-        small = folding.fold_small if now.section.is_local else folding.fold_large
-        for fold in (*[small] * WARM_UP_ROUNDS, folding.fold_large):
+        small = folding.fold_in_driver if now.section.is_local else folding.fold_in_tasks
+        for fold in (*[small] * WARM_UP_ROUNDS, folding.fold_in_tasks):
             if not self._stop.is_set():
                 fold(lines)
 

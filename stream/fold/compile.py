@@ -2,8 +2,7 @@
 
 Floor: pure, no JVM. `lines_sql` turns lines into columns (`parse/columns.py`) and columns into
 *judged lines*: why a line is not counted, when it was, and for every metric its verdict, its value
-and its key. How judged lines are folded is decided batch by batch: `small_fold.py` does it line by
-line, `large_fold.py` in Spark's tasks.
+and its key. `java_fold.py` folds judged lines.
 
 A query is optimised again for every batch, so what is not needed is left out here already. Whatever
 an expression raises on a line is NULL for that line (`try_expression.py`), and stands in a branch

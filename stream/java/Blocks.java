@@ -37,7 +37,7 @@ final class Blocks implements FlatMapFunction {
   }
 
   public Iterator call(Object values) throws Exception {
-    return new Task(new FoldSpec(spec)).frames((Iterator) values);
+    return new Task(FoldSpec.of(spec)).frames((Iterator) values);
   }
 
   /** Where a part of a window's cells stands. */

@@ -4,6 +4,7 @@ import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.math.BigDecimal;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Iterator;
 import java.util.List;
@@ -77,16 +78,25 @@ public final class Fold implements FlatMapFunction {
    */
   public static Object[] serveHere(String starts, String ends, Judge judge, String spec)
       throws Exception {
-    List values = new ArrayList();
-    Projections projections = judge.take();
     SharedKafka.Records records = SharedKafka.records(starts, ends);
     try {
-      Iterator chunks = new Task(new FoldSpec(spec), 1).fold(records, projections);
-      while (chunks.hasNext()) {
-        values.add(((Tuple2) chunks.next())._2());
-      }
+      return foldedHere(records, judge, spec);
     } finally {
       records.close();
+    }
+  }
+
+  /** As `serveHere`, for rows that were brought here. */
+  public static Object[] serveRows(InternalRow[] rows, Judge judge, String spec) throws Exception {
+    return foldedHere(Arrays.asList(rows).iterator(), judge, spec);
+  }
+
+  private static Object[] foldedHere(Iterator lines, Judge judge, String spec) throws Exception {
+    List values = new ArrayList();
+    Projections projections = judge.take();
+    Iterator chunks = new Task(FoldSpec.of(spec), 1).fold(lines, projections);
+    while (chunks.hasNext()) {
+      values.add(((Tuple2) chunks.next())._2());
     }
     judge.giveBack(projections);
     List frames = new ArrayList();
@@ -106,7 +116,7 @@ public final class Fold implements FlatMapFunction {
   public Iterator call(Object rows) throws Exception {
     Judge shared = (Judge) judge.value();
     Projections projections = shared.take();
-    Iterator frames = new Task(new FoldSpec(spec), tasks).fold((Iterator) rows, projections);
+    Iterator frames = new Task(FoldSpec.of(spec), tasks).fold((Iterator) rows, projections);
     shared.giveBack(projections);
     return frames;
   }

@@ -1,5 +1,8 @@
 package millrace;
 
+import java.util.HashMap;
+import java.util.Map;
+
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import org.apache.spark.unsafe.types.UTF8String;
@@ -96,7 +99,25 @@ final class FoldSpec {
   final int[] faultyAt;
   final Grouping[] groupings;
 
-  FoldSpec(String text) throws Exception {
+  /** The last ones that were read: a small batch takes less time than reading what it is told. */
+  private static final int KEPT = 8;
+
+  private static final Map known = new HashMap();
+
+  /** The specification in a text. It is immutable, so that all who fold by the text share it. */
+  static synchronized FoldSpec of(String text) throws Exception {
+    FoldSpec found = (FoldSpec) known.get(text);
+    if (found == null) {
+      if (known.size() == KEPT) {
+        known.clear();
+      }
+      found = new FoldSpec(text);
+      known.put(text, found);
+    }
+    return found;
+  }
+
+  private FoldSpec(String text) throws Exception {
     JsonNode json = new ObjectMapper().readTree(text);
     asBlocks = json.get("as_blocks").asBoolean();
     keyCharacters = json.get("key_characters").asInt();

@@ -3,24 +3,17 @@ package millrace;
 import java.io.Serializable;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
 
-import net.razorvine.pickle.Pickler;
 import org.apache.spark.SparkContext;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.api.java.JavaSparkContext;
-import org.apache.spark.api.python.PythonRDD;
 import org.apache.spark.broadcast.Broadcast;
 import org.apache.spark.serializer.SerializerInstance;
-import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.execution.ProjectExec;
 import org.apache.spark.sql.execution.SparkPlan;
-import org.apache.spark.sql.types.DataType;
-import org.apache.spark.sql.types.Decimal;
-import org.apache.spark.unsafe.types.UTF8String;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.reflect.ClassTag;
@@ -32,7 +25,6 @@ import scala.reflect.ClassTag$;
  * lines do.
  */
 public final class Judge implements Serializable {
-  private static final int ROWS_IN_LIST = 1000;
   private static final ClassTag ANY = ClassTag$.MODULE$.Object();
 
   /**
@@ -46,7 +38,6 @@ public final class Judge implements Serializable {
   private final int[] placeOf;
   /** Of each column of a judged line, its place among all. */
   private final int[] judged;
-  private final DataType[] types;
   /** Projections that are made and that nobody uses just now. */
   private transient List idle;
 
@@ -87,8 +78,7 @@ public final class Judge implements Serializable {
       rowOf[at] = ((int[]) places.get(at))[0];
       placeOf[at] = ((int[]) places.get(at))[1];
     }
-    types = typesOf(plan);
-    judged = new int[types.length];
+    judged = new int[plan.output().size()];
     for (int at = 0; at < judged.length; at++) {
       judged[at] = placeOf((NamedExpression) plan.output().apply(at), known);
     }
@@ -132,49 +122,6 @@ public final class Judge implements Serializable {
     idle.add(projections);
   }
 
-  /**
-   * Judges the rows and offers them as PySpark takes rows, in pickled lists, at a local socket of
-   * which the port and the secret come back. As the answer of a call they would come 40 ms late:
-   * its sender waits for an acknowledgement that the receiver delays.
-   */
-  public Object[] judge(InternalRow[] rows) throws Exception {
-    Projections projections = take();
-    List lists = new ArrayList();
-    for (int from = 0; from < rows.length; from += ROWS_IN_LIST) {
-      Object[] some = new Object[Math.min(ROWS_IN_LIST, rows.length - from)];
-      for (int at = 0; at < some.length; at++) {
-        some[at] = values(projections.judge(rows[from + at]));
-      }
-      lists.add(pickled(some));
-    }
-    giveBack(projections);
-    return PythonRDD.serveIterator(
-        CollectionConverters.asScala((java.util.Iterator) lists.iterator()), "judged-lines");
-  }
-
-  private Object[] values(InternalRow row) {
-    Object[] values = new Object[types.length];
-    for (int at = 0; at < types.length; at++) {
-      Object value = row.isNullAt(at) ? null : row.get(at, types[at]);
-      if (value instanceof Decimal) {
-        value = ((Decimal) value).toJavaBigDecimal();
-      } else if (value instanceof UTF8String) {
-        value = value.toString();
-      }
-      values[at] = value;
-    }
-    return values;
-  }
-
-  private static byte[] pickled(Object[] rows) throws Exception {
-    Pickler pickler = new Pickler(false);
-    try {
-      return pickler.dumps(Arrays.asList(rows));
-    } finally {
-      pickler.close();
-    }
-  }
-
   private static byte[] written(Seq[][] some) {
     ByteBuffer written = SparkEnv.get().closureSerializer().newInstance().serialize(some, ANY);
     byte[] octets = new byte[written.remaining()];
@@ -186,13 +133,5 @@ public final class Judge implements Serializable {
     SerializerInstance serializer = SparkEnv.get().closureSerializer().newInstance();
     ClassLoader loader = Judge.class.getClassLoader();
     return (Seq[][]) serializer.deserialize(ByteBuffer.wrap(octets), loader, ANY);
-  }
-
-  private static DataType[] typesOf(SparkPlan plan) {
-    DataType[] types = new DataType[plan.output().size()];
-    for (int at = 0; at < types.length; at++) {
-      types[at] = ((Attribute) plan.output().apply(at)).dataType();
-    }
-    return types;
   }
 }

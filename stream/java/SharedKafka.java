@@ -56,20 +56,6 @@ public class SharedKafka implements TableProvider {
     admission = decides;
   }
 
-  /** Copies of the records between two offsets of the running stream, in an array; see `records`. */
-  public static InternalRow[] read(String starts, String ends) throws IOException {
-    List rows = new ArrayList();
-    Records all = records(starts, ends);
-    try {
-      while (all.hasNext()) {
-        rows.add(((InternalRow) all.next()).copy());
-      }
-    } finally {
-      all.close();
-    }
-    return (InternalRow[]) rows.toArray(new InternalRow[0]);
-  }
-
   /**
    * The records between two offsets of the running stream, which are written as the source writes
    * them; a record stands until the next one is asked for. They are read here, by the readers that

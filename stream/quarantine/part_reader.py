@@ -61,4 +61,4 @@ class SparkParts:
         topics = {topic for reading in self._plan.readings for topic in reading.topics}
         if topics:
             lines = made_lines(self._session, sorted(topics))
-            Folding(self._plan, as_blocks=False).fold_small(lines)
+            Folding(self._plan, as_blocks=False).fold_in_driver(lines)

@@ -312,15 +312,6 @@ def span_of(ranges: Sequence[OffsetRange]) -> Span:
     return encode_offsets(starts), encode_offsets(ends)
 
 
-def read_here(session: SparkSession, span: Span) -> Any:
-    """What the running stream has between some offsets, read by the driver and without a job.
-
-    Java's array of Spark's rows, which begin with the columns COLUMNS.
-    """
-    jvm: Any = session._jvm
-    return jvm.millrace.SharedKafka.read(*span)
-
-
 def made_lines(session: SparkSession, topics: Sequence[str]) -> DataFrame:
     """Lines made up here, of every topic, with the columns COLUMNS."""
     listed = ", ".join(f"'{topic}'" for topic in topics)

@@ -107,7 +107,6 @@ PURE = {
         "fold/compile",
         "fold/counts",
         "fold/groupings",
-        "fold/small_fold",
         "parse/access",
         "parse/columns",
         "parse/json_paths",

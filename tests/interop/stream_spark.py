@@ -97,7 +97,7 @@ def _rows(
 def count_lines(section: dict[str, Any], lines: Iterable[Line], **where: Any) -> Counts:
     """What the fold of a configuration makes of some lines."""
     plan = compile_plan(StreamSection.model_validate(section))
-    return Folding(plan, as_blocks=False).fold_small(frame(lines, **where))
+    return Folding(plan, as_blocks=False).fold_in_driver(frame(lines, **where))
 
 
 def one_input(input_section: dict[str, Any], *metrics: dict[str, Any]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def fold(config: dict[str, Any], lines: list[str], *, in_tasks: bool, **where: A
     plan = compile_plan(StreamSection.model_validate(config))
     folding = Folding(plan, as_blocks=False)
     found = frame(lines, **where)
-    return folding.fold_large(found) if in_tasks else folding.fold_small(found)
+    return folding.fold_in_tasks(found) if in_tasks else folding.fold_in_driver(found)
 
 
 # Each is true or 1 of good lines alone, and takes years on EVIL.

@@ -19,6 +19,7 @@ from stream.fold import groupings
 from stream.fold.compile import FoldPlan, compile_plan
 from stream.fold.counts import Counts
 from stream.fold.folding import Folding
+from tests.harness.reference_fold import reference_counts
 from tests.harness.seed import seeded
 from tests.interop.stream_spark import frame
 
@@ -93,10 +94,10 @@ def access_line(chance: random.Random) -> str:
     )
 
 
-def both(
+def folded(
     plan: FoldPlan, lines: Mapping[str, list[str]], *, as_blocks: bool
-) -> tuple[Counts, Counts]:
-    """The same lines through either fold."""
+) -> tuple[Counts, Counts, Counts]:
+    """The same lines through the reference, through the driver, and through Spark's tasks."""
     frames = [
         frame(some, topic, f"{topic}/{index}.log", partition=index)
         for topic, all_lines in lines.items()
@@ -106,7 +107,8 @@ def both(
     for more in frames[1:]:
         joined = joined.unionByName(more)
     folding = Folding(plan, as_blocks=as_blocks)
-    return folding.fold_small(joined), folding.fold_large(joined)
+    small, large = folding.fold_in_driver(joined), folding.fold_in_tasks(joined)
+    return reference_counts(joined, plan), small, large
 
 
 def cells(counts: Counts, definitions: Mapping[str, MetricDefinition]) -> dict[CellId, object]:
@@ -148,8 +150,10 @@ def test_both_folds_give_the_same_cells(as_blocks: bool) -> None:
         "logs.access": [access_line(chance) for _ in range(1_500)],
         "logs.api": [api_line(chance) for _ in range(1_500)],
     }
-    small, large = both(plan, lines, as_blocks=as_blocks)
+    straight, small, large = folded(plan, lines, as_blocks=as_blocks)
     ours, sparks = cells(small, definitions), cells(large, definitions)
+    assert cells(straight, definitions) == ours
+    assert straight.partitions == small.partitions
     assert {i for i in ours if i not in sparks} == set()
     assert {i for i in sparks if i not in ours} == set()
     assert {i: (ours[i], sparks[i]) for i in ours if ours[i] != sparks[i]} == {}
@@ -159,8 +163,7 @@ def test_both_folds_give_the_same_cells(as_blocks: bool) -> None:
     assert [(u.topic, u.file, u.reason, u.count) for u in small.unparsed] == [
         (u.topic, u.file, u.reason, u.count) for u in large.unparsed
     ]
-    for ours_of, sparks_of in zip(small.unparsed, large.unparsed, strict=True):
-        # A line may fail for several metrics; in a large batch its first reason keeps the sample.
+    for ours_of, sparks_of in zip(straight.unparsed, large.unparsed, strict=True):
         assert set(sparks_of.samples) <= set(ours_of.samples)
     assert {u.reason for u in small.unparsed} >= {"format:combined", "expression_null:least"}
 
@@ -174,8 +177,8 @@ def test_all_samples_of_a_large_batch_stay_within_a_limit(monkeypatch: pytest.Mo
     monkeypatch.setattr(groupings, "SAMPLE_OCTETS", 1_000)
     plan = compile_plan(StreamSection.model_validate(SECTION))
     lines = ["no access line" * 10] * 60
-    small, large = both(plan, {"logs.access": lines}, as_blocks=True)
-    assert [row.count for row in large.unparsed] == [row.count for row in small.unparsed]
+    straight, _, large = folded(plan, {"logs.access": lines}, as_blocks=True)
+    assert [row.count for row in large.unparsed] == [row.count for row in straight.unparsed]
     kept = [sample for row in large.unparsed for sample in row.samples]
     tasks = 2
     assert 0 < sum(len(sample.line) for sample in kept) < tasks * (1_000 + len(lines[0]))
@@ -188,8 +191,7 @@ def test_sums_of_whole_numbers_are_exact_beyond_a_bigint() -> None:
         json.dumps({"ts": 1_785_578_400, "who": "w", "what": "x", "n": sign * largest})
         for sign in [1] * 1_100 + [-1] * 50
     ]
-    small, large = both(plan, {"logs.api": lines}, as_blocks=False)
-    for counts in (small, large):
+    for counts in folded(plan, {"logs.api": lines}, as_blocks=False):
         (row,) = (row for row in counts.rows if row.metric == "pairs")
         assert (row.count, row.sum) == (1_150, Decimal(1_050 * largest))
         assert (row.min, row.max) == (Decimal(-largest), Decimal(largest))

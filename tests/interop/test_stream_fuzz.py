@@ -15,6 +15,7 @@ from stream.config.settings import StreamSection
 from stream.fold.compile import compile_plan
 from stream.fold.counts import Counts
 from stream.fold.folding import Folding
+from tests.harness.reference_fold import reference_counts
 from tests.harness.seed import seeded
 from tests.interop.stream_spark import frame, keys
 
@@ -161,13 +162,13 @@ def check(line_format: str, lines: list[bytes]) -> None:
     }
     plan = compile_plan(StreamSection.model_validate(section))
     folding, rows = Folding(plan, as_blocks=True), frame(lines)
-    small, large = folding.fold_small(rows), folding.fold_large(rows)
-    for counts in (small, large):
+    straight = reference_counts(rows, plan)
+    for counts in (folding.fold_in_driver(rows), folding.fold_in_tasks(rows)):
         assert counts.lines == len(lines)
-    assert keys(small, "n_lines").get((), 0) + not_parsed(small) == len(lines)
-    assert [(u.reason, u.count) for u in small.unparsed] == [
-        (u.reason, u.count) for u in large.unparsed
-    ]
+        assert keys(straight, "n_lines").get((), 0) + not_parsed(counts) == len(lines)
+        assert [(u.reason, u.count) for u in straight.unparsed] == [
+            (u.reason, u.count) for u in counts.unparsed
+        ]
 
 
 def not_parsed(counts: Counts) -> int:

@@ -159,7 +159,7 @@ def test_an_expression_that_raises_is_null_for_that_line(is_large: bool) -> None
     ]
     if is_large:
         plan = compile_plan(StreamSection.model_validate(config))
-        counts = Folding(plan, as_blocks=False).fold_large(frame(lines))
+        counts = Folding(plan, as_blocks=False).fold_in_tasks(frame(lines))
     else:
         counts = count_lines(config, lines)
     assert keys(counts, "n_lines") == {(): 2}

@@ -86,7 +86,7 @@ def test_tasks_beside_each_other_judge_their_own_lines_only(form: str) -> None:
     lines = [line(some[n % KEYS]) for some in of_task for n in range(LINES_OF_TASK)]
     # Spark runs as many tasks at once.
     assert spark().sparkContext.defaultParallelism == TASKS
-    counts = Folding(plan, as_blocks=False).fold_large(frame_for_tasks(lines, TASKS))
+    counts = Folding(plan, as_blocks=False).fold_in_tasks(frame_for_tasks(lines, TASKS))
     assert reasons(counts) == {}
     assert keys(counts, "pairs") == {
         (key, key): LINES_OF_TASK // KEYS for some in of_task for key in some
@@ -242,7 +242,7 @@ def counted(metrics: list[dict[str, Any]]) -> Counts:
     plan = compile_plan(StreamSection.model_validate(config))
     lines = [hit.line for task in range(TASKS) for hit in hits(task)]
     assert spark().sparkContext.defaultParallelism == TASKS
-    counts = Folding(plan, as_blocks=False).fold_large(frame_for_tasks(lines, TASKS))
+    counts = Folding(plan, as_blocks=False).fold_in_tasks(frame_for_tasks(lines, TASKS))
     assert reasons(counts) == {}
     return counts
 

@@ -107,7 +107,7 @@ def folded(plan: FoldPlan, like: Batch, a: list[str], b: list[str], start: int) 
     lines = frame(a, "logs.access", worked.ACCESS, start).unionByName(
         frame(b, "logs.api", worked.API, start)
     )
-    counts = Folding(plan, as_blocks=False).fold_small(lines)
+    counts = Folding(plan, as_blocks=False).fold_in_driver(lines)
     assert counts.unparsed == []
     return dataclasses.replace(like, rows=counts.rows, lines=counts.lines)
 

@@ -1,0 +1,166 @@
+"""How a batch is folded: in one pass over its lines (`java/Fold.java`).
+
+Spark's tasks do it, or the driver's JVM where a job would take longer than the lines.
+
+What comes back is as large as the cells, and not as the lines: frames, each of which is a block of
+cells as text, or a pickled list of rows, of tallies of lines, or of samples.
+"""
+
+import pickle
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from pyspark.serializers import FramedSerializer
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.util import _load_from_socket
+
+from sinks.rows import CellBlock, FoldRow, UnparsedSample
+from stream.fold.compile import FoldPlan
+from stream.fold.counts import Counts, PartitionCount, Reason, fault_reason, unparsed_rows
+from stream.fold.groupings import SAMPLES, faulty_readings, fold_spec
+from stream.fold.judging import Judging
+from stream.source.kafka import Span
+
+# The first octet of a frame, as `java/Fold.java` and `java/Blocks.java` write it.
+_BLOCK, _ROWS, _TALLIES, _SAMPLES, _END = b"BRTSE"
+
+# Of a block: kind, metric, size and start of the window, keys.
+_BLOCK_HEAD = struct.Struct(">BiiqI")
+
+
+class _Frames(FramedSerializer):
+    """Frames as they are."""
+
+    def loads(self, obj: bytes) -> bytes:
+        return obj
+
+
+class JavaFold:
+    """Folds batches of one plan; `as_blocks` says whether cells without a sketch come as text."""
+
+    def __init__(self, plan: FoldPlan, *, as_blocks: bool) -> None:
+        self._plan = plan
+        self._spec = fold_spec(plan, as_blocks=as_blocks)
+
+    def of_many(self, lines: DataFrame, judging: Judging, tasks: int) -> Counts:
+        """Judge and fold lines, which have the columns of `sources.COLUMNS_DDL`.
+
+        Cells meet in so many tasks of a second stage.
+        """
+        jvm: Any = lines.sparkSession._jvm
+        return self._counts(jvm.millrace.Fold.serve(lines._jdf, judging.shared, self._spec, tasks))
+
+    def of_span(self, session: SparkSession, span: Span, judging: Judging) -> Counts:
+        """Judge and fold what the running stream has between two offsets, without a job."""
+        jvm: Any = session._jvm
+        return self._counts(jvm.millrace.Fold.serveHere(*span, judging.java, self._spec))
+
+    def of_few(self, lines: DataFrame, judging: Judging) -> Counts:
+        """Judge and fold lines in the driver, to which Spark brings them."""
+        jvm: Any = lines.sparkSession._jvm
+        rows = lines._jdf.queryExecution().executedPlan().executeCollect()
+        return self._counts(jvm.millrace.Fold.serveRows(rows, judging.java, self._spec))
+
+    def _counts(self, place: Any) -> Counts:
+        with _load_from_socket(place, _Frames()) as found:
+            return counts_of(found, self._plan)
+
+
+def counts_of(frames: Iterable[bytes], plan: FoldPlan) -> Counts:
+    """What the frames of one batch hold together. Raises OSError where the last one is missing."""
+    return _Counting(plan).counts(_whole(frames))
+
+
+def _whole(frames: Iterable[bytes]) -> Iterator[bytes]:
+    """The frames before the last one. To PySpark a socket that broke is the end of the frames."""
+    for frame in frames:
+        if frame[0] == _END:
+            return
+        yield frame
+    raise ConnectionResetError("Java has not sent all cells of a batch")
+
+
+class _Counting:
+    """Puts the frames of one batch together."""
+
+    def __init__(self, plan: FoldPlan) -> None:
+        self._plan = plan
+        self._faulty = faulty_readings(plan)
+        self._rows: list[FoldRow] = []
+        self._blocks: list[CellBlock] = []
+        self._partitions: dict[tuple[str, int], PartitionCount] = {}
+        self._unparsed: dict[Reason, int] = {}
+        self._samples: dict[Reason, list[UnparsedSample]] = {}
+
+    def counts(self, frames: Iterable[bytes]) -> Counts:
+        """What they hold together."""
+        take: dict[int, Callable[..., None]] = {
+            _ROWS: self._row,
+            _TALLIES: self._tally,
+            _SAMPLES: self._sample,
+        }
+        for frame in frames:
+            if frame[0] == _BLOCK:
+                self._block(frame)
+            else:
+                for one in pickle.loads(memoryview(frame)[1:]):
+                    take[frame[0]](*one)
+        unparsed = {
+            why: (lines, _first(self._samples.get(why, ())))
+            for why, lines in self._unparsed.items()
+        }
+        partitions = [self._partitions[place] for place in sorted(self._partitions)]
+        return Counts(self._rows, unparsed_rows(unparsed), partitions, self._blocks)
+
+    def _block(self, frame: bytes) -> None:
+        _, number, size_s, start_s, keys = _BLOCK_HEAD.unpack_from(frame)
+        name = self._plan.metrics[number].name
+        self._blocks.append(CellBlock(name, size_s, start_s, keys, frame[_BLOCK_HEAD.size :]))
+
+    def _row(
+        self, number: int, start_s: int, key: Any, count: int, total: Any, low: Any, high: Any,
+        sketch: Any,
+    ) -> None:  # fmt: skip
+        is_hll = self._plan.readings[number].measure == "unique"
+        found = None if sketch is None else bytes(sketch)
+        hll, kll = (found, None) if is_hll else (None, found)
+        name = self._plan.metrics[number].name
+        self._rows.append(FoldRow(name, start_s, tuple(key), count, total, low, high, hll, kll))
+
+    def _tally(
+        self, topic: str, partition: int, file: str | None, reason: str | None, lines: int,
+        low: int, high: int, latest_s: int | None, faults: Any,
+    ) -> None:  # fmt: skip
+        one = PartitionCount(topic, partition, lines, low, high, latest_s)
+        known = self._partitions.get((topic, partition))
+        self._partitions[topic, partition] = one if known is None else known.joined(one)
+        if reason is not None:
+            self._not_counted(Reason(topic, file, reason), lines)
+        for reading, count in zip(self._faulty, faults, strict=True):
+            self._not_counted(Reason(topic, file, fault_reason(self._plan, reading.number)), count)
+
+    def _not_counted(self, why: Reason, lines: int) -> None:
+        if lines:
+            self._unparsed[why] = self._unparsed.get(why, 0) + lines
+
+    def _sample(
+        self, topic: str, partition: int, file: str | None, reason: str | None,
+        number: int | None, offset: int, line: Any,
+    ) -> None:  # fmt: skip
+        if reason is None:
+            assert number is not None
+            reason = fault_reason(self._plan, number)
+        sample = UnparsedSample(partition, offset, bytes(line))
+        self._samples.setdefault(Reason(topic, file, reason), []).append(sample)
+
+
+def _first(samples: Iterable[UnparsedSample]) -> list[UnparsedSample]:
+    """The first of each partition; every task has kept as many."""
+    kept: dict[int, int] = {}
+    first: list[UnparsedSample] = []
+    for one in sorted(samples, key=lambda one: (one.partition, one.offset)):
+        kept[one.partition] = kept.get(one.partition, 0) + 1
+        if kept[one.partition] <= SAMPLES:
+            first.append(one)
+    return first

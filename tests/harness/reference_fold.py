@@ -1,0 +1,189 @@
+"""A second fold, in Python and line by line, to hold the stream's to: written apart from it.
+
+Lines are judged by Spark's own plan of the judging query, which the stream's fold never runs.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+import datasketches
+from pyspark.sql import DataFrame
+
+from sinks.rows import FoldRow, UnparsedSample
+from sinks.values import ARITHMETIC
+from stream.fold.compile import COUNTED, FAULTY, LINE_COLUMNS, LINES_VIEW, FoldPlan, Reading
+from stream.fold.counts import Counts, Key, PartitionCount, Reason, fault_reason, unparsed_rows
+from stream.fold.groupings import HLL_LG_K, KLL_K, SAMPLES
+
+_Line = Sequence[Any]
+_Cells = dict[tuple[int, Key], Any]
+
+
+@dataclass(slots=True)
+class _Measured:
+    """The exact parts of one group, and its sketch where the measure has one."""
+
+    count: int = 0
+    total: Any = 0
+    least: Any = None
+    most: Any = None
+    sketch: Any = None
+
+
+@dataclass(slots=True)
+class _Folder:
+    """What one metric has counted of a batch, by slice and key."""
+
+    reading: Reading
+    verdict_at: int | None
+    value_at: int | None
+    keys_at: tuple[int, ...]
+    add: Callable[[_Cells, tuple[int, Key], Any], None]
+    cells: _Cells = field(default_factory=dict)
+
+    def take(self, line: _Line, seconds: int) -> bool:
+        """Count a line that parses; False where its value cannot be measured."""
+        if self.verdict_at is not None:
+            verdict = line[self.verdict_at]
+            if verdict != COUNTED:
+                return bool(verdict != FAULTY)
+        slice_s = self.reading.slice_s
+        start_s = seconds - seconds % slice_s if slice_s else 0
+        key = tuple([line[at] for at in self.keys_at])
+        self.add(self.cells, (start_s, key), None if self.value_at is None else line[self.value_at])
+        return True
+
+
+class _Tally:
+    """What is counted of a batch besides its metrics: ends of partitions, lines not counted."""
+
+    def __init__(self, plan: FoldPlan) -> None:
+        self._plan = plan
+        self._partitions: dict[tuple[str, int], list[Any]] = {}
+        self._unparsed: dict[Reason, tuple[int, list[UnparsedSample]]] = {}
+        self._kept: dict[tuple[Reason, int], int] = {}
+
+    def line(self, topic: str, partition: int, offset: int, latest_s: int | None) -> None:
+        """Note a line, whose time is None where it does not parse."""
+        found = self._partitions.get((topic, partition))
+        if found is None:
+            self._partitions[topic, partition] = [1, offset, offset, latest_s]
+            return
+        found[0] += 1
+        # A partition's lines come in the order of their offsets, but not of their times.
+        found[2] = offset
+        if latest_s is not None and (found[3] is None or latest_s > found[3]):
+            found[3] = latest_s
+
+    def not_counted(self, line: _Line, reason: str) -> None:
+        """Note that a line is not counted, wholly or by one metric."""
+        topic, partition, offset, file, _, _, sample = line[: len(LINE_COLUMNS)]
+        why = Reason(topic, file, reason)
+        count, samples = self._unparsed.get(why, (0, []))
+        self._unparsed[why] = (count + 1, samples)
+        if self._kept.setdefault((why, partition), 0) < SAMPLES:
+            self._kept[why, partition] += 1
+            samples.append(UnparsedSample(partition, offset, bytes(sample)))
+
+    def counts(self, rows: list[FoldRow]) -> Counts:
+        """All of it, beside the metrics' rows."""
+        partitions = [
+            PartitionCount(*place, *found) for place, found in sorted(self._partitions.items())
+        ]
+        return Counts(rows, unparsed_rows(self._unparsed), partitions)
+
+
+def reference_counts(lines: DataFrame, plan: FoldPlan) -> Counts:
+    """Judge and fold lines, which have the columns of `kafka.COLUMNS_DDL`."""
+    lines.createOrReplaceTempView(LINES_VIEW)
+    return fold_lines(lines.sparkSession.sql(plan.lines_sql).collect(), plan)
+
+
+def fold_lines(lines: Iterable[_Line], plan: FoldPlan) -> Counts:
+    """Fold judged lines, whose values stand in the order of `plan.columns`.
+
+    Lines of one partition come in the order of their offsets.
+    """
+    folders = [_folder(reading, plan) for reading in plan.readings]
+    by_topic: dict[str, list[_Folder]] = {}
+    for folder in folders:
+        for topic in folder.reading.topics:
+            by_topic.setdefault(topic, []).append(folder)
+    tally = _Tally(plan)
+    for line in lines:
+        topic, partition, offset, _, reason, seconds = line[: len(LINE_COLUMNS) - 1]
+        tally.line(topic, partition, offset, seconds if reason is None else None)
+        if reason is not None:
+            tally.not_counted(line, reason)
+            continue
+        for folder in by_topic.get(topic, ()):
+            if not folder.take(line, seconds):
+                tally.not_counted(line, fault_reason(plan, folder.reading.number))
+    return tally.counts([row for folder in folders for row in _rows(folder, plan)])
+
+
+def _folder(reading: Reading, plan: FoldPlan) -> _Folder:
+    at = {name: index for index, name in enumerate(plan.columns)}
+    add = {
+        "count": _add_line,
+        "unique": _add_distinct,
+        "percentile": _add_ranked,
+    }.get(reading.measure, _add_measured)
+    return _Folder(
+        reading,
+        None if reading.verdict is None else at[reading.verdict],
+        None if reading.value is None else at[reading.value],
+        tuple(at[name] for name in reading.keys),
+        add,
+    )
+
+
+def _add_line(cells: _Cells, group: tuple[int, Key], _: object) -> None:
+    cells[group] = cells.get(group, 0) + 1
+
+
+def _add_measured(cells: _Cells, group: tuple[int, Key], value: Any) -> None:
+    found: _Measured | None = cells.get(group)
+    if found is None:
+        found = cells[group] = _Measured(least=value, most=value)
+    found.count += 1
+    # Python's own 28 digits are fewer than a sum has.
+    found.total = (
+        found.total + value if isinstance(value, int) else ARITHMETIC.add(found.total, value)
+    )
+    found.least = min(found.least, value)
+    found.most = max(found.most, value)
+
+
+def _add_distinct(cells: _Cells, group: tuple[int, Key], value: Any) -> None:
+    found: _Measured | None = cells.get(group)
+    if found is None:
+        sketch = datasketches.hll_sketch(HLL_LG_K, datasketches.tgt_hll_type.HLL_8)
+        found = cells[group] = _Measured(sketch=sketch)
+    found.count += 1
+    found.sketch.update(value)
+
+
+def _add_ranked(cells: _Cells, group: tuple[int, Key], value: Any) -> None:
+    _add_measured(cells, group, value)
+    found: _Measured = cells[group]
+    if found.sketch is None:
+        found.sketch = datasketches.kll_doubles_sketch(KLL_K)
+    found.sketch.update(float(value))
+
+
+def _rows(folder: _Folder, plan: FoldPlan) -> Iterable[FoldRow]:
+    name = plan.metrics[folder.reading.number].name
+    measure = folder.reading.measure
+    for (start_s, key), found in folder.cells.items():
+        if measure == "count":
+            yield FoldRow(name, start_s, key, found)
+        elif measure == "unique":
+            hll = bytes(found.sketch.serialize_compact())
+            yield FoldRow(name, start_s, key, found.count, hll=hll)
+        else:
+            numbers = (Decimal(found.total), Decimal(found.least), Decimal(found.most))
+            kll = bytes(found.sketch.serialize()) if found.sketch is not None else None
+            yield FoldRow(name, start_s, key, found.count, *numbers, kll=kll)

@@ -1,0 +1,100 @@
+"""Which metrics share a grouping, what the JVM is told of them, and what is made of its frames."""
+
+import json
+import pickle
+from typing import Any
+
+import pytest
+
+from sinks.rows import CellBlock, UnparsedSample
+from stream.config.settings import StreamSection
+from stream.fold.compile import FoldPlan, compile_plan
+from stream.fold.counts import PartitionCount
+from stream.fold.groupings import SAMPLES, fold_spec, groupings
+from stream.fold.java_fold import counts_of
+
+END = b"E"
+
+Row = tuple[Any, ...]
+
+
+def plan_of(*metrics: dict[str, Any]) -> FoldPlan:
+    section = {
+        "from": {"access": {"topic": "logs.access", "format": "combined"}},
+        "defaults": {"windows": ["1m", "1h", "all"]},
+        "metrics": [{"from": "access", **metric} for metric in metrics],
+    }
+    return compile_plan(StreamSection.model_validate(section))
+
+
+COUNT = {"name": "by_status", "key": "status", "measure": "count"}
+BYTES = {"name": "bytes", "key": "status", "measure": "sum", "value": "bytes"}
+VISITORS = {"name": "visitors", "key": "status", "measure": "unique", "value": "remote_addr"}
+PATHS = {"name": "paths", "key": "path", "measure": "count"}
+
+
+def test_metrics_of_one_key_share_a_grouping_and_sketches_stand_alone() -> None:
+    plan = plan_of(COUNT, VISITORS, BYTES, PATHS)
+    shared = [[reading.number for reading in one.readings] for one in groupings(plan)]
+    assert shared == [[0, 2], [1], [3]]
+
+
+def test_the_jvm_is_told_where_in_a_judged_line_everything_stands() -> None:
+    plan = plan_of(COUNT, BYTES)
+    spec = json.loads(fold_spec(plan, as_blocks=True))
+    (grouping,) = spec["groupings"]
+    count, total = grouping["readings"]
+    at = {name: place for place, name in enumerate(plan.columns)}
+    reading = plan.readings[1]
+    assert reading.verdict is not None and reading.value is not None
+    assert grouping["keys"] == [at[reading.keys[0]]]
+    assert (grouping["slice_s"], grouping["coarser_s"]) == (60, [0, 3600])
+    assert (count["verdict"], count["value"], count["has_amount"]) == (-1, -1, False)
+    assert (total["verdict"], total["value"]) == (at[reading.verdict], at[reading.value])
+    assert (total["has_amount"], total["is_whole"], total["sketch_size"]) == (True, True, 0)
+    assert (spec["faulty_numbers"], spec["faulty_at"]) == ([1], [at[reading.verdict]])
+
+
+def frame(kind: bytes, rows: list[Row]) -> bytes:
+    return kind + pickle.dumps(rows)
+
+
+def test_frames_become_counts() -> None:
+    plan = plan_of(COUNT, BYTES)
+    tally = ("logs.access", 0, "a.log", None, 7, 3, 9, 1_000, [2])
+    bad: Row = ("logs.access", 0, "a.log", "format:combined", 1, 10, 10, None, [0])
+    block = b"B" + bytes.fromhex("00000000 0000003c 0000000000000078 00000002") + b"(text)"
+    frames = [
+        frame(b"T", [tally]),
+        block,
+        frame(b"T", [bad]),
+        frame(b"S", [("logs.access", 0, "a.log", None, 1, 5, b"line")]),
+        END,
+    ]
+    counts = counts_of(frames, plan)
+    assert counts.blocks == [CellBlock("by_status", 60, 120, 2, b"(text)")]
+    assert counts.partitions == [PartitionCount("logs.access", 0, 8, 3, 10, 1_000)]
+    assert [(row.reason, row.count, row.samples) for row in counts.unparsed] == [
+        ("expression_null:bytes", 2, (UnparsedSample(0, 5, b"line"),)),
+        ("format:combined", 1, ()),
+    ]
+
+
+def test_of_the_samples_of_several_tasks_the_first_are_kept() -> None:
+    plan = plan_of(COUNT)
+    bad: Row = ("logs.access", 0, "a.log", "format:combined", 2 * SAMPLES, 0, 2 * SAMPLES, None, [])
+    samples = [
+        ("logs.access", 0, "a.log", "format:combined", None, offset, b"x")
+        for offset in reversed(range(2 * SAMPLES))
+    ]
+    (row,) = counts_of([frame(b"S", samples), frame(b"T", [bad]), END], plan).unparsed
+    assert row.count == 2 * SAMPLES
+    assert [sample.offset for sample in row.samples] == list(range(SAMPLES))
+
+
+def test_frames_that_break_off_are_no_counts() -> None:
+    """Or the lines behind the break would be counted by the ledger and by no cell."""
+    plan = plan_of(COUNT)
+    tally: Row = ("logs.access", 0, "a.log", None, 7, 3, 9, 1_000, [])
+    with pytest.raises(OSError, match="not sent all"):
+        counts_of([frame(b"T", [tally])], plan)
