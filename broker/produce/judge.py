@@ -28,6 +28,17 @@ ZSTD_SINCE = 7
 """The first version of Produce whose clients know zstd (KIP-110)."""
 
 
+OF_A_PRODUCER = frozenset(
+    {
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_TXN_STATE,
+    }
+)
+"""Refusals by what a log holds of a producer. They end it, so a leader that may have been deposed
+does not say them: its successor's log may have what this one lacks."""
+
+
 class Terms(Protocol):
     """What a request says of all its batches."""
 
@@ -110,7 +121,12 @@ class Judge:
             raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd in an old Produce")
         if header.attributes & TRANSACTIONAL:
             refuse_batch(self._verifier, terms.transactional_id, header, replica, terms.proofs)
-        appended = replica.log.append(batch, header, replica.leader_epoch, now_ms, seen)
+        try:
+            appended = replica.log.append(batch, header, replica.leader_epoch, now_ms, seen)
+        except ApiError as error:
+            if error.code in OF_A_PRODUCER and not self._replicas.place.may_read:
+                raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER) from error
+            raise
         if not appended.is_duplicate:
             size_bytes = len(batch)
             self._dirty[replica] = None

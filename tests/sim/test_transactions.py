@@ -217,6 +217,11 @@ def test_a_deposed_coordinator_ends_no_producer_that_it_has_never_heard_of() -> 
     TransactedLife("0.9889904957555354").run()
 
 
+def test_a_deposed_leader_ends_no_producer_whose_batches_it_lacks() -> None:
+    """In this life all others die, and a producer comes back to one that was deposed before."""
+    TransactedLife("0.793234474894834").run()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("part", parts_of(1_000), ids=str)
 def test_a_great_many_lives(part: tuple[int, int]) -> None:

@@ -24,6 +24,7 @@ from protocol.messages.topics import CreatableTopic, CreateTopicsRequest, Delete
 from tests.harness.seed import seeded
 from tests.harness.wire import batch_of, fetch_request, produce_request, read_values
 from tests.unit.broker.rig import Asked, Rig
+from tests.unit.broker.txn_rig import Doubtful
 
 
 @pytest.fixture
@@ -389,6 +390,24 @@ def test_what_a_partition_not_made_yet_refused_first_comes_first(rig: Rig) -> No
     asked = rig.send(of_sequence("late", 0), 9)
     rig.flusher.sync()
     assert code_of(asked) is ErrorCode.NONE
+
+
+def test_a_leader_in_doubt_ends_no_producer(rig: Rig) -> None:
+    """Its successor may have the batches that it lacks, and lead by now."""
+
+    def put(epoch: int, sequence: int) -> ErrorCode:
+        batch = batch_of([b"x"], producer_id=7, producer_epoch=epoch, base_sequence=sequence)
+        asked = rig.send(produce_request("t", batch), 9)
+        rig.flusher.sync()
+        return code_of(asked)
+
+    assert put(1, 0) is ErrorCode.NONE
+    assert put(1, 5) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert put(0, 1) is ErrorCode.INVALID_PRODUCER_EPOCH
+    rig.broker.parts.replicas.place = Doubtful(rig.clock)
+    assert put(1, 5) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert put(0, 1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert put(1, 1) is ErrorCode.NONE, "what fits waits for the others, as ever"
 
 
 def test_a_newer_epoch_need_not_wait_for_what_the_older_was_refused(rig: Rig) -> None:
