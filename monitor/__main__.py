@@ -89,6 +89,7 @@ def main() -> int:
         settings.sinks,
         settings.supervisor,
         disks={"data": Path(settings.data_dir)},
+        stream_group=settings.stream_group,
     )
     try:
         folder = Path(settings.data_dir)

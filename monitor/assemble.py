@@ -113,10 +113,18 @@ def _with_kafka(
         kafka_at_ms=kafka.at_ms,
         brokers=_brokers(kafka, previous),
         topics=tuple(_topic(topic, kafka, memory, sizes, followers) for topic in kafka.topics),
-        groups=tuple(group_view(group, context) for group in kafka.groups),
+        groups=_groups(context),
         quorum=kafka.quorum,
         quorum_error=kafka.quorum_error,
     )
+
+
+def _groups(context: Context) -> tuple[GroupView, ...]:
+    """Those that were asked for as they are, those that rested as they were at their last look."""
+    views = [group_view(group, context) for group in context.kafka.groups]
+    before = context.previous.groups if context.previous else ()
+    views += [group for group in before if group.group_id in context.kafka.rested]
+    return tuple(sorted(views, key=lambda group: group.group_id))
 
 
 def _works(snapshot: Snapshot, stream_group: str) -> Iterator[Work]:
@@ -143,14 +151,9 @@ def remember(memory: Memory, kafka: KafkaReading) -> None:
         memory.ends.add(topic_partition, kafka.at_ms, end)
     live = {part.topic_partition for topic in kafka.topics for part in topic.partitions}
     memory.ends.keep_only(live)
-    readers = set()
     for group in kafka.groups:
-        for topic_partition, commit in group.commits.items():
-            readers.add((group.group_id, topic_partition))
-            memory.commits.add((group.group_id, topic_partition), kafka.at_ms, commit.offset)
-    memory.commits.keep_only(readers)
-    for reader in [reader for reader in memory.windows if reader not in readers]:
-        del memory.windows[reader]
+        memory.remember_group(group, kafka.at_ms)
+    memory.keep_groups({group.group_id for group in kafka.groups} | kafka.rested)
 
 
 def partition_sizes(parts: tuple[PartAnswer, ...]) -> dict[TopicPartition, int]:
@@ -373,6 +376,7 @@ def _stale_group(group: GroupView, unknown: Lag, why: str) -> GroupView:
             )
             for cell in group.cells
         ),
+        by_lag=(),
         total=LagSum(0, 0, len(group.cells)),
         time_lag=TimeLag(None, Bound.UNKNOWN),
         read_rate=None,

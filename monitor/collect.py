@@ -34,8 +34,10 @@ from monitor.reading import (
     SupervisorAnswer,
     TopicReading,
 )
+from monitor.record_times import RecordTimes
 from monitor.snapshot import DiskView, SourceError
 from monitor.supervised import ask_supervisor
+from monitor.turns import Turns
 from protocol.client.admin import Admin
 from protocol.client.admin_types import ConfigResource
 from protocol.client.cluster import Cluster
@@ -43,7 +45,6 @@ from protocol.client.group import fetch_offsets_of_groups
 from protocol.client.metadata import ClusterMetadata
 from protocol.client.quorum_admin import QuorumInfo
 from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.status import PartState, PartStatus, StatusUnavailable, fetch_status
 from protocol.types import (
     EARLIEST_TIMESTAMP,
@@ -52,7 +53,6 @@ from protocol.types import (
     TopicPartition,
     uuid_to_base64,
 )
-from protocol.wire.records import iterate_batches
 from sinks.config import SinksSettings
 from sinks.errors import SinkUnavailable
 from sinks.read import ask_mysql, ask_redis
@@ -63,8 +63,6 @@ SILENT_TIMEOUT_MS = 500
 """In place of it in a cycle in which a broker gave no answer: others are not waited for longer."""
 
 CYCLE_TIMEOUT_S = 8.0
-TIMESTAMP_LOOKUPS_MAX = 64
-TIMESTAMPS_KEPT_MAX = 10_000
 GROUPS_MAX = 500
 CONFIGS_EVERY_MS = 60_000
 CONFIG_TOPICS_MAX = 500
@@ -87,7 +85,9 @@ class Collector:
         sinks: SinksSettings | None = None,
         supervisor: str | None = None,
         disks: Mapping[str, Path] | None = None,
+        stream_group: str = "",
     ) -> None:
+        """The `stream_group`, if there is one, is asked for in every cycle."""
         self._disks = disks or {}
         self._supervisor = None if supervisor is None else Path(supervisor)
         self._bootstrap_servers = bootstrap_servers
@@ -97,8 +97,11 @@ class Collector:
         }
         self._cluster: Cluster | None = None
         self._threads = ThreadPoolExecutor(max_workers=8, thread_name_prefix="status")
-        self._timestamps: dict[tuple[TopicPartition, int], int] = {}
-        self._last_commits: dict[tuple[str, TopicPartition], int] = {}
+        self._stream_group = stream_group
+        self._turns = Turns()
+        self._rested: frozenset[str] = frozenset()
+        self._without_ends: set[TopicPartition] = set()
+        self._times = RecordTimes()
         self._configs: Mapping[str, Mapping[str, ConfigValue]] = {}
         self._configs_at_ms = 0
         self._nodes: dict[int, str] = {}
@@ -162,6 +165,8 @@ class Collector:
         try:
             return await asyncio.wait_for(self._ask_cluster(now_ms), CYCLE_TIMEOUT_S)
         except FAILURES as error:
+            # Lags are unknown from here on, and of no group those of its last look hold.
+            self._turns.forget()
             return f"{self._bootstrap_servers}: {say(error)}"
 
     async def _ask_cluster(self, now_ms: int) -> KafkaReading:
@@ -187,11 +192,12 @@ class Collector:
         metadata = await cluster.metadata(refresh=True)
         quorum = await ask_quorum(cluster, self._timeout_ms)
         self._heard(isinstance(quorum, QuorumInfo))
-        groups = await self._read_groups(cluster, admin)
         topics = _topics(metadata)
+        groups = await self._read_groups(cluster, admin)
         rows = [part.topic_partition for topic in topics for part in topic.partitions]
         starts, _ = await self._offsets(admin, rows, EARLIEST_TIMESTAMP)
         ends, errors = await self._offsets(admin, rows, LATEST_TIMESTAMP)
+        self._note_looks(groups, topics, errors, now_ms)
         return KafkaReading(
             at_ms=now_ms,
             cluster_id=metadata.cluster_id,
@@ -202,13 +208,37 @@ class Collector:
             starts=starts,
             ends=ends,
             partition_errors=errors,
-            record_timestamps=await self._record_timestamps(cluster, groups, starts, ends),
+            record_timestamps=await self._times.read(
+                cluster, groups, self._group_ids, starts, ends
+            ),
             topic_configs=await self._topic_configs(
                 admin, [topic.name for topic in topics], now_ms
             ),
             quorum=None if isinstance(quorum, str) else quorum_view(quorum, now_ms),
             quorum_error=quorum if isinstance(quorum, str) else None,
+            rested=self._rested,
         )
+
+    def _note_looks(
+        self,
+        groups: Iterable[GroupReading],
+        topics: Iterable[TopicReading],
+        errors: Mapping[TopicPartition, str],
+        now_ms: int,
+    ) -> None:
+        """Whose turn it was; where ends are known that were not, or the other way, all are due."""
+        widths = {topic.name: len(topic.partitions) for topic in topics}
+        self._turns.looked(
+            (
+                (group.group_id, sum(widths.get(name, 0) for name in group.topics))
+                for group in groups
+                if group.error is None
+            ),
+            now_ms,
+        )
+        if errors.keys() != self._without_ends:
+            self._without_ends = set(errors)
+            self._turns.forget()
 
     async def _read_nodes(
         self,
@@ -269,8 +299,9 @@ class Collector:
         if listed.failures:
             # Groups of a coordinator that does not answer have not gone.
             states = dict.fromkeys(self._group_ids, "") | states
-        ids = sorted(states)[:GROUPS_MAX]
-        self._group_ids = tuple(ids)
+        self._group_ids = tuple(sorted(states)[:GROUPS_MAX])
+        ids = self._turns.due(self._group_ids, self._stream_group)
+        self._rested = frozenset(self._group_ids) - frozenset(ids)
         offsets, described = await asyncio.gather(
             fetch_offsets_of_groups(cluster, ids, timeout_ms=self._timeout_ms),
             admin.describe_groups(ids, timeout_ms=self._timeout_ms),
@@ -295,65 +326,6 @@ class Collector:
         """One that fell silent in the middle of a cycle may not take its time at every step."""
         if not is_whole:
             self._timeout_ms = SILENT_TIMEOUT_MS
-
-    async def _record_timestamps(
-        self,
-        cluster: Cluster,
-        groups: Iterable[GroupReading],
-        starts: Mapping[TopicPartition, int],
-        ends: Mapping[TopicPartition, int],
-    ) -> dict[tuple[TopicPartition, int], int]:
-        """Timestamps of the records at which readers stand still, each read once.
-
-        A moving reader's age comes from the offsets' history, to within a cycle; reading a record
-        for it each cycle would cost a batch per partition for nothing.
-        """
-        wanted: set[tuple[TopicPartition, int]] = set()
-        commits: dict[tuple[str, TopicPartition], int] = {}
-        for group in groups:
-            for row, commit in group.commits.items():
-                commits[group.group_id, row] = commit.offset
-                offset = max(commit.offset, starts.get(row, 0))
-                stands = self._last_commits.get((group.group_id, row)) == commit.offset
-                if stands and offset < ends.get(row, -1):
-                    wanted.add((row, offset))
-        self._last_commits = commits
-        known = {key: ts for key, ts in self._timestamps.items() if key in wanted}
-        for row, offset in sorted(wanted - known.keys())[:TIMESTAMP_LOOKUPS_MAX]:
-            timestamp_ms = await self._timestamp_at(cluster, row, offset)
-            if timestamp_ms is not None:
-                known[row, offset] = timestamp_ms
-        self._timestamps = dict(list(known.items())[-TIMESTAMPS_KEPT_MAX:])
-        return known
-
-    async def _timestamp_at(self, cluster: Cluster, row: TopicPartition, offset: int) -> int | None:
-        """First timestamp of the batch that holds `offset`; None where it cannot be read."""
-        request = FetchRequest(
-            max_wait_ms=0,
-            min_bytes=0,
-            max_bytes=1,
-            topics=[
-                FetchTopic(
-                    topic=row.topic,
-                    partitions=[
-                        FetchPartition(
-                            partition=row.partition, fetch_offset=offset, partition_max_bytes=1
-                        )
-                    ],
-                )
-            ],
-        )
-        try:
-            leader = await cluster.leader(row)
-            answer = await cluster.request(leader, request)
-        except FAILURES:
-            return None
-        for topic in answer.responses:
-            for part in topic.partitions:
-                for header, _ in iterate_batches(part.records or b""):
-                    if header.last_offset >= offset:
-                        return header.base_timestamp
-        return None
 
 
 def _ask_part(name: str, host: str, port: int) -> PartAnswer:

@@ -17,6 +17,7 @@ from monitor.lag import CellState, Lag
 
 SAMPLE_EVERY_MS = 10_000
 SAMPLES_MAX = 60
+WINDOW_MS = SAMPLES_MAX * SAMPLE_EVERY_MS
 SAMPLES_TO_JUDGE = 5
 SPAN_TO_JUDGE_MS = 120_000
 STILL_MS_MIN = 120_000
@@ -85,7 +86,9 @@ class Window:
         if last is not None and look.at_ms - last.at_ms < SAMPLE_EVERY_MS:
             return False
         self.looks.append(look)
-        if len(self.looks) > SAMPLES_MAX:
+        # Readers of large groups are looked at less often; what is judged is the same time.
+        oldest_ms = look.at_ms - WINDOW_MS
+        while len(self.looks) > SAMPLES_TO_JUDGE and self.looks[0].at_ms <= oldest_ms:
             del self.looks[0]
         return True
 

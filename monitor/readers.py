@@ -4,7 +4,7 @@ Floor: pure, below `assemble`. The rows of a group are what its members are to r
 committed, and the other partitions of those topics, so that a partition nobody committed is seen.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
 from monitor.history import History
@@ -35,13 +35,30 @@ class Memory:
     """What is carried from cycle to cycle beside the last snapshot."""
 
     ends: History[TopicPartition] = field(default_factory=History)
-    commits: History[tuple[str, TopicPartition]] = field(
-        # Rates are all that is made of it, and there is one for every reader and partition.
-        default_factory=lambda: History(window_ms=RATE_SPAN_MS, samples_min=ETA_SAMPLES_MIN + 1)
-    )
-    windows: dict[tuple[str, TopicPartition], Window] = field(default_factory=dict)
+    commits: dict[str, History[TopicPartition]] = field(default_factory=dict)
+    windows: dict[str, dict[TopicPartition, Window]] = field(default_factory=dict)
     files: FileMemory = field(default_factory=FileMemory)
     share: ShareMemory = field(default_factory=ShareMemory)
+
+    def remember_group(self, group: GroupReading, at_ms: int) -> None:
+        """Add a group's commits, and forget those that it has no more."""
+        series = self.commits.get(group.group_id)
+        if series is None:
+            # Rates are all that is made of it, and there is one for every reader and partition.
+            series = History(window_ms=RATE_SPAN_MS, samples_min=ETA_SAMPLES_MIN + 1)
+            self.commits[group.group_id] = series
+        for row, commit in group.commits.items():
+            series.add(row, at_ms, commit.offset)
+        series.keep_only(group.commits)
+        windows = self.windows.setdefault(group.group_id, {})
+        for row in [row for row in windows if row not in group.commits]:
+            del windows[row]
+
+    def keep_groups(self, group_ids: Set[str]) -> None:
+        """Forget every group that is not among these."""
+        for gone in [one for one in self.commits if one not in group_ids]:
+            del self.commits[gone]
+            del self.windows[gone]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +80,14 @@ class Context:
         return self.write_rates[row]
 
 
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """A group's cells as they were at the last look."""
+
+    cells: Mapping[TopicPartition, LagCell]
+    looked_at_ms: int | None
+
+
 def group_view(group: GroupReading, context: Context) -> GroupView:
     """One group as of this cycle; the memory keeps the windows of its readers."""
     memory = context.memory
@@ -72,9 +97,10 @@ def group_view(group: GroupReading, context: Context) -> GroupView:
         rows.update(context.partitions.get(topic, ()))
     before = context.previous.group(group.group_id) if context.previous else None
     old = {TopicPartition(c.topic, c.partition): c for c in before.cells} if before else {}
+    was = _Before(old, before.looked_at_ms if before else None)
     kind = "stream" if group.group_id == context.stream_group else "group"
     cells = tuple(
-        _cell(group, row, context, old.get(row), holders.get(row), is_read=kind == "stream")
+        _cell(group, row, context, was, holders.get(row), is_read=kind == "stream")
         for row in sorted(rows)
     )
     total = add_up(cell.lag for cell in cells)
@@ -97,7 +123,15 @@ def group_view(group: GroupReading, context: Context) -> GroupView:
         coordinator=group.coordinator,
         assignor=group.assignor,
         write_rate=_sum_of_known(cell.write_rate for cell in cells),
+        looked_at_ms=context.kafka.at_ms,
+        by_lag=tuple(
+            sorted((cell for cell in cells if cell.lag.lag is not None), key=_greatest_lag)
+        ),
     )
+
+
+def _greatest_lag(cell: LagCell) -> tuple[int, str, int]:
+    return -(cell.lag.lag or 0), cell.topic, cell.partition
 
 
 def _member(member: MemberReading) -> MemberView:
@@ -109,13 +143,14 @@ def _cell(
     group: GroupReading,
     row: TopicPartition,
     context: Context,
-    old: LagCell | None,
+    was: _Before,
     holder: str | None,
     *,
     is_read: bool,
 ) -> LagCell:
     """One reader in one partition; `is_read` where someone reads it who is no member."""
     kafka, memory = context.kafka, context.memory
+    old = was.cells.get(row)
     exists = row in context.partitions.get(row.topic, ())
     commit = group.commits.get(row)
     offset = commit.offset if commit else None
@@ -127,15 +162,16 @@ def _cell(
     # A reader behind the log's start will next read its first record.
     next_offset = offset if offset is None or start is None else max(offset, start)
     timestamp_ms = None if next_offset is None else kafka.record_timestamps.get((row, next_offset))
-    window = memory.windows.get((group.group_id, row))
+    windows = memory.windows[group.group_id]
+    window = windows.get(row)
     if window is None:
-        window = memory.windows[group.group_id, row] = Window()
+        window = windows[row] = Window()
     last: tuple[int | None, int | None] = (lag.lag, kafka.at_ms)
     if lag.lag is None:
         last = (None, None) if old is None else (old.last_lag, old.last_lag_at_ms)
-        if old is not None and old.lag.lag is not None and context.previous is not None:
-            # A cell that was taken over is as old as the last look at the brokers.
-            last = (old.lag.lag, context.previous.kafka_at_ms)
+        if old is not None and old.lag.lag is not None:
+            # A cell that was taken over is as old as the last look at its group.
+            last = (old.lag.lag, was.looked_at_ms)
     return LagCell(
         topic=row.topic,
         partition=row.partition,
@@ -150,7 +186,7 @@ def _cell(
         committed_offset=offset,
         log_start_offset=start,
         log_end_offset=end,
-        read_rate=memory.commits.rate_per_s((group.group_id, row), RATE_SPAN_MS, kafka.at_ms),
+        read_rate=memory.commits[group.group_id].rate_per_s(row, RATE_SPAN_MS, kafka.at_ms),
         last_lag=last[0],
         last_lag_at_ms=last[1],
         metadata=metadata,
@@ -191,7 +227,7 @@ def _eta_s(group_id: str, cells: tuple[LagCell, ...], memory: Memory) -> float |
         if not cell.lag.lag:
             continue
         row = TopicPartition(cell.topic, cell.partition)
-        if len(memory.commits.samples((group_id, row))) < ETA_SAMPLES_MIN:
+        if len(memory.commits[group_id].samples(row)) < ETA_SAMPLES_MIN:
             return None
         if cell.read_rate is None or cell.write_rate is None:
             return None

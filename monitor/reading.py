@@ -97,6 +97,12 @@ class GroupReading:
     coordinator: int | None = None
     assignor: str | None = None
 
+    @property
+    def topics(self) -> set[str]:
+        """What it has committed to, or its members are to read."""
+        read = {row.topic for one in self.members or () for row in one.assignment}
+        return read | {row.topic for row in self.commits}
+
 
 @dataclass(frozen=True, slots=True)
 class NodeReading:
@@ -136,6 +142,8 @@ class KafkaReading:
     topic_configs: Mapping[str, Mapping[str, ConfigValue]] = field(default_factory=dict)
     quorum: QuorumView | None = None
     quorum_error: str | None = None
+    rested: frozenset[str] = frozenset()
+    """Groups that are there and were not asked for in this cycle."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -271,6 +271,12 @@ def group_facts(group: GroupView) -> list[tuple[str, str]]:
     ]
 
 
+def looked(group: GroupView, now_ms: int) -> str:
+    """How old a group's numbers are where it was not asked for in the last cycle; else nothing."""
+    ago_ms = now_ms - (group.looked_at_ms or now_ms)
+    return f"as of {duration(ago_ms)} ago" if ago_ms > 0 else ""
+
+
 def assignment(member: MemberView) -> str:
     """What a member reads: `logs.access 0, 1; orders 2`."""
     topics: dict[str, list[str]] = {}

@@ -27,6 +27,7 @@ def _sum_row(group: GroupView) -> dict[str, object]:
         "time_lag_ms": group.time_lag.age_ms,
         "time_lag_bound": str(group.time_lag.bound),
         "eta_s": group.eta_s,
+        "looked_at_ms": group.looked_at_ms,
     }
 
 
@@ -70,6 +71,7 @@ def _cell_row(group: GroupView, cell: LagCell) -> dict[str, object]:
         "read_rate": cell.read_rate,
         "last_lag": cell.last_lag,
         "last_lag_at_ms": cell.last_lag_at_ms,
+        "looked_at_ms": group.looked_at_ms,
     }
 
 

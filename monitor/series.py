@@ -4,13 +4,15 @@ Floor: pure. A series that is not known in a cycle has no sample in it, so that 
 gap and never a 0. Series of single partitions are kept for the readers that lag most.
 """
 
+import heapq
+import itertools
 from collections.abc import Iterator
 
 from monitor import render
 from monitor.alerts import changes_between
 from monitor.lag import Bound
 from monitor.levels import Event
-from monitor.snapshot import GroupView, PartView, Snapshot
+from monitor.snapshot import GroupView, LagCell, PartView, Snapshot
 
 ALERT_EVENT = "alert"
 CELLS_KEPT_MAX = 1_000
@@ -83,22 +85,25 @@ def _broker_values(snapshot: Snapshot) -> Iterator[tuple[str, object]]:
 
 
 def _group_values(snapshot: Snapshot) -> Iterator[tuple[str, object]]:
-    cells: list[tuple[int, str]] = []
     for group in snapshot.groups[:GROUPS_KEPT_MAX]:
         if group.total.known:
             yield f"group.{group.group_id}.lag", group.total.lag
             yield f"group.{group.group_id}.age_s", _known_age_s(group)
             yield f"group.{group.group_id}.read", group.read_rate
             yield f"group.{group.group_id}.written", group.write_rate
-        cells += [
-            (cell.lag.lag, cell_series(group.group_id, cell.topic, cell.partition))
-            for cell in group.cells
-            if cell.lag.lag is not None
-        ]
-    for lag, name in sorted(cells, key=lambda one: (-one[0], one[1]))[:CELLS_KEPT_MAX]:
-        yield name, lag
+    # Each group has its cells in this order; of large ones only the beginning is gone through.
+    readers = heapq.merge(
+        *(_by_lag(group) for group in snapshot.groups[:GROUPS_KEPT_MAX]),
+        key=lambda reader: -(reader[1].lag.lag or 0),
+    )
+    for group_id, cell in itertools.islice(readers, CELLS_KEPT_MAX):
+        yield cell_series(group_id, cell.topic, cell.partition), cell.lag.lag
     for topic in snapshot.topics[:GROUPS_KEPT_MAX]:
         yield f"topic.{topic.name}.written", topic.write_rate
+
+
+def _by_lag(group: GroupView) -> Iterator[tuple[str, LagCell]]:
+    return ((group.group_id, cell) for cell in group.by_lag)
 
 
 def _known_age_s(group: GroupView) -> float | None:

@@ -215,7 +215,8 @@ class GroupView:
     """One group of readers. `recent_lag` is its headline lag of the last minutes, oldest first.
 
     It sums what is known, as the headline does, so that one partition without a commit does not
-    hide what the others do. `members` is None where the group could not be described.
+    hide what the others do. `members` is None where the group could not be described. Of a large
+    cluster not every group is looked at in each cycle: `looked_at_ms` is when this one last was.
     """
 
     group_id: str
@@ -233,6 +234,9 @@ class GroupView:
     coordinator: int | None = None
     assignor: str | None = None
     write_rate: float | None = None
+    looked_at_ms: int | None = None
+    by_lag: tuple[LagCell, ...] = ()
+    """Of the cells those whose lag is known, the greatest first."""
 
 
 @dataclass(frozen=True, slots=True)

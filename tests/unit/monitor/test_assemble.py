@@ -307,3 +307,45 @@ def test_a_quiet_partition_is_taken_over_until_something_changes() -> None:
     busy = kafka_reading(82_000, commits={row(0): 5, row(1): 0}, ends={row(0): 9, row(1): 0})
     moved = cycles.feed(reading(82_000, busy)).groups[0].cells[0]
     assert (moved.lag.lag, moved.last_lag_at_ms) == (4, 82_000)
+
+
+def test_a_group_that_rests_keeps_the_numbers_and_the_time_of_its_last_look() -> None:
+    cycles = Cycles()
+    commits, ends = {row(0): 7, row(1): 4}, {row(0): 10, row(1): 4}
+    cycles.feed(reading(1_000, kafka_reading(1_000, commits=commits, ends=ends)))
+    later = kafka_reading(3_000, commits={}, ends={row(0): 900, row(1): 900})
+    rests = replace(later, groups=(), rested=frozenset({GROUP}))
+    snapshot = cycles.feed(reading(3_000, rests))
+    group = snapshot.group(GROUP)
+    assert group is not None
+    assert (group.total.lag, group.looked_at_ms, snapshot.kafka_at_ms) == (3, 1_000, 3_000)
+    assert render.looked(group, 3_000) == "as of 2 s ago"
+    assert [cell.partition for cell in group.by_lag] == [0, 1]
+    ends = {row(0): 1_000, row(1): 4}
+    again = cycles.feed(reading(5_000, kafka_reading(5_000, commits=commits, ends=ends)))
+    group = again.group(GROUP)
+    assert group is not None
+    assert (group.total.lag, render.looked(group, 5_000)) == (993, "")
+    assert group.cells[0].read_rate == 0.0, "its commits of before are remembered"
+
+
+def test_what_a_resting_group_lagged_is_as_old_as_its_look_when_ends_go_away() -> None:
+    cycles = Cycles()
+    commits, ends = {row(0): 10}, {row(0): 10, row(1): 0}
+    cycles.feed(reading(1_000, kafka_reading(1_000, commits=commits, ends=ends)))
+    rests = replace(
+        kafka_reading(3_000, commits={}, ends=ends), groups=(), rested=frozenset({GROUP})
+    )
+    cycles.feed(reading(3_000, rests))
+    group = cycles.feed(reading(5_000, kafka_reading(5_000, commits=commits, ends={}))).group(GROUP)
+    assert group is not None
+    assert (group.cells[0].last_lag, group.cells[0].last_lag_at_ms) == (0, 1_000)
+
+
+def test_a_group_that_is_gone_does_not_rest() -> None:
+    cycles = Cycles()
+    one = kafka_reading(1_000, commits={row(0): 7}, ends={row(0): 10})
+    cycles.feed(reading(1_000, one))
+    gone = cycles.feed(reading(3_000, replace(one, at_ms=3_000, groups=())))
+    assert gone.groups == ()
+    assert (cycles.memory.commits, cycles.memory.windows) == ({}, {})

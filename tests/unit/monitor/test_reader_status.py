@@ -120,3 +120,10 @@ def test_a_reader_that_was_caught_up_within_a_minute_is_never_red() -> None:
 def _every_fourth(ends: list[int], step: int) -> tuple[int, int]:
     """A reader that commits every forty seconds."""
     return ends[step - step % 4], ends[step]
+
+
+def test_readers_that_are_looked_at_seldom_are_judged_by_as_few_looks_as_that_takes() -> None:
+    window = Window()
+    for number in range(20):
+        window.add(Look(number * 200_000, 5, 7))
+    assert [one.at_ms for one in window.looks] == [n * 200_000 for n in range(15, 20)]

@@ -1,0 +1,106 @@
+"""`python -m tests.interop.monitor_load GROUPS PARTITIONS [SECONDS]`: what a large cluster costs.
+
+A broker and a monitor of their own; every group has committed in every partition of one topic, and
+moves on in turn while the monitor is measured: its processor time and its memory, as the kernel
+counts them.
+"""
+
+import asyncio
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from confluent_kafka import Producer
+
+from protocol.client.admin import Admin, TopicSpec
+from protocol.client.cluster import Cluster
+from protocol.client.group import OffsetAndMetadata, commit_offsets
+from protocol.types import TopicPartition
+from tests.harness.broker import BrokerProcess
+from tests.harness.monitor import MonitorProcess
+
+TOPIC = "load"
+RECORDS = 200
+WARM_UP_S = 40.0
+DEFAULT_S = 120.0
+TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_s(pid: int) -> float:
+    """Processor time of a process so far."""
+    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / TICKS_A_SECOND
+
+
+def memory(pid: int) -> str:
+    """Its memory now, and the most there was."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    sizes = {line.split()[0]: int(line.split()[1]) // 1024 for line in lines if "VmRSS" in line
+             or "VmHWM" in line}  # fmt: skip
+    return f"{sizes['VmRSS:']} MiB, at most {sizes['VmHWM:']} MiB"
+
+
+def produce(bootstrap: str, partitions: int) -> None:
+    """Something to read in every partition."""
+    producer = Producer({"bootstrap.servers": bootstrap, "queue.buffering.max.messages": 1_000_000})
+    for number in range(RECORDS):
+        for partition in range(partitions):
+            producer.produce(TOPIC, str(number).encode(), partition=partition)
+        producer.poll(0)
+    assert producer.flush(120) == 0
+
+
+async def commit(bootstrap: str, groups: int, partitions: int, until_s: float) -> None:
+    """All groups in turn, each a little further every time, until then; at least once."""
+    cluster = Cluster(bootstrap, client_id="load")
+    await cluster.start()
+    offset = 1
+    while True:
+        for number in range(groups):
+            commits = {
+                TopicPartition(TOPIC, partition): OffsetAndMetadata(offset, "")
+                for partition in range(partitions)
+            }
+            await commit_offsets(cluster, f"group-{number:03}", commits)
+            if offset > 1 and time.monotonic() > until_s:
+                break
+        offset += 1
+        if time.monotonic() > until_s:
+            await cluster.close()
+            return
+
+
+async def create(bootstrap: str, partitions: int) -> None:
+    """The one topic."""
+    cluster = Cluster(bootstrap, client_id="load")
+    await cluster.start()
+    await Admin(cluster).create_topics([TopicSpec(TOPIC, partitions, 1)])
+    await cluster.close()
+
+
+def main(groups: int, partitions: int, seconds: float) -> None:
+    """Measure once and print."""
+    with tempfile.TemporaryDirectory() as folder, BrokerProcess(Path(folder)) as broker:
+        asyncio.run(create(broker.bootstrap, partitions))
+        produce(broker.bootstrap, partitions)
+        asyncio.run(commit(broker.bootstrap, groups, partitions, 0.0))
+        monitor = MonitorProcess([broker], Path(folder), None, refresh="2s")
+        pid = monitor.process.pid
+        try:
+            moving = time.monotonic() + WARM_UP_S
+            asyncio.run(commit(broker.bootstrap, groups, partitions, moving))
+            began, used = time.monotonic(), cpu_s(pid)
+            asyncio.run(commit(broker.bootstrap, groups, partitions, began + seconds))
+            elapsed = time.monotonic() - began
+            share = (cpu_s(pid) - used) / elapsed
+            print(f"{groups} groups x {partitions}: {share:.1%} of a core over {elapsed:.0f} s")
+            print(memory(pid))
+        finally:
+            monitor.process.kill()
+            monitor.process.wait()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), float((sys.argv[3:] or [DEFAULT_S])[0]))
