@@ -397,6 +397,7 @@ def test_pages_of_orders_are_read_by_everybody(tmp_path: Path, chrome: Any) -> N
 
 def test_pictures(tmp_path: Path, chrome: Any) -> None:
     """Every picture is made each time; MILLRACE_PICTURES=1 keeps them."""
+    chrome.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
     folder = PICTURES if os.environ.get("MILLRACE_PICTURES") else tmp_path
     shots = [
         ("overview", "/", DESK, "light"), ("overview-dark", "/", DESK, "dark"),

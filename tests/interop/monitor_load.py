@@ -14,7 +14,8 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from protocol.client.admin import Admin, TopicSpec
+from protocol.client.admin import Admin
+from protocol.client.admin_types import TopicSpec
 from protocol.client.cluster import Cluster
 from protocol.client.group import OffsetAndMetadata, commit_offsets
 from protocol.types import TopicPartition
@@ -103,4 +104,5 @@ def main(groups: int, partitions: int, seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), float((sys.argv[3:] or [DEFAULT_S])[0]))
+    seconds = float(sys.argv[3]) if len(sys.argv) > 3 else DEFAULT_S
+    main(int(sys.argv[1]), int(sys.argv[2]), seconds)

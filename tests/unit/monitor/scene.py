@@ -191,6 +191,7 @@ class Mill:
             ends=ends,
             record_timestamps=self._timestamps(lines, now_ms),
             topic_configs={"logs.access": config},
+            quorum=three.alone(now_ms),
         )
 
     def _timestamps(

@@ -353,3 +353,24 @@ def test_the_collector_tells_of_dead_letters_and_lost_lines(tmp_path: Path) -> N
     assert "▲ 7" in page
     assert 'href="/topics/millrace.dead-letters/messages"' in page
     assert "▲ 2" in page
+
+
+def test_a_partition_never_lags_more_than_the_most_there_was(sites: dict[str, Site]) -> None:
+    text = sites["catching up"].client.get(SLASHED_PATH).text
+    minis = re.findall(r'<div class="mini.*?<b>([\d,]+)</b>.*?most ([\d,]+)', text, re.DOTALL)
+    assert len(minis) == 5
+    for now, most in minis:
+        assert int(most.replace(",", "")) >= int(now.replace(",", ""))
+
+
+def test_a_reason_that_stands_alone_is_a_sentence(sites: dict[str, Site]) -> None:
+    assert (
+        "<p>Its lag has only grown for 4 min" in sites["catching up"].client.get(SLASHED_PATH).text
+    )
+
+
+def test_what_is_counted_by_reason_is_not_called_lines(sites: dict[str, Site]) -> None:
+    """Among them are faults of single metrics, which are no lines."""
+    table = sites["flowing"].client.get("/stream").text.partition("Lines that did not parse")[2]
+    assert ">Times</th>" in table
+    assert ">Lines</th>" not in table

@@ -31,6 +31,11 @@ def quorum(now_ms: int, is_down: bool) -> QuorumView:
     return QuorumView(now_ms, 1, 17, 81_204, tuple(rows))
 
 
+def alone(now_ms: int) -> QuorumView:
+    """A quorum of one."""
+    return QuorumView(now_ms, 1, 17, 81_204, (QuorumReplicaView(1, "leader", 81_204, 0, 0, 0),))
+
+
 def three(kafka: KafkaReading, is_down: bool) -> KafkaReading:
     """What a reading of one broker would be of three. The dead one is in metadata no more."""
     nodes = [NodeReading(node, f"127.0.0.1:{19_091 + node}", None) for node in (1, 2, 3)]
