@@ -21,7 +21,7 @@ READ_HERE_LINES = 20_000
 
 
 class Folding:
-    """Folds the lines of one query's batches; they have the columns of `sources.COLUMNS_DDL`.
+    """Folds the lines of one query's batches; they have the columns of `kafka.COLUMNS_DDL`.
 
     `as_blocks` says whether the sinks take cells as text; without, all cells come as rows.
     `is_local` says that tasks run in the driver's own process.

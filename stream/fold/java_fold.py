@@ -44,7 +44,7 @@ class JavaFold:
         self._spec = fold_spec(plan, as_blocks=as_blocks)
 
     def of_many(self, lines: DataFrame, judging: Judging, tasks: int) -> Counts:
-        """Judge and fold lines, which have the columns of `sources.COLUMNS_DDL`.
+        """Judge and fold lines, which have the columns of `kafka.COLUMNS_DDL`.
 
         Cells meet in so many tasks of a second stage.
         """

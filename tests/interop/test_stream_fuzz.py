@@ -162,13 +162,22 @@ def check(line_format: str, lines: list[bytes]) -> None:
     }
     plan = compile_plan(StreamSection.model_validate(section))
     folding, rows = Folding(plan, as_blocks=True), frame(lines)
-    straight = reference_counts(rows, plan)
-    for counts in (folding.fold_in_driver(rows), folding.fold_in_tasks(rows)):
+    straight, small = reference_counts(rows, plan), folding.fold_in_driver(rows)
+    assert exact(small) == exact(straight)
+    assert keys(small, "n_lines").get((), 0) + not_parsed(small) == len(lines)
+    for counts in (small, folding.fold_in_tasks(rows)):
         assert counts.lines == len(lines)
-        assert keys(straight, "n_lines").get((), 0) + not_parsed(counts) == len(lines)
         assert [(u.reason, u.count) for u in straight.unparsed] == [
             (u.reason, u.count) for u in counts.unparsed
         ]
+
+
+def exact(counts: Counts) -> dict[tuple[object, ...], tuple[object, ...]]:
+    """What is exact of every cell."""
+    return {
+        (row.metric, row.slice_start_s, row.key): (row.count, row.sum, row.min, row.max)
+        for row in counts.rows
+    }
 
 
 def not_parsed(counts: Counts) -> int:
