@@ -68,25 +68,29 @@ def _tell(reports: "list[Report]", as_json: bool) -> None:
 
 
 def _logs(paths: list[Path]) -> list[Path]:
+    """Files of batches among these files, and in these folders."""
+    from appliance.dump.folder import LOG, METADATA_SNAPSHOT
+
     found: list[Path] = []
     for path in paths:
-        found += sorted(path.glob("*.log")) if path.is_dir() else [path]
-    return [path for path in found if path.suffix == ".log"]
+        found += sorted(path.iterdir()) if path.is_dir() else [path]
+    return [path for path in found if path.suffix in (LOG, METADATA_SNAPSHOT)]
 
 
 def _print(paths: list[Path], decoder: str, max_bytes: int | None) -> None:
     from appliance.dump import lines
-    from appliance.dump.folder import base_offset_of, mapped
+    from appliance.dump.folder import mapped, named
 
     for path in paths:
-        base_offset = base_offset_of(path)
-        if base_offset is None:
-            raise CommandError(f"{path}: expected a name of 20 digits and .log", Exit.USAGE)
+        name = named(path)
+        if name is None:
+            expected = "a name of 20 digits and .log, or of a snapshot of the metadata"
+            raise CommandError(f"{path}: expected {expected}", Exit.USAGE)
         out(f"Dumping {path}")
         with mapped(path) as buffer:
             for line in lines.log_lines(
                 buffer,
-                base_offset,
+                name,
                 decoder=lines.DECODERS[decoder],
                 with_records=True,
                 bytes_max=max_bytes,

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from appliance.dump import indexes
+from appliance.dump import indexes, metadata
 from appliance.dump.scan import Finding, Rules, Scan, Transactions, scan_log
+from broker.quorum.snapshot import SnapshotId, read_file_name
 from broker.storage import checkpoint
 from protocol.types import TopicPartition
 
@@ -21,6 +22,7 @@ BASE_DIGITS = 20
 LOG, INDEX, TIME_INDEX, TXN_INDEX = ".log", ".index", ".timeindex", ".txnindex"
 SNAPSHOT = ".snapshot"
 SUFFIXES = (LOG, INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT)
+METADATA_SNAPSHOT = ".checkpoint"
 INTERNAL = ("__consumer_offsets-", "__transaction_state-", "__share_group_state-")
 """Folders of topics that are compacted, whoever asks."""
 
@@ -64,6 +66,14 @@ def base_offset_of(path: Path) -> int | None:
     """The offset in a segment file's name; None for any other name."""
     match = _NAME.match(path.name)
     return None if match is None else int(match[1])
+
+
+def named(path: Path) -> int | SnapshotId | None:
+    """What a file's name says of its batches: where a log file begins, which snapshot it is.
+
+    None for a file of another kind, which has no batches.
+    """
+    return base_offset_of(path) if path.suffix == LOG else read_file_name(path.name)
 
 
 def is_compacted(folder: Path) -> bool:
@@ -125,9 +135,13 @@ class _Check:
         self._transactions.is_known = is_told and first == 0
         for path in by_suffix[LOG]:
             self._scan(path, self._transactions if is_told else None)
+        snapshots = [*self._check_metadata_snapshots()]
         if self._is_whole:
             self._check_order()
             self._check_reach()
+            if first is not None and self._folder.name == METADATA:
+                where = str(by_suffix[LOG][0])
+                self._report.findings += metadata.check_reach(where, first, snapshots)
         for suffix in (INDEX, TIME_INDEX, TXN_INDEX):
             for path in by_suffix[suffix]:
                 self._check_beside(path, suffix)
@@ -166,6 +180,18 @@ class _Check:
         self._report.findings += findings
         self._scans[base_offset] = scan
         return scan
+
+    def _check_metadata_snapshots(self) -> Iterator[SnapshotId]:
+        """Which there are; what is wrong with each is told."""
+        for path in self._files:
+            snapshot_id = read_file_name(path.name)
+            data = None if snapshot_id is None else self._read(path)
+            if snapshot_id is None or data is None:
+                continue
+            batches, findings = metadata.check(str(path), data, snapshot_id)
+            self._report.batches += batches
+            self._report.findings += findings
+            yield snapshot_id
 
     def _check_order(self) -> None:
         """Segments follow each other without a hole, and none reaches into the next."""

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from appliance.dump import decoders, indexes
 from appliance.dump.decoders import Decoder
 from appliance.dump.scan import DELETE_HORIZON, Batches, FoundBatch
+from broker.quorum.snapshot import SnapshotId
 from broker.storage import producer_snapshot
 from protocol.wire.record import Record, read_marker
 from protocol.wire.records import iterate_records
@@ -12,15 +13,21 @@ from protocol.wire.records import iterate_records
 
 def log_lines(
     buffer: memoryview,
-    base_offset: int,
+    name: int | SnapshotId,
     *,
     decoder: Decoder | None = None,
     with_records: bool = False,
     with_metadata: bool = True,
     bytes_max: int | None = None,
 ) -> Iterator[str]:
-    """A log file: each batch, and its records if they are asked for."""
-    yield f"Log starting offset: {base_offset}"
+    """A log file or a snapshot of the metadata: each batch, and its records if they are asked for.
+
+    `name`: what the file's name says, where the log begins or which snapshot it is.
+    """
+    if isinstance(name, SnapshotId):
+        yield f"Snapshot end offset: {name.end_offset}, epoch: {name.epoch}"
+    else:
+        yield f"Log starting offset: {name}"
     batches = Batches(buffer, bytes_max)
     for batch in batches:
         yield batch_line(batch)

@@ -10,9 +10,17 @@ from pathlib import Path
 from appliance.cli.output import CommandError, Exit, out, say
 from appliance.dump import lines
 from appliance.dump.decoders import Decoded, Decoder
-from appliance.dump.folder import SUFFIXES, base_offset_of, check_files, mapped
+from appliance.dump.folder import (
+    METADATA_SNAPSHOT,
+    SUFFIXES,
+    base_offset_of,
+    check_files,
+    mapped,
+    named,
+)
 from appliance.kafka.records import DESERIALIZERS, Deserializer, Undecodable
 from appliance.kafka_tools.base import ToolParser, UsageFault, run_tool
+from broker.quorum.snapshot import SnapshotId
 from protocol.wire.record import Record
 
 MAX_MESSAGE_BYTES = 5 << 20
@@ -61,8 +69,8 @@ def _work(options: argparse.Namespace) -> int:
         raise UsageFault('Missing required argument "[files]"')
     paths = [Path(name) for name in options.files.split(",") if name]
     for path in paths:
-        if base_offset_of(path) is None:
-            known = ", ".join(SUFFIXES)
+        if base_offset_of(path) is None and named(path) is None:
+            known = ", ".join((*SUFFIXES, METADATA_SNAPSHOT))
             raise CommandError(f"Ignoring unknown file {path}; known are {known}", Exit.USAGE)
         if not path.is_file():
             raise CommandError(f"{path}: no such file", Exit.NOT_FOUND)
@@ -85,11 +93,11 @@ def _print(path: Path, options: argparse.Namespace) -> None:
         if not check_files([path]).findings:
             out(f"{path} passed sanity check.")
         return
-    base_offset = base_offset_of(path)
-    assert base_offset is not None, "checked before anything is printed"
-    if path.suffix == ".log":
-        _print_log(path, base_offset, options)
+    name, base_offset = named(path), base_offset_of(path)
+    if name is not None:
+        _print_log(path, name, options)
         return
+    assert base_offset is not None, "checked before anything is printed"
     data = path.read_bytes()
     try:
         match path.suffix:
@@ -108,22 +116,22 @@ def _print(path: Path, options: argparse.Namespace) -> None:
         return
 
 
-def _print_log(path: Path, base_offset: int, options: argparse.Namespace) -> None:
+def _print_log(path: Path, name: int | SnapshotId, options: argparse.Namespace) -> None:
     decoder = None
-    for flag, name in (
+    for flag, kind in (
         (options.print_data_log, "plain"),
         (options.offsets_decoder, "offsets"),
         (options.transaction_log_decoder, "transactions"),
         (options.cluster_metadata_decoder, "metadata"),
     ):
         if flag:
-            decoder = lines.DECODERS[name]
+            decoder = lines.DECODERS[kind]
     if options.key_decoder_class or options.value_decoder_class:
         decoder = _of_classes(options) if decoder is lines.DECODERS["plain"] else decoder
     with mapped(path) as buffer:
         for line in lines.log_lines(
             buffer,
-            base_offset,
+            name,
             decoder=decoder,
             with_records=options.deep_iteration or decoder is not None,
             with_metadata=not options.skip_record_metadata,

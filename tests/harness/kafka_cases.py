@@ -432,6 +432,8 @@ CASES = (
     Case("dump-log", "--files @offsets.log --offsets-decoder"),
     Case("dump-log", "--files @state.log --transaction-log-decoder"),
     Case("dump-log", "--files @metadata.log --cluster-metadata-decoder"),
+    Case("dump-log", "--files @metadata.checkpoint"),
+    Case("dump-log", "--files @metadata.checkpoint --cluster-metadata-decoder"),
     Case("dump-log", "--files @logs-0.index,@logs-0.timeindex"),
     Case("dump-log", "--files @batches-0.log --deep-iteration"),
     Case("dump-log", "--files @batches-0.log --max-bytes 100"),

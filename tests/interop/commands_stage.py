@@ -31,7 +31,7 @@ JOINED_S = 30.0
 HOUR_MS = 3_600_000
 QUARTER_MS = 900_000
 THEIRS, OURS = "aaaa", "bbbb"
-SEGMENT_SUFFIXES = ("log", "index", "timeindex", "txnindex", "snapshot")
+SEGMENT_SUFFIXES = ("log", "index", "timeindex", "txnindex", "snapshot", "checkpoint")
 
 TOPICS: Mapping[str, tuple[str, ...]] = {
     "logs": ("--partitions", "2", "--config", "retention.ms=7777777"),
@@ -68,8 +68,8 @@ class Stage:
     def path(self, name: str) -> str:
         """A file by its name in a call: a segment's stands in a folder of its own."""
         stem, _, suffix = name.rpartition(".")
-        if suffix == "snapshot":
-            (found,) = (self.files / stem).glob("*.snapshot")
+        if suffix in ("snapshot", "checkpoint"):
+            (found,) = (self.files / stem).glob(f"*.{suffix}")
             return str(found)
         if suffix in SEGMENT_SUFFIXES:
             return str(self.files / stem / f"{'0' * 20}.{suffix}")
