@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from appliance.dump.folder import Report
 
 DECODERS = ("offsets", "transactions", "metadata", "plain")
+EXPECTED = (
+    "expected a name as the broker gives, such as 00000000000000000000.log, .index, .timeindex,"
+    " .txnindex or .snapshot, or 00000000000000000000-0000000000.checkpoint"
+)
 
 
 def dump_log(
@@ -34,12 +38,15 @@ def dump_log(
     A folder is checked as one log, with the node's checkpoints. Of a sparse index it cannot be told
     that entries are missing from its end, for it may have any number of them.
     """
-    from appliance.dump.folder import check_files, check_folder
+    from appliance.dump.folder import check_files, check_folder, is_known
 
     if decode is not None and decode not in DECODERS:
         raise CommandError(f"--decode {decode}: expected {', '.join(DECODERS)}", Exit.USAGE)
+    for path in paths:
+        if path.is_file() and not is_known(path):
+            raise CommandError(f"{path}: {EXPECTED}", Exit.USAGE)
     if print_data or decode is not None:
-        _print([*_logs(paths)], decode or "plain", max_bytes)
+        _print(paths, decode or "plain", max_bytes)
     with progress_line() as line:
         progress = _Progress(line, _size(paths))
         reports = [check_folder(path, progress.add) for path in paths if path.is_dir()]
@@ -58,44 +65,40 @@ def _tell(reports: "list[Report]", as_json: bool) -> None:
     else:
         for finding in findings:
             out(str(finding))
-    size = sum(report.size_bytes for report in reports)
-    what = f"{len(findings)} findings" if findings else "nothing is wrong"
-    say(f"{what}: {files} files, {batches:,} batches, {size_text(size)}")
-    if not files:
+    if not files and not findings:
         raise CommandError("there is no log file there", Exit.NOT_FOUND)
+    size = sum(report.size_bytes for report in reports)
+    what = _counted(len(findings), "finding") if findings else "nothing is wrong"
+    looked_at = f"{_counted(files, 'file')}, {_counted(batches, 'batch', 'batches')}"
+    say(f"{what}: {looked_at}, {size_text(size)}")
     if findings:
         raise typer.Exit(Exit.CONDITION)
 
 
-def _logs(paths: list[Path]) -> list[Path]:
-    """Files of batches among these files, and in these folders."""
-    from appliance.dump.folder import LOG, METADATA_SNAPSHOT
-
-    found: list[Path] = []
-    for path in paths:
-        found += sorted(path.iterdir()) if path.is_dir() else [path]
-    return [path for path in found if path.suffix in (LOG, METADATA_SNAPSHOT)]
+def _counted(number: int, one: str, many: str = "") -> str:
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def _print(paths: list[Path], decoder: str, max_bytes: int | None) -> None:
+    """Print the files of batches among these files, and in these folders."""
     from appliance.dump import lines
     from appliance.dump.folder import mapped, named
 
-    for path in paths:
-        name = named(path)
-        if name is None:
-            expected = "a name of 20 digits and .log, or of a snapshot of the metadata"
-            raise CommandError(f"{path}: expected {expected}", Exit.USAGE)
-        out(f"Dumping {path}")
-        with mapped(path) as buffer:
-            for line in lines.log_lines(
-                buffer,
-                name,
-                decoder=lines.DECODERS[decoder],
-                with_records=True,
-                bytes_max=max_bytes,
-            ):
-                out(line)
+    for given in paths:
+        for path in sorted(given.iterdir()) if given.is_dir() else [given]:
+            name = named(path)
+            if name is None or not path.is_file():
+                continue
+            out(f"Dumping {path}")
+            with mapped(path) as buffer:
+                for line in lines.log_lines(
+                    buffer,
+                    name,
+                    decoder=lines.DECODERS[decoder],
+                    with_records=True,
+                    bytes_max=max_bytes,
+                ):
+                    out(line)
 
 
 def _size(paths: list[Path]) -> int:

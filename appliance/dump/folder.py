@@ -76,6 +76,11 @@ def named(path: Path) -> int | SnapshotId | None:
     return base_offset_of(path) if path.suffix == LOG else read_file_name(path.name)
 
 
+def is_known(path: Path) -> bool:
+    """Whether a file has a name by which it is checked."""
+    return base_offset_of(path) is not None or read_file_name(path.name) is not None
+
+
 def is_compacted(folder: Path) -> bool:
     """Whether offsets may be missing: an internal topic, or a log that was ever cleaned."""
     if folder.name.startswith(INTERNAL):

@@ -15,6 +15,7 @@ from appliance.dump.folder import (
     SUFFIXES,
     base_offset_of,
     check_files,
+    is_known,
     mapped,
     named,
 )
@@ -69,7 +70,7 @@ def _work(options: argparse.Namespace) -> int:
         raise UsageFault('Missing required argument "[files]"')
     paths = [Path(name) for name in options.files.split(",") if name]
     for path in paths:
-        if base_offset_of(path) is None and named(path) is None:
+        if not is_known(path):
             known = ", ".join((*SUFFIXES, METADATA_SNAPSHOT))
             raise CommandError(f"Ignoring unknown file {path}; known are {known}", Exit.USAGE)
         if not path.is_file():
