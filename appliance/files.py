@@ -1,13 +1,33 @@
 """Small files replaced in one step, with the rights they need from their first byte on."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 PRIVATE = 0o600
 
 
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Name the file that is meant in what the system refuses.
+
+    A write names none by itself, and an opening the partial file, which nobody knows.
+    """
+    try:
+        yield
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None
+        raise
+
+
 def write_atomically(path: Path, data: bytes, *, mode: int = 0o644) -> None:
     """Write a file so that a reader, or a power cut, sees the old content or the whole new one."""
+    with _named(path):
+        _write_atomically(path, data, mode)
+
+
+def _write_atomically(path: Path, data: bytes, mode: int) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
@@ -28,14 +48,15 @@ def create_once(path: Path, data: bytes, *, mode: int = PRIVATE) -> bool:
     if path.exists():
         return False
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    write_atomically(partial, data, mode=mode)
-    try:
-        os.link(partial, path)
-    except FileExistsError:
-        return False
-    finally:
-        partial.unlink(missing_ok=True)
-    sync_folder(path.parent)
+    with _named(path):
+        _write_atomically(partial, data, mode)
+        try:
+            os.link(partial, path)
+        except FileExistsError:
+            return False
+        finally:
+            partial.unlink(missing_ok=True)
+        sync_folder(path.parent)
     return True
 
 

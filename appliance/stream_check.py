@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from typing import Any
 
 from appliance.checks import Level, spark_master
@@ -52,8 +53,10 @@ def check_expressions(mill: Mill, document: Document) -> bool:
         document.add(path, str(fault["found"]), str(fault["expected"]))
     if document.faults:
         raise ConfigFaults(document.faults)
-    mill.home.data.mkdir(parents=True, exist_ok=True)
-    write_atomically(memory, digest.encode() + b"\n")
+    # What cannot be remembered, on a full disk or in a read-only container, is asked again.
+    with suppress(OSError):
+        mill.home.data.mkdir(parents=True, exist_ok=True)
+        write_atomically(memory, digest.encode() + b"\n")
     return True
 
 

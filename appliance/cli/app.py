@@ -11,7 +11,7 @@ from appliance.cli import context
 from appliance.cli.output import CommandError, Exit, say
 from appliance.cli.tree import Tree
 from appliance.config.faults import ConfigFaults
-from appliance.errors import Failure
+from appliance.errors import NOT_RUNNING, Failure, reason_of
 from appliance.supervisor.control import NoSupervisor
 
 # typer keeps its own copy of click; what all its complaints have in common is reached through one.
@@ -72,7 +72,7 @@ def main(arguments: list[str] | None = None) -> int:
         say(f"millrace: {count} fault{'s' if count != 1 else ''} in the configuration")
         return Exit.USAGE
     except NoSupervisor:
-        say("millrace: the mill is not running; `make up` starts it")
+        say(f"millrace: {NOT_RUNNING}")
         return Exit.UNREACHABLE
     except Failure as error:
         say(f"millrace: {error}")
@@ -83,6 +83,12 @@ def main(arguments: list[str] | None = None) -> int:
         # Nobody reads any more; the interpreter must not complain about it at its end either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.CLOSED_PIPE
+    except OSError as error:
+        # A full disk, a folder of another account: the machine refuses, and no fault of ours is
+        # found by a trace.
+        place = f"{error.filename}: " if error.filename is not None else ""
+        say(f"millrace: {place}{reason_of(error)}")
+        return Exit.FAILED
 
 
 def run_main() -> None:

@@ -75,8 +75,18 @@ def with_cluster(
         async with open_cluster(asked, timeout_ms=round(timeout * 1000)) as cluster:
             return await work(cluster)
 
-    with waiting(f"asking {asked}"):
-        return run(connected())
+    try:
+        with waiting(f"asking {asked}"):
+            return run(connected())
+    except CommandError as error:
+        if error.code is not Exit.UNREACHABLE or not _is_ours(bootstrap):
+            raise
+        raise CommandError(context.not_answered(str(error)), error.code) from error
+
+
+def _is_ours(bootstrap: str | None) -> bool:
+    """Whether the mill's own brokers were asked, and not a cluster that runs without it."""
+    return not bootstrap and context.load_mill()[0].config.cluster.bootstrap_servers is None
 
 
 def emit(

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from appliance.errors import NOT_RUNNING
 from appliance.home import Home, find_home
 
 if TYPE_CHECKING:
@@ -28,6 +29,15 @@ def home() -> Home:
 def in_containers() -> bool:
     """Whether parts are containers; their compose file says so."""
     return os.environ.get("MILLRACE_PUBLISHED") == "loopback"
+
+
+def not_answered(text: str) -> str:
+    """Why a part gives no answer, and that the whole mill does not run, where it does not."""
+    from appliance.lifecycle import is_running
+
+    if in_containers() or is_running(home()):
+        return text
+    return f"{text}; {NOT_RUNNING}"
 
 
 def placement() -> "Placement":

@@ -5,6 +5,8 @@ import random
 import signal
 import time
 from datetime import UTC, datetime
+from io import FileIO
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -45,11 +47,19 @@ def demo(
             due = int((now - began) * rate) + 1
             if due > written:
                 lines = [access_line(chance, datetime.now(UTC)) for _ in range(due - written)]
-                file.write("".join(lines).encode())
+                _write(file, path, "".join(lines).encode())
                 written = due
                 line.show(f"{written} lines, of {seconds:.0f} s")
             time.sleep(min(0.05, 1 / rate))
     say(f"{written} lines written")
+
+
+def _write(file: FileIO, path: Path, data: bytes) -> None:
+    try:
+        file.write(data)
+    except OSError as error:
+        # A write names no file by itself.
+        raise CommandError(f"{path}: {error.strerror}") from error
 
 
 class _stop_flag:

@@ -22,6 +22,7 @@ from appliance.cli.output import (
 )
 from appliance.cli.rooms import cell
 from appliance.config.faults import did_you_mean
+from appliance.errors import reason_of
 from appliance.settings import Mill
 
 ANSWER_BYTES_MAX = 16 << 20
@@ -149,8 +150,8 @@ def ask_monitor(mill: Mill, path: str) -> dict[str, Any]:
         text = f"the monitor answered {error.code} {error.reason}"
         raise CommandError(text, Exit.FAILED) from error
     except (OSError, ValueError) as error:
-        text = f"the monitor at {part.address} gives no answer: {error}"
-        raise CommandError(text, Exit.UNREACHABLE) from error
+        text = f"the monitor at {part.address} gives no answer: {reason_of(error)}"
+        raise CommandError(context.not_answered(text), Exit.UNREACHABLE) from error
     if not isinstance(value, dict):
         raise CommandError("the monitor's answer is not understood")
     return value

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from appliance.cli import context
-from appliance.cli.output import CommandError, Exit, out, utc_text
+from appliance.cli.output import CommandError, Exit, out, say, utc_text
 from appliance.home import Home
 from appliance.supervisor.logs import tail
 from protocol.units import parse_duration_ms
@@ -34,6 +34,8 @@ def logs(
         text = f"a part in a container logs to its container: `{' '.join(words)}`"
         raise CommandError(text, Exit.USAGE)
     files = log_files(context.home(), part)
+    if not files:
+        say("no part has written a log yet; `make up` starts the mill")
     newest_ms = None
     if since is not None:
         try:

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from appliance.cli import context
 from appliance.cli.output import CommandError, Exit
+from appliance.errors import reason_of
 from appliance.parts import Probe
 from appliance.run import settings_descriptor
 from appliance.settings import Mill, encode_settings
@@ -40,7 +41,8 @@ def status_of(name: str) -> PartStatus:
     try:
         return fetch_status(part.host, part.port, STATUS_TIMEOUT_S)
     except StatusUnavailable as error:
-        raise CommandError(f"{name}: {error}", Exit.UNREACHABLE) from error
+        text = f"the {name} at {part.address} gives no answer: {reason_of(error)}"
+        raise CommandError(context.not_answered(text), Exit.UNREACHABLE) from error
 
 
 @contextmanager

@@ -40,6 +40,9 @@ def show(
     chosen = _window(mill, metric, size)
     metrics = resolve_metrics(mill.config.stream)
     definition = next(one.definition for one in metrics if one.definition.name == metric)
+    if not mill.home.secrets.exists():
+        text = context.not_answered(f"{metric} has not been counted here")
+        raise CommandError(text, Exit.UNREACHABLE)
     for is_first in _rounds(watch):
         try:
             reading = read_metric(mill, metric, chosen)
@@ -50,7 +53,8 @@ def show(
             continue
         except ReadingError as error:
             if is_first or not watch:
-                raise CommandError(str(error), Exit.UNREACHABLE) from error
+                text = context.not_answered(str(error))
+                raise CommandError(text, Exit.UNREACHABLE) from error
             say(f"millrace: {error}")
             continue
         clear = watch and is_terminal()

@@ -1,0 +1,123 @@
+"""What is said of a disk that takes nothing, and of a mill that does not run: never a traceback."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from appliance import stream_check
+from appliance.cli.output import Exit
+from appliance.config.load import load_text
+from appliance.files import create_once, write_atomically
+from appliance.home import CODE
+from appliance.stream_check import check_expressions
+from tests.harness.ports import free_port
+from tests.unit.appliance.test_commands import config, mill, run
+
+METRIC = (
+    "stream: {from: {a: {topic: logs.access, format: raw}},"
+    " metrics: [{name: m, from: a, measure: count}]}\n"
+)
+
+
+def with_no_room(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A command whose files may hold no byte; its pipes may."""
+    command = 'ulimit -f 0; exec "$@"'
+    return subprocess.run(
+        ["bash", "-c", command, "-", sys.executable, "-m", "appliance", *arguments],
+        env={**os.environ, "PYTHONPATH": str(CODE), "MILLRACE_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "place"),
+    [
+        (["init"], "data/secrets/broker-1/cluster_id"),
+        (["demo", "--seconds", "0.2"], "watched/access/demo-"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_named(
+    tmp_path: Path, arguments: list[str], place: str
+) -> None:
+    config(tmp_path, "cluster: {brokers: 1}\n")
+    done = with_no_room(tmp_path, *arguments)
+    assert done.returncode == Exit.FAILED
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"millrace: {tmp_path}/{place}"), done.stderr
+    assert last.endswith("File too large")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("write", [write_atomically, create_once])
+def test_the_file_meant_is_named_and_not_the_one_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: object
+) -> None:
+    def refuse(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    assert callable(write)
+    with pytest.raises(OSError, match="No space left on device") as raised:
+        write(tmp_path / "secret", b"x")
+    assert raised.value.filename == str(tmp_path / "secret")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_check_that_cannot_be_remembered_is_a_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def ask(*_: object) -> list[dict[str, object]]:
+        asked.append(1)
+        return []
+
+    monkeypatch.setattr(stream_check, "_ask_spark", ask)
+    ours = mill(tmp_path, METRIC)
+    ours.home.data.write_text("no folder")
+    document = load_text(METRIC, "m", tmp_path, {}).document
+    assert check_expressions(ours, document)
+    assert check_expressions(ours, document)
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize(
+    "arguments", [["show", "m"], ["lag"], ["alerts", "list"], ["collector", "status"]]
+)
+def test_of_a_mill_that_does_not_run_it_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    listen = f"monitor: {{listen: '127.0.0.1:{free_port()}'}}\n"
+    config(tmp_path, f"{METRIC}{listen}ports: {{collector: {free_port()}}}\n")
+    code, out, err = run(monkeypatch, tmp_path, *arguments)
+    assert (code, out) == (Exit.UNREACHABLE, [])
+    [line] = err
+    assert line.endswith("the mill is not running; `make up` starts it"), line
+    for leaked in ("urlopen", "Errno", "data/secrets", "init"):
+        assert leaked not in line
+
+
+def test_of_brokers_that_are_not_there_it_is_said_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config(tmp_path, METRIC)
+    code, _, err = run(monkeypatch, tmp_path, "topic", "list", "--timeout", "0.1")
+    assert code == Exit.UNREACHABLE
+    assert err[-1].endswith("the mill is not running; `make up` starts it"), err
+    elsewhere = ("--bootstrap-server", f"127.0.0.1:{free_port()}")
+    _, _, err = run(monkeypatch, tmp_path, "topic", "list", "--timeout", "0.1", *elsewhere)
+    assert "make up" not in err[-1]
+
+
+def test_logs_that_there_are_none_of_are_said_to_be_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config(tmp_path, METRIC)
+    code, out, err = run(monkeypatch, tmp_path, "logs")
+    assert (code, out) == (Exit.OK, [])
+    assert err == ["no part has written a log yet; `make up` starts the mill"]
