@@ -1,0 +1,72 @@
+"""`config check` asks a real database whether a metric means what is counted under its name."""
+
+from pathlib import Path
+
+import pytest
+
+from appliance.cli.output import Exit
+from appliance.config.load import load_text
+from sinks.config import MySqlSettings
+from sinks.mysql import migrate
+from sinks.mysql.link import connect
+from sinks.mysql.metric_changes import FORGOTTEN
+from stream.config.metrics import resolve_metrics
+from tests.harness.mysql import MySqlServer
+from tests.unit.appliance.test_commands import config, run
+
+pytestmark = pytest.mark.live
+
+
+def text(settings: MySqlSettings, where: str) -> str:
+    return (
+        "stream:\n"
+        "  from: {a: {topic: logs.access, format: combined}}\n"
+        "  metrics:\n"
+        "    - {name: untouched, from: a, measure: count}\n"
+        f"    - {{name: asked, from: a, measure: count, where: {where}}}\n"
+        f"sinks: {{mysql: {{host: {settings.host}, port: {settings.port}, user: {settings.user},"
+        f" database: {settings.database}, password: '${{file:password}}'}}}}\n"
+    )
+
+
+def store(settings: MySqlSettings, definitions: dict[str, bytes]) -> None:
+    connection = connect(settings)
+    with connection.cursor() as cursor:
+        migrate.prepare(cursor)
+        for name, value in definitions.items():
+            cursor.execute(
+                "REPLACE INTO metrics (name, definition_hash, since, measure)"
+                " VALUES (%s, %s, '2026-08-01', 'count')",
+                (name, value),
+            )
+    connection.commit()
+    connection.close()
+
+
+def test_another_meaning_of_a_counted_metric_is_a_fault(
+    mysql_server: MySqlServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Spark judges expressions; here the database alone is asked.
+    monkeypatch.setattr("appliance.stream_check._ask_spark", lambda *_: [])
+    settings = mysql_server.new_database()
+    (tmp_path / "password").write_text(settings.password)
+    before = text(settings, "status = 404")
+    config(tmp_path, before)
+    stream = load_text(before, "m", tmp_path, {}).config.stream
+    hashes = {
+        one.definition.name: one.definition.definition_hash for one in resolve_metrics(stream)
+    }
+    store(settings, hashes)
+    assert run(monkeypatch, tmp_path, "config", "check")[0] == Exit.OK
+
+    config(tmp_path, text(settings, "status = 500"))
+    code, _, err = run(monkeypatch, tmp_path, "config", "check")
+    assert code == Exit.USAGE
+    [fault, count] = err
+    assert ":5:" in fault, fault
+    assert "stream.metrics[1]: found another meaning of asked" in fault
+    assert "`./millrace stream forget asked`" in fault
+    assert count == "millrace: 1 fault in the configuration"
+
+    store(settings, {"asked": FORGOTTEN})
+    assert run(monkeypatch, tmp_path, "config", "check")[0] == Exit.OK
