@@ -16,7 +16,7 @@ from appliance.home import Home
 from appliance.init import read_meta_properties
 from appliance.java import MAJOR_MIN, find_java
 from appliance.parts import broker_names, bundles_mysql, bundles_redis
-from appliance.processes import holder_of, port_is_free
+from appliance.processes import Holder, holder_of, port_is_free
 from appliance.servers import find_program
 from appliance.settings import Mill
 from stream.spark.jars import jar_paths, missing_jars, pinned_jars
@@ -24,6 +24,7 @@ from stream.spark.masters import MasterAway, addresses, ask_masters
 
 FREE_BYTES_MIN = 256 << 20
 FREE_BYTES_WARNING = 2 << 30
+CONTAINER_PROXY = "docker-proxy"
 
 
 class Level(StrEnum):
@@ -193,5 +194,13 @@ def ports(mill: Mill, *, leaving_out: Collection[int] = ()) -> Iterator[Check]:
             if port_is_free(mill.placement.bind_host, port):
                 yield Check(Level.OK, what, "free")
             else:
-                found = f"in use by {holder_of(port)}"
-                yield Check(Level.FAILED, what, found, f"stop that process, or change {setting}")
+                holder = holder_of(port)
+                remedy = f"{_way_out(holder)}, or change {setting}"
+                yield Check(Level.FAILED, what, f"in use by {holder}", remedy)
+
+
+def _way_out(holder: Holder) -> str:
+    """What frees a port. The proxy of a container must not be stopped by itself."""
+    if holder.command == CONTAINER_PROXY:
+        return "stop the container that publishes it (of this mill: `docker compose down`)"
+    return "stop that process"

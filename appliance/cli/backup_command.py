@@ -12,7 +12,7 @@ import typer
 
 from appliance import lifecycle
 from appliance.cli import context
-from appliance.cli.output import CommandError, Exit, print_json, say, size_text, utc_text
+from appliance.cli.output import print_json, say, size_text, utc_text
 
 if TYPE_CHECKING:
     from appliance.backup.manifest import Manifest
@@ -35,9 +35,6 @@ def backup(
     """
     from appliance.backup.take import take
 
-    if context.in_containers():
-        text = "in containers no part may stop another: docs/backup.md has what to do instead"
-        raise CommandError(text, Exit.CONDITION)
     began = time.monotonic()
     with _progress() as report:
         taken = take(_as_it_runs(), folder.absolute(), report)
@@ -69,9 +66,6 @@ def restore(
     from appliance.backup.restore import restore as make
     from appliance.backup.take import CONFIG
 
-    if context.in_containers():
-        text = "in containers each part has a volume: docs/backup.md has what to do instead"
-        raise CommandError(text, Exit.CONDITION)
     mill, _ = context.load_mill()
     target = mill.home.data if data is None else data.absolute()
     began = time.monotonic()

@@ -31,6 +31,11 @@ def in_containers() -> bool:
     return os.environ.get("MILLRACE_PUBLISHED") == "loopback"
 
 
+def typed(words: str) -> str:
+    """How a person calls one of our commands where this mill is."""
+    return f"{'docker compose run --rm cli' if in_containers() else './millrace'} {words}"
+
+
 def not_answered(text: str) -> str:
     """Why a part gives no answer, and that the whole mill does not run, where it does not."""
     from appliance.lifecycle import is_running

@@ -39,7 +39,7 @@ def demo(
     chance = random.Random(seed)
     written = 0
     say(f"writing {rate:.0f} lines a second for {seconds:.0f} s into {path}")
-    say("watch them: ./millrace show requests_by_status --size 1m --watch")
+    say(f"watch them: {context.typed('show requests_by_status --size 1m --watch')}")
     # A line is written whole or not at all, also when the command is broken off.
     with path.open("ab", buffering=0) as file, _stop_flag() as stopped, progress_line() as line:
         began = time.monotonic()

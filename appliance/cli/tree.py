@@ -12,6 +12,8 @@ import typer
 import typer.main
 from typer.core import TyperGroup
 
+from appliance.cli.elsewhere import refuse_elsewhere
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -160,6 +162,8 @@ class Tree(TyperGroup):
             for name, entry in COMMANDS.items():
                 if not entry.is_hidden:
                     self.commands.setdefault(name, _placeholder(name, entry))
+        if args:
+            refuse_elsewhere(args)
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
