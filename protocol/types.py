@@ -29,6 +29,9 @@ LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
 MAX_TIMESTAMP = -3
 
+INT64_MAX = 2**63 - 1
+"""The largest offset, and the latest timestamp, that Kafka's int64 holds."""
+
 
 class TopicPartition(NamedTuple):
     """One partition of one topic, the key of nearly every table."""

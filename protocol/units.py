@@ -6,6 +6,8 @@ Floor: ground of `protocol`. Pure. Used by every room's settings, so the spellin
 import re
 from datetime import UTC, datetime
 
+from protocol.types import INT64_MAX
+
 _NUMBER_AND_UNIT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-zµ]*)\s*\Z")
 
 _MILLISECONDS = {
@@ -47,23 +49,30 @@ def parse_size_bytes(text: str) -> int:
 
 
 def parse_moment_ms(text: str, now_ms: int) -> int:
-    """Unix milliseconds of "1h" (ago), "2026-08-01T10:00Z" (UTC unless it says so) or a number."""
+    """Unix milliseconds of "1h" (ago), "2026-08-01T10:00Z" (UTC unless it says so) or a number.
+
+    What is before 1970 is 0: a negative timestamp is to a broker an end of the log, and no time.
+    Raises ValueError for anything else, also for a number that Kafka's int64 does not hold.
+    """
+    expected = (
+        f"found {text!r}, expected a duration ago such as 1h, a time such as"
+        " 2026-08-01T10:00Z, or Unix ms"
+    )
     if text.isdecimal():
+        if int(text) > INT64_MAX:
+            raise ValueError(expected)
         return int(text)
     try:
-        return now_ms - parse_duration_ms(text)
+        return max(0, now_ms - parse_duration_ms(text))
     except ValueError:
         pass
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        raise ValueError(
-            f"found {text!r}, expected a duration ago such as 1h, a time such as"
-            " 2026-08-01T10:00Z, or Unix ms"
-        ) from error
+        raise ValueError(expected) from error
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1000)
+    return max(0, round(moment.timestamp() * 1000))
 
 
 def format_duration_ms(duration_ms: int) -> str:

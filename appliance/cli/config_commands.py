@@ -141,7 +141,7 @@ def set_settings(
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
     """Change settings of a topic, a broker or a group in the cluster."""
-    from protocol.client.admin import Admin
+    from appliance.kafka.configs import alter
 
     changes: dict[str, str | None] = dict.fromkeys(delete or [])
     changes.update(settings_of(pairs or []))
@@ -151,7 +151,7 @@ def set_settings(
     with_cluster(
         bootstrap,
         timeout,
-        lambda cluster: Admin(cluster).alter_configs({resource: changes}, validate_only=dry_run),
+        lambda cluster: alter(cluster, resource, changes, validate_only=dry_run),
     )
     words = f"{kind} {name}: {'could be' if dry_run else 'is'} changed"
     data = {"kind": kind, "name": name, "settings": changes, "changed": not dry_run}

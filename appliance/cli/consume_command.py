@@ -26,7 +26,9 @@ def consume(
     offset: Annotated[
         str, typer.Option("--offset", "-o", help="start, end, N, -N (the last N), or @time.")
     ] = "end",
-    count: Annotated[int | None, typer.Option("--count", "-n", help="End after so many.")] = None,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", help="End after so many.", min=0)
+    ] = None,
     at_end: Annotated[bool, typer.Option("--exit", "-e", help="End at the present end.")] = False,
     partitions: Annotated[
         str | None, typer.Option("--partitions", "-p", help="Only these: 0,1.")

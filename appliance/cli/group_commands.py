@@ -47,9 +47,13 @@ def list_groups(
     timeout: TimeoutOption = TIMEOUT_S,
 ) -> None:
     """The groups of all coordinators."""
+    from appliance.kafka.groups import STATES
     from protocol.client.group_admin import list_groups as ask
 
     wanted = {word.strip().lower() for word in (state or "").split(",") if word.strip()}
+    if wanted - {name.lower() for name in STATES}:
+        text = f"--state {state}: expected some of {', '.join(STATES)}"
+        raise CommandError(text, Exit.USAGE)
     found = with_cluster(bootstrap, timeout, ask)
     if bootstrap is None:
         remember("groups", [one.group_id for one in found.groups])

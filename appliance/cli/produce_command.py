@@ -24,7 +24,8 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 def produce(
     topic: Annotated[str, typer.Argument(autocompletion=complete_topics)],
     files: Annotated[
-        list[Path] | None, typer.Argument(help="Standard input if left out.", exists=True)
+        list[Path] | None,
+        typer.Argument(help="Standard input if left out.", exists=True, dir_okay=False),
     ] = None,
     key: Annotated[str | None, typer.Option("--key", "-k", help="The key of every record.")] = None,
     key_delimiter: Annotated[
@@ -53,8 +54,7 @@ def produce(
     from appliance.kafka.produce import Pace, Tally, send
     from appliance.kafka.session import open_cluster, run
 
-    if key is not None and key_delimiter is not None:
-        raise CommandError("-k and -K exclude each other", Exit.USAGE)
+    _refuse_keys(key, key_delimiter)
     if acks not in ACKS:
         raise CommandError(f"--acks {acks}: expected all, 1 or 0", Exit.USAGE)
     if compression not in CODECS:
@@ -101,6 +101,13 @@ def produce(
     if tally.failed:
         reasons = "; ".join(tally.reasons or ())
         raise CommandError(f"{tally.failed} of {tally.sent} records were not stored: {reasons}")
+
+
+def _refuse_keys(key: str | None, delimiter: str | None) -> None:
+    if key is not None and delimiter is not None:
+        raise CommandError("-k and -K exclude each other", Exit.USAGE)
+    if delimiter == "":
+        raise CommandError("-K: expected what ends the key in a line, found nothing", Exit.USAGE)
 
 
 def _header(text: str) -> tuple[str, bytes | None]:

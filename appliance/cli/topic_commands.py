@@ -52,10 +52,7 @@ def list_topics(
     from appliance.kafka.topics import Matcher
     from protocol.client.topic_details import list_topics as ask
 
-    try:
-        matches = Matcher(regex)
-    except ValueError as error:
-        raise CommandError(str(error), Exit.USAGE) from error
+    matches = Matcher(regex)
     found = with_cluster(bootstrap, timeout, ask)
     if bootstrap is None:
         remember("topics", list(found))

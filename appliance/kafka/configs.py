@@ -96,11 +96,15 @@ async def _refuse_missing(cluster: Cluster, resource: ConfigResource, words: str
 
 
 async def alter(
-    cluster: Cluster, resource: ConfigResource, changes: Mapping[str, str | None]
+    cluster: Cluster,
+    resource: ConfigResource,
+    changes: Mapping[str, str | None],
+    *,
+    validate_only: bool = False,
 ) -> None:
     """Set settings, or with None take them back. Raises as `describe` does."""
     await _refuse_missing(cluster, resource, "does not exist")
-    await Admin(cluster).alter_configs({resource: changes})
+    await Admin(cluster).alter_configs({resource: changes}, validate_only=validate_only)
 
 
 def parse_settings(text: str) -> dict[str, str]:

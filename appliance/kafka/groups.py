@@ -13,6 +13,10 @@ from protocol.client.offsets_by_time import list_offsets
 from protocol.errors import ApiError, WireError
 from protocol.types import LATEST_TIMESTAMP, TopicPartition
 
+STATES = (
+    *("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty"),
+    *("Assigning", "Reconciling"),
+)
 REBALANCING = frozenset({"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
 CONSUMER_PROTOCOL = "consumer"
 

@@ -42,7 +42,7 @@ def filter_of_ranges(text: str) -> Filter:
 
 
 def filter_of_names(pattern: str | None, partitions: Sequence[int] | None) -> Filter:
-    """Which partitions a pattern of topics and a list of numbers mean. Raises ValueError."""
+    """Which partitions a pattern of topics and a list of numbers mean. Raises CommandError."""
     matches = Matcher(pattern)
     wanted = None if partitions is None else frozenset(partitions)
     return lambda tp: matches(tp.topic) and (wanted is None or tp.partition in wanted)

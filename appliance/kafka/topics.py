@@ -72,7 +72,7 @@ class Problem:
 async def names(
     cluster: Cluster, pattern: str | None = None, *, with_internal: bool = True
 ) -> list[str]:
-    """The names that match, sorted. Raises ValueError for a pattern that is none."""
+    """The names that match, sorted. Raises CommandError for a pattern that is none."""
     matches = Matcher(pattern)
     return sorted(
         topic.name
@@ -82,7 +82,10 @@ async def names(
 
 
 class Matcher:
-    """Whether a whole name matches a pattern in which a comma means "or", as in Kafka's tools."""
+    """Whether a whole name matches a pattern in which a comma means "or", as in Kafka's tools.
+
+    Raises CommandError, in Kafka's words, for a pattern that is none.
+    """
 
     def __init__(self, pattern: str | None) -> None:
         self._compiled: re.Pattern[str] | None = None
@@ -91,7 +94,7 @@ class Matcher:
             try:
                 self._compiled = re.compile(text)
             except re.error as error:
-                raise ValueError(f"found {pattern!r}, expected a regular expression") from error
+                raise CommandError(f"{pattern} is an invalid regex.", Exit.USAGE) from error
 
     def __call__(self, name: str) -> bool:
         return self._compiled is None or self._compiled.fullmatch(name) is not None
@@ -179,10 +182,13 @@ async def grow(
 ) -> None:
     """Let a topic have so many partitions; `assignments` are those of all of them.
 
-    Raises ApiError.
+    Raises ApiError, and CommandError for a topic that does not exist: a client keeps asking for one
+    until its time is up.
     """
+    details = (await describe_topics(cluster, [name]))[name]
+    if details.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        raise CommandError(f"topic {name!r} does not exist", Exit.NOT_FOUND)
     added: dict[str, Sequence[Sequence[int]]] = {}
     if assignments:
-        details = (await describe_topics(cluster, [name]))[name]
         added[name] = assignments[len(details.partitions) :]
     await Admin(cluster).create_partitions({name: count}, added)

@@ -10,6 +10,7 @@ from appliance.cli.output import CommandError, Exit, say
 from appliance.kafka.consume import Begin, Beginning, ReadRecord, Wanted, read
 from appliance.kafka.records import DESERIALIZERS, Deserializer, Undecodable
 from appliance.kafka.session import open_cluster, run
+from appliance.kafka.topics import Matcher
 from appliance.kafka_tools.base import (
     ToolParser,
     UsageFault,
@@ -167,10 +168,14 @@ def _work(options: argparse.Namespace) -> None:
 
 
 def wanted_of(options: argparse.Namespace, properties: dict[str, str]) -> Wanted:
-    """What the options ask for. Raises UsageFault for those that do not go together."""
+    """What the options ask for.
+
+    Raises UsageFault for those that do not go together, CommandError for a pattern that is none.
+    """
     topic, include = options.topic, options.include
     if (topic is None) == (include is None):
         raise UsageFault("Exactly one of the following arguments is required: [topic], [include]")
+    Matcher(include)
     group = options.group or properties.get("group.id")
     if options.group and properties.get("group.id", options.group) != options.group:
         raise UsageFault(

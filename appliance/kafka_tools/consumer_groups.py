@@ -28,10 +28,6 @@ from protocol.types import TopicPartition
 ACTIONS = ("list", "describe", "delete", "delete-offsets", "reset-offsets")
 COMPLAINT = f"Command must include exactly one action: --{', --'.join(ACTIONS)}."
 TIMEOUT_MS = 5_000
-STATES = (
-    *("PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty"),
-    *("Assigning", "Reconciling"),
-)
 TYPES = ("Consumer", "Classic")
 TYPE_UNKNOWN = "Unknown"
 """What is printed of a group's type: the versions of ListGroups spoken here do not tell it."""
@@ -78,7 +74,7 @@ def _work(options: argparse.Namespace) -> None:
     if action == "reset-offsets":
         group_reset.check(options)
     if action == "list":
-        _named("state", options.state, STATES)
+        _named("state", options.state, groups.STATES)
         _named("types", options.type, TYPES)
     servers = servers_of(options, read_properties(options.command_config))
 
@@ -90,7 +86,7 @@ def _work(options: argparse.Namespace) -> None:
 
 
 async def _list(cluster: Cluster, options: argparse.Namespace) -> None:
-    wanted = _named("state", options.state, STATES)
+    wanted = _named("state", options.state, groups.STATES)
     listed = await list_groups(cluster)
     for node_id, why in listed.failures.items():
         say(f"broker {node_id} did not answer: {why}")

@@ -13,7 +13,13 @@ from appliance.kafka_tools.base import (
     run_tool,
     servers_of,
 )
-from protocol.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP, NO_OFFSET
+from protocol.types import (
+    EARLIEST_TIMESTAMP,
+    INT64_MAX,
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
+    NO_OFFSET,
+)
 
 TIMES = {
     "latest": LATEST_TIMESTAMP,
@@ -92,7 +98,10 @@ def timestamp_of(text: str) -> int:
     if text in TIMES:
         return TIMES[text]
     try:
-        return int(text)
+        found = int(text)
+        if abs(found) > INT64_MAX:
+            raise ValueError(f"{found} is no long")
+        return found
     except ValueError as error:
         names = " / ".join(
             f"{number} or {name}"

@@ -230,12 +230,7 @@ async def _delete(cluster: Cluster, options: argparse.Namespace) -> None:
 
 
 async def _matching(cluster: Cluster, options: argparse.Namespace) -> list[str]:
-    try:
-        return await topics.names(
-            cluster, options.topic, with_internal=not options.exclude_internal
-        )
-    except ValueError as error:
-        raise CommandError(f"{options.topic} is an invalid regex.", Exit.USAGE) from error
+    return await topics.names(cluster, options.topic, with_internal=not options.exclude_internal)
 
 
 def _missing(pattern: str) -> CommandError:

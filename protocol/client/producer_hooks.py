@@ -9,11 +9,10 @@ from operator import index
 from typing import Any, TypeAlias
 
 from protocol.client.producer_outcomes import RecordMetadata
-from protocol.types import TopicPartition
+from protocol.types import INT64_MAX, TopicPartition
 from protocol.wire.primitives import STRING_BYTES_MAX
 from protocol.wire.record import Headers
 
-TIMESTAMP_MAX = 2**63 - 1
 PARTITION_MAX = 2**31 - 1
 
 Partitioner: TypeAlias = Callable[[str, bytes | None, Sequence[int], Sequence[int]], int | None]
@@ -73,8 +72,8 @@ def checked_timestamp(timestamp_ms: int) -> int:
 
     What cannot be encoded must not get into a batch: it would take along whatever else is in it.
     """
-    if not 0 <= index(timestamp_ms) <= TIMESTAMP_MAX:
-        raise ValueError(f"timestamp_ms is {timestamp_ms}, expected 0 to {TIMESTAMP_MAX}")
+    if not 0 <= index(timestamp_ms) <= INT64_MAX:
+        raise ValueError(f"timestamp_ms is {timestamp_ms}, expected 0 to {INT64_MAX}")
     return index(timestamp_ms)
 
 

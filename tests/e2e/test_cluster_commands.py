@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from appliance.cli.app import main
 from tests.harness.broker import BrokerProcess
 
 pytestmark = pytest.mark.live
+
+AT_ONCE_S = 5.0
 
 
 class Said:
@@ -202,6 +205,25 @@ def test_brokers_and_their_logs(millrace: Run, broker: BrokerProcess) -> None:
     assert checked.data["batches"] == 1
     printed = millrace("dump-log", str(folder), "--print-data", connects=False)
     assert "payload: x" in printed.out
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("topic", "alter", "nobody", "-p", "5"),
+        ("topic", "alter", "nobody", "-c", "retention.ms=1"),
+        ("config", "set", "topic", "nobody", "retention.ms=1"),
+        ("config", "set", "topic", "nobody", "retention.ms=1", "--dry-run"),
+        ("config", "set", "broker", "9", "log.cleaner.threads=2"),
+    ],
+)
+def test_what_is_not_there_is_told_at_once(millrace: Run, command: tuple[str, ...]) -> None:
+    """A client asks on for what may be about to come, until its time is up."""
+    began_s = time.monotonic()
+    said = millrace(*command)
+    assert (said.code, said.out) == (4, "")
+    assert "does not exist" in said.err
+    assert time.monotonic() - began_s < AT_ONCE_S
 
 
 def test_nobody_answers(millrace: Run) -> None:

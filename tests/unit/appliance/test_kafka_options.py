@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 
 from appliance.kafka.records import DESERIALIZERS, Undecodable
-from appliance.kafka_tools import configs, consumer_groups, dump_log, metadata_quorum, topics
+from appliance.kafka_tools import (
+    configs,
+    consumer_groups,
+    dump_log,
+    get_offsets,
+    metadata_quorum,
+    topics,
+)
 from appliance.kafka_tools.console_consumer import main as console_consumer
 from appliance.kafka_tools.transactions import main as transactions
 from tests.unit.storage.kit import batch
@@ -63,6 +70,9 @@ def test_options_of_another_action(
         (configs.main, ("--describe", "--client-defaults"), "quotas and passwords"),
         (metadata_quorum.main, ("remove-controller",), "remove-controller is what this version"),
         (transactions, ("list", "--transactional-id-pattern", "["), "[ is an invalid regex."),
+        (console_consumer, ("--include", "("), "( is an invalid regex."),
+        (get_offsets.main, ("--topic", "("), "Error occurred: ( is an invalid regex."),
+        (get_offsets.main, ("--topic", "t", "--time", "9223372036854775808"), "Malformed time"),
     ],
 )
 def test_what_is_refused(
