@@ -231,3 +231,15 @@ def test_spark_keeps_its_temporary_files_in_the_mills_folder(mill: TempMill) -> 
     scratch = mill.home.folder / "data" / "stream" / "scratch"
     kinds = {path.name.split("-")[0] for path in scratch.iterdir()}
     assert {"blockmgr", "spark"} <= kinds
+
+
+def test_the_stream_restarts_by_one_command_and_counts_on(mill: TempMill) -> None:
+    driver = mill.status()["stream"]["pid"]
+    restarted = mill.run("restart", "stream")
+    assert restarted.code == 0, restarted.err
+    row = mill.status()["stream"]
+    assert row["state"] == "healthy"
+    assert row["pid"] != driver
+    log = mill.home.folder / "watched" / "access" / "after-the-restart.log"
+    log.write_text('192.0.2.7 - - [01/Aug/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 5 "-" "x"\n')
+    wait_until(lambda: lines_of(mill, f"access/{log.name}") == 1, COUNTED_S, "the line counts")
