@@ -19,7 +19,6 @@ from bench.figures import percentile
 from bench.measurement import Figures, Measurement
 from bench.report import note
 from bench.session import Bench, Unavailable
-from sinks.cells.blocks import encode
 from sinks.config import MySqlSettings
 from sinks.keys import key_id
 from sinks.mysql.growth import rows_of
@@ -27,6 +26,7 @@ from sinks.mysql.sink import MySqlSink
 from sinks.rows import Batch, CellBlock, FoldRow, MetricDefinition, OffsetRange
 from sinks.store import clock_ms
 from sinks.values import Aggregate
+from tests.harness.cell_blocks import encode
 from tests.harness.mysql import MySqlServer
 
 PART = "growth"

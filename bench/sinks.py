@@ -21,7 +21,6 @@ from bench.machine import cpu_s
 from bench.measurement import Figures, Measurement
 from bench.session import Bench, Unavailable
 from bench.traffic import LINES_PER_SECOND, STATUSES, Drawn, Traffic, path_of
-from sinks.cells.blocks import encode
 from sinks.cells.merge import WindowId, fold_to_windows
 from sinks.config import SinksSettings
 from sinks.keys import Key, key_id
@@ -29,6 +28,7 @@ from sinks.mysql.growth import rows_of
 from sinks.rows import Batch, CellBlock, FoldRow, MetricDefinition, OffsetRange
 from sinks.store import Outcome, Sinks, clock_ms
 from sinks.values import Aggregate, combined
+from tests.harness.cell_blocks import encode
 from tests.harness.mysql import MySqlServer
 from tests.harness.redis import RedisServer
 

@@ -16,11 +16,11 @@ a number with an exponent as a double.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from decimal import Decimal
 from functools import lru_cache
 
-from sinks.keys import Key, key_id, shown_columns, text_of_id
+from sinks.keys import Key, shown_columns, text_of_id
 from sinks.rows import CellBlock, MetricDefinition
 from sinks.values import SUM_MAX, Aggregate, Measure
 
@@ -62,21 +62,6 @@ def tail(definition: MetricDefinition) -> bytes:
 def opened(piece: bytes, number: int, seq: int) -> bytes:
     """Tuples of one window under its number and the merge's `seq`, as they are sent."""
     return piece.replace(OPENING, f"({number},{seq},".encode())
-
-
-def encode(
-    definition: MetricDefinition,
-    size_s: int,
-    start_s: int,
-    cells: Iterable[tuple[Key, Aggregate]],
-) -> CellBlock:
-    """The block of some cells of one window; each key stands in it once."""
-    tuples = [
-        f"{OPENING.decode()}{identity(key_id(key))},{_columns(definition, key)},"
-        f"{_numbers(definition.measure, one)})"
-        for key, one in cells
-    ]
-    return CellBlock(definition.name, size_s, start_s, len(tuples), ",".join(tuples).encode())
 
 
 def decode(block: CellBlock, definition: MetricDefinition) -> list[tuple[Key, Aggregate]]:
@@ -143,20 +128,9 @@ def pieces(block: CellBlock, octets_max: int) -> Iterator[bytes]:
     yield block.body[begin:]
 
 
-def _columns(definition: MetricDefinition, key: Key) -> str:
-    columns = columns_beside(key_id(key), key)[: max(1, len(definition.key_columns))]
-    return ",".join(literal(part) for part in columns)
-
-
 def columns_beside(k_id: bytes, key: Key) -> tuple[str | None, str | None, str | None]:
     """k1 to k3 as they are stored: a text that stands in the identity stands nowhere else."""
     return shown_columns(key) if text_of_id(k_id) is None else (None, None, None)
-
-
-def _numbers(measure: str, one: Aggregate) -> str:
-    if measure == Measure.COUNT:
-        return str(one.count)
-    return ",".join([str(one.count), *map(decimal_literal, (one.sum, one.min, one.max))])
 
 
 @lru_cache

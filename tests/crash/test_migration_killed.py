@@ -10,7 +10,6 @@ from typing import Any
 import pymysql
 import pytest
 
-from sinks.cells.blocks import encode
 from sinks.config import MySqlSettings
 from sinks.keys import Key
 from sinks.mysql.migrate import COPIED
@@ -18,6 +17,7 @@ from sinks.mysql.sink import MySqlSink
 from sinks.rows import Batch, FoldRow, MetricDefinition, OffsetRange
 from sinks.values import Aggregate
 from tests.harness import worked
+from tests.harness.cell_blocks import encode
 from tests.harness.mysql import MySqlServer
 from tests.harness.seed import seeded
 from tests.harness.wait import wait_until

@@ -14,7 +14,7 @@ from typing import Any
 import pymysql
 import pytest
 
-from sinks.cells.blocks import ADDITIVE, encode
+from sinks.cells.blocks import ADDITIVE
 from sinks.cells.merge import fold_to_windows
 from sinks.config import SinksSettings
 from sinks.errors import Fenced, LedgerMismatch
@@ -24,6 +24,7 @@ from sinks.rows import Batch, CellBlock, FoldRow, MetricDefinition, OffsetRange
 from sinks.store import Outcome, Sinks
 from sinks.values import combined
 from tests.harness import worked
+from tests.harness.cell_blocks import encode
 from tests.harness.mysql import MySqlServer
 from tests.harness.redis import RedisServer
 from tests.harness.seed import seeded

@@ -9,7 +9,6 @@ from typing import Any
 import pymysql
 import pytest
 
-from sinks.cells.blocks import encode
 from sinks.config import SinksSettings
 from sinks.errors import DefinitionChanged, Fenced, LedgerMismatch, SinkUnavailable
 from sinks.mysql.cellar import MySqlCellar
@@ -18,6 +17,7 @@ from sinks.rows import Batch, FoldRow, MetricDefinition, OffsetRange, UnparsedRo
 from sinks.store import Outcome, Sinks
 from sinks.values import Aggregate
 from tests.harness import worked
+from tests.harness.cell_blocks import encode
 from tests.harness.mysql import MySqlServer
 from tests.harness.redis import RedisServer
 from tests.harness.wait import wait_until

@@ -9,7 +9,7 @@ from typing import Any
 import datasketches
 import pytest
 
-from sinks.cells.blocks import decode, encode, is_clean
+from sinks.cells.blocks import decode, is_clean
 from sinks.cells.merge import CellId, fold_to_windows
 from sinks.keys import key_hash, key_id
 from sinks.rows import MetricDefinition
@@ -19,6 +19,7 @@ from stream.fold import groupings
 from stream.fold.compile import FoldPlan, compile_plan
 from stream.fold.counts import Counts
 from stream.fold.folding import Folding
+from tests.harness.cell_blocks import encode
 from tests.harness.reference_fold import reference_counts
 from tests.harness.seed import seeded
 from tests.interop.stream_spark import frame

@@ -5,11 +5,12 @@ from decimal import Decimal
 
 import pytest
 
-from sinks.cells.blocks import OPENING, decode, encode, head, is_clean, opened, pieces, tail
+from sinks.cells.blocks import OPENING, decode, head, is_clean, opened, pieces, tail
 from sinks.keys import KEY_ID_TEXT_OCTETS_MAX, Key, cut, key_hash
 from sinks.rows import CellBlock, MetricDefinition
 from sinks.values import Aggregate
 from tests.harness import worked
+from tests.harness.cell_blocks import encode
 from tests.harness.seed import seeded
 
 START_S = worked.at("10:00:00")

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from sinks.cells.blocks import encode, tail
+from sinks.cells.blocks import tail
 from sinks.cells.bulk import (
     gather_blocks,
     kept_blocks,
@@ -16,6 +16,7 @@ from sinks.keys import key_hash
 from sinks.rows import CellBlock, MetricDefinition
 from sinks.values import Aggregate
 from tests.harness import worked
+from tests.harness.cell_blocks import encode
 
 LIMITED = replace(worked.DEFINITIONS[0], name="m", key_columns=("k",), max_keys=5)
 SINGLE = replace(LIMITED, name="s", key_columns=(), max_keys=1)
