@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import zip_longest
 
+from sinks.unparsed import SAMPLE_BYTES_MAX
 from stream.config.expression import (
     bare_column,
     column_tokens,
@@ -34,9 +35,6 @@ LINES_VIEW = "millrace_lines"
 # What a metric makes of a line; NULL where the line is left out.
 COUNTED = 1
 FAULTY = -1
-
-# Of a line that is not counted somewhere, this much is kept as a sample.
-SAMPLE_BYTES = 4_096
 
 EXPRESSION_NULL = "expression_null:"
 
@@ -313,7 +311,7 @@ def _lines_query(
     yield (
         "SELECT topic, partition, offset, file, reason, seconds,"
         f" IF(reason IS NOT NULL{is_faulty},"
-        f" coalesce(substring(value, 1, {SAMPLE_BYTES}), X''), NULL) AS sample"
+        f" coalesce(substring(value, 1, {SAMPLE_BYTES_MAX}), X''), NULL) AS sample"
         f"{''.join(f', {name}' for name in judged.items())} FROM judged"
     )
 

@@ -10,11 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sinks.keys import K_COLUMN_CHARACTERS
-from stream.fold.compile import FoldPlan, Reading, ValueKind
+from sinks.cells.blocks import OPENING
+from sinks.keys import K_COLUMN_CHARACTERS, K_HASH_BYTES, KEY_ID_TEXT_OCTETS_MAX
+from sinks.unparsed import SAMPLES_PER_FILE_AND_DAY
+from sinks.values import HLL_LG_K
+from stream.fold.compile import COUNTED, FAULTY, FoldPlan, Reading, ValueKind
+from stream.parse.numbers import EXACT_DIGITS, EXACT_PLACES
 
-# Samples of lines that are not counted: at most this many a partition, file and reason.
-SAMPLES = 1_000
+# Samples of lines that are not counted: at most this many a partition, file and reason, for the
+# sinks keep no more.
+SAMPLES = SAMPLES_PER_FILE_AND_DAY
 
 # All samples of one task are no more than this, however many files they are of.
 SAMPLE_OCTETS = 8 << 20
@@ -22,7 +27,6 @@ SAMPLE_OCTETS = 8 << 20
 # Cells go from one stage to the next in pieces of this size, and the window that ends them.
 CHUNK_OCTETS = 8 << 20
 
-HLL_LG_K = 12
 KLL_K = 200
 
 _SKETCH_SIZES = {"unique": HLL_LG_K, "percentile": KLL_K}
@@ -73,7 +77,12 @@ def fold_spec(plan: FoldPlan, *, as_blocks: bool) -> str:
     return json.dumps(
         {
             "as_blocks": as_blocks,
+            "counted": COUNTED,
+            "faulty": FAULTY,
             "key_characters": K_COLUMN_CHARACTERS,
+            "hash_octets": K_HASH_BYTES,
+            "text_octets": KEY_ID_TEXT_OCTETS_MAX,
+            "opening": OPENING.decode(),
             "samples": SAMPLES,
             "sample_octets": SAMPLE_OCTETS,
             "chunk_octets": CHUNK_OCTETS,
@@ -99,6 +108,8 @@ def _reading_spec(reading: Reading, plan: FoldPlan, at: Mapping[str, int]) -> di
         "name": plan.metrics[reading.number].name,
         "verdict": _NO_COLUMN if reading.verdict is None else at[reading.verdict],
         "value": _NO_COLUMN if reading.value is None else at[reading.value],
+        "digits": EXACT_DIGITS,
+        "places": EXACT_PLACES,
         "has_amount": reading.kind in (ValueKind.WHOLE, ValueKind.DECIMAL),
         "is_whole": reading.kind is ValueKind.WHOLE,
         "measure": reading.measure,

@@ -8,16 +8,13 @@ import org.apache.spark.unsafe.types.UTF8String;
 
 /** The exact sum, least and greatest of some values. */
 abstract class Amount {
-  static final int PRECISION = 28;
-  static final int SCALE = 12;
-
   /** One without values, of the kind that `stream.compile.ValueKind` names. */
   static Amount of(boolean isWhole) {
     return isWhole ? (Amount) new Whole() : (Amount) new Exact();
   }
 
-  /** Add the value in a row's column `at`. */
-  abstract void add(InternalRow row, int at);
+  /** Add the value that a reading finds in a row. */
+  abstract void add(InternalRow row, FoldSpec.Reading reading);
 
   abstract void add(Amount other);
 
@@ -38,8 +35,8 @@ abstract class Amount {
     private long least = Long.MAX_VALUE;
     private long most = Long.MIN_VALUE;
 
-    void add(InternalRow row, int at) {
-      long value = row.getLong(at);
+    void add(InternalRow row, FoldSpec.Reading reading) {
+      long value = row.getLong(reading.valueAt);
       high += value >> 32;
       low += value & 0xffffffffL;
       least = Math.min(least, value);
@@ -81,14 +78,15 @@ abstract class Amount {
     }
   }
 
-  /** Decimals of PRECISION digits, SCALE of them behind the point. */
+  /** Decimals; those of a row have as many digits as its reading says. */
   static final class Exact extends Amount {
     private BigDecimal sum = BigDecimal.ZERO;
     private BigDecimal least;
     private BigDecimal most;
 
-    void add(InternalRow row, int at) {
-      BigDecimal value = row.getDecimal(at, PRECISION, SCALE).toJavaBigDecimal();
+    void add(InternalRow row, FoldSpec.Reading reading) {
+      BigDecimal value =
+          row.getDecimal(reading.valueAt, reading.digits, reading.places).toJavaBigDecimal();
       sum = sum.add(value);
       extend(value, value);
     }

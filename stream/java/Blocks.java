@@ -22,11 +22,6 @@ import org.apache.spark.unsafe.types.UTF8String;
 final class Blocks implements FlatMapFunction {
   static final int BLOCK = 'B';
 
-  private static final int HASH_OCTETS = 16;
-  /** `sinks.keys.KEY_ID_TEXT_OCTETS_MAX`. */
-  private static final int TEXT_OCTETS_MAX = 254;
-  /** `sinks.cells.blocks.OPENING`, which becomes the number of the window. */
-  private static final byte[] OPENING = "('',".getBytes(StandardCharsets.US_ASCII);
   private static final byte[] HEXADECIMAL =
       "0123456789abcdef".getBytes(StandardCharsets.US_ASCII);
 
@@ -163,7 +158,7 @@ final class Blocks implements FlatMapFunction {
       Block[] blocks = new Block[grouping.readings.length];
       for (int place = 0; place < blocks.length; place++) {
         if (grouping.readings[place].hasWindow(window.size)) {
-          blocks[place] = new Block(grouping.readings[place]);
+          blocks[place] = new Block(grouping.readings[place], spec.opening);
         }
       }
       Known[] cells = cells(window, grouping);
@@ -250,16 +245,16 @@ final class Blocks implements FlatMapFunction {
         }
       }
       byte[] hash = digest.digest(hashed.copy());
-      byte[] id = new byte[1 + HASH_OCTETS];
+      byte[] id = new byte[1 + spec.hashOctets];
       id[0] = '#';
-      System.arraycopy(hash, 0, id, 1, HASH_OCTETS);
+      System.arraycopy(hash, 0, id, 1, spec.hashOctets);
       return id;
     }
 
     /** Whether a key stands in its identity as it is. */
-    private static boolean isText(Key key) {
+    private boolean isText(Key key) {
       return key.parts.length == 1 && key.parts[0] != null
-          && key.parts[0].numBytes() <= TEXT_OCTETS_MAX;
+          && key.parts[0].numBytes() <= spec.textOctets;
     }
 
     /** Writes the identity, and what of the key does not stand in it. */
@@ -312,11 +307,13 @@ final class Blocks implements FlatMapFunction {
   /** The tuples of one metric in one window. */
   private static final class Block {
     private final FoldSpec.Reading reading;
+    private final byte[] opening;
     private final Octets body = new Octets();
     private int keys = 0;
 
-    Block(FoldSpec.Reading reading) {
+    Block(FoldSpec.Reading reading, byte[] opening) {
       this.reading = reading;
+      this.opening = opening;
     }
 
     /** Adds a tuple; `tail` goes from the identity to the comma behind the key. */
@@ -324,7 +321,7 @@ final class Blocks implements FlatMapFunction {
       if (keys++ > 0) {
         body.octet(',');
       }
-      body.all(OPENING);
+      body.all(opening);
       body.all(tail);
       body.digits(cell.counts[place]);
       if (reading.hasAmount) {

@@ -34,7 +34,7 @@ final class Cell {
   void add(FoldSpec.Reading reading, int place, InternalRow row) {
     counts[place]++;
     if (hasAmount(place)) {
-      amounts[place].add(row, reading.valueAt);
+      amounts[place].add(row, reading);
     }
     if (reading.isDistinct) {
       if (distinct == null) {
@@ -45,7 +45,7 @@ final class Cell {
       if (ranked == null) {
         ranked = KllDoublesSketch.newHeapInstance(reading.sketchSize);
       }
-      ranked.update(row.getDecimal(reading.valueAt, Amount.PRECISION, Amount.SCALE).toDouble());
+      ranked.update(row.getDecimal(reading.valueAt, reading.digits, reading.places).toDouble());
     }
   }
 

@@ -14,14 +14,17 @@ final class Cells {
   }
 
   private final FoldSpec.Grouping grouping;
+  private final byte counted;
   private final Key probe;
   private final boolean[] isCounted;
   private final Map slices = new HashMap();
   private Map slice = null;
   private long sliceStart = 0;
 
-  Cells(FoldSpec.Grouping grouping) {
+  /** Of lines whose verdict is `counted`. */
+  Cells(FoldSpec.Grouping grouping, byte counted) {
     this.grouping = grouping;
+    this.counted = counted;
     probe = new Key(grouping.keysAt.length);
     isCounted = new boolean[grouping.readings.length];
   }
@@ -31,7 +34,7 @@ final class Cells {
     boolean any = false;
     for (int place = 0; place < isCounted.length; place++) {
       int at = grouping.readings[place].verdictAt;
-      isCounted[place] = at < 0 || !row.isNullAt(at) && row.getByte(at) == Fold.COUNTED;
+      isCounted[place] = at < 0 || !row.isNullAt(at) && row.getByte(at) == counted;
       any |= isCounted[place];
     }
     if (!any) {

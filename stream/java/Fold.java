@@ -32,9 +32,6 @@ import scala.jdk.javaapi.CollectionConverters;
  * every line, and lines kept in memory in between.
  */
 public final class Fold implements FlatMapFunction {
-  static final byte COUNTED = 1;
-  static final byte FAULTY = -1;
-
   /** What the first octet of a frame for Python says of the pickled list behind it. */
   static final int ROWS = 'R';
   static final int TALLIES = 'T';
@@ -140,7 +137,7 @@ public final class Fold implements FlatMapFunction {
       this.tasks = tasks;
       cells = new Cells[spec.groupings.length];
       for (int at = 0; at < cells.length; at++) {
-        cells[at] = new Cells(spec.groupings[at]);
+        cells[at] = new Cells(spec.groupings[at], spec.counted);
       }
     }
 
@@ -188,7 +185,7 @@ public final class Fold implements FlatMapFunction {
       }
       for (int metric = 0; metric < spec.faultyAt.length; metric++) {
         int at = spec.faultyAt[metric];
-        if (!row.isNullAt(at) && row.getByte(at) == FAULTY) {
+        if (!row.isNullAt(at) && row.getByte(at) == spec.faulty) {
           tally.faults[metric]++;
           sample(metric + 1, offset, row);
         }

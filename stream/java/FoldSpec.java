@@ -1,5 +1,6 @@
 package millrace;
 
+import java.nio.charset.StandardCharsets;
 import java.util.HashMap;
 import java.util.Map;
 
@@ -15,6 +16,9 @@ final class FoldSpec {
     final String name;
     final int verdictAt;
     final int valueAt;
+    /** A decimal value has so many digits, so many of them behind the point. */
+    final int digits;
+    final int places;
     final boolean hasAmount;
     final boolean isWhole;
     final String measure;
@@ -29,6 +33,8 @@ final class FoldSpec {
       name = json.get("name").asText();
       verdictAt = json.get("verdict").asInt();
       valueAt = json.get("value").asInt();
+      digits = json.get("digits").asInt();
+      places = json.get("places").asInt();
       hasAmount = json.get("has_amount").asBoolean();
       isWhole = json.get("is_whole").asBoolean();
       measure = json.get("measure").asText();
@@ -87,6 +93,15 @@ final class FoldSpec {
   }
 
   final boolean asBlocks;
+  /** What a verdict says. */
+  final byte counted;
+  final byte faulty;
+  /** Of the hash in an identity. */
+  final int hashOctets;
+  /** A text of at most so many stands in its identity as it is. */
+  final int textOctets;
+  /** How a tuple of a block begins; becomes the number of the window. */
+  final byte[] opening;
   /** Longer texts stand in no block. */
   final int keyCharacters;
   /** So many samples of one reason a task keeps, and so many octets of all together. */
@@ -120,6 +135,11 @@ final class FoldSpec {
   private FoldSpec(String text) throws Exception {
     JsonNode json = new ObjectMapper().readTree(text);
     asBlocks = json.get("as_blocks").asBoolean();
+    counted = (byte) json.get("counted").asInt();
+    faulty = (byte) json.get("faulty").asInt();
+    hashOctets = json.get("hash_octets").asInt();
+    textOctets = json.get("text_octets").asInt();
+    opening = json.get("opening").asText().getBytes(StandardCharsets.US_ASCII);
     keyCharacters = json.get("key_characters").asInt();
     samples = json.get("samples").asInt();
     sampleOctets = json.get("sample_octets").asInt();

@@ -8,7 +8,8 @@ So a text is a number only where it is written as one, within bounds.
 from stream.config.expression import quote_text
 
 # What values and their extremes are held in: 16 digits before the point, 12 after it.
-EXACT_DECIMAL = "DECIMAL(28,12)"
+EXACT_DIGITS, EXACT_PLACES = 28, 12
+EXACT_DECIMAL = f"DECIMAL({EXACT_DIGITS},{EXACT_PLACES})"
 
 # Longer texts are no numbers: a double of full length, written out, has some 330 digits.
 NUMBER_CHARACTERS_MAX = 400

@@ -12,10 +12,10 @@ import datasketches
 from pyspark.sql import DataFrame
 
 from sinks.rows import FoldRow, UnparsedSample
-from sinks.values import ARITHMETIC
+from sinks.values import ARITHMETIC, HLL_LG_K
 from stream.fold.compile import COUNTED, FAULTY, LINE_COLUMNS, LINES_VIEW, FoldPlan, Reading
 from stream.fold.counts import Counts, Key, PartitionCount, Reason, fault_reason, unparsed_rows
-from stream.fold.groupings import HLL_LG_K, KLL_K, SAMPLES
+from stream.fold.groupings import KLL_K, SAMPLES
 
 _Line = Sequence[Any]
 _Cells = dict[tuple[int, Key], Any]
