@@ -112,8 +112,13 @@ def folded(
     return reference_counts(joined, plan), small, large
 
 
-def cells(counts: Counts, definitions: Mapping[str, MetricDefinition]) -> dict[CellId, object]:
-    """Every cell of every window; sketches as what they estimate."""
+def cells(
+    counts: Counts, definitions: Mapping[str, MetricDefinition], *, medians: bool = True
+) -> dict[CellId, object]:
+    """Every cell of every window; sketches as what they estimate.
+
+    A median is the same for the same values while these are fewer than a sketch holds.
+    """
     gathered = {
         cell_id: list(more.parts)
         for cell_id, more in fold_to_windows(counts.rows, definitions, NOW_S).items()
@@ -137,7 +142,9 @@ def cells(counts: Counts, definitions: Mapping[str, MetricDefinition]) -> dict[C
             sketch = round(datasketches.hll_sketch.deserialize(one.hll).get_estimate())
         if one.kll is not None:
             ranked = datasketches.kll_doubles_sketch.deserialize(one.kll)
-            sketch = [ranked.get_quantile(rank, True) for rank in (0.0, 0.5, 1.0)]
+            sketch = [ranked.n, ranked.get_min_value(), ranked.get_max_value()]
+            if medians:
+                sketch.append(ranked.get_quantile(0.5, True))
         found[cell_id] = (one.count, one.sum, one.min, one.max, sketch)
     return found
 

@@ -1,0 +1,145 @@
+"""Every way a batch may take gives the same cells as the second fold, for every format and measure.
+
+The driver reads a batch of the running stream itself, and its cells come as rows or as text; Spark
+brings the lines to the driver; or Spark's tasks fold them. The second fold folds what Spark's own
+plan of the judging query makes of the same lines (decision 0089).
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import DataFrame
+
+from stream.config.settings import StreamSection
+from stream.fold.compile import FoldPlan, compile_plan
+from stream.fold.counts import Counts
+from stream.fold.folding import READ_HERE_LINES, SMALL_BATCH_LINES, Folding
+from stream.source.admission import Admission
+from stream.source.checkpoint import Checkpoint
+from stream.source.kafka import Divider, kafka_options, read_kafka, span_of
+from tests.harness.broker import BrokerProcess
+from tests.harness.reference_fold import reference_counts
+from tests.harness.seed import seeded
+from tests.harness.wait import wait_until
+from tests.interop.stream_spark import has_connector, spark
+from tests.interop.test_stream_folds import cells
+from tests.interop.test_stream_fuzz import FORMATS, metrics
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(not has_connector(), reason="set-up has not fetched Spark's connector"),
+]
+
+PARTITIONS = 2
+LINES_OF_PARTITION = 700
+COUNTED_S = 120.0
+NEVER = {"part_of"}
+"""A metric whose value raises on every line."""
+
+# What lines are made of. Most of it can be measured, or is a time, so that every measure counts.
+TAME = [
+    "0", "1", "7", "-7", "3.25", "-0.5", "1e3", "200", "404", "12345678901", "9007199254740993",
+    "-", "", "true", "a", "b", "a b", "/a", "%2Fa", "x/y", "it's", "back\\slash", "é", "😀",
+    "Asia/Kolkata", "Europe/Berlin", "2026-08-01",
+    "1785578401", "1785578461.5", "1785578520000", "2026-08-01T10:00:00Z",
+    "2026-08-01T12:59:59+02:00", "2026-08-01 10:02:00,5", "20260801T100300Z",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    settings = {"num.partitions": PARTITIONS}
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), settings) as broker:
+        yield broker
+
+
+class Ways:
+    """Folds each batch of a stream by every way, one after the other."""
+
+    def __init__(self, plan: FoldPlan, checkpoint: Checkpoint) -> None:
+        self.batches: list[Mapping[str, Counts]] = []
+        self._plan = plan
+        self._folding = Folding(plan, as_blocks=True)
+        self._checkpoint = checkpoint
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        session, folding = batch.sparkSession, self._folding
+        span = span_of(list(self._checkpoint.ranges(batch_id).values()))
+        self.batches.append(
+            {
+                "reference": reference_counts(batch, self._plan),
+                "here, as rows": folding.fold_here(session, span, SMALL_BATCH_LINES),
+                "here, as text": folding.fold_here(session, span, READ_HERE_LINES),
+                "brought here": folding.fold_in_driver(batch),
+                "in tasks": folding.fold_in_tasks(batch),
+            }
+        )
+
+    @property
+    def lines(self) -> int:
+        return sum(batch["reference"].lines for batch in self.batches)
+
+
+@pytest.mark.parametrize("line_format", FORMATS)
+def test_every_way_gives_the_same_cells(
+    broker: BrokerProcess, tmp_path: Path, line_format: str
+) -> None:
+    given, make = FORMATS[line_format]
+    chance, topic = seeded(f"stream-ways-{line_format}"), f"logs.{line_format}"
+    section = StreamSection.model_validate(
+        {
+            "from": {"t": {"topic": topic, "format": line_format, **given}},
+            "defaults": {"windows": ["1m", "all"]},
+            "metrics": metrics(line_format),
+        }
+    )
+    plan = compile_plan(section)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for partition in range(PARTITIONS):
+        for _ in range(LINES_OF_PARTITION):
+            line = make(chance, lambda: chance.choice(TAME))
+            producer.produce(topic, line.encode(), key=f"{partition}.log", partition=partition)
+    assert producer.flush(30) == 0
+    checkpoint = Checkpoint(tmp_path / "checkpoint")
+    starts = {topic: {str(partition): 0 for partition in range(PARTITIONS)}}
+    options = kafka_options(section, broker.bootstrap, starts)
+    ways = Ways(plan, checkpoint)
+    query = (
+        read_kafka(spark(), options, Divider(Admission(READ_HERE_LINES), lambda _: None))
+        .writeStream.foreachBatch(ways)
+        .option("checkpointLocation", checkpoint.location)
+        .start()
+    )
+    try:
+        wait_until(
+            lambda: not query.isActive or ways.lines >= PARTITIONS * LINES_OF_PARTITION,
+            COUNTED_S,
+            "all lines folded",
+        )
+        assert query.isActive, query.exception()
+    finally:
+        query.stop()
+    compare(plan, ways)
+
+
+def compare(plan: FoldPlan, ways: Ways) -> None:
+    """Every cell of every batch, and what was not counted."""
+    definitions = {metric.name: metric.definition for metric in plan.metrics}
+    counted: set[str] = set()
+    for batch in ways.batches:
+        reference = cells(batch["reference"], definitions, medians=False)
+        counted |= {cell_id.metric for cell_id in reference}
+        for way, counts in batch.items():
+            found = cells(counts, definitions, medians=False)
+            differing = {
+                cell_id: (reference.get(cell_id), found.get(cell_id))
+                for cell_id in reference.keys() | found.keys()
+                if reference.get(cell_id) != found.get(cell_id)
+            }
+            assert differing == {}, way
+            assert counts.partitions == batch["reference"].partitions, way
+            assert counts.unparsed == batch["reference"].unparsed, way
+            assert bool(counts.blocks) is (way in ("here, as text", "in tasks")), way
+    assert set(definitions) - counted == NEVER
