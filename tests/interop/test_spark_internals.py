@@ -1,11 +1,16 @@
 """Spark's inside as `docs/spark-internals.md` lists it: what is used is named, and is there."""
 
+import ast
 import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyspark.util
 import pytest
 from py4j.protocol import Py4JJavaError
+from pyspark.errors.exceptions.captured import CapturedException
+from pyspark.sql import SparkSession
 
 from tests.harness.broker import ROOT
 from tests.interop.stream_spark import spark
@@ -24,20 +29,46 @@ PUBLIC_CLASSES = {
     "org.apache.spark.HashPartitioner",
     "org.apache.spark.SparkContext",
     "org.apache.spark.TaskContext$",
+    "org.apache.spark.sql.AnalysisException",
     "org.apache.spark.sql.Dataset",
 }
-IMPORT = re.compile(r"^import ((?:org\.apache\.spark|net\.razorvine)\.[\w.$]+);", re.MULTILINE)
-PRIVATE = re.compile(r"\b(?:_jvm|_jdf|_jsc|_jsparkSession|_gateway|_load_from_socket|_jrdd)\b")
+CLASS = re.compile(
+    r"\b(?:org\.apache\.spark|org\.apache\.datasketches|org\.codehaus|com\.fasterxml|net\.razorvine)"
+    r"\.[\w.]*\b[A-Z][\w$]*"
+)
+"""A class of Spark's, or of a library that comes with it: imported, called, or named in a text."""
+
+PRIVATE_MODULES = ("pyspark.java_gateway",)
 
 
-def sources(pattern: str) -> str:
-    return "\n".join(path.read_text() for path in sorted((ROOT / "stream").rglob(pattern)))
+def sources(ending: str) -> list[Path]:
+    """Whatever speaks to Spark."""
+    beside = [ROOT / "appliance" / "class_data.py"] if ending == ".py" else []
+    return [*sorted((ROOT / "stream").rglob(f"*{ending}")), *beside]
 
 
 def used_classes() -> list[str]:
-    """The classes of Spark's inside that our Java imports."""
-    found = set(IMPORT.findall(sources("*.java")))
+    """The classes of Spark's inside that our Java and our Python name."""
+    texts = [path.read_text() for ending in (".java", ".py") for path in sources(ending)]
+    found = {name for text in texts for name in CLASS.findall(text)}
     return sorted(name for name in found - PUBLIC_CLASSES if not name.startswith(PUBLIC))
+
+
+def private_members(text: str) -> Iterator[str]:
+    """The members of others that begin with an underscore, and PySpark's modules for itself."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Attribute):
+            is_own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+            if re.match("_[a-z]", node.attr) and not is_own:
+                yield node.attr
+        elif isinstance(node, ast.ImportFrom):
+            yield from (one.name for one in node.names if one.name.startswith("_"))
+            if node.module in PRIVATE_MODULES:
+                yield node.module
+
+
+def used_members() -> set[str]:
+    return {name for path in sources(".py") for name in private_members(path.read_text())}
 
 
 def named() -> set[str]:
@@ -52,19 +83,37 @@ def test_all_that_is_used_is_named() -> None:
         if name not in listed and not any(name.startswith(f"{one}.") for one in listed)
     ]
     assert classes == []
-    members = set(PRIVATE.findall(sources("*.py")))
-    assert sorted(members - {one.rpartition(".")[2] for one in listed}) == []
+    known = listed | {one.rpartition(".")[2] for one in listed}
+    assert sorted(used_members() - known) == []
+
+
+def test_what_is_private_is_seen_however_it_is_spelled() -> None:
+    text = """
+from pyspark.util import _load_from_socket, other
+from pyspark.java_gateway import launch_gateway
+def f(self, session):
+    self._own = session.streams._jsqm.x(session.a()._jdf, cls._also_own, session.__class__)
+"""
+    seen = sorted(private_members(text))
+    assert seen == ["_jdf", "_jsqm", "_load_from_socket", "pyspark.java_gateway"]
 
 
 def test_all_that_is_named_is_used() -> None:
-    classes, members = used_classes(), set(PRIVATE.findall(sources("*.py")))
-    inside = [one for one in named() if one.startswith(("org.apache.spark.", "net.razorvine."))]
+    classes, members = used_classes(), used_members()
+    inside = [one for one in named() if CLASS.match(f"{one}.Any")]
     unused = [
         one for one in inside if not any(f"{name}.".startswith(f"{one}.") for name in classes)
     ]
     private = [one for one in named() if one.rpartition(".")[2].startswith("_")]
     unused += [one for one in private if one.rpartition(".")[2] not in members]
     assert unused == []
+
+
+def refused(session: SparkSession) -> Exception:
+    """What PySpark raises for an exception of Java's."""
+    with pytest.raises(CapturedException) as raised:
+        session.sql("SELECT nothing_of_that_name")
+    return raised.value
 
 
 def test_this_spark_has_all_of_it() -> None:
@@ -88,6 +137,8 @@ def test_this_spark_has_all_of_it() -> None:
         "SparkSession": session,
         "SparkContext": session.sparkContext,
         "DataFrame": session.range(1),
+        "StreamingQueryManager": session.streams,
+        "CapturedException": refused(session),
         "util": pyspark.util,
     }
     private = [one.split(".")[-2:] for one in named() if one.rpartition(".")[2].startswith("_")]
