@@ -8,7 +8,7 @@ import org.apache.spark.unsafe.types.UTF8String;
 
 /** The exact sum, least and greatest of some values. */
 abstract class Amount {
-  /** One without values, of the kind that `stream.compile.ValueKind` names. */
+  /** One without values, of the kind that `ValueKind` of `stream/fold/compile.py` names. */
   static Amount of(boolean isWhole) {
     return isWhole ? (Amount) new Whole() : (Amount) new Exact();
   }

@@ -61,7 +61,7 @@ final class Tally {
     return kept[which]++ < samples;
   }
 
-  /** As a tuple for Python: all of the above in the order of `stream.folding`. */
+  /** As a tuple for Python: all of the above in the order of `stream/fold/java_fold.py`. */
   Object[] told() {
     return new Object[] {
       topic.toString(), Integer.valueOf(partition), text(file), text(reason), Long.valueOf(lines),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.house import circles, cores, laws, tree, unused
+from tests.house import circles, cores, laws, named, tree, unused
 
 
 @pytest.mark.parametrize("law", laws.MODULE_LAWS, ids=lambda law: law.__name__)
@@ -49,6 +49,12 @@ def test_every_core_that_house_names_keeps_the_law_of_cores() -> None:
     told = cores.told_by((tree.ROOT / "HOUSE.md").read_text())
     assert len(told) > 20
     assert cores.unkept(told, {one.path for one in tree.modules()}) == ([], [])
+
+
+def test_every_file_and_folder_that_a_page_names_exists() -> None:
+    pages = {path: text for path, text in tree.texts() if path.endswith(".md")}
+    assert "docs/decisions/0034-an-expression-ends-on-every-line.md" in pages
+    assert list(named.gone(pages, tree.files())) == []
 
 
 def test_every_pure_core_that_is_listed_exists() -> None:

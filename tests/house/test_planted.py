@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.house import circles, cores, laws, unused
+from tests.house import circles, cores, laws, named, unused
 from tests.house.tree import Module, module
 
 Law = Callable[[Module], Iterator[str]]
@@ -190,3 +190,16 @@ def test_cores_that_are_told_of_and_not_kept_are_found() -> None:
     assert told == {"broker/quorum", "collector/gone", "collector/agent"}
     paths = ["broker/quorum/leader.py", "collector/agent.py", "collector/once.py"]
     assert cores.unkept(told, paths) == (["collector/gone"], ["collector/agent.py"])
+
+
+def test_files_that_a_page_names_and_that_are_gone_are_found() -> None:
+    files = ["stream/fold/compile.py", "stream/java/Fold.java", "tests/unit/test_one.py"]
+    page = (
+        "`stream/fold/compile.py`, `fold/compile`, `stream/fold/`, `java/Fold.serveHere`, `a/b`\n"
+        "`stream/folding.py` `fold/halving` `tests/unit/test_one.py`, `java/Judge.take`"
+    )
+    assert list(named.gone({"docs/a.md": page}, files)) == [
+        "docs/a.md:2: stream/folding.py",
+        "docs/a.md:2: fold/halving",
+        "docs/a.md:2: java/Judge.take",
+    ]
