@@ -12,9 +12,10 @@ import signal
 import subprocess
 import urllib.request
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyspark
 
@@ -24,6 +25,15 @@ from tests.harness.wait import wait_until
 
 START_DEADLINE_S = 90.0
 EXECUTOR_MEMORY = "512m"
+
+
+class _Task(NamedTuple):
+    """A task that has ended: whose it was, when, and what it read."""
+
+    executor: str
+    began_ms: int
+    ended_ms: int
+    records: int
 
 
 class EventLog:
@@ -45,16 +55,33 @@ class EventLog:
     def records_read(self) -> Counter[str]:
         """By executor, the records that tasks read, be it from topics or made up."""
         found: Counter[str] = Counter()
+        for task in self._reading_tasks():
+            found[task.executor] += task.records
+        return found
+
+    def records_read_beside(self) -> int:
+        """The records of tasks that were at work while another task that reads was."""
+        tasks = list(self._reading_tasks())
+        return sum(
+            one.records
+            for one in tasks
+            if any(
+                other is not one and other.began_ms < one.ended_ms and one.began_ms < other.ended_ms
+                for other in tasks
+            )
+        )
+
+    def _reading_tasks(self) -> Iterator[_Task]:
         for file in self.folder.iterdir():
             for line in file.read_text().splitlines(keepends=True):
                 # The last line of a log that is being written may be half of one.
                 if line.endswith("\n") and '"SparkListenerTaskEnd"' in line:
                     event = json.loads(line)
-                    metrics = event.get("Task Metrics") or {}
+                    metrics, info = event.get("Task Metrics") or {}, event["Task Info"]
                     count = metrics.get("Input Metrics", {}).get("Records Read", 0)
                     if count:
-                        found[event["Task Info"]["Executor ID"]] += count
-        return found
+                        times = info["Launch Time"], info["Finish Time"]
+                        yield _Task(info["Executor ID"], *times, count)
 
 
 class SparkCluster:
