@@ -68,7 +68,8 @@ def read_settings(descriptor: int) -> StreamSettings:
 
 def run(settings: StreamSettings) -> int:
     """Run the stream until SIGTERM or SIGINT."""
-    from stream.job import AlreadyRunning, StreamJob
+    from stream.job import StreamJob
+    from stream.lock import AlreadyRunning
     from stream.state import StreamState
     from stream.status_server import StatusThread
 

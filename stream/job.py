@@ -7,14 +7,12 @@ resumes from the ledger. A driver that was fenced never comes back by itself: th
 healthy successor.
 """
 
-import fcntl
 import logging
 import os
 import threading
 import uuid
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 from py4j.protocol import Py4JError
@@ -32,6 +30,7 @@ from stream.batch_writer import BatchWriter
 from stream.config.settings import StreamSettings
 from stream.fold.folding import Folding
 from stream.live_configuration import Counting, LiveConfiguration
+from stream.lock import take_lock
 from stream.overseer import JvmGone, Overseer
 from stream.quarantine.bisection import StopRequested, places
 from stream.quarantine.crash_record import CrashRecord
@@ -78,10 +77,6 @@ WARM_UP_ROUNDS = 3
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
-
-
-class AlreadyRunning(Exception):
-    """Another stream of this data folder is alive."""
 
 
 class StreamJob:
@@ -271,19 +266,19 @@ class StreamJob:
         held = self._persist(self._ask_topics)
         self._state.topics_end_at(held.ends)
         try:
-            standing = self._checkpoint.standing(self._configuration.now.section.topics)
+            begun = self._checkpoint.resumption(self._configuration.now.section.topics)
         except CheckpointFault as fault:
             logger.warning("checkpoint is given up", extra=fields(why=fault))
-            standing = None
-        if standing is not None:
-            self._open(standing.query_id)
+            begun = None
+        if begun is not None:
+            self._open(begun.query_id)
             ledger = self._persist(self._configuration.now.sinks.ledger)
-            forgotten = forgotten_by(standing.committed, ledger)
+            forgotten = forgotten_by(begun.committed, ledger)
             if forgotten is None:
-                self._wait_for_lines(standing.committed, held)
-                self._state.begins_at({**held.starts, **standing.committed})
-                self._listener.begins_at(standing.committed, f"{standing.query_id} start")
-                return standing.query_id, None if standing.last_batch is not None else (
+                self._wait_for_lines(begun.committed, held)
+                self._state.begins_at({**held.starts, **begun.committed})
+                self._listener.begins_at(begun.committed, f"{begun.query_id} start")
+                return begun.query_id, None if begun.last_batch is not None else (
                     starting_offsets(held.partitions(), ledger)
                 )
             logger.warning("checkpoint is given up", extra=fields(why=forgotten))
@@ -389,18 +384,3 @@ class StreamJob:
                 f"Java has ended while it counted {places(suspects[-1])}:"
                 " a line that ends it is looked for, and set aside"
             )
-
-
-def take_lock(path: Path) -> int:
-    """Hold the data folder's lock as long as the descriptor is open; raises AlreadyRunning.
-
-    It lies outside of the checkpoint, because that may be deleted while a driver lives.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise AlreadyRunning(f"another stream holds {path}") from None
-    return descriptor

@@ -49,14 +49,14 @@ class LiveConfiguration:
         self._before: Counting | None = None
         self._pending: Counting | None = None
         section, topics = settings.section, settings.topics
-        standing = self._refused.standing(section)
-        if standing is not None:
-            section, topics = changed_section(section, standing.wish.section), standing.wish.topics
+        instead = self._refused.running_instead(section)
+        if instead is not None:
+            section, topics = changed_section(section, instead.wish.section), instead.wish.topics
         self._asked = settings.section
         self.now = self._counting(section, topics)
         state.configured(self.now.names)
-        if standing is not None:
-            state.refused(standing.why)
+        if instead is not None:
+            state.refused(instead.why)
 
     def start(self, keeper: Keeper) -> None:
         """Begin to look for changes."""

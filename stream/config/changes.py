@@ -115,7 +115,7 @@ def later_keys(section: StreamSection, wish: StreamSection) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RunningInstead:
     """What runs although something else was asked for, and why."""
 
     wish: Wish
@@ -128,7 +128,7 @@ class Refused:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def standing(self, asked: StreamSection) -> Standing | None:
+    def running_instead(self, asked: StreamSection) -> RunningInstead | None:
         """What to run when started with `asked`; None for just that."""
         try:
             text = self._path.read_text()
@@ -138,7 +138,7 @@ class Refused:
             value = json.loads(text)
             if value["version"] != _VERSION or value["asked"] != _digest(asked):
                 return None
-            return Standing(Wish.model_validate(value["running"]), str(value["why"]))
+            return RunningInstead(Wish.model_validate(value["running"]), str(value["why"]))
         except (ValueError, KeyError, TypeError) as error:
             logger.warning(
                 "what was refused before cannot be read",

@@ -30,7 +30,7 @@ class CheckpointFault(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Resumption:
     """What a checkpoint says: its query, the last batch planned, and the offsets last committed."""
 
     query_id: str
@@ -49,7 +49,7 @@ class Checkpoint:
         """The folder as Spark takes it: a URI, but with blanks and all as they are."""
         return f"file://{self.folder.resolve()}"
 
-    def standing(self, topics: Collection[str]) -> Standing | None:
+    def resumption(self, topics: Collection[str]) -> Resumption | None:
         """What to go on from; None where there is no checkpoint yet.
 
         Raises CheckpointFault when it has holes or torn files, or belongs to other topics.
@@ -65,7 +65,7 @@ class Checkpoint:
         if not planned:
             if finished:
                 raise CheckpointFault("it has commits but no offsets")
-            return Standing(query_id, None, {})
+            return Resumption(query_id, None, {})
         last = planned[-1]
         done = finished[-1] if finished else planned[0] - 1
         if done not in (last, last - 1):
@@ -77,7 +77,7 @@ class Checkpoint:
             self.starts(last)
         elif done != last:
             raise CheckpointFault(f"batch {last} is planned, but the offsets before it are gone")
-        return Standing(query_id, last, committed)
+        return Resumption(query_id, last, committed)
 
     def give_up(self) -> None:
         """Remove the checkpoint, in one step for whoever looks."""

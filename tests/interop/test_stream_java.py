@@ -70,8 +70,8 @@ def test_batches_are_divided_as_the_driver_says_and_leave_nothing_out(tmp_path: 
     assert sum(batch.get(0, 0) for batch in batches) == OLD
     assert sum(batch.get(1, 0) for batch in batches) == LIVE
     assert heard[0] == {("logs.t", 0): OLD, ("logs.t", 1): LIVE}, "what waits is known at once"
-    standing = checkpoint.standing(["logs.t"])
-    assert standing is not None
+    begun = checkpoint.resumption(["logs.t"])
+    assert begun is not None
     assert checkpoint.ends(len(batches) - 1) == {("logs.t", 0): OLD, ("logs.t", 1): LIVE}
 
 

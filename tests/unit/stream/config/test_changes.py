@@ -125,12 +125,12 @@ def test_what_was_refused_is_known_after_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "refused.json"
     running, asked = Wish(section=section("m")), section("m", "broken")
     Refused(path).note(asked, running, "because")
-    standing = Refused(path).standing(asked)
-    assert standing is not None
-    assert (standing.wish, standing.why) == (running, "because")
-    assert Refused(path).standing(section("m", "mended")) is None
+    instead = Refused(path).running_instead(asked)
+    assert instead is not None
+    assert (instead.wish, instead.why) == (running, "because")
+    assert Refused(path).running_instead(section("m", "mended")) is None
     Refused(path).clear()
-    assert Refused(path).standing(asked) is None
+    assert Refused(path).running_instead(asked) is None
     Refused(path).clear()
 
 
@@ -138,4 +138,4 @@ def test_what_was_refused_is_known_after_a_restart(tmp_path: Path) -> None:
 def test_a_torn_file_is_as_none(tmp_path: Path, text: str) -> None:
     path = tmp_path / "refused.json"
     path.write_text(text)
-    assert Refused(path).standing(section("m")) is None
+    assert Refused(path).running_instead(section("m")) is None

@@ -45,14 +45,14 @@ def made(tmp_path: Path, planned: range, done: range) -> Checkpoint:
 
 
 def test_there_may_be_none_yet(tmp_path: Path) -> None:
-    assert Checkpoint(tmp_path / "checkpoint").standing(TOPICS) is None
+    assert Checkpoint(tmp_path / "checkpoint").resumption(TOPICS) is None
 
 
 def test_a_new_one_holds_the_query_and_nothing_else(tmp_path: Path) -> None:
     checkpoint = made(tmp_path, range(0), range(0))
-    standing = checkpoint.standing(TOPICS)
-    assert standing is not None
-    assert (standing.query_id, standing.last_batch, standing.committed) == (QUERY, None, {})
+    begun = checkpoint.resumption(TOPICS)
+    assert begun is not None
+    assert (begun.query_id, begun.last_batch, begun.committed) == (QUERY, None, {})
 
 
 @pytest.mark.parametrize(
@@ -67,9 +67,9 @@ def test_a_new_one_holds_the_query_and_nothing_else(tmp_path: Path) -> None:
 def test_what_it_goes_on_from(
     tmp_path: Path, planned: range, done: range, committed: dict[tuple[str, int], int]
 ) -> None:
-    standing = made(tmp_path, planned, done).standing(TOPICS)
-    assert standing is not None
-    assert (standing.last_batch, standing.committed) == (planned[-1], committed)
+    begun = made(tmp_path, planned, done).resumption(TOPICS)
+    assert begun is not None
+    assert (begun.last_batch, begun.committed) == (planned[-1], committed)
 
 
 def test_ranges_follow_one_another(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_partition_that_appears_has_no_known_start(tmp_path: Path) -> None:
 
 def fault_of(checkpoint: Checkpoint, topics: list[str] = TOPICS) -> str:
     with pytest.raises(CheckpointFault) as caught:
-        checkpoint.standing(topics)
+        checkpoint.resumption(topics)
     return str(caught.value)
 
 
@@ -138,9 +138,9 @@ def test_another_set_of_topics(tmp_path: Path) -> None:
 def test_beginning_anew_leaves_nothing_behind(tmp_path: Path) -> None:
     checkpoint = made(tmp_path, range(3), range(3))
     checkpoint.begin("22222222-2222-3333-4444-555555555555")
-    standing = checkpoint.standing(TOPICS)
-    assert standing is not None
-    assert (standing.query_id[:8], standing.last_batch) == ("22222222", None)
+    begun = checkpoint.resumption(TOPICS)
+    assert begun is not None
+    assert (begun.query_id[:8], begun.last_batch) == ("22222222", None)
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
 
 
