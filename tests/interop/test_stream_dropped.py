@@ -119,7 +119,8 @@ class Dropped:
         self._lines += len(lines)
         wait_until(lambda: self._counted() >= self._lines, COUNTED_S, f"{name} is counted")
         assert self._counted() == self._lines
-        assert self._reading.details("stream", "stream")["unparsed"] == []
+        unparsed = self._reading.details("stream", "stream")["unparsed"]
+        assert [one for one in unparsed if one["file"] == name] == []
         beside = self.events.records_read_beside() - beside
         print(f"{name}: {self._lines - before} lines, {beside} of them read beside another task")
         assert beside > len(lines) / 2
