@@ -15,8 +15,9 @@ EXACT_DECIMAL = f"DECIMAL({EXACT_DIGITS},{EXACT_PLACES})"
 NUMBER_CHARACTERS_MAX = 400
 
 _NUMBER = r"^[+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]{1,3})?$"
-_PLAIN_EXACT = r"^[+-]?0*+(?=\.?[0-9]|$)[0-9]{0,16}(?:\.[0-9]{0,12}0*+)?$"
-_SCIENTIFIC = r"^[+-]?[0-9]{1,16}(?:\.[0-9]{0,17})?[eE][+-]?[0-9]{1,2}$"
+# Both of numbers alone, so that some digit is there.
+_PLAIN_EXACT = r"^[+-]?0*+[0-9]{0,16}(?:\.[0-9]{0,12}0*+)?$"
+_SCIENTIFIC = r"^[+-]?[0-9]{0,16}(?:\.[0-9]{0,17})?[eE][+-]?[0-9]{1,2}$"
 
 
 def is_number(text: str) -> str:

@@ -207,3 +207,15 @@ def test_a_stream_without_metrics_still_counts_its_lines() -> None:
     counts = count_lines({"from": {"t": {"topic": "logs.t", "format": "raw"}}}, ["x", "y"])
     assert (counts.lines, counts.rows, counts.unparsed) == (2, [], [])
     assert [(p.first_offset, p.last_offset) for p in counts.partitions] == [(0, 1)]
+
+
+def test_a_double_is_held_exactly_however_its_digits_are_spelled() -> None:
+    texts = ["0.", "-0.", "000", ".5", "5.", "0.e5", ".5e3", "-.25E1", "5.e2", "1e3", "7"]
+    config = one_input(
+        {"format": "logfmt", "columns": {"ms": "ms double"}},
+        {"name": "total", "measure": "sum", "value": "ms"},
+    )
+    counts = count_lines(config, [f"ms={text}" for text in texts])
+    assert reasons(counts) == {}
+    (row,) = counts.rows
+    assert (row.count, row.sum) == (len(texts), sum(map(Decimal, texts)))
