@@ -27,6 +27,8 @@ from tests.interop.stream_spark import frame
 pytestmark = pytest.mark.live
 
 NOW_S = 1_785_600_000
+KEPT_ONE_BY_ONE = 300
+"""Fewer texts than after which an HLL sketch of our size begins to estimate."""
 SECTION: dict[str, Any] = {
     "from": {
         "access": {"topic": "logs.access", "format": "combined"},
@@ -113,11 +115,12 @@ def folded(
 
 
 def cells(
-    counts: Counts, definitions: Mapping[str, MetricDefinition], *, medians: bool = True
+    counts: Counts, definitions: Mapping[str, MetricDefinition], *, are_few: bool = True
 ) -> dict[CellId, object]:
     """Every cell of every window; sketches as what they estimate.
 
-    A median is the same for the same values while these are fewer than a sketch holds.
+    Those of the same values are the same while these are fewer than a sketch keeps one by one;
+    unless values `are_few`, only what is the same of larger ones is told.
     """
     gathered = {
         cell_id: list(more.parts)
@@ -139,11 +142,12 @@ def cells(
         one = combined(parts)
         sketch: object = None
         if one.hll is not None:
-            sketch = round(datasketches.hll_sketch.deserialize(one.hll).get_estimate())
+            estimate = datasketches.hll_sketch.deserialize(one.hll).get_estimate()
+            sketch = round(estimate) if are_few or estimate < KEPT_ONE_BY_ONE else "many"
         if one.kll is not None:
             ranked = datasketches.kll_doubles_sketch.deserialize(one.kll)
             sketch = [ranked.n, ranked.get_min_value(), ranked.get_max_value()]
-            if medians:
+            if are_few:
                 sketch.append(ranked.get_quantile(0.5, True))
         found[cell_id] = (one.count, one.sum, one.min, one.max, sketch)
     return found
