@@ -48,13 +48,11 @@ class MetricCounts:
 
     name: str
     size_s: int
-    sizes_s: tuple[int, ...]
     windows: tuple[WindowSum, ...]
     totals: tuple[KeyCount, ...]
     keys_total: int
     is_unique: bool
     latest: tuple[KeyCount, ...] = ()
-    latest_start_s: int | None = None
 
 
 class CountsReader:
@@ -93,16 +91,10 @@ class CountsReader:
 
         `keys` largest ones come home of the totals and of the newest whole window.
         """
-        sizes = tuple(
-            int(size) for (size,) in self._ask(
-                "SELECT DISTINCT size_s FROM window_keys WHERE metric = %s", (name,)
-            )
-        )  # fmt: skip
         totals, keys_total, is_unique = self._cells(name, ALL_WINDOW_S, None, keys)
         found: tuple[WindowSum, ...] = ()
         latest: Sequence[KeyCount] = ()
-        start: int | None = None
-        if size_s != ALL_WINDOW_S and size_s in sizes:
+        if size_s != ALL_WINDOW_S:
             found = self._windows(name, size_s, now_s - size_s * windows, now_s)
             whole = [window for window in found if window.start_s + size_s <= now_s]
             if whole:
@@ -110,9 +102,8 @@ class CountsReader:
                 latest, _, unique = self._cells(name, size_s, start, keys)
                 is_unique = is_unique or unique
         return MetricCounts(
-            name, size_s, tuple(sorted(sizes)), found, tuple(totals), keys_total, is_unique,
-            tuple(latest), start,
-        )  # fmt: skip
+            name, size_s, found, tuple(totals), keys_total, is_unique, tuple(latest)
+        )
 
     def _windows(self, name: str, size_s: int, from_s: int, to_s: int) -> tuple[WindowSum, ...]:
         begin, end = (_moment(at_s) for at_s in (from_s, to_s))

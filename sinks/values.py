@@ -54,10 +54,6 @@ class Aggregate:
     hll: bytes | None = None
     kll: bytes | None = None
 
-    def merged(self, other: "Aggregate") -> "Aggregate":
-        """Both together."""
-        return combined((self, other))
-
 
 def combined(parts: Sequence[Aggregate]) -> Aggregate:
     """All of one or more together; sketches are read and written once, however many there are."""

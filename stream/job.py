@@ -170,7 +170,7 @@ class StreamJob:
             if isinstance(failure, LedgerMismatch | CheckpointFault):
                 logger.warning("resuming from the ledger", extra=fields(why=failure))
                 self._opened = None
-                self._begin_anew(str(failure))
+                self._begin_anew()
                 continue
             if writer.has_applied:
                 pause_s = RETRY_S[0]
@@ -299,7 +299,7 @@ class StreamJob:
             self._state.starting(query_id, epoch)
             logger.info("sinks opened", extra=fields(query=query_id, epoch=epoch))
 
-    def _begin_anew(self, why: str) -> None:
+    def _begin_anew(self) -> None:
         """Forget the checkpoint; the next query gets a new id."""
         self._state.resumed()
         self._checkpoint.give_up()

@@ -15,9 +15,8 @@ from sinks.redis.view import Write, oldest_kept_s
 from sinks.rows import ALL_WINDOW_S, MetricDefinition
 from sinks.values import RANKS, Measure
 
-# How the server says that a key never expires, and that it is of another type than ours.
+# How the server says that a key never expires.
 NEVER = -1
-STRANGE = -1
 # A window that looks odd and is right (cells without a value) is remembered up to this number.
 SETTLED_MAX = 10_000
 
@@ -25,7 +24,8 @@ SETTLED_MAX = 10_000
 class Seen(NamedTuple):
     """What the server says of a hash and of its ranking; expiries are epoch seconds.
 
-    `is_start_right` is 1 if `@start` is the start that was asked for.
+    `fields` and `ranked` are -1 where the key is of another type than ours. `is_start_right` is 1
+    if `@start` is the start that was asked for.
     """
 
     fields: int
@@ -33,11 +33,6 @@ class Seen(NamedTuple):
     ranked: int
     ranking_expire_at_s: int
     is_start_right: int
-
-    @property
-    def is_strange(self) -> bool:
-        """Whether one of the keys holds something else."""
-        return STRANGE in (self.fields, self.ranked)
 
 
 @dataclass(slots=True)

@@ -71,7 +71,7 @@ def test_totals_windows_and_keys_are_those_of_the_tables(mysql_server: MySqlServ
             int(str(count)) for count in cells.values()
         )
         assert {window.keys for window in found.windows} <= {1, 2, 3}
-        assert found.latest_start_s is not None
+        assert found.latest
         assert not found.is_unique
         few = reader.read("requests_by_status", 60, now_s, windows=60, keys=1)
         assert len(few.latest) == 1

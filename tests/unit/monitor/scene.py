@@ -314,7 +314,7 @@ class ScriptedCounts(CountsReader):
         )
         if is_unique:
             totals = (KeyCount((), 9_000, Decimal(1_284_000)),)
-        return MetricCounts(name, size_s, (0, 60), found, totals, len(totals), is_unique)
+        return MetricCounts(name, size_s, found, totals, len(totals), is_unique)
 
 
 class StandingStill:

@@ -16,7 +16,6 @@ def counts(**changes: object) -> MetricCounts:
     values: dict[str, object] = {
         "name": "by_status",
         "size_s": 60,
-        "sizes_s": (0, 60),
         "windows": (
             WindowSum(MINUTE_S - 120, 100, None, 2),
             WindowSum(MINUTE_S - 60, 50, None, 2),

@@ -21,13 +21,12 @@ from tests.harness.worked import hll, kll
 def test_numbers_add_and_extremes_compare_with_missing_values() -> None:
     left = Aggregate(2, Decimal(5), Decimal(1), Decimal(4))
     right = Aggregate(1)
-    assert (
-        left.merged(right) == right.merged(left) == Aggregate(3, Decimal(5), Decimal(1), Decimal(4))
-    )
+    both = Aggregate(3, Decimal(5), Decimal(1), Decimal(4))
+    assert combined((left, right)) == combined((right, left)) == both
 
 
 def test_sums_keep_all_digits_a_column_holds() -> None:
-    total = Aggregate(1, Decimal("1" + "0" * 25)).merged(Aggregate(1, Decimal("1E-12"))).sum
+    total = combined((Aggregate(1, Decimal("1" + "0" * 25)), Aggregate(1, Decimal("1E-12")))).sum
     assert str(total) == "1" + "0" * 25 + ".000000000001"
 
 
@@ -41,10 +40,10 @@ def test_tiny_values_are_not_rounded_away() -> None:
 def test_a_sum_beyond_the_column_stays_at_its_limit() -> None:
     for sign in (1, -1):
         most = Aggregate(1, SUM_MAX.copy_sign(Decimal(sign)))
-        beyond = most.merged(most)
+        beyond = combined((most, most))
         assert beyond == Aggregate(2, most.sum)
         # What was added beyond it is unknown, so nothing brings the sum back below the limit.
-        assert beyond.merged(Aggregate(1, Decimal(-5 * sign))).sum == most.sum
+        assert combined((beyond, Aggregate(1, Decimal(-5 * sign)))).sum == most.sum
     assert len(str(SUM_MAX).replace(".", "")) == 38
 
 
@@ -89,11 +88,11 @@ def test_the_order_of_merging_does_not_matter() -> None:
     ]
     whole = parts[0]
     for part in parts[1:]:
-        whole = whole.merged(part)
+        whole = combined((whole, part))
     rng.shuffle(parts)
     again = parts[0]
     for part in parts[1:]:
-        again = again.merged(part)
+        again = combined((again, part))
     assert again == whole
 
 
