@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 
 from sinks.rows import OffsetRange
-from stream.quarantine.search import chopped, size_of
+from stream.quarantine.search import Part, chopped, size_of
 
 PIECES_MAX = 4
 
@@ -19,10 +19,8 @@ LAST_SHARE = 0.5
 # A piece costs Spark two stages: a tenth of a second, whatever it holds.
 PIECE_OFFSETS_MIN = 50_000
 
-Ranges = tuple[OffsetRange, ...]
 
-
-def pieces_of(ranges: Sequence[OffsetRange]) -> list[Ranges]:
+def pieces_of(ranges: Sequence[OffsetRange]) -> list[Part]:
     """The pieces of a batch whose starts are known; one where it is not worth a cut.
 
     Partitions without an offset in the batch stand in the first piece, for the ledger is to know

@@ -59,9 +59,9 @@ def tail(definition: MetricDefinition) -> bytes:
     return f" ON DUPLICATE KEY UPDATE {','.join(changes)}".encode()
 
 
-def opened(piece: bytes, number: int, seq: int) -> bytes:
+def opened(tuples: bytes, number: int, seq: int) -> bytes:
     """Tuples of one window under its number and the merge's `seq`, as they are sent."""
-    return piece.replace(OPENING, f"({number},{seq},".encode())
+    return tuples.replace(OPENING, f"({number},{seq},".encode())
 
 
 def decode(block: CellBlock, definition: MetricDefinition) -> list[tuple[Key, Aggregate]]:
@@ -112,8 +112,8 @@ def is_clean(block: CellBlock) -> bool:
     return True
 
 
-def pieces(block: CellBlock, octets_max: int) -> Iterator[bytes]:
-    """The body cut between tuples, into pieces of at most `octets_max`, or of one tuple."""
+def stretches(block: CellBlock, octets_max: int) -> Iterator[bytes]:
+    """The body cut between tuples, into stretches of at most `octets_max`, or of one tuple."""
     border = b")," + OPENING
     before = border.index(b",(")
     begin = 0

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sinks.cells.blocks import decode, head, is_clean, opened, pieces
+from sinks.cells.blocks import decode, head, is_clean, opened, stretches
 from sinks.cells.merge import (
     CellId,
     GatheredCells,
@@ -137,11 +137,11 @@ def statements(
     octets = 0
     for block in blocks:
         number = numbers[window_of(block)]
-        for piece in pieces(block, octets_max):
-            if some and octets + len(piece) > octets_max:
+        for stretch in stretches(block, octets_max):
+            if some and octets + len(stretch) > octets_max:
                 yield begin + b",".join(some) + end
                 some, octets = [], 0
-            some.append(opened(piece, number, seq))
-            octets += len(piece) + 1
+            some.append(opened(stretch, number, seq))
+            octets += len(stretch) + 1
     if some:
         yield begin + b",".join(some) + end

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from sinks.cells.blocks import OPENING, decode, head, is_clean, opened, pieces, tail
+from sinks.cells.blocks import OPENING, decode, head, is_clean, opened, stretches, tail
 from sinks.keys import KEY_ID_TEXT_OCTETS_MAX, Key, cut, key_hash
 from sinks.rows import CellBlock, MetricDefinition
 from sinks.values import Aggregate
@@ -97,16 +97,16 @@ def _aggregate(choice: int, measure: str) -> Aggregate:
 
 
 @pytest.mark.parametrize("octets_max", [1, 100, 1_000, 5_000, 10**6])
-def test_pieces_are_cut_between_tuples(octets_max: int) -> None:
+def test_stretches_are_cut_between_tuples(octets_max: int) -> None:
     keys: list[Key] = [(text,) for text in [*AWKWARD, "plain", "more"]]
     block = encode(metric(), 60, START_S, [(key, Aggregate(1)) for key in keys])
-    found = list(pieces(block, octets_max))
+    found = list(stretches(block, octets_max))
     assert b",".join(found) == block.body
     read: list[Key] = []
-    for piece in found:
-        cells = piece.count(OPENING)
-        assert len(piece) <= octets_max or cells == 1
-        part = replace(block, body=piece, keys=cells)
+    for stretch in found:
+        cells = stretch.count(OPENING)
+        assert len(stretch) <= octets_max or cells == 1
+        part = replace(block, body=stretch, keys=cells)
         read += [key for key, _ in decode(part, metric())]
     assert read == keys
 
